@@ -1,0 +1,1 @@
+"""The composition root and the faces: settings, wiring, command line, HTTP, Slack."""

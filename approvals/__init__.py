@@ -1,0 +1,1 @@
+"""Questions put to people: the model, the quorum, and Slack."""

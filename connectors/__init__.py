@@ -1,0 +1,1 @@
+"""Outside systems: the port, the catalog of operations, one folder per system."""

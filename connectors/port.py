@@ -1,0 +1,125 @@
+"""The port through which every outside system is reached.
+
+A connector never decides: policy has, and the runtime has recorded the intent, before ``perform`` is called. What it
+must do well is to say honestly how a call ended, because a call whose effect is unknown is never repeated blindly
+(promise 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from core.canonical import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The target as read before the write: the values the diff needs, and the target's version at that moment.
+
+    ``facts`` is what a later probe needs to tell *applied* from *not applied* (such as who changed it last).
+    """
+
+    values: JsonObject
+    version: str | None
+    facts: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of one operation.
+
+    ``idempotency_key`` is the same for every attempt at the same action. ``timeout_seconds`` bounds the whole call.
+    ``before`` is what ``read_before`` returned for the approved action, None for operations without a pre-read.
+    """
+
+    operation: str
+    input: JsonObject
+    idempotency_key: str
+    timeout_seconds: float
+    before: Before | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a model call consumed. ``cost_usd`` is a decimal string, None where no price is known."""
+
+    provider: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cost_usd: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The effect happened (or there is none), and this is what came back.
+
+    ``external_id`` is the target system's own id of the effect, where it has one. ``after`` holds the changed fields as
+    the target reports them afterwards, where it does.
+    """
+
+    output: JsonObject
+    external_id: str | None = None
+    after: JsonObject | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The target refused: there was no effect, and trying again will not help (invalid payload, no right, gone)."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """There was certainly no effect, and trying again later may help (connection refused, 429)."""
+
+    message: str
+    retry_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """The request may have taken effect: a timeout, a lost connection or a 5xx after it left."""
+
+    message: str
+
+
+Outcome: TypeAlias = Done | Refused | NotSent | InDoubt
+
+
+class ProbeVerdict(StrEnum):
+    """What asking the target about an earlier call showed."""
+
+    APPLIED = "applied"
+    NOT_APPLIED = "not_applied"
+    CANNOT_TELL = "cannot_tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The verdict, the evidence for it in words that a person can check, and the result if the call was applied."""
+
+    verdict: ProbeVerdict
+    evidence: str
+    done: Done | None = None
+
+
+class Connector(Protocol):
+    """One outside system. Constructed only by ``app``; safe for concurrent use."""
+
+    async def read_before(self, call: Call) -> Before | Refused | NotSent:
+        """Read the target for the diff. Has no side effect. Called only for operations that declare ``diff``."""
+
+    async def perform(self, call: Call) -> Outcome:
+        """Do it, within the deadline. Never raises for anything the target or the network does."""
+
+    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
+        """Ask the target whether an earlier ``perform`` of this call took effect. Has no side effect."""
+
+    async def aclose(self) -> None:
+        """Release connections."""

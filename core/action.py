@@ -1,0 +1,87 @@
+"""One proposed call of an operation, and the digest that approvals bind to (promise 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from core.canonical import Json, JsonObject, digest
+
+
+class Risk(StrEnum):
+    """How much harm an operation can do, as its declaration says. Ordered by ``RISK_ORDER``."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+RISK_ORDER = {Risk.LOW: 0, Risk.MEDIUM: 1, Risk.HIGH: 2}
+
+
+class SideEffects(StrEnum):
+    """What an operation touches outside its own result."""
+
+    NONE = "none"
+    INTERNAL_DB = "internal_db"
+    EXTERNAL_CALL = "external_call"
+    HUMAN_PROCESS = "human_process"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field that an action would change: its value as read before (None if unknown) and as proposed."""
+
+    field: str
+    before: Json
+    after: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What is about to be done, complete: policy judges it, people approve it, the connector performs exactly it.
+
+    ``input`` is the operation's whole rendered input. ``fields`` are its proposed writes (a part of the input, or all
+    of it). ``before`` holds the target's values as read, for the fields that the operation's ``diff`` names, and
+    ``target_version`` the target's version at that read (for ServiceNow ``sys_mod_count``); both are None without a
+    pre-read.
+    """
+
+    operation: str
+    input: JsonObject
+    fields: JsonObject
+    target: str
+    target_version: str | None
+    before: JsonObject | None
+    risk: Risk
+    side_effects: SideEffects
+    reversible: bool
+    summary: str
+
+    @property
+    def connector(self) -> str:
+        """The first part of the operation's name: ``servicenow``."""
+        return self.operation.split(".", 1)[0]
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The fields whose proposed value differs from the value read; all fields where nothing was read."""
+        before = self.before or {}
+        return tuple(
+            Change(field, before.get(field), after)
+            for field, after in self.fields.items()
+            if self.before is None or before.get(field) != after
+        )
+
+    def digest(self, policy_digest: str) -> str:
+        """SHA-256 over operation, input, target, the target's version as read, and the policy that judged it."""
+        return digest(
+            {
+                "before": self.before,
+                "input": self.input,
+                "operation": self.operation,
+                "policy": policy_digest,
+                "target": self.target,
+                "target_version": self.target_version,
+            }
+        )

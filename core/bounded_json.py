@@ -1,0 +1,102 @@
+"""JSON from outside: parsed only after its size and depth are known to be harmless.
+
+Deeply nested data crashes native expression engines and exhausts recursive code, so nothing deeper than
+``DEPTH_MAX`` enters, and duplicate keys, which two readers would understand differently, are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NoReturn
+
+from core.canonical import DEPTH_MAX, Json, JsonObject
+from core.errors import InputError
+
+BODY_BYTES_MAX = 256 * 1024
+
+
+def parse(data: bytes, *, bytes_max: int = BODY_BYTES_MAX, where: str = "body") -> Json:
+    """Parse UTF-8 JSON. ``InputError`` names ``where`` for anything too large, too deep, ambiguous or malformed."""
+    if len(data) > bytes_max:
+        raise InputError(f"is {len(data)} bytes long; at most {bytes_max} are accepted", where=where)
+    if _depth(data) > DEPTH_MAX:
+        raise InputError(f"is nested deeper than {DEPTH_MAX} levels", where=where)
+    try:
+        value: Json = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        raise InputError("is not UTF-8", where=where) from None
+    except _DuplicateKey as error:
+        raise InputError(f"has the key {error.args[0]!r} twice in one object", where=where) from None
+    except ValueError as error:
+        raise InputError(f"is not JSON: {error}", where=where) from None
+    _refuse_unusable(value, where)
+    return value
+
+
+def parse_object(data: bytes, *, bytes_max: int = BODY_BYTES_MAX, where: str = "body") -> JsonObject:
+    """As ``parse``, and the value is an object."""
+    value = parse(data, bytes_max=bytes_max, where=where)
+    if not isinstance(value, dict):
+        raise InputError("is not a JSON object", where=where)
+    return value
+
+
+class _DuplicateKey(Exception):
+    pass
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> JsonObject:
+    result: JsonObject = {}
+    for key, value in pairs:
+        if key in result:
+            raise _DuplicateKey(key)
+        result[key] = value
+    return result
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _depth(data: bytes) -> int:
+    """The deepest nesting, found without recursion and without trusting the document."""
+    depth = deepest = 0
+    in_string = escaped = False
+    for byte in data:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif byte == 0x5C:
+                escaped = True
+            elif byte == 0x22:
+                in_string = False
+        elif byte == 0x22:
+            in_string = True
+        elif byte in (0x5B, 0x7B):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in (0x5D, 0x7D):
+            depth -= 1
+    return deepest
+
+
+def _refuse_unusable(value: Json, where: str) -> None:
+    """Text that PostgreSQL or UTF-8 cannot hold: U+0000 and lone surrogates."""
+    if isinstance(value, str):
+        if "\x00" in value or not _encodable(value):
+            raise InputError("holds a character that cannot be stored (U+0000 or a lone surrogate)", where=where)
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_unusable(item, where)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_unusable(key, where)
+            _refuse_unusable(item, f"{where}.{key}")
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,118 @@
+"""The one error tree. Each class has a stable ``code``; faces map classes, never messages, to answers (X-18).
+
+CountersealError
+├── InputError              the caller sent something wrong; says where and what would be right
+│   ├── DefinitionError     a document (workflow, policy, operation, directory) is invalid; a list of problems
+│   └── ExpressionError     an expression does not compile, or failed when it was evaluated
+├── AuthenticationError     who you are could not be established
+├── AuthorizationError      you may not do this
+├── NotFoundError           no such thing, or not yours to see
+├── ConsistencyError        the thing moved on: illegal transition, stale version, lost lease
+├── TransportError          an outside system could not be reached or answered badly
+├── DeadlineError           something took longer than it may
+└── ConfigurationError      this installation is not set up for what was asked
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class CountersealError(Exception):
+    """Base of everything that we raise on purpose. ``remedy`` tells the reader what to do next."""
+
+    code: ClassVar[str] = "counterseal"
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}".strip()
+
+
+class InputError(CountersealError):
+    """Input from outside is not acceptable. ``where`` names the place, such as a JSON path or a header."""
+
+    code = "input"
+
+    def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.where = where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {super().__str__()}" if self.where else super().__str__()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault of a document: where it is (1-based line and column), what is wrong, what would be right."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message} {self.remedy}".rstrip()
+
+
+class DefinitionError(InputError):
+    """A document is invalid. Holds every problem found, not only the first."""
+
+    code = "definition"
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class ExpressionError(InputError):
+    """An expression does not compile, or its evaluation ended in an error; never to be read as false."""
+
+    code = "expression"
+
+
+class AuthenticationError(CountersealError):
+    """The caller could not be identified: no token, a wrong signature, a stale timestamp."""
+
+    code = "authentication"
+
+
+class AuthorizationError(CountersealError):
+    """The caller is known and may not do this."""
+
+    code = "authorization"
+
+
+class NotFoundError(CountersealError):
+    """No such thing, or it belongs to somebody else: the two are answered alike (promise 8)."""
+
+    code = "not_found"
+
+
+class ConsistencyError(CountersealError):
+    """The state has moved on: an illegal transition, a stale version, a lost lease."""
+
+    code = "consistency"
+
+
+class TransportError(CountersealError):
+    """An outside system could not be reached, or what came back is not an answer."""
+
+    code = "transport"
+
+
+class DeadlineError(CountersealError):
+    """Something took longer than it may."""
+
+    code = "timeout"
+
+
+class ConfigurationError(CountersealError):
+    """A setting is missing or wrong; the remedy names the environment variable."""
+
+    code = "configuration"

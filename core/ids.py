@@ -1,0 +1,21 @@
+"""The only place where identifiers are minted."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from uuid import UUID
+
+
+def new_id() -> UUID:
+    """A UUIDv7 (RFC 9562 5.7): sorts by time of creation, so that index inserts stay local."""
+    milliseconds = time.time_ns() // 1_000_000
+    tail = int.from_bytes(os.urandom(10), "big")
+    value = (milliseconds & (1 << 48) - 1) << 80 | 7 << 76 | (tail >> 68 & 0xFFF) << 64 | 2 << 62 | tail & (1 << 62) - 1
+    return UUID(int=value)
+
+
+def new_nonce() -> str:
+    """128 random bits, URL-safe: what a button or a waiting token carries."""
+    return secrets.token_urlsafe(16)

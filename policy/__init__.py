@@ -1,0 +1,1 @@
+"""What judges actions: documents in, decisions out. Pure."""

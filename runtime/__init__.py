@@ -1,0 +1,1 @@
+"""The engine: definitions, the pure kernel, the store, the queue, the worker, the keepers."""
