@@ -68,18 +68,26 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The target refused: there was no effect, and trying again will not help (invalid payload, no right, gone)."""
+    """The target refused: there was no effect, and trying again will not help (invalid payload, no right, gone).
+
+    ``usage`` is what a model call consumed nevertheless.
+    """
 
     code: str
     message: str
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """There was certainly no effect, and trying again later may help (connection refused, 429)."""
+    """There was certainly no effect, and trying again later may help (connection refused, 429).
+
+    ``usage`` is what a model call consumed nevertheless.
+    """
 
     message: str
     retry_after_seconds: float | None = None
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +110,16 @@ class ProbeVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The verdict, the evidence for it in words that a person can check, and the result if the call was applied."""
+    """The verdict, the evidence for it in words that a person can check, and the result if the call was applied.
+
+    ``retry_after_seconds`` is set where the verdict is *cannot tell* only because it is too early, or because the
+    target could not be asked just now: ask again after so long, before people are asked.
+    """
 
     verdict: ProbeVerdict
     evidence: str
     done: Done | None = None
+    retry_after_seconds: float | None = None
 
 
 class Connector(Protocol):
@@ -120,6 +133,9 @@ class Connector(Protocol):
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
         """Ask the target whether an earlier ``perform`` of this call took effect. Has no side effect."""
+
+    async def check(self) -> tuple[bool, str]:
+        """Whether the system is reachable and accepts our credentials, and a sentence that says so or what to do."""
 
     async def aclose(self) -> None:
         """Release connections."""

@@ -1,0 +1,86 @@
+# Needs make and Python 3.11 or newer, nothing else. Every target prepares its own virtual environment in .venv.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+# Compiled modules are kept: importing our libraries without them costs seconds at every start.
+export PYTHONDONTWRITEBYTECODE =
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+BIN := .venv/bin
+RUNTIME := .venv/.stamp-runtime
+DEV := .venv/.stamp-dev
+
+# `VARIABLE=0` means the same as not giving it.
+on = $(filter-out 0 no false,$(1))
+
+.NOTPARALLEL:
+.PHONY: help demo up test check bench requirements pin clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+
+demo: $(if $(filter moto,$(AWS)),$(DEV),$(RUNTIME)) ## See it work, with stand-ins for Slack and ServiceNow (AUTO=1: no questions; AWS=moto: SQS and S3 stand-ins too)
+	@$(BIN)/counterseal demo $(if $(call on,$(AUTO)),--auto) $(if $(AWS),--aws $(AWS))
+
+up: $(RUNTIME) ## Run everything in one process
+	@$(BIN)/counterseal up
+
+test: $(DEV) ## Run all tests (DEEP=1: longer random and crash searches)
+	@$(if $(call on,$(DEEP)),COUNTERSEAL_DEEP=1) $(BIN)/pytest
+
+check: $(DEV) ## Check style, format, types and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(DEV) ## Measure against the budgets
+	@$(BIN)/python -m benchmarks
+
+requirements: $(DEV) ## Show which tests prove which requirement (JSON=1: as JSON)
+	@$(BIN)/python tools/requirements_report.py $(if $(call on,$(JSON)),--json)
+
+pin: $(DEV) ## Write requirements*.txt anew from what .venv holds
+	@$(BIN)/python tools/pin_requirements.py
+
+clean: ## Remove the virtual environment and caches; your data in .counterseal stays
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUNTIME): requirements.txt pyproject.toml
+	@$(prepare_venv)
+	@echo "Installing Counterseal into .venv (once; about half a minute) ..."
+	@$(BIN)/python -m pip install --quiet -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+$(DEV): requirements-dev.txt requirements.txt pyproject.toml
+	@$(prepare_venv)
+	@echo "Installing Counterseal and its development tools into .venv (once; about a minute) ..."
+	@$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $(RUNTIME) $@
+
+# A Python counts when it runs (pyenv leaves names behind that do not), is new enough and can make virtual environments.
+define prepare_venv
+set -e; \
+if $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then exit 0; fi; \
+incomplete=; \
+for python in $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python); do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || continue; \
+	"$$python" -c 'import ensurepip, venv' >/dev/null 2>&1 || { incomplete="$$python"; continue; }; \
+	echo "Making .venv with $$("$$python" --version) ..."; \
+	rm -rf .venv; \
+	"$$python" -m venv .venv; \
+	exit 0; \
+done; \
+if [ -n "$$incomplete" ]; then \
+	echo "$$incomplete cannot make virtual environments: its module venv or ensurepip is missing." >&2; \
+	echo "On Debian or Ubuntu: apt-get install python3-venv. Then run make again." >&2; \
+else \
+	echo "No Python 3.11 or newer was found$(if $(PYTHON), at PYTHON=$(PYTHON))." >&2; \
+	echo "Install one (https://www.python.org/downloads/), or name it: make PYTHON=/path/to/python3.13 ..." >&2; \
+fi; \
+exit 1
+endef

@@ -1,0 +1,144 @@
+"""A real PostgreSQL of our own, for an installation that configures none, shared by all its processes.
+
+Everything lives under one folder (by default ``.counterseal/postgres``): what ``postgres_cluster`` lists, and::
+
+    server.lock    held while the server is started or stopped: transitions are serialized over all processes
+    users.lock     each user of the server holds it shared; whoever can have it alone knows that nobody uses it
+    guardian.lock  held by the guardian: a small process that stops the server when its last user is gone
+
+The kernel drops a lock when its holder dies. So a user that is killed has left, a server whose users were all killed
+is stopped by its guardian, and where the guardian was killed as well the next user finds the server and joins it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from core.errors import ConfigurationError
+
+if sys.platform != "win32":
+    from app import file_locks
+    from app.postgres_cluster import REMEDY, Cluster
+
+
+class EmbeddedPostgres:
+    """The server below ``root``. Its methods block: call them by ``asyncio.to_thread``.
+
+    ``durable=False`` trades safety against power loss for speed; for tests that throw their data away.
+    """
+
+    def __init__(self, root: Path, *, durable: bool = True) -> None:
+        if sys.platform == "win32":
+            raise ConfigurationError(
+                "The embedded PostgreSQL needs Linux or macOS.",
+                remedy="Set COUNTERSEAL_DATABASE_URL to a PostgreSQL of yours, or use WSL.",
+            )
+        self._root = root.expanduser().resolve()
+        self._cluster = Cluster(self._root, durable=durable)
+        self._use: int | None = None
+
+    def start(self) -> str:
+        """Start the server, or join the one that runs; returns its DSN. May be called again at any time.
+
+        Raises ConfigurationError, with the end of the server's log, when no server can be had.
+        """
+        with self._explained():
+            self._root.mkdir(parents=True, exist_ok=True)
+            with file_locks.held(self._root / "server.lock"):
+                joins = self._use is None
+                if self._use is None:
+                    self._use = file_locks.lock(self._root / "users.lock", shared=True)
+                try:
+                    self._keep_guardian()
+                    if not self._cluster.answers():
+                        self._cluster.launch()
+                    return self._cluster.dsn()
+                except BaseException:
+                    if joins:
+                        self._leave()
+                    raise
+
+    def ensure_running(self) -> str:
+        """``start``, said by one who did so before: a server that died comes back with all that was committed."""
+        return self.start()
+
+    def stop(self) -> None:
+        """Stop using the server; whoever is the last one to do so stops it. Does nothing when it was not started."""
+        if self._use is None:
+            return
+        with self._explained(), file_locks.held(self._root / "server.lock"):
+            self._leave()
+            self._stop_if_unused()
+
+    def guard(self, guardian_lock: int) -> None:
+        """The guardian's life: wait until nobody uses the server, stop it, and let go of ``guardian_lock``."""
+        while True:
+            os.close(file_locks.lock(self._root / "users.lock"))
+            with file_locks.held(self._root / "server.lock"):
+                if self._stop_if_unused():
+                    # Let go before server.lock: whoever starts the server next has to find the guardian gone.
+                    os.close(guardian_lock)
+                    return
+
+    def _keep_guardian(self) -> None:
+        """Start a guardian unless there is one. It holds its lock from its birth on, by inheritance."""
+        guardian_lock = file_locks.try_lock(self._root / "guardian.lock")
+        if guardian_lock is None:
+            return
+        command = [sys.executable, "-P", "-m", "app.embedded_postgres", str(self._root), str(guardian_lock)]
+        try:
+            with self._cluster.log() as log:
+                # The shell leaves at once, so that the guardian is nobody's child and outlives us.
+                subprocess.run(
+                    ["/bin/sh", "-c", '"$@" &', "sh", *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(guardian_lock,),
+                    cwd="/",
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)},
+                    start_new_session=True,
+                    check=True,
+                )
+        finally:
+            os.close(guardian_lock)
+
+    def _leave(self) -> None:
+        if self._use is not None:
+            os.close(self._use)
+            self._use = None
+
+    def _stop_if_unused(self) -> bool:
+        """Under server.lock: stop the server when nobody uses it. True when nobody does."""
+        users = self._root / "users.lock"
+        alone = file_locks.try_lock(users)
+        if alone is None:
+            # Perhaps it was the guardian that had it, for the moment before it waits for server.lock, which is ours.
+            os.close(file_locks.lock(users, shared=True))
+            alone = file_locks.try_lock(users)
+        if alone is None:
+            return False
+        try:
+            self._cluster.stop()
+        finally:
+            os.close(alone)
+        return True
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Give what the operating system refuses a name and a remedy."""
+        try:
+            yield
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ConfigurationError(
+                f"The embedded PostgreSQL in {self._root} cannot be used: {error}.", remedy=REMEDY
+            ) from error
+
+
+if __name__ == "__main__":
+    EmbeddedPostgres(Path(sys.argv[1])).guard(int(sys.argv[2]))

@@ -1,0 +1,114 @@
+"""What approvals need from outside: somewhere to show cards, and somebody who knows the people.
+
+Outcomes are values, because each means another next step: an in-doubt post is looked for before it is repeated, a
+refused one needs a person, a post that certainly did not happen is simply tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from approvals.model import CardView, GroupQuorum
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRef:
+    """Where a message is: Slack's channel id and message timestamp."""
+
+    channel: str
+    ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """It is there."""
+
+    ref: MessageRef
+
+
+@dataclass(frozen=True, slots=True)
+class NotPosted:
+    """It is certainly not there; trying again helps, after ``retry_after_seconds`` where the messenger named them."""
+
+    message: str
+    retry_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PostInDoubt:
+    """It may be there: look for it with ``find_card`` before repeating a post. An update may simply be repeated."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PostRefused:
+    """It was refused, and trying again will not help. ``message`` says what a person has to do."""
+
+    code: str
+    message: str
+
+
+PostOutcome: TypeAlias = Posted | NotPosted | PostInDoubt | PostRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """No message with this key is in the channel: the whole time since ``since`` was searched."""
+
+
+FindOutcome: TypeAlias = Posted | Absent | NotPosted | PostRefused
+
+
+class Messenger(Protocol):
+    """Shows cards. Never raises for anything the messenger or the network does; never retries by itself."""
+
+    async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
+        """Post a new card that carries ``key``, by which ``find_card`` finds it."""
+
+    async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
+        """Redraw a card. Idempotent."""
+
+    async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
+        """Look for our own message with ``key``, posted at or after ``since`` (Unix seconds)."""
+
+    async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
+        """Post plain words below a card: reminders, escalations."""
+
+    async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
+        """Answer one person; nobody else sees it, and it is not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody whom the directory knows. ``id`` is ours and stays the same on every face."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Which of the wanted groups (``GroupQuorum.key``) somebody is in now, and which could not be looked up."""
+
+    groups: frozenset[str]
+    unresolvable: frozenset[str]
+
+
+class Directory(Protocol):
+    """Who people are, and which groups they are in at this moment. Never raises for a failed look-up."""
+
+    async def person_of_slack_user(self, team: str, user: str) -> Person | None:
+        """The person behind a Slack account; None if nobody has claimed it."""
+
+    async def membership(self, person_id: str, wanted: Collection[GroupQuorum]) -> Membership:
+        """Resolve the wanted groups of both sources now."""
+
+
+class SlackGroups(Protocol):
+    """Resolves Slack user groups for a Directory."""
+
+    async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
+        """``wanted`` are Slack groups. Never raises: what cannot be looked up is unresolvable."""

@@ -1,0 +1,205 @@
+"""Whether one person's answer counts, and whether the question is decided by it. Pure; fails closed.
+
+Rules, in the order in which they are applied:
+
+1. A question that is no longer open, has run out of time, was replaced (nonce) or is about something else (digest)
+   takes no votes.
+2. The requester and the excluded people never count, unless the terms say so (``Counted.separation_waived``).
+3. Only members of a required group count, by the groups as resolved when they voted. A group that could not be resolved
+   allows nobody.
+4. A refusal to approve, and every answer about an action in doubt, needs a reason.
+5. One eligible rejection rejects. Approval needs every group's quorum. With ``two_person`` every seat is filled by
+   another person (a matching of people to seats), and there are at least two people; without it one person may count
+   for each group that they are a member of.
+6. About an action in doubt, the first choice to reach the quorum decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from approvals.model import Approval, ApprovalKind, Choice, Vote, VoteChannel, Voter, choices_of
+from approvals.states import ApprovalEvent, ApprovalStatus
+from approvals.tally import current_votes, eligible_keys, plans, progress, quorum_met, separated, valid_votes
+
+REASON_CHARACTERS_MAX = 2000
+
+
+class RefusalCode(StrEnum):
+    """Why a vote was not taken."""
+
+    ALREADY_DECIDED = "already_decided"
+    EXPIRED = "expired"
+    STALE = "stale"
+    CHANGED = "changed"
+    WRONG_CHOICE = "wrong_choice"
+    SEPARATION = "separation_of_duties"
+    UNRESOLVABLE = "group_unresolvable"
+    NOT_ELIGIBLE = "not_eligible"
+    REASON_MISSING = "reason_missing"
+    REASON_TOO_LONG = "reason_too_long"
+    ALREADY_COUNTED = "already_counted"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The vote counts. ``effect`` is the event that it causes, None while others are awaited.
+
+    ``decision`` is the choice that decided, set with ``effect``: for an action in doubt *happened* and *again* approve,
+    *fail* rejects. ``separation_waived`` asks for an audit event: the voter is the requester or excluded, and policy
+    allows it.
+    """
+
+    vote: Vote
+    effect: ApprovalEvent | None
+    decision: Choice | None
+    sentence: str
+    separation_waived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The vote does not count; ``sentence`` is for the person who sent it."""
+
+    code: RefusalCode
+    sentence: str
+
+
+def consider(
+    approval: Approval,
+    voter: Voter,
+    choice: Choice,
+    reason: str,
+    *,
+    at: datetime,
+    channel: VoteChannel,
+    nonce: str | None = None,
+    digest: str | None = None,
+) -> Counted | Refused:
+    """Judge one vote against the approval as stored. ``at`` is the database's time.
+
+    ``nonce`` comes from a button, ``digest`` from a face that showed the action; each must match where given.
+    """
+    reason = reason.strip()
+    refusal = (
+        _closed(approval, at, nonce, digest)
+        or _ineligible(approval, voter)
+        or _unusable(approval, voter, choice, reason)
+    )
+    if refusal is not None:
+        return refusal
+    usable = _usable_groups(approval, voter)
+    vote = Vote(voter.person_id, voter.name, choice, reason, usable, channel, at.isoformat(), approval.action_digest)
+    after = replace(approval, votes=(*approval.votes, vote))
+    decided = choice is Choice.REJECT or quorum_met(after, choice)
+    return Counted(
+        vote,
+        _event(choice) if decided else None,
+        choice if decided else None,
+        _counted_sentence(after, choice, decided),
+        separation_waived=separated(approval, voter.person_id),
+    )
+
+
+def _event(choice: Choice) -> ApprovalEvent:
+    return ApprovalEvent.REJECT if choice in (Choice.REJECT, Choice.FAIL) else ApprovalEvent.APPROVE
+
+
+def _closed(approval: Approval, at: datetime, nonce: str | None, digest: str | None) -> Refused | None:
+    if approval.status is not ApprovalStatus.REQUESTED:
+        return Refused(_closed_code(approval.status), _closed_sentence(approval))
+    if approval.expires_at is not None and at >= approval.expires_at:
+        return Refused(RefusalCode.EXPIRED, "This request has expired; nothing was approved and nothing was done.")
+    if nonce is not None and nonce != approval.nonce:
+        return Refused(RefusalCode.STALE, "This card is out of date. Please use the newest card of this request.")
+    if digest is not None and digest != approval.action_digest:
+        return Refused(RefusalCode.CHANGED, "The action has changed since you saw it. Please look at it again.")
+    return None
+
+
+def _closed_code(status: ApprovalStatus) -> RefusalCode:
+    match status:
+        case ApprovalStatus.EXPIRED:
+            return RefusalCode.EXPIRED
+        case ApprovalStatus.SUPERSEDED:
+            return RefusalCode.CHANGED
+        case _:
+            return RefusalCode.ALREADY_DECIDED
+
+
+def _closed_sentence(approval: Approval) -> str:
+    match approval.status:
+        case ApprovalStatus.EXPIRED:
+            return "This request has expired; nothing was approved and nothing was done."
+        case ApprovalStatus.CANCELED:
+            return "This request was canceled with its run; there is nothing to decide any more."
+        case ApprovalStatus.SUPERSEDED:
+            return "What was asked has changed since, so this request is void. A new request replaces it."
+        case _:
+            deciders = [vote for vote in current_votes(approval.votes) if _event(vote.choice) is _decided(approval)]
+            by = _listed([vote.name for vote in deciders]) or "somebody else"
+            return f"Already decided: {approval.status} by {by}. Your answer was not needed and does not count."
+
+
+def _decided(approval: Approval) -> ApprovalEvent:
+    return ApprovalEvent.APPROVE if approval.status is ApprovalStatus.APPROVED else ApprovalEvent.REJECT
+
+
+def _usable_groups(approval: Approval, voter: Voter) -> frozenset[str]:
+    """The groups that this voter counts for: required, theirs, and resolved."""
+    return (voter.groups - voter.unresolvable) & eligible_keys(approval)
+
+
+def _ineligible(approval: Approval, voter: Voter) -> Refused | None:
+    if separated(approval, voter.person_id) and not approval.terms.allow_requester:
+        role = "requested this" if voter.person_id == approval.requester else "own or edited what is to be done"
+        return Refused(RefusalCode.SEPARATION, f"You may not decide this: you {role}, and somebody else has to.")
+    eligible = eligible_keys(approval)
+    if _usable_groups(approval, voter):
+        return None
+    names = {group.key: group.group for plan in plans(approval) for group in plan}
+    unknown = sorted(names[key] for key in voter.unresolvable & eligible)
+    if unknown:
+        sentence = f"It could not be checked who belongs to {_listed(unknown)}, so this does not count. Try again."
+        return Refused(RefusalCode.UNRESOLVABLE, sentence)
+    if not eligible:
+        return Refused(RefusalCode.NOT_ELIGIBLE, "You may not decide this: its policy names nobody who may.")
+    sentence = f"You may not decide this: it asks members of {_listed(sorted(names.values()))}, and you are not one."
+    return Refused(RefusalCode.NOT_ELIGIBLE, sentence)
+
+
+def _unusable(approval: Approval, voter: Voter, choice: Choice, reason: str) -> Refused | None:
+    offered = choices_of(approval.kind)
+    if choice not in offered:
+        return Refused(RefusalCode.WRONG_CHOICE, f"{choice} is no answer here; one of {_listed(offered, 'or')} is.")
+    if not reason and (choice is Choice.REJECT or approval.kind is ApprovalKind.IN_DOUBT):
+        return Refused(RefusalCode.REASON_MISSING, "Please give a reason; it is kept with your answer.")
+    if len(reason) > REASON_CHARACTERS_MAX:
+        sentence = f"The reason is {len(reason)} characters long; at most {REASON_CHARACTERS_MAX} are kept."
+        return Refused(RefusalCode.REASON_TOO_LONG, sentence)
+    for vote in valid_votes(approval):
+        if vote.voter == voter.person_id and vote.choice is choice and _usable_groups(approval, voter) <= vote.groups:
+            return Refused(RefusalCode.ALREADY_COUNTED, "Your answer is already counted; others are still awaited.")
+    return None
+
+
+def _counted_sentence(approval: Approval, choice: Choice, decided: bool) -> str:
+    said = {
+        Choice.APPROVE: "approval",
+        Choice.REJECT: "rejection",
+        Choice.HAPPENED: 'answer "it happened"',
+        Choice.AGAIN: 'answer "do it again"',
+        Choice.FAIL: 'answer "fail"',
+    }[choice]
+    if decided:
+        return f"Your {said} is counted, and decides it."
+    missing = [f"{len(group.names)} of {group.group.of} of {group.group.group}" for group in progress(approval, choice)]
+    two = "; two people are needed, one seat each" if approval.terms.two_person else ""
+    return f"Your {said} is counted. So far: {', '.join(missing)}{two}."
+
+
+def _listed(words: Sequence[str], last: str = "and") -> str:
+    return f" {last} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

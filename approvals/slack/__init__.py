@@ -1,0 +1,1 @@
+"""Approvals in Slack: cards, clicks and the messages that follow."""

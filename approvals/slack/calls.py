@@ -1,0 +1,80 @@
+"""Calling Slack's Web API, and saying honestly how a call ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeAlias
+
+import aiohttp
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from approvals.ports import NotPosted, PostInDoubt, PostRefused
+
+Answered: TypeAlias = dict[str, Any]
+Failure: TypeAlias = NotPosted | PostInDoubt | PostRefused
+
+# Slack on fatal_error: "It's possible some aspect of the operation succeeded before the error was raised."
+_IN_DOUBT = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable", "update_failed"})
+_REMEDIES = {
+    "not_in_channel": "Invite the bot to the channel: /invite @counterseal.",
+    "channel_not_found": "The channel does not exist or is private: check its id, and invite the bot to it.",
+    "is_archived": "The channel is archived: choose another one.",
+    "invalid_auth": "The bot token is not valid: install the Slack app again and set its new token.",
+    "not_authed": "No bot token was sent: set the Slack bot token.",
+    "token_revoked": "The bot token was revoked: install the Slack app again and set its new token.",
+    "token_expired": "The bot token has expired: install the Slack app again and set its new token.",
+    "account_inactive": "The bot's account is deactivated: install the Slack app again.",
+    "missing_scope": "The Slack app lacks a scope: add the one that this answer names, and install the app again.",
+    "restricted_action": "A workspace setting forbids posting here: ask a workspace owner.",
+    "message_not_found": "The card was deleted in Slack; the approval itself is unchanged.",
+    "cant_update_message": "The card was posted by another app or token; the approval itself is unchanged.",
+    "edit_window_closed": "The workspace does not allow edits this late; the approval itself is unchanged.",
+    "user_not_in_channel": "The person is not in the channel: only members can be answered there.",
+    "invalid_blocks": "Slack did not accept the card's blocks: please report this with the approval's id.",
+    "msg_blocks_too_long": "Slack did not accept the card's length: please report this with the approval's id.",
+    "no_such_subteam": "There is no such Slack user group: check its id in the policy.",
+    "plan_upgrade_required": "This Slack plan has no user groups: name a group of the directory instead.",
+}
+
+
+async def call(request: Awaitable[AsyncSlackResponse], *, timeout_seconds: float) -> Answered | Failure:
+    """Await one Web API call. Never raises for what Slack or the network does."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            response = await request
+            data = response.data
+    except SlackApiError as error:
+        return _refused(error)
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        return NotPosted(f"Slack could not be reached: {type(error).__name__}")
+    except (TimeoutError, aiohttp.ClientError, OSError, SlackClientError) as error:
+        return PostInDoubt(f"no answer from Slack: {type(error).__name__}")
+    except (AttributeError, ValueError):
+        # slack_sdk fails so on an answer with status 200 that is not JSON, such as a proxy's page.
+        return PostInDoubt("the answer was not Slack's")
+    if not isinstance(data, dict):
+        return PostInDoubt("the answer was not Slack's")
+    return data
+
+
+def _refused(error: SlackApiError) -> Failure:
+    response = error.response
+    status = int(getattr(response, "status_code", None) or getattr(response, "status", None) or 0)
+    data = getattr(response, "data", None)
+    code = data.get("error") if isinstance(data, dict) else None
+    if status == 429 or code in ("ratelimited", "rate_limited"):
+        return NotPosted("Slack asks for fewer requests", _retry_after(getattr(response, "headers", None) or {}))
+    if not isinstance(code, str) or status >= 500 or code in _IN_DOUBT:
+        return PostInDoubt(f"Slack answered {status} {code if isinstance(code, str) else ''}".rstrip())
+    remedy = _REMEDIES.get(code, "See the error's name in Slack's documentation of this method.")
+    needed = data.get("needed") if isinstance(data, dict) else None
+    scope = f" Needed: {needed}." if isinstance(needed, str) else ""
+    return PostRefused(code, f"Slack refused: {code}. {remedy}{scope}")
+
+
+def _retry_after(headers: Any) -> float:
+    """Seconds; 30 where Slack does not name them, or not as a number."""
+    value = str(headers.get("Retry-After", ""))
+    return float(value) if value.isascii() and value.isdigit() else 30.0

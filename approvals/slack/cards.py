@@ -1,0 +1,137 @@
+"""The card of one approval, as Block Kit. Pure.
+
+A card that can be decided is complete. One that would not fit Slack's limits, or that has sensitive fields, offers only
+*Review*, which shows everything in a modal and takes the decision there; nothing is cut silently anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from approvals.model import CardContent, CardState, CardView, Choice, choices_of
+from approvals.slack.blocks import Block, fits_message, header, section, sections
+from approvals.slack.lines import content_lines, heading, vote_lines
+from approvals.slack.text import code, entry, shown
+from core.action import Risk
+
+REVIEW = "counterseal.review"
+ACTION_IDS = {choice: f"counterseal.{choice}" for choice in Choice}
+BUTTON_WORDS = {
+    Choice.APPROVE: "Approve",
+    Choice.REJECT: "Reject",
+    Choice.HAPPENED: "It happened",
+    Choice.AGAIN: "Do it again",
+    Choice.FAIL: "Count it as failed",
+}
+_SHORT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A message: ``text`` for notifications, ``blocks`` for the screen. ``complete``: nothing is left to Review."""
+
+    text: str
+    blocks: list[Block]
+    complete: bool
+
+
+def render(view: CardView) -> Rendered:
+    """Draw the card as it stands."""
+    masked = bool(view.content.sensitive)
+    footer = [*_detail(view), *vote_lines(view)]
+    body = sections([*content_lines(view.content.masked()), *footer])
+    complete = not masked and fits_message(body)
+    if masked and fits_message(body):
+        body = [
+            *body,
+            section("Hidden values stay out of this channel. *Review* shows them to those who may decide."),
+        ]
+    elif not fits_message(body):
+        body = _short_body(view)
+    blocks = [header(heading(view)), *body, *_buttons(view, complete), *_link(view)]
+    return Rendered(_notification(view), blocks, complete)
+
+
+def button_value(view: CardView) -> str:
+    """What a button carries: which question, and which printing of its card. Opaque; grants nothing."""
+    return json.dumps({"a": str(view.approval_id), "n": view.nonce}, separators=(",", ":"))
+
+
+def _buttons(view: CardView, complete: bool) -> list[Block]:
+    review = _button("Review", REVIEW, button_value(view))
+    if view.state is not CardState.PENDING:
+        return [] if complete else [{"type": "actions", "elements": [review]}]
+    if not complete:
+        return [{"type": "actions", "elements": [{**review, "style": "primary"}]}]
+    return [{"type": "actions", "elements": [_choice_button(view, choice) for choice in choices_of(view.kind)]}]
+
+
+def _choice_button(view: CardView, choice: Choice) -> Block:
+    button = _button(BUTTON_WORDS[choice], ACTION_IDS[choice], button_value(view))
+    if choice is Choice.APPROVE:
+        button["style"] = "primary"
+        if view.content.risk is Risk.HIGH:
+            button["confirm"] = _confirmation(view.content)
+    elif choice is Choice.REJECT:
+        button["style"] = "danger"
+    return button
+
+
+def _confirmation(content: CardContent) -> Block:
+    undo = "It can be undone." if content.reversible else "It cannot be undone."
+    return {
+        "title": {"type": "plain_text", "text": "Approve this?", "emoji": False},
+        "text": {"type": "plain_text", "text": f"This action is of high risk. {undo}", "emoji": False},
+        "confirm": {"type": "plain_text", "text": "Approve", "emoji": False},
+        "deny": {"type": "plain_text", "text": "Back", "emoji": False},
+    }
+
+
+def _button(words: str, action_id: str, value: str) -> Block:
+    text = {"type": "plain_text", "text": words, "emoji": False}
+    return {"type": "button", "text": text, "action_id": action_id, "value": value}
+
+
+def _detail(view: CardView) -> list[str]:
+    return entry("*Outcome*", view.detail) if view.detail else []
+
+
+def _short_body(view: CardView) -> list[Block]:
+    """What a card says that cannot say everything: its size, and the facts that are short."""
+    content = view.content
+    size = sum(len(line) for line in content_lines(content))
+    lines = [
+        "*This request is too long for a card.* Nothing of it is shown in part.",
+        f"{len(content.changes)} changed and {len(content.inputs)} other fields, {size} characters in all.",
+        f"Risk *{content.risk}*.",
+        *("*Cannot be undone*" for _ in range(not content.reversible)),
+        *_if_short("*Request*", content.title),
+        *_if_short("*Target*", content.target),
+        *_if_short("*Operation*", content.operation),
+        *_if_short("*Requested by*", content.requester),
+        *_if_short("*Outcome*", view.detail),
+        f"{len(view.votes)} votes so far.",
+        "*Review* shows all of it.",
+    ]
+    return sections(lines)
+
+
+def _if_short(label: str, text: str) -> list[str]:
+    if not text:
+        return []
+    return [f"{label} {code(text)}"] if len(shown(text)) <= _SHORT else [f"{label} is in *Review*"]
+
+
+def _link(view: CardView) -> list[Block]:
+    """A link of ours; a setting decides its beginning, so only a plain web address is drawn."""
+    if not view.link.startswith(("https://", "http://")) or set(view.link) & set("<>| \n`") or len(view.link) > 2000:
+        return []
+    address = view.link.replace("&", "&amp;")
+    return [{"type": "context", "elements": [{"type": "mrkdwn", "text": f"<{address}|Open in Counterseal>"}]}]
+
+
+def _notification(view: CardView) -> str:
+    """The line in a notification: short, and never a part of something longer."""
+    words = heading(view)
+    return f"{words}: {code(view.content.title)}" if len(shown(view.content.title)) <= _SHORT else words

@@ -1,0 +1,134 @@
+"""Posting and redrawing cards through Slack's Web API. One try per call: the outbox decides about another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from approvals.model import CardView
+from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
+from approvals.slack.blocks import Block, plain_sections
+from approvals.slack.calls import Answered, call
+from approvals.slack.cards import render
+from approvals.slack.text import shown
+from core.errors import ConfigurationError
+
+EVENT_TYPE = "counterseal_approval"
+_PAGE_MESSAGES = 200
+_PAGES_MAX = 25
+_SINCE_MARGIN_SECONDS = 60.0  # the database's clock against Slack's
+
+
+class SlackMessenger:
+    """A Messenger over one Slack workspace.
+
+    ``client`` has ``retry_handlers=[]`` (a retry after a lost answer posts a card twice) and a shared ``session``.
+    """
+
+    def __init__(self, client: AsyncWebClient, *, timeout_seconds: float = 10.0) -> None:
+        if client.retry_handlers:
+            message = "the Slack client retries by itself, which can post a card twice"
+            raise ConfigurationError(message, remedy="Construct AsyncWebClient(retry_handlers=[]).")
+        self._client = client
+        self._timeout_seconds = timeout_seconds
+        self._own_user: str | None = None
+
+    async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
+        """Post the card with ``key`` in its metadata, which anybody in the workspace may read."""
+        card = render(view)
+        return await self._post(channel, card.text, card.blocks, key)
+
+    async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
+        """Redraw the card. Blocks are always sent: without them Slack keeps the old ones, buttons included."""
+        card = render(view)
+        request = self._client.chat_update(channel=ref.channel, ts=ref.ts, text=card.text, blocks=card.blocks)
+        return _posted(await call(request, timeout_seconds=self._timeout_seconds), ref.channel)
+
+    async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
+        """Post words below a card."""
+        return await self._post(ref.channel, _line(text), plain_sections(text), key, thread_ts=ref.ts)
+
+    async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
+        """Answer one person; the person has to be in the channel."""
+        request = self._client.chat_postEphemeral(
+            channel=channel, user=user, text=_line(text), blocks=plain_sections(text)
+        )
+        answer = await call(request, timeout_seconds=self._timeout_seconds)
+        if not isinstance(answer, dict):
+            return answer
+        return Posted(MessageRef(channel, str(answer.get("message_ts", ""))))
+
+    async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
+        """Search the channel's history, newest first. Only our own message counts: anybody can write metadata."""
+        own = await self._own_user_id()
+        if not isinstance(own, str):
+            return own
+        cursor: str | None = None
+        for _ in range(_PAGES_MAX):
+            request = self._client.conversations_history(
+                channel=channel,
+                oldest=f"{since - _SINCE_MARGIN_SECONDS:.6f}",
+                inclusive=True,
+                include_all_metadata=True,
+                limit=_PAGE_MESSAGES,
+                cursor=cursor,
+            )
+            answer = await call(request, timeout_seconds=self._timeout_seconds)
+            if not isinstance(answer, dict):
+                return NotPosted(answer.message) if isinstance(answer, PostInDoubt) else answer
+            for message in answer.get("messages", []):
+                if message.get("user") == own and _key_of(message) == key:
+                    return Posted(MessageRef(channel, str(message["ts"])))
+            cursor = (answer.get("response_metadata") or {}).get("next_cursor") or None
+            if cursor is None:
+                # has_more without a cursor would mean that older messages exist that we cannot reach
+                return NotPosted("Slack did not give the whole history") if answer.get("has_more") else Absent()
+        return NotPosted(f"the channel has more than {_PAGES_MAX * _PAGE_MESSAGES} messages since the card was due")
+
+    async def _own_user_id(self) -> str | NotPosted | PostRefused:
+        if self._own_user is None:
+            answer = await call(self._client.auth_test(), timeout_seconds=self._timeout_seconds)
+            if not isinstance(answer, dict):
+                return NotPosted(answer.message) if isinstance(answer, PostInDoubt) else answer
+            self._own_user = str(answer["user_id"])
+        return self._own_user
+
+    async def _post(
+        self, channel: str, text: str, blocks: Sequence[Block], key: str, thread_ts: str | None = None
+    ) -> PostOutcome:
+        request = self._client.chat_postMessage(
+            channel=channel,
+            text=text,
+            blocks=blocks,
+            thread_ts=thread_ts,
+            unfurl_links=False,
+            unfurl_media=False,
+            metadata={"event_type": EVENT_TYPE, "event_payload": {"key": key}},
+        )
+        return _posted(await call(request, timeout_seconds=self._timeout_seconds), channel)
+
+
+def _posted(answer: Answered | NotPosted | PostInDoubt | PostRefused, channel: str) -> PostOutcome:
+    if not isinstance(answer, dict):
+        return answer
+    ts = answer.get("ts")
+    if not isinstance(ts, str):
+        return PostInDoubt("Slack's answer has no timestamp of the message")
+    # A direct message is addressed by user id and answered with the id of its D… channel, which updates need.
+    return Posted(MessageRef(str(answer.get("channel") or channel), ts))
+
+
+def _key_of(message: dict[str, Any]) -> str | None:
+    metadata = message.get("metadata") or {}
+    if metadata.get("event_type") != EVENT_TYPE:
+        return None
+    key = (metadata.get("event_payload") or {}).get("key")
+    return key if isinstance(key, str) else None
+
+
+def _line(text: str) -> str:
+    """The fallback text; the whole of it is in the blocks."""
+    line = shown(text, edges=False)
+    return line if len(line) <= 3000 else "A message from Counterseal"

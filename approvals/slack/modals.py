@@ -1,0 +1,88 @@
+"""Modals: the full text with the decision at its end, the reason for a rejection, and answers. Pure.
+
+Pages follow one another as answers to Slack's submissions, so that only the first needs a call to Slack.
+"""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+from approvals.model import ApprovalKind, CardState, CardView, Choice, choices_of
+from approvals.quorum import REASON_CHARACTERS_MAX
+from approvals.slack.blocks import Block, header, pages, plain_sections, section, sections
+from approvals.slack.cards import BUTTON_WORDS
+from approvals.slack.lines import content_lines, heading, vote_lines
+from approvals.slack.text import entry
+
+REASON_CALLBACK = "counterseal.reason"
+REVIEW_CALLBACK = "counterseal.review"
+REASON_FIELD = "reason"
+CHOICE_FIELD = "choice"
+
+
+def review(view: CardView, page: int = 0) -> Block:
+    """Page ``page`` (from 0; the last one if there are fewer) of everything, the decision on the last page."""
+    detail = entry("*Outcome*", view.detail) if view.detail else []
+    all_pages = pages(sections([*content_lines(view.content), *detail, *vote_lines(view)]))
+    page = max(0, min(page, len(all_pages) - 1))
+    last = page == len(all_pages) - 1
+    place = [section(f"Page {page + 1} of {len(all_pages)}")] if len(all_pages) > 1 else []
+    open_ = view.state is CardState.PENDING
+    blocks = [header(heading(view)), *place, *all_pages[page], *(_decision(view.kind) if last and open_ else [])]
+    modal = _modal("Review", blocks, close="Close")
+    if not last or open_:
+        metadata = {"a": str(view.approval_id), "n": view.nonce, "p": page, "l": last}
+        modal |= {"callback_id": REVIEW_CALLBACK, "private_metadata": json.dumps(metadata)}
+        modal["submit"] = _plain("Send" if last else "Next page")
+    return modal
+
+
+def reason(approval_id: UUID, nonce: str, choice: Choice) -> Block:
+    """Ask why, for an answer that needs a reason."""
+    modal = _modal(BUTTON_WORDS[choice], [_reason_input(optional=False)], close="Back")
+    metadata = {"a": str(approval_id), "n": nonce, "c": str(choice)}
+    return modal | {
+        "callback_id": REASON_CALLBACK,
+        "private_metadata": json.dumps(metadata),
+        "submit": _plain("Send"),
+    }
+
+
+def answer(sentence: str) -> Block:
+    """Tell one person what became of their answer. The sentence may name people and groups."""
+    return _modal("Counterseal", plain_sections(sentence), close="Close")
+
+
+def _decision(kind: ApprovalKind) -> list[Block]:
+    options = [{"text": _plain(BUTTON_WORDS[choice]), "value": str(choice)} for choice in choices_of(kind)]
+    radio = {"type": "radio_buttons", "action_id": CHOICE_FIELD, "options": options}
+    return [
+        {"type": "input", "block_id": CHOICE_FIELD, "label": _plain("Your answer"), "element": radio},
+        _reason_input(optional=kind is not ApprovalKind.IN_DOUBT),
+    ]
+
+
+def _reason_input(*, optional: bool) -> Block:
+    label = "Reason (needed to reject)" if optional else "Reason"
+    element = {
+        "type": "plain_text_input",
+        "action_id": REASON_FIELD,
+        "multiline": True,
+        "max_length": REASON_CHARACTERS_MAX,
+    }
+    return {
+        "type": "input",
+        "block_id": REASON_FIELD,
+        "optional": optional,
+        "label": _plain(label),
+        "element": element,
+    }
+
+
+def _modal(title: str, blocks: list[Block], *, close: str) -> Block:
+    return {"type": "modal", "title": _plain(title), "close": _plain(close), "blocks": blocks}
+
+
+def _plain(words: str) -> Block:
+    return {"type": "plain_text", "text": words, "emoji": False}

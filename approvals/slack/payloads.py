@@ -1,0 +1,170 @@
+"""Slack's interaction payloads, parsed into values that we trust the shape of, and nothing else about.
+
+A click says who clicked what. Rights, status and digest come from the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from approvals.model import Choice
+from approvals.slack.modals import CHOICE_FIELD, REASON_CALLBACK, REASON_FIELD, REVIEW_CALLBACK
+from core.bounded_json import parse_object
+from core.errors import InputError
+
+_PREFIX = "counterseal."
+_ID_CHARACTERS_MAX = 64
+
+
+class Button(StrEnum):
+    """The buttons of a card; all but ``review`` are choices."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    HAPPENED = "happened"
+    AGAIN = "again"
+    FAIL = "fail"
+    REVIEW = "review"
+
+
+@dataclass(frozen=True, slots=True)
+class Clicker:
+    """The Slack account that acted. ``team`` is the account's own, which in Grid and Connect is not the channel's."""
+
+    team: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Click:
+    """One press of one of our buttons. ``channel`` and ``message_ts`` say where the card is; "" if Slack does not."""
+
+    button: Button
+    approval_id: UUID
+    nonce: str
+    clicker: Clicker
+    channel: str
+    message_ts: str
+    trigger_id: str
+
+    @property
+    def choice(self) -> Choice | None:
+        """The answer that the button stands for; None for Review."""
+        return None if self.button is Button.REVIEW else Choice(self.button.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One of our modals, sent. ``choice`` is None when only the next page is wanted; ``page`` counts from 0."""
+
+    approval_id: UUID
+    nonce: str
+    clicker: Clicker
+    choice: Choice | None
+    reason: str
+    page: int
+
+
+def parse_click(body: Mapping[str, Any]) -> Click:
+    """A ``block_actions`` payload with exactly one of our buttons in it; ``InputError`` says what is wrong."""
+    actions = body.get("actions")
+    if not isinstance(actions, list) or len(actions) != 1 or not isinstance(actions[0], dict):
+        raise InputError("is not a list of exactly one action", where="actions")
+    name = _text(actions[0], "action_id", "actions[0]")
+    try:
+        button = Button(name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else "")
+    except ValueError:
+        raise InputError("is none of our buttons", where="actions[0].action_id") from None
+    value = parse_object(_text(actions[0], "value", "actions[0]").encode(), bytes_max=2000, where="actions[0].value")
+    container = _object(body, "container", "") if "container" in body else {}
+    return Click(
+        button=button,
+        approval_id=_uuid(value, "actions[0].value"),
+        nonce=_id(value, "n", "actions[0].value"),
+        clicker=_clicker(body),
+        channel=_optional_id(container, "channel_id", "container"),
+        message_ts=_optional_id(container, "message_ts", "container"),
+        trigger_id=_text(body, "trigger_id", ""),
+    )
+
+
+def parse_submission(body: Mapping[str, Any]) -> Submission:
+    """A ``view_submission`` payload of one of our modals; ``InputError`` says what is wrong."""
+    view = _object(body, "view", "")
+    callback = _text(view, "callback_id", "view")
+    if callback not in (REASON_CALLBACK, REVIEW_CALLBACK):
+        raise InputError("is none of our modals", where="view.callback_id")
+    where = "view.private_metadata"
+    metadata = parse_object(_text(view, "private_metadata", "view").encode(), bytes_max=3000, where=where)
+    page = metadata.get("p", 0)
+    if not isinstance(page, int) or isinstance(page, bool) or not 0 <= page < 10_000:
+        raise InputError("is no page number", where=f"{where}.p")
+    values = _object(_object(view, "state", "view"), "values", "view.state") if "state" in view else {}
+    if callback == REASON_CALLBACK:
+        choice: Choice | None = _choice(_text(metadata, "c", where), f"{where}.c")
+    else:
+        choice = _selected(values) if metadata.get("l") is True else None
+    return Submission(_uuid(metadata, where), _id(metadata, "n", where), _clicker(body), choice, _reason(values), page)
+
+
+def _clicker(body: Mapping[str, Any]) -> Clicker:
+    user = _object(body, "user", "")
+    team = _optional_id(user, "team_id", "user")
+    return Clicker(team or _id(_object(body, "team", ""), "id", "team"), _id(user, "id", "user"))
+
+
+def _selected(values: Mapping[str, Any]) -> Choice:
+    where = f"view.state.values.{CHOICE_FIELD}"
+    field = _object(_object(values, CHOICE_FIELD, "view.state.values"), CHOICE_FIELD, where)
+    return _choice(_text(_object(field, "selected_option", where), "value", where), where)
+
+
+def _reason(values: Mapping[str, Any]) -> str:
+    where = f"view.state.values.{REASON_FIELD}"
+    if REASON_FIELD not in values:
+        return ""
+    field = _object(_object(values, REASON_FIELD, "view.state.values"), REASON_FIELD, where)
+    return "" if field.get("value") is None else _text(field, "value", where).strip()
+
+
+def _choice(value: str, where: str) -> Choice:
+    try:
+        return Choice(value)
+    except ValueError:
+        raise InputError("is none of our choices", where=where) from None
+
+
+def _uuid(value: Mapping[str, Any], where: str) -> UUID:
+    try:
+        return UUID(_text(value, "a", where))
+    except ValueError:
+        raise InputError("is not the id of an approval", where=f"{where}.a") from None
+
+
+def _object(value: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    member = value.get(name)
+    if not isinstance(member, dict):
+        raise InputError("is not an object", where=f"{where}.{name}".lstrip("."))
+    return member
+
+
+def _text(value: Mapping[str, Any], name: str, where: str) -> str:
+    member = value.get(name)
+    if not isinstance(member, str):
+        raise InputError("is not a text", where=f"{where}.{name}".lstrip("."))
+    return member
+
+
+def _id(value: Mapping[str, Any], name: str, where: str) -> str:
+    text = _text(value, name, where)
+    if not 0 < len(text) <= _ID_CHARACTERS_MAX or not text.isascii() or not text.isprintable():
+        raise InputError("is not an id", where=f"{where}.{name}".lstrip("."))
+    return text
+
+
+def _optional_id(value: Mapping[str, Any], name: str, where: str) -> str:
+    return "" if value.get(name) is None else _id(value, name, where)

@@ -1,0 +1,98 @@
+"""What of an operation's input and output may be shown in evidence, as its schemas say.
+
+``x-evidence`` on a property says how its value appears: ``value`` as it is, ``digest`` as a commitment (the default),
+or ``omit`` not at all. It holds for everything below it that does not say otherwise. ``x-secret: true`` is stronger:
+the value appears nowhere, neither in evidence nor on a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from core.canonical import Json, JsonObject
+
+LOCAL_REFERENCES_MAX = 8
+
+
+class Treatment(StrEnum):
+    """How one value appears in evidence."""
+
+    VALUE = "value"
+    DIGEST = "digest"
+    OMIT = "omit"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One value that is no object, or an empty one: its path from the root, as a JSON Pointer (RFC 6901)."""
+
+    path: str
+    value: Json
+    treatment: Treatment
+    secret: bool
+
+
+def leaves(schema: JsonObject, value: Json) -> Iterator[Leaf]:
+    """Every leaf of ``value`` with its treatment, in the order of the document. Lists are leaves: they are one value.
+
+    A list is as open as the most closed thing that its items' schema names.
+    """
+    yield from _walk(schema, schema, value, "", Treatment.DIGEST, secret=False)
+
+
+def _walk(root: JsonObject, schema: Json, value: Json, path: str, above: Treatment, *, secret: bool) -> Iterator[Leaf]:
+    here = _resolved(root, schema)
+    treatment = Treatment(str(here["x-evidence"])) if "x-evidence" in here else above
+    hidden = secret or here.get("x-secret") is True
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            step = name.replace("~", "~0").replace("/", "~1")
+            yield from _walk(root, _below(here, name), item, f"{path}/{step}", treatment, secret=hidden)
+        return
+    inner = list(_marks(root, here.get("items"), 0)) if isinstance(value, list) else []
+    closed = [Treatment.OMIT, Treatment.DIGEST, Treatment.VALUE]
+    treatment = min([treatment, *(mark for mark, _ in inner if mark)], key=closed.index)
+    hidden = hidden or any(mark for _, mark in inner)
+    yield Leaf(path, value, Treatment.OMIT if hidden else treatment, hidden)
+
+
+def _below(schema: Mapping[str, Json], name: str) -> Json:
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and name in properties:
+        return properties[name]
+    return schema.get("additionalProperties")
+
+
+def _marks(root: JsonObject, schema: Json, depth: int) -> Iterator[tuple[Treatment | None, bool]]:
+    """Every treatment and secrecy that a list's items, and what is in them, are declared with."""
+    here = _resolved(root, schema)
+    if depth > LOCAL_REFERENCES_MAX or not here:
+        return
+    yield Treatment(str(here["x-evidence"])) if "x-evidence" in here else None, here.get("x-secret") is True
+    properties = here.get("properties")
+    inner = [*(properties.values() if isinstance(properties, dict) else ())]
+    for item in [*inner, here.get("items"), here.get("additionalProperties")]:
+        yield from _marks(root, item, depth + 1)
+
+
+def _resolved(root: JsonObject, schema: Json) -> JsonObject:
+    """The schema with its local reference followed; empty where there is none, which hides and shows nothing more."""
+    for _ in range(LOCAL_REFERENCES_MAX):
+        if not isinstance(schema, dict):
+            return {}
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        schema = _pointed(root, reference)
+    return {}
+
+
+def _pointed(root: JsonObject, reference: str) -> Json:
+    found: Json = root
+    for part in reference.removeprefix("#").strip("/").split("/"):
+        if part:
+            key = part.replace("~1", "/").replace("~0", "~")
+            found = found.get(key) if isinstance(found, dict) else None
+    return found

@@ -1,0 +1,163 @@
+"""One HTTP exchange, with an honest account of how it ended.
+
+What decides between *certainly no effect* and *in doubt* is whether the first byte of the request was handed to the
+connection, which httpcore reports; the class of the error alone does not tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import TypeAlias
+
+import httpx
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, stop_before_delay
+from tenacity.wait import wait_random_exponential
+
+from connectors.port import InDoubt, NotSent
+
+ATTEMPTS = 3
+RETRY_AFTER_SECONDS_MAX = 2.0
+CONNECT_SECONDS_MAX = 10.0
+BODY_BYTES_MAX = 4 * 1024 * 1024
+
+_BEFORE_THE_REQUEST = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+_BACKOFF = wait_random_exponential(multiplier=0.1, max=1.0)
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """One TLS context for all clients: loading the certificates takes tens of milliseconds."""
+    return httpx.create_ssl_context()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, when it was neither 429 nor a server error. ``body`` is cut at the limit if ``truncated``."""
+
+    status: int
+    headers: httpx.Headers
+    body: bytes
+    truncated: bool
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+
+Reply: TypeAlias = Answer | NotSent | InDoubt
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A reply, and whether trying again at once is sensible: nothing was sent, or a 429 asks for a short pause."""
+
+    reply: Reply
+    again: bool = False
+
+
+async def exchange(
+    client: httpx.AsyncClient,
+    request: httpx.Request,
+    *,
+    effect: bool,
+    timeout_seconds: float,
+    body_bytes_max: int = BODY_BYTES_MAX,
+) -> Reply:
+    """Send ``request`` within ``timeout_seconds`` in all, repeating only what certainly had no effect.
+
+    With ``effect``, whatever ends badly after the request left is in doubt: a timeout, a lost connection, 408, 5xx.
+    Without it, the same is ``NotSent``: repeating a read is harmless. Redirects are never followed.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_seconds
+    retrying = AsyncRetrying(
+        retry=retry_if_result(lambda attempt: attempt.again),
+        wait=_pause,
+        stop=stop_after_attempt(ATTEMPTS) | stop_before_delay(timeout_seconds),
+        retry_error_callback=_last,
+    )
+    attempt: _Attempt = await retrying(_attempt, client, request, effect, deadline, body_bytes_max)
+    return attempt.reply
+
+
+async def _attempt(
+    client: httpx.AsyncClient, request: httpx.Request, effect: bool, deadline: float, body_bytes_max: int
+) -> _Attempt:
+    left = False
+
+    async def trace(event: str, _: object) -> None:
+        nonlocal left
+        left = left or event.endswith("send_request_headers.started")
+
+    remaining = max(deadline - asyncio.get_running_loop().time(), 0.001)
+    timeout = httpx.Timeout(remaining, connect=min(remaining, CONNECT_SECONDS_MAX))
+    request.extensions = {**request.extensions, "trace": trace, "timeout": timeout.as_dict()}
+    where = f"{request.method} {request.url.host}"
+    try:
+        async with asyncio.timeout_at(deadline):
+            response = await client.send(request, stream=True, follow_redirects=False)
+            try:
+                body, truncated = await _read(response, body_bytes_max)
+            finally:
+                await response.aclose()
+    except TimeoutError:
+        return _Attempt(_lost(f"{where}: no answer in time", effect and left))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        before = not left or isinstance(error, _BEFORE_THE_REQUEST)
+        return _Attempt(_lost(f"{where}: {_reason(error)}", effect and not before), again=before)
+    return _judge(Answer(response.status_code, response.headers, body, truncated), effect, where)
+
+
+async def _read(response: httpx.Response, body_bytes_max: int) -> tuple[bytes, bool]:
+    body = bytearray()
+    async for chunk in response.aiter_bytes(64 * 1024):
+        body += chunk
+        if len(body) > body_bytes_max:
+            return bytes(body[:body_bytes_max]), True
+    return bytes(body), False
+
+
+def _judge(answer: Answer, effect: bool, where: str) -> _Attempt:
+    after = retry_after_seconds(answer.headers)
+    if answer.status == httpx.codes.TOO_MANY_REQUESTS:
+        short = after is not None and after <= RETRY_AFTER_SECONDS_MAX
+        return _Attempt(NotSent(f"{where}: too many requests (429)", after), again=short)
+    if answer.status >= 500 or answer.status == httpx.codes.REQUEST_TIMEOUT:
+        message = f"{where}: the server failed ({answer.status})"
+        return _Attempt(InDoubt(message) if effect else NotSent(message, after))
+    return _Attempt(answer)
+
+
+def _lost(message: str, in_doubt: bool) -> NotSent | InDoubt:
+    return InDoubt(message) if in_doubt else NotSent(message)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def retry_after_seconds(headers: httpx.Headers) -> float | None:
+    """``Retry-After`` (RFC 9110 10.2.3) in seconds; a date counts from the answer's own ``Date``, not our clock."""
+    text = headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        moment, now = parsedate_to_datetime(text), parsedate_to_datetime(headers.get("Date", ""))
+        return max((moment - now).total_seconds(), 0.0)
+    except (ValueError, TypeError):
+        return None
+
+
+def _pause(state: RetryCallState) -> float:
+    attempt: _Attempt = state.outcome.result()  # type: ignore[union-attr]  # a result is what is being retried
+    after = attempt.reply.retry_after_seconds if isinstance(attempt.reply, NotSent) else None
+    return _BACKOFF(state) if after is None else after
+
+
+def _last(state: RetryCallState) -> _Attempt:
+    attempt: _Attempt = state.outcome.result()  # type: ignore[union-attr]  # no attempt raises
+    return attempt

@@ -1,0 +1,106 @@
+"""Which hosts may be called, and at which addresses (OWASP: server-side request forgery).
+
+A name is resolved once, every address it has is judged, and the connection goes to an address that was judged, so a
+name that changes its answer in between (DNS rebinding) gains nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import httpx
+
+from connectors.port import NotSent, Refused
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_METADATA = ipaddress.ip_network("169.254.0.0/16")
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedHost:
+    """One host that may be called: exactly this name, at this port (None: the scheme's own port only).
+
+    ``allow_private`` permits loopback, private and link-local addresses, for services inside one's own network.
+    """
+
+    host: str
+    port: int | None = None
+    allow_private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A URL that may be called, and the addresses that it may be called at."""
+
+    url: httpx.URL
+    addresses: tuple[Address, ...]
+
+
+async def destination(
+    text: str, allowed: Iterable[AllowedHost], *, timeout_seconds: float
+) -> Destination | Refused | NotSent:
+    """Where a request to ``text`` may go; ``Refused`` names the setting or the remedy."""
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, TypeError):
+        return Refused("invalid_url", "the URL cannot be read")
+    if url.scheme not in {"http", "https"} or not url.host:
+        return Refused("invalid_url", "the URL must start with http:// or https:// and name a host")
+    if url.userinfo:
+        return Refused("invalid_url", "the URL must not hold a user name or password; use a header")
+    rule = next((rule for rule in allowed if _matches(rule, url)), None)
+    if rule is None:
+        place = _name(url) + (f":{url.port}" if url.port else "")
+        return Refused("host_not_allowed", f"{place} is not among the allowed hosts; add it to COUNTERSEAL_HTTP_HOSTS")
+    addresses = await _resolve(url, timeout_seconds)
+    if isinstance(addresses, NotSent):
+        return addresses
+    closed = [address for address in addresses if not is_public(address)]
+    if closed and not rule.allow_private:
+        return Refused(
+            "private_address",
+            f"{_name(url)} resolves to {closed[0]}, which is not a public address; allow private addresses for this "
+            "host in COUNTERSEAL_HTTP_HOSTS if it is meant to be inside your network",
+        )
+    return Destination(url, addresses)
+
+
+def is_public(address: Address) -> bool:
+    """Whether the address, and any IPv4 address that it stands for, is reachable from the whole Internet."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        if address in _NAT64:
+            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        if any(embedded is not None and not is_public(embedded) for embedded in inner):
+            return False
+    return address.is_global and not address.is_multicast and address not in _METADATA
+
+
+def _name(url: httpx.URL) -> str:
+    """The host as it goes over the wire: lower case, IDNA."""
+    return url.raw_host.decode("ascii").lower().strip("[]")
+
+
+def _matches(rule: AllowedHost, url: httpx.URL) -> bool:
+    return rule.host.lower().strip("[]") == _name(url) and rule.port == url.port
+
+
+async def _resolve(url: httpx.URL, timeout_seconds: float) -> tuple[Address, ...] | NotSent:
+    name = _name(url)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    except TimeoutError:
+        return NotSent(f"{name} was not resolved in time")
+    except (OSError, UnicodeError) as error:
+        return NotSent(f"{name} does not resolve: {error}")
+    addresses = tuple(dict.fromkeys(ipaddress.ip_address(str(entry[4][0]).split("%")[0]) for entry in found))
+    return addresses or NotSent(f"{name} has no address")

@@ -1,0 +1,173 @@
+"""``http.request.send``: one request to an allowed host; no redirects, no private addresses unless allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import httpx
+
+from connectors.exchange import Answer, Reply, exchange, tls
+from connectors.http.addresses import Address, AllowedHost, Destination, destination
+from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from core.bounded_json import parse
+from core.canonical import Json, JsonObject, canonical_bytes
+from core.errors import InputError
+
+ADDRESSES_MAX = 4
+MESSAGE_LENGTH = 300
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+RESERVED_HEADERS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "idempotency-key"}
+)
+OUTPUT_HEADERS = ("content-type", "etag", "last-modified", "location")
+
+_Prepared: TypeAlias = "tuple[bytes, httpx.Headers] | Refused"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """The hosts that may be called; with none, every request is refused."""
+
+    allowed_hosts: tuple[AllowedHost, ...] = ()
+    body_bytes_max: int = 256 * 1024
+
+
+class HttpConnector:
+    """Connections are not kept: one to an address was judged, and certified, for one host name only."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self._settings = settings
+        self._client = httpx.AsyncClient(
+            verify=tls(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
+        )
+
+    async def read_before(self, call: Call) -> Before | Refused | NotSent:
+        """Not used: a request to an unknown API has no general pre-read."""
+        return Refused("no_pre_read", "an HTTP request has nothing that could be read first")
+
+    async def perform(self, call: Call) -> Outcome:
+        """Send the request with ``Idempotency-Key``. Everything but GET and HEAD is in doubt when it ends badly."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + call.timeout_seconds
+        prepared = _prepare(call)
+        if isinstance(prepared, Refused):
+            return prepared
+        found = await destination(
+            str(call.input.get("url")), self._settings.allowed_hosts, timeout_seconds=call.timeout_seconds
+        )
+        if not isinstance(found, Destination):
+            return found
+        reply: Reply = NotSent("no address was tried")
+        for address in found.addresses[:ADDRESSES_MAX]:
+            request = _request(call, found.url, address, *prepared)
+            reply = await exchange(
+                self._client,
+                request,
+                effect=_has_effect(call),
+                timeout_seconds=max(deadline - clock(), 0.001),
+                body_bytes_max=self._settings.body_bytes_max,
+            )
+            if not isinstance(reply, NotSent) or reply.retry_after_seconds is not None:
+                break
+        return _outcome(reply, call) if isinstance(reply, Answer) else reply
+
+    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
+        """HTTP has no general way to ask; requests that change nothing can be repeated."""
+        if not _has_effect(call):
+            return Probe(ProbeVerdict.NOT_APPLIED, "GET and HEAD change nothing, so the request can be repeated")
+        return Probe(ProbeVerdict.CANNOT_TELL, "HTTP has no general way to ask whether a request took effect")
+
+    async def check(self) -> tuple[bool, str]:
+        """Nothing is called; says which hosts may be."""
+        names = ", ".join(rule.host for rule in self._settings.allowed_hosts)
+        return True, f"may call {names}" if names else "no host is allowed; set COUNTERSEAL_HTTP_HOSTS to allow some"
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        await self._client.aclose()
+
+
+def _has_effect(call: Call) -> bool:
+    return call.input.get("method") not in SAFE_METHODS
+
+
+def _prepare(call: Call) -> _Prepared:
+    """The body and the headers, or why they cannot be sent."""
+    given = call.input.get("headers")
+    headers = httpx.Headers({"User-Agent": "counterseal", "Accept-Encoding": "identity"})
+    for name, value in (given if isinstance(given, dict) else {}).items():
+        if name.lower() in RESERVED_HEADERS:
+            return Refused("invalid_header", f"the header {name} is set by Counterseal and cannot be given")
+        if not _plain(name) or not _plain(str(value)) or not name.strip():
+            return Refused("invalid_header", f"the header {name!r} holds characters that a header cannot")
+        headers[name] = str(value)
+    if _has_effect(call):
+        headers["Idempotency-Key"] = call.idempotency_key
+    if "json" in call.input:
+        headers.setdefault("Content-Type", "application/json")
+        try:
+            return canonical_bytes(call.input["json"]), headers
+        except InputError as error:
+            return Refused("invalid_body", f"the JSON body {error}")
+    return str(call.input.get("body", "")).encode(), headers
+
+
+def _plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _request(call: Call, url: httpx.URL, address: Address, body: bytes, headers: httpx.Headers) -> httpx.Request:
+    """To the judged address, for the named host: Host, SNI and certificate are the name's."""
+    pinned = headers.copy()
+    pinned["Host"] = url.netloc.decode("ascii")
+    return httpx.Request(
+        str(call.input.get("method")),
+        url.copy_with(host=str(address)),
+        headers=pinned,
+        content=body,
+        extensions={"sni_hostname": url.raw_host.decode("ascii")},
+    )
+
+
+def _outcome(answer: Answer, call: Call) -> Outcome:
+    expected = call.input.get("expect_status")
+    if 300 <= answer.status < 400:
+        place = answer.headers.get("location", "elsewhere")
+        return Refused("redirect", f"redirects ({answer.status}) to {place}, which is not followed; use the final URL")
+    if not answer.ok:
+        return Refused(f"http_{answer.status}", f"answered {answer.status}: {_excerpt(answer)}")
+    if isinstance(expected, list) and answer.status not in expected:
+        message = f"answered {answer.status}, expected {' or '.join(str(status) for status in expected)}"
+        return InDoubt(message) if _has_effect(call) else Refused("unexpected_status", message)
+    output: JsonObject = {
+        "status": answer.status,
+        "headers": {name: answer.headers[name] for name in OUTPUT_HEADERS if name in answer.headers},
+        "body": _text(answer),
+        "truncated": answer.truncated,
+    }
+    if not answer.truncated and "json" in answer.headers.get("content-type", ""):
+        output["json"] = _json(answer)
+    return Done(output, answer.headers.get("location"))
+
+
+def _text(answer: Answer) -> str | None:
+    """The body as text; None where it is not text that can be stored. A truncated one may lose its last character."""
+    try:
+        text = answer.body.decode("utf-8", "ignore" if answer.truncated else "strict")
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else text
+
+
+def _json(answer: Answer) -> Json:
+    """None where the body is not JSON after all, or JSON that is too deep or ambiguous; ``body`` still has it."""
+    try:
+        return parse(answer.body, bytes_max=len(answer.body))
+    except InputError:
+        return None
+
+
+def _excerpt(answer: Answer) -> str:
+    return answer.body[:MESSAGE_LENGTH].decode("utf-8", "replace").replace("\x00", "") or "without an explanation"

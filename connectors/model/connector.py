@@ -1,0 +1,153 @@
+"""``model.chat.complete``: changes nothing outside, so any failure may be repeated; what it consumed is reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import genai_prices
+import httpx
+
+from connectors.exchange import Answer, exchange, tls
+from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
+from core.bounded_json import parse, parse_object
+from core.canonical import Json, JsonObject
+from core.errors import ConfigurationError, InputError
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+_CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """An OpenAI-compatible API: ``base_url`` ends in ``/v1``; ``provider`` is the name that prices are known under."""
+
+    base_url: str
+    api_key: str = field(repr=False)
+    provider: str = "openai"
+
+
+class ModelConnector:
+    """One provider."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        url = httpx.URL(settings.base_url)
+        if url.scheme not in {"http", "https"} or not url.host:
+            raise ConfigurationError(
+                f"the model address {settings.base_url!r} is not an http(s) URL.",
+                remedy="Set COUNTERSEAL_MODEL_URL, such as https://api.openai.com/v1.",
+            )
+        self._settings = settings
+        self._url = settings.base_url.rstrip("/")
+        self._client = httpx.AsyncClient(verify=tls(), headers={"Authorization": f"Bearer {settings.api_key}"})
+
+    async def read_before(self, call: Call) -> Before | Refused | NotSent:
+        """Not used: nothing is written."""
+        return Refused("no_pre_read", f"{call.operation} writes nothing, so there is nothing to read first")
+
+    async def perform(self, call: Call) -> Outcome:
+        """One completion. An answer that should be JSON and is not counts as failed, with its usage."""
+        request = self._client.build_request("POST", f"{self._url}/chat/completions", json=_request(call.input))
+        reply = await exchange(
+            self._client,
+            request,
+            effect=False,
+            timeout_seconds=call.timeout_seconds,
+            body_bytes_max=ANSWER_BYTES_MAX,
+        )
+        if not isinstance(reply, Answer):
+            return NotSent(reply.message, reply.retry_after_seconds) if isinstance(reply, NotSent) else reply
+        if not reply.ok:
+            return Refused(_CODES.get(reply.status, f"http_{reply.status}"), _error_message(reply))
+        try:
+            body = parse_object(reply.body, bytes_max=ANSWER_BYTES_MAX, where="the model's answer")
+        except InputError as error:
+            return NotSent(str(error))
+        return _outcome(body, call, self._settings.provider)
+
+    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
+        """Changes nothing: safe to repeat."""
+        return Probe(ProbeVerdict.NOT_APPLIED, f"{call.operation} changes nothing outside, so it can be repeated")
+
+    async def check(self) -> tuple[bool, str]:
+        """List the models."""
+        request = self._client.build_request("GET", f"{self._url}/models")
+        reply = await exchange(self._client, request, effect=False, timeout_seconds=10.0)
+        if not isinstance(reply, Answer):
+            return False, reply.message
+        return (True, "reachable and authorised") if reply.ok else (False, _error_message(reply))
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        await self._client.aclose()
+
+
+def _request(values: JsonObject) -> JsonObject:
+    messages: list[Json] = []
+    if "system" in values:
+        messages.append({"role": "system", "content": values["system"]})
+    given = values.get("messages")
+    messages += given if isinstance(given, list) else [{"role": "user", "content": values.get("prompt")}]
+    body: JsonObject = {"model": values.get("model"), "messages": messages}
+    if values.get("response_format") == "json":
+        body["response_format"] = {"type": "json_object"}
+    return body | {name: values[name] for name in ("temperature", "max_tokens") if name in values}
+
+
+def _outcome(body: JsonObject, call: Call, provider: str) -> Outcome:
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        return NotSent("the model's answer holds no choice")
+    asked = str(call.input.get("model"))
+    model = str(body.get("model") or asked)
+    usage = _usage(body.get("usage"), provider, model, asked)
+    text = message.get("content")
+    if not isinstance(text, str):
+        refusal = message.get("refusal")
+        return Refused("no_text", f"the model gave no text: {refusal or choice.get('finish_reason')}", usage)
+    output: JsonObject = {"text": text, "model": model, "finish_reason": str(choice.get("finish_reason"))}
+    if call.input.get("response_format") == "json":
+        try:
+            output["json"] = parse(text.encode(errors="replace"), bytes_max=ANSWER_BYTES_MAX, where="the model's text")
+        except InputError as error:
+            return NotSent(f"{error} (finish reason: {choice.get('finish_reason')})", usage=usage)
+    external_id = body.get("id")
+    return Done(output, external_id if isinstance(external_id, str) else None, usage=usage)
+
+
+def _usage(value: Json, provider: str, model: str, asked: str) -> Usage:
+    counts = value if isinstance(value, dict) else {}
+    details = counts.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    tokens_in, tokens_out = _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens"))
+    cost = _cost(provider, model, tokens_in, tokens_out, cached)
+    cost = _cost(provider, asked, tokens_in, tokens_out, cached) if cost is None and asked != model else cost
+    return Usage(provider, model, tokens_in, tokens_out, format(cost, "f") if cost is not None else None)
+
+
+def _cost(provider: str, model: str, tokens_in: int, tokens_out: int, cached: int) -> Decimal | None:
+    """From the price table that ships with genai-prices; None for a model that it does not know."""
+    tokens = genai_prices.Usage(
+        input_tokens=tokens_in, output_tokens=tokens_out, cache_read_tokens=min(cached, tokens_in) or None
+    )
+    try:
+        price = genai_prices.calc_price(tokens, model, provider_id=provider)
+    except (LookupError, ValueError):
+        return None
+    return Decimal(price.total_price)
+
+
+def _count(value: Json) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def _error_message(answer: Answer) -> str:
+    """The provider's own words: ``{"error": {"message"}}``."""
+    try:
+        error = parse_object(answer.body, bytes_max=ANSWER_BYTES_MAX).get("error")
+    except InputError:
+        error = None
+    words = error.get("message") if isinstance(error, dict) else None
+    return f"the model API answered {answer.status}: {words or 'without an explanation'}"

@@ -1,0 +1,233 @@
+"""The Table API over HTTP: authentication, and answers read into records or honest failures.
+
+Facts relied on: 404 means absent or hidden by an ACL; 500 says nothing about effect; transactions are cut at 60 s by
+the default quota rule; there is neither compare-and-set nor an idempotency key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from urllib.parse import quote
+
+import httpx
+
+from connectors.exchange import Answer, Reply, exchange, tls
+from connectors.port import InDoubt, NotSent, Refused
+from core.bounded_json import parse_object
+from core.canonical import JsonObject
+from core.errors import ConfigurationError, InputError
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+TOKEN_MARGIN_SECONDS = 30.0
+_CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "not_allowed", 409: "conflict"}
+_RAW = {"sysparm_display_value": "false", "sysparm_exclude_reference_link": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class BasicAuth:
+    """A user name and password of the integration user."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """OAuth 2.0 client credentials (RFC 6749 4.4), exchanged at ``/oauth_token.do``."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceNowSettings:
+    """How to reach one instance.
+
+    ``username`` is the integration user as ``sys_updated_by`` shows it; with basic authentication it is known already,
+    with OAuth it must be stated, or a probe cannot tell our writes from others'. ``transaction_limit_seconds`` is the
+    instance's quota for one REST transaction: before it has passed, a missing write may still be on its way.
+    """
+
+    base_url: str
+    auth: BasicAuth | ClientCredentials
+    username: str | None = None
+    transaction_limit_seconds: float = 60.0
+
+    @property
+    def integration_user(self) -> str | None:
+        """The name that our writes bear."""
+        return self.username or (self.auth.username if isinstance(self.auth, BasicAuth) else None)
+
+
+Failure: TypeAlias = Refused | NotSent | InDoubt
+
+
+class TableClient:
+    """Reads and writes records. Safe for concurrent use; one token is shared and refreshed once on 401."""
+
+    def __init__(self, settings: ServiceNowSettings) -> None:
+        url = httpx.URL(settings.base_url)
+        if url.scheme not in {"http", "https"} or not url.host:
+            raise ConfigurationError(
+                f"the ServiceNow address {settings.base_url!r} is not an http(s) URL.",
+                remedy="Set COUNTERSEAL_SERVICENOW_URL, such as https://example.service-now.com.",
+            )
+        self._settings = settings
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            verify=tls(),
+            headers={"Accept": "application/json"},
+            limits=httpx.Limits(keepalive_expiry=5.0),
+        )
+        self._token: str | None = None
+        self._token_expires = 0.0
+        self._token_lock = asyncio.Lock()
+
+    async def get(
+        self, table: str, sys_id: str, fields: tuple[str, ...], *, timeout_seconds: float
+    ) -> JsonObject | Refused | NotSent:
+        """One record, with raw values; all its fields if ``fields`` is empty."""
+        params = _RAW | ({"sysparm_fields": ",".join(fields)} if fields else {})
+        answer = await self._call("GET", _path(table, sys_id), params, None, timeout_seconds)
+        record = _record(answer)
+        return NotSent(record.message) if isinstance(record, InDoubt) else record
+
+    async def query(
+        self, table: str, query: str, fields: tuple[str, ...], *, limit: int, offset: int = 0, timeout_seconds: float
+    ) -> list[JsonObject] | Refused | NotSent:
+        """The records that an encoded query selects, at most ``limit``."""
+        params = _RAW | {"sysparm_query": query, "sysparm_limit": str(limit), "sysparm_offset": str(offset)}
+        params |= {"sysparm_fields": ",".join(fields)} if fields else {}
+        answer = await self._call("GET", _path(table), params, None, timeout_seconds)
+        body = _body(answer)
+        if isinstance(body, InDoubt):
+            return NotSent(body.message)
+        if not isinstance(body, dict):
+            return body
+        rows = body.get("result")
+        if not isinstance(rows, list):
+            return NotSent("ServiceNow answered without a result list")
+        return [_flat(row) for row in rows if isinstance(row, dict)]
+
+    async def patch(
+        self, table: str, sys_id: str, values: JsonObject, *, timeout_seconds: float
+    ) -> JsonObject | Failure:
+        """Write fields of one record, and the whole record as it reads afterwards."""
+        return _record(await self._call("PATCH", _path(table, sys_id), _RAW, values, timeout_seconds))
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        await self._client.aclose()
+
+    async def _call(
+        self, method: str, path: str, params: dict[str, str], body: JsonObject | None, timeout_seconds: float
+    ) -> Reply | Refused:
+        """Send with credentials. A 401 to a cached token fetches a new one and tries once more: nothing was done."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_seconds
+        refused_token: str | None = None
+        while True:
+            credentials = await self._authorization(deadline - clock(), refused_token)
+            if not isinstance(credentials, str):
+                return credentials
+            request = self._client.build_request(
+                method, path, params=params, json=body, headers={"Authorization": credentials}
+            )
+            reply = await exchange(
+                self._client,
+                request,
+                effect=body is not None,
+                timeout_seconds=max(deadline - clock(), 0.001),
+                body_bytes_max=ANSWER_BYTES_MAX,
+            )
+            stale = isinstance(reply, Answer) and reply.status == httpx.codes.UNAUTHORIZED
+            if not stale or refused_token or isinstance(self._settings.auth, BasicAuth):
+                return reply
+            refused_token = credentials
+
+    async def _authorization(self, timeout_seconds: float, refused: str | None) -> str | Refused | NotSent:
+        """The Authorization header; a token other than ``refused``, from the cache if it is still good."""
+        auth = self._settings.auth
+        if isinstance(auth, BasicAuth):
+            return "Basic " + base64.b64encode(f"{auth.username}:{auth.password}".encode()).decode()
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_seconds
+        try:
+            async with asyncio.timeout_at(deadline), self._token_lock:
+                if self._token and self._token != refused and clock() < self._token_expires:
+                    return self._token
+                return await self._fetch_token(auth, max(deadline - clock(), 0.001))
+        except TimeoutError:
+            return NotSent("no OAuth token in time")
+
+    async def _fetch_token(self, auth: ClientCredentials, timeout_seconds: float) -> str | Refused | NotSent:
+        form = {"grant_type": "client_credentials", "client_id": auth.client_id, "client_secret": auth.client_secret}
+        form |= {"scope": auth.scope} if auth.scope else {}
+        request = self._client.build_request("POST", "/oauth_token.do", data=form)
+        reply = await exchange(self._client, request, effect=False, timeout_seconds=timeout_seconds)
+        if not isinstance(reply, Answer):
+            return NotSent(f"no OAuth token: {reply.message}", getattr(reply, "retry_after_seconds", None))
+        if not reply.ok:
+            return Refused("unauthorized", f"ServiceNow refused the OAuth client (HTTP {reply.status})")
+        body = _body(reply)
+        if not isinstance(body, dict):
+            return NotSent(f"no OAuth token: {body.message}")
+        token, seconds = body.get("access_token"), body.get("expires_in")
+        if not isinstance(token, str) or not token:
+            return Refused("unauthorized", "ServiceNow's OAuth answer holds no access_token")
+        lifetime = float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else 300.0
+        self._token = f"Bearer {token}"
+        self._token_expires = asyncio.get_running_loop().time() + max(lifetime - TOKEN_MARGIN_SECONDS, 1.0)
+        return self._token
+
+
+def _path(table: str, sys_id: str | None = None) -> str:
+    """Quoted, so that no value can leave its place in the path."""
+    parts = [quote(table, safe="")] + ([quote(sys_id, safe="")] if sys_id is not None else [])
+    return "/api/now/table/" + "/".join(parts)
+
+
+def _body(reply: Reply | Refused) -> JsonObject | Failure:
+    """The JSON of a 2xx answer; a 2xx that is not JSON (a log-in or hibernation page) is in doubt."""
+    if not isinstance(reply, Answer):
+        return reply
+    if not reply.ok:
+        return Refused(_CODES.get(reply.status, f"http_{reply.status}"), _message(reply))
+    if reply.truncated:
+        return InDoubt(f"ServiceNow's answer is longer than {ANSWER_BYTES_MAX} bytes; ask for fewer fields")
+    try:
+        return parse_object(reply.body, bytes_max=ANSWER_BYTES_MAX, where="ServiceNow's answer")
+    except InputError as error:
+        return InDoubt(str(error))
+
+
+def _record(reply: Reply | Refused) -> JsonObject | Failure:
+    body = _body(reply)
+    if not isinstance(body, dict):
+        return body
+    record = body.get("result")
+    return _flat(record) if isinstance(record, dict) else InDoubt("ServiceNow answered without a record")
+
+
+def _flat(record: JsonObject) -> JsonObject:
+    """References come as ``{link, value}`` from instances that ignore sysparm_exclude_reference_link."""
+    return {name: value.get("value") if isinstance(value, dict) else value for name, value in record.items()}
+
+
+def _message(answer: Answer) -> str:
+    """ServiceNow's own words: ``{"error": {"message", "detail"}}``."""
+    try:
+        error = parse_object(answer.body, bytes_max=ANSWER_BYTES_MAX).get("error")
+    except InputError:
+        error = None
+    words = [error.get("message"), error.get("detail")] if isinstance(error, dict) else []
+    text = ": ".join(str(word) for word in words if word)
+    if answer.status == httpx.codes.NOT_FOUND:
+        text = f"{text or 'no record'} (absent, or hidden from our user by an ACL)"
+    if 300 <= answer.status < 400:
+        text = "it redirects elsewhere, which is not followed; check the instance's address"
+    return f"ServiceNow answered {answer.status}: {text or 'without an explanation'}"

@@ -1,0 +1,168 @@
+"""ServiceNow as a connector: get, query, update; what was there before; and whether an earlier write arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from connectors.catalog import Catalog
+from connectors.operation import Operation
+from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.servicenow.client import ServiceNowSettings, TableClient
+from connectors.servicenow.probe import VERSION, Expectation, Sighting, judge
+from core.canonical import Json, JsonObject
+
+FACTS = ("number", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
+JOURNALS = frozenset({"work_notes", "comments"})
+QUERY_LIMIT = 100
+PROBE_AGAIN_SECONDS = 15.0
+
+
+class ServiceNowConnector:
+    """One instance. The table is the operation's middle name, or the input's ``table`` where that is ``record``."""
+
+    def __init__(self, settings: ServiceNowSettings, catalog: Catalog) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._client = TableClient(settings)
+
+    async def read_before(self, call: Call) -> Before | Refused | NotSent:
+        """The fields that the diff names, and ``sys_mod_count`` as the version. A field that is absent is left out."""
+        operation = self._catalog.get(call.operation)
+        record = await self._read(call, operation.diff_fields(call.input))
+        if not isinstance(record, dict):
+            return record
+        return _before(record, operation.diff_fields(call.input))
+
+    async def perform(self, call: Call) -> Outcome:
+        """Get, query or update, as the operation's handler says."""
+        operation = self._catalog.get(call.operation)
+        if operation.function == "get":
+            record = await self._read(call, _names(call.input.get("fields")), plus=())
+            return Done(record) if isinstance(record, dict) else record
+        if operation.function == "query":
+            return await self._query(call)
+        if operation.function == "update":
+            return await self._update(call, operation)
+        return Refused("unknown_handler", f"the ServiceNow connector has no function {operation.function!r}")
+
+    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
+        """Read the record, and the journal if the call wrote to it, and judge."""
+        operation = self._catalog.get(call.operation)
+        if not operation.has_effect:
+            return Probe(ProbeVerdict.NOT_APPLIED, f"{operation.name} changes nothing, so it can be repeated")
+        written = operation.writes_of(call.input)
+        fields = _settable(operation, written)
+        record = await self._read(call, tuple(fields))
+        if not isinstance(record, dict):
+            return _unreadable("the record could not be read", record)
+        marker: bool | None = None
+        if len(fields) < len(written):
+            entries = await self._marked_entries(call)
+            if not isinstance(entries, list):
+                return _unreadable("the record's journal could not be read", entries)
+            marker = bool(entries)
+        settings = self._settings
+        expected = Expectation(fields, call.before, settings.integration_user, settings.transaction_limit_seconds)
+        done = _done(record, fields)
+        return judge(expected, Sighting(record, marker), done, seconds_since_intent=seconds_since_intent)
+
+    async def check(self) -> tuple[bool, str]:
+        """Read one row of ``incident``, and say whether our own user name is known."""
+        rows = await self._client.query("incident", "", ("sys_id",), limit=1, timeout_seconds=10.0)
+        if not isinstance(rows, list):
+            return False, rows.message
+        if self._settings.integration_user is None:
+            return True, "reachable and authorised; name the integration user, or a probe cannot tell our writes"
+        return True, f"reachable and authorised as {self._settings.integration_user}"
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        await self._client.aclose()
+
+    async def _read(
+        self, call: Call, fields: tuple[str, ...], plus: tuple[str, ...] = FACTS
+    ) -> JsonObject | Refused | NotSent:
+        names = tuple(sorted({*fields, *plus}))
+        return await self._client.get(
+            _table(call), str(call.input["sys_id"]), names, timeout_seconds=call.timeout_seconds
+        )
+
+    async def _query(self, call: Call) -> Outcome:
+        limit, offset = call.input.get("limit"), call.input.get("offset")
+        rows = await self._client.query(
+            _table(call),
+            str(call.input["query"]),
+            _names(call.input.get("fields")),
+            limit=limit if isinstance(limit, int) else QUERY_LIMIT,
+            offset=offset if isinstance(offset, int) else 0,
+            timeout_seconds=call.timeout_seconds,
+        )
+        if not isinstance(rows, list):
+            return rows
+        records: list[Json] = [*rows]
+        return Done({"records": records, "count": len(records)})
+
+    async def _update(self, call: Call, operation: Operation) -> Outcome:
+        written = operation.writes_of(call.input)
+        fields = _settable(operation, written)
+        mark = marker(call.idempotency_key)
+        body: JsonObject = {name: value if name in fields else f"{value}\n{mark}" for name, value in written.items()}
+        sys_id = str(call.input["sys_id"])
+        record = await self._client.patch(_table(call), sys_id, body, timeout_seconds=call.timeout_seconds)
+        if isinstance(record, Refused | NotSent | InDoubt):
+            return record
+        return _done(record, fields)
+
+    async def _marked_entries(self, call: Call) -> list[JsonObject] | Refused | NotSent:
+        query = f"element_id={call.input['sys_id']}^valueLIKE{marker(call.idempotency_key)}"
+        found = await self._client.query(
+            "sys_journal_field", query, ("element", "value"), limit=10, timeout_seconds=call.timeout_seconds
+        )
+        if not isinstance(found, list):
+            return found
+        # Looked at again here: an instance that ignores a part of the query must not make a stranger's note ours.
+        return [entry for entry in found if marker(call.idempotency_key) in str(entry.get("value", ""))]
+
+
+def marker(idempotency_key: str) -> str:
+    """The mark that a note carries, so that a replay can be found."""
+    return f"[counterseal:{idempotency_key[:16]}]"
+
+
+def _settable(operation: Operation, written: JsonObject) -> JsonObject:
+    """The written fields without the journals, which only grow and do not read back what was written."""
+    journals = JOURNALS | set(operation.diff.appended if operation.diff else ())
+    return {name: value for name, value in written.items() if name not in journals}
+
+
+def _table(call: Call) -> str:
+    name = call.operation.split(".")[1]
+    return str(call.input["table"]) if name == "record" else name
+
+
+def _names(value: Json) -> tuple[str, ...]:
+    return tuple(str(name) for name in value) if isinstance(value, list) else ()
+
+
+def _before(record: JsonObject, fields: Iterable[str]) -> Before:
+    version = record.get(VERSION)
+    return Before(
+        values={name: record[name] for name in fields if name in record},
+        version=str(version) if version is not None else None,
+        facts={name: record[name] for name in FACTS if name in record},
+    )
+
+
+def _done(record: JsonObject, intended: JsonObject) -> Done:
+    """What the record reads back: a business rule may have altered what we wrote, and an ACL dropped it."""
+    after: JsonObject = {name: record[name] for name in intended if name in record}
+    altered: list[Json] = [name for name, value in intended.items() if after.get(name) != value]
+    facts = {name: record[name] for name in ("sys_id", "number", VERSION) if name in record}
+    version = record.get(VERSION)
+    external_id = f"{record['sys_id']}@{version}" if "sys_id" in record and version is not None else None
+    return Done({**facts, "fields": after, "altered": altered}, external_id, after)
+
+
+def _unreadable(what: str, failure: Refused | NotSent) -> Probe:
+    again = (failure.retry_after_seconds or PROBE_AGAIN_SECONDS) if isinstance(failure, NotSent) else None
+    return Probe(ProbeVerdict.CANNOT_TELL, f"{what}: {failure.message}", retry_after_seconds=again)

@@ -1,0 +1,201 @@
+"""``slack.message.post``.
+
+Slack does not dedupe posts, so each carries our key in its metadata, and doubt is resolved by looking for it. Metadata
+can be read by every app in the workspace, so the key is opaque.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeAlias
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
+
+EVENT_TYPE = "counterseal_action"
+PAGE_SIZE = 200
+PAGES_MAX = 10
+MARGIN_SECONDS = 120.0
+PROBE_AGAIN_SECONDS = 15.0
+CONNECT_SECONDS_MAX = 10.0
+
+# Slack's reference says of these that a part of the call may have happened.
+_PERHAPS_DONE = frozenset({"fatal_error", "internal_error", "service_unavailable"})
+# And of these that nothing was done and a later call may succeed.
+_LATER = frozenset({"ratelimited", "rate_limited", "request_timeout", "team_added_to_org", "accesslimited"})
+
+_Page: TypeAlias = "AsyncSlackResponse | Refused | NotSent | InDoubt"
+
+
+@dataclass(frozen=True, slots=True)
+class SlackSettings:
+    """The bot token and the Web API's address. ``settle_seconds``: how long a sent message may take to be readable."""
+
+    token: str = field(repr=False)
+    base_url: str = "https://slack.com/api/"
+    settle_seconds: float = 15.0
+
+
+class SlackConnector:
+    """One workspace."""
+
+    def __init__(self, settings: SlackSettings) -> None:
+        self._settings = settings
+        # No retry handlers: the default one repeats a post whose connection broke, and so posts twice.
+        self._client = AsyncWebClient(settings.token, base_url=settings.base_url, retry_handlers=[])
+
+    async def read_before(self, call: Call) -> Before | Refused | NotSent:
+        """Not used: a new message replaces nothing."""
+        return Refused("no_pre_read", "a new message replaces nothing, so there is nothing to read first")
+
+    async def perform(self, call: Call) -> Outcome:
+        """Post the message, once."""
+        arguments: dict[str, Any] = {name: call.input[name] for name in ("channel", "text") if name in call.input}
+        arguments |= {name: call.input[name] for name in ("thread_ts", "blocks") if name in call.input}
+        arguments["metadata"] = {"event_type": EVENT_TYPE, "event_payload": {"key": opaque(call.idempotency_key)}}
+        answer = await self._ask(lambda: self._client.chat_postMessage(**arguments), call.timeout_seconds)
+        if not isinstance(answer, AsyncSlackResponse):
+            return answer
+        ts, channel = answer.get("ts"), answer.get("channel", call.input.get("channel"))
+        if not isinstance(ts, str):
+            return InDoubt("Slack answered ok without the message's ts")
+        return Done({"channel": str(channel), "ts": ts}, ts)
+
+    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
+        """Look for our key in the channel, or in the thread, back to a little before the intent."""
+        cursor, oldest = "", 0.0
+        for _ in range(PAGES_MAX):
+            page = await self._page(call, cursor)
+            if not isinstance(page, AsyncSlackResponse):
+                return _unreadable(page)
+            oldest = oldest or _slack_seconds(page) - seconds_since_intent - MARGIN_SECONDS
+            messages = [message for message in page.get("messages") or [] if isinstance(message, dict)]
+            found = next((message for message in messages if _bears(message, call.idempotency_key)), None)
+            if found:
+                ts = str(found.get("ts"))
+                done = Done({"channel": str(call.input["channel"]), "ts": ts}, ts)
+                return Probe(ProbeVerdict.APPLIED, f"the message {ts} bears this action's key", done)
+            cursor = str((page.get("response_metadata") or {}).get("next_cursor") or "")
+            newest_first = "thread_ts" not in call.input
+            if not cursor or (newest_first and any(_seconds(message.get("ts")) < oldest for message in messages)):
+                return self._absent(seconds_since_intent)
+        return Probe(ProbeVerdict.CANNOT_TELL, f"not among the {PAGES_MAX * PAGE_SIZE} messages that were looked at")
+
+    async def check(self) -> tuple[bool, str]:
+        """``auth.test``."""
+        answer = await self._ask(self._client.auth_test, CONNECT_SECONDS_MAX)
+        if not isinstance(answer, AsyncSlackResponse):
+            return False, answer.message
+        return True, f"authorised as {answer.get('user')} in {answer.get('team')}"
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        if self._client.session is not None:
+            await self._client.session.close()
+
+    async def _page(self, call: Call, cursor: str) -> _Page:
+        arguments: dict[str, Any] = {"channel": call.input["channel"], "include_all_metadata": True, "limit": PAGE_SIZE}
+        arguments |= {"cursor": cursor} if cursor else {}
+        if "thread_ts" in call.input:
+            thread = str(call.input["thread_ts"])
+            return await self._ask(
+                lambda: self._client.conversations_replies(ts=thread, **arguments), call.timeout_seconds
+            )
+        return await self._ask(lambda: self._client.conversations_history(**arguments), call.timeout_seconds)
+
+    def _absent(self, seconds_since_intent: float) -> Probe:
+        missing = self._settings.settle_seconds - seconds_since_intent
+        if missing > 0:
+            words = "no message bears this action's key yet, but it may still be on its way"
+            return Probe(ProbeVerdict.CANNOT_TELL, words, retry_after_seconds=missing + 1)
+        return Probe(ProbeVerdict.NOT_APPLIED, f"no message bears this action's key {seconds_since_intent:.0f} s later")
+
+    async def _ask(self, method: Callable[[], Awaitable[AsyncSlackResponse]], timeout_seconds: float) -> _Page:
+        """One call of the Web API, its failures told apart. Reads use the same words; their doubt is harmless."""
+        if self._client.session is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS_MAX)
+            self._client.session = aiohttp.ClientSession(timeout=timeout)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await method()
+        except SlackApiError as error:
+            return _classify(error)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return NotSent(f"Slack is not reachable: {error}")
+        except TimeoutError:
+            return InDoubt("Slack did not answer in time")
+        except Exception as error:  # the SDK lets bare errors through where a body is not what it expects
+            return InDoubt(f"the exchange with Slack broke: {type(error).__name__}: {error}")
+
+
+def opaque(idempotency_key: str) -> str:
+    """What a message's metadata says about the action: a prefix of its key, which is a hash already."""
+    return idempotency_key[:32]
+
+
+def _classify(error: SlackApiError) -> Refused | NotSent | InDoubt:
+    response = error.response
+    status = int(getattr(response, "status_code", None) or getattr(response, "status", None) or 0)
+    headers = getattr(response, "headers", {})
+    data = getattr(response, "data", None)
+    code = str(data.get("error") or "unknown_error") if isinstance(data, dict) else "unknown_error"
+    if status == 429 or code in _LATER:
+        return NotSent(f"Slack asks to call later ({code})", _retry_after(headers))
+    if status >= 500 or code in _PERHAPS_DONE or status == 408:
+        return InDoubt(f"Slack failed (HTTP {status}, {code})")
+    if code == "unknown_error" and status < 400:
+        return InDoubt(f"Slack's answer is not an answer of its Web API (HTTP {status})")
+    return Refused(code, f"Slack refused: {code}{_details(data)}")
+
+
+def _details(data: object) -> str:
+    """Slack's explanations, such as which block is invalid, or which scope is missing."""
+    if not isinstance(data, dict):
+        return ""
+    messages = (data.get("response_metadata") or {}).get("messages") or []
+    needed = [f"needs the scope {data['needed']}"] if data.get("needed") else []
+    return "".join(f"; {text}" for text in [*messages, *needed])
+
+
+def _retry_after(headers: Any) -> float | None:
+    text = next((str(value) for name, value in dict(headers).items() if name.lower() == "retry-after"), "")
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def _unreadable(failure: Refused | NotSent | InDoubt) -> Probe:
+    again = None if isinstance(failure, Refused) else PROBE_AGAIN_SECONDS
+    if isinstance(failure, NotSent) and failure.retry_after_seconds is not None:
+        again = failure.retry_after_seconds
+    words = f"the channel could not be read: {failure.message}"
+    return Probe(ProbeVerdict.CANNOT_TELL, words, retry_after_seconds=again)
+
+
+def _bears(message: dict[str, Any], idempotency_key: str) -> bool:
+    metadata = message.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("event_type") != EVENT_TYPE:
+        return False
+    payload = metadata.get("event_payload")
+    return isinstance(payload, dict) and payload.get("key") == opaque(idempotency_key)
+
+
+def _slack_seconds(page: AsyncSlackResponse) -> float:
+    """Slack's own clock, from the answer's Date; 0 where it is missing, and then pages are read to the end."""
+    text = next((str(value) for name, value in dict(page.headers).items() if name.lower() == "date"), "")
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError):
+        return 0.0
+
+
+def _seconds(ts: object) -> float:
+    try:
+        return float(str(ts))
+    except ValueError:
+        return float("inf")

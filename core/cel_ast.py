@@ -1,0 +1,135 @@
+"""What a compiled CEL expression contains, read from its serialized form (google/api/expr/v1alpha1/checked.proto).
+
+The engine offers no view of its syntax tree, but it serializes to protocol buffers; the few fields that linting needs
+are decoded here, without a protobuf library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+# Expr: which field holds which kind of node.
+_CONSTANT, _IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 3, 4, 5, 6, 7, 8, 9
+_ACCUMULATORS = frozenset({"@result", "__result__"})  # names of macros, which nobody can write
+
+
+@dataclass
+class Syntax:
+    """``loops`` is the deepest chain or nesting of comprehensions; ``patterns`` the literal arguments of matches()."""
+
+    nodes: int = 0
+    loops: int = 0
+    names: set[str] = field(default_factory=set)
+    loop_variables: set[str] = field(default_factory=set)
+    presence_tests: int = 0
+    adds_in_loop: bool = False
+    patterns: list[str] = field(default_factory=list)
+
+
+def read_syntax(serialized: bytes) -> Syntax:
+    """The syntax of ``Expression.serialize()``: an Any that holds a CheckedExpr (checked) or ParsedExpr (unchecked)."""
+    fields = _fields(_first(serialized, 2))
+    roots = {number: value for number, value in fields if isinstance(value, bytes)}
+    syntax = Syntax()
+    root = roots.get(4) or roots.get(2)  # CheckedExpr.expr, or ParsedExpr.expr
+    if root is None:
+        raise ValueError("no expression in the serialized form")
+    syntax.loops = _walk(root, syntax, in_loop=False)
+    return syntax
+
+
+def _walk(expr: bytes, syntax: Syntax, *, in_loop: bool) -> int:
+    """Add a node and what is below it; returns how many comprehensions deep it goes."""
+    syntax.nodes += 1
+    deepest = 0
+    for kind, body in _fields(expr):
+        if not isinstance(body, bytes):
+            continue
+        if kind == _IDENT:
+            syntax.names.update(_texts(body, 1))
+        elif kind == _SELECT:
+            deepest = max(deepest, _select(body, syntax, in_loop=in_loop))
+        elif kind == _CALL:
+            deepest = max(deepest, _call(body, syntax, in_loop=in_loop))
+        elif kind == _LIST:
+            deepest = max(deepest, *(_walk(item, syntax, in_loop=in_loop) for item in _all(body, 1)), 0)
+        elif kind == _STRUCT:
+            parts = [part for entry in _all(body, 2) for number in (3, 4) for part in _all(entry, number)]
+            deepest = max(deepest, *(_walk(part, syntax, in_loop=in_loop) for part in parts), 0)
+        elif kind == _COMPREHENSION:
+            deepest = max(deepest, _comprehension(body, syntax, in_loop=in_loop))
+    return deepest
+
+
+def _select(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
+    if any(number == 3 and value for number, value in _fields(body)):
+        syntax.presence_tests += 1
+    return max((_walk(part, syntax, in_loop=in_loop) for part in _all(body, 1)), default=0)
+
+
+def _call(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
+    function = next(_texts(body, 2), "")
+    arguments = list(_all(body, 3))
+    if function == "_+_" and in_loop and not _is_accumulator(arguments[0]):
+        syntax.adds_in_loop = True
+    if function == "matches" and arguments:
+        constants = _all(arguments[-1], _CONSTANT)
+        syntax.patterns.extend(text for constant in constants for text in _texts(constant, 6))
+    parts = [*_all(body, 1), *arguments]
+    return max((_walk(part, syntax, in_loop=in_loop) for part in parts), default=0)
+
+
+def _comprehension(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
+    """A comprehension over the result of another one counts as nested: both multiply what they produce."""
+    syntax.loop_variables.update(_texts(body, 1), _texts(body, 8))
+    over = [_walk(part, syntax, in_loop=in_loop) for part in _all(body, 2)]
+    inside = [_walk(part, syntax, in_loop=True) for number in (4, 5, 6, 7) for part in _all(body, number)]
+    return 1 + max(over + inside, default=0)
+
+
+def _is_accumulator(expr: bytes) -> bool:
+    return any(name in _ACCUMULATORS for ident in _all(expr, _IDENT) for name in _texts(ident, 1))
+
+
+def _texts(message: bytes, number: int) -> Iterator[str]:
+    return (value.decode() for value in _all(message, number))
+
+
+def _all(message: bytes, number: int) -> Iterator[bytes]:
+    return (value for found, value in _fields(message) if found == number and isinstance(value, bytes))
+
+
+def _first(message: bytes, number: int) -> bytes:
+    return next(_all(message, number), b"")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """(field number, value) of one protocol buffer message, in order."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value, at = _varint(message, at)
+            yield number, value
+            continue
+        if wire == 2:
+            size, at = _varint(message, at)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"wire type {wire} in a serialized expression")
+        yield number, message[at : at + size]
+        at += size
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    shift = value = 0
+    while True:
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at

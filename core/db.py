@@ -1,0 +1,170 @@
+"""The database: one ``Database`` per role; prepared asyncpg connections for the hot path, SQLAlchemy Core for the rest.
+
+Connections of the hot path are kept in a plain free list without a reset between uses: the reset of a general pool is
+a round trip of its own. A connection whose state is unknown is closed instead of reused. Every transaction of the
+faces' role names its tenant; row-level security hides everything else, also from a query that forgets to ask
+(promise 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TypeAlias
+
+import asyncpg
+import orjson
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from core.errors import CountersealError, InputError, TransportError
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+ENGINE_ROLE = "counterseal_engine"
+FACES_ROLE = "counterseal_faces"
+TENANT_SETTING = "counterseal.tenant"
+TENANT_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+
+_SET_TENANT = text(f"SELECT set_config('{TENANT_SETTING}', :tenant, true)")
+
+
+def check_tenant(tenant: str) -> str:
+    """Return ``tenant`` if it is a well-formed tenant id, which is also what makes it safe to put into SET LOCAL."""
+    if not TENANT_PATTERN.match(tenant):
+        raise InputError(
+            f"{tenant!r} is not a tenant id",
+            remedy="Use lower-case letters, digits, - and _, at most 63, starting with a letter or digit.",
+        )
+    return tenant
+
+
+class Database:
+    """Access to PostgreSQL under one role. Use as an async context manager."""
+
+    def __init__(self, url: str, role: str, *, connections: int = 8) -> None:
+        parsed = make_url(url)
+        self._dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+        self._url = parsed.set(drivername="postgresql+asyncpg")
+        self._role = role
+        self._slots = asyncio.Semaphore(connections)
+        self._free: list[Connection] = []
+        self._engine: AsyncEngine | None = None
+
+    async def __aenter__(self) -> Database:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection. Connections in use are closed when they are given back."""
+        while self._free:
+            await self._free.pop().close()
+        if self._engine is not None:
+            await self._engine.dispose()
+
+    async def connect(self) -> Connection:
+        """A new connection of this role that the caller owns: for LISTEN, and for the free list."""
+        try:
+            connection: Connection = await asyncpg.connect(
+                self._dsn,
+                timeout=10,
+                server_settings={"role": self._role, "application_name": "counterseal", "jit": "off"},
+            )
+        except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+            raise TransportError(
+                f"PostgreSQL cannot be reached: {error}",
+                remedy="Check COUNTERSEAL_DATABASE_URL and `counterseal doctor`.",
+            ) from error
+        for name in ("json", "jsonb"):
+            await connection.set_type_codec(
+                name, schema="pg_catalog", encoder=_encode_json, decoder=orjson.loads, format="text"
+            )
+        return connection
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A hot-path connection in autocommit: each statement is its own transaction. Not for the faces' role."""
+        async with self._slots:
+            connection = self._free.pop() if self._free else await self.connect()
+            try:
+                yield connection
+            except (CountersealError, asyncpg.PostgresError):
+                self._keep(connection)
+                raise
+            except BaseException:
+                # A cancelled or broken exchange leaves the protocol in an unknown state: never reuse it.
+                connection.terminate()
+                raise
+            self._keep(connection)
+
+    def _keep(self, connection: Connection) -> None:
+        if connection.is_closed() or connection.is_in_transaction():
+            connection.terminate()
+        else:
+            self._free.append(connection)
+
+    @asynccontextmanager
+    async def transaction(self, tenant: str | None = None) -> AsyncIterator[Connection]:
+        """One transaction on a hot-path connection, bound to ``tenant`` where one is given; undone on any error."""
+        begin = "BEGIN" if tenant is None else f"BEGIN; SET LOCAL {TENANT_SETTING} = '{check_tenant(tenant)}'"
+        async with self.connection() as connection:
+            await connection.execute(begin)
+            try:
+                yield connection
+            except (CountersealError, asyncpg.PostgresError):
+                await connection.execute("ROLLBACK")
+                raise
+            await connection.execute("COMMIT")
+
+    @asynccontextmanager
+    async def reading(self, tenant: str | None = None) -> AsyncIterator[AsyncConnection]:
+        """One SQLAlchemy Core transaction, bound to ``tenant`` where one is given."""
+        if self._engine is None:
+            self._engine = create_async_engine(
+                self._url,
+                pool_size=4,
+                max_overflow=4,
+                connect_args={"server_settings": {"role": self._role, "jit": "off"}},
+            )
+        async with self._engine.begin() as connection:
+            if tenant is not None:
+                await connection.execute(_SET_TENANT, {"tenant": check_tenant(tenant)})
+            yield connection
+
+    @asynccontextmanager
+    async def listening(
+        self, channels: tuple[str, ...], notify: Callable[[str, str], None]
+    ) -> AsyncIterator[asyncio.Future[None]]:
+        """LISTEN on ``channels`` and call ``notify(channel, payload)``; yields a future done when the line is lost."""
+        connection = await self.connect()
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def heard(_: object, __: int, channel: str, payload: object) -> None:
+            notify(channel, str(payload))
+
+        def ended(_: object) -> None:
+            if not lost.done():
+                lost.set_result(None)
+
+        connection.add_termination_listener(ended)
+        try:
+            for channel in channels:
+                await connection.add_listener(channel, heard)
+            yield lost
+        finally:
+            if connection.is_closed():
+                connection.terminate()
+            else:
+                await connection.close()
+
+
+def _encode_json(value: object) -> str:
+    return orjson.dumps(value).decode()

@@ -1,0 +1,153 @@
+"""From a document to a pydantic model; from pydantic's errors to problems that an author understands."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, Tag, ValidationError
+
+from core.canonical import Json
+from core.errors import DefinitionError, Problem
+
+Model = TypeVar("Model", bound=BaseModel)
+_Location: TypeAlias = tuple[str | int, ...]
+_Candidate: TypeAlias = tuple[str | None, type[BaseModel]]
+
+
+class Located(Protocol):
+    """What ``validate`` needs of a document."""
+
+    @property
+    def value(self) -> Json: ...
+    def problem(self, path: Sequence[str | int], message: str, remedy: str = "") -> Problem: ...
+
+
+def validate(document: Located, model: type[Model]) -> Model:
+    """The document as ``model``, without conversions between types; ``DefinitionError`` with every problem found."""
+    try:
+        return model.model_validate_json(json.dumps(document.value), strict=True)
+    except ValidationError as error:
+        problems = {_problem(document, model, fault) for fault in error.errors(include_url=False)}
+    raise DefinitionError(tuple(sorted(problems, key=lambda found: (found.line, found.column, found.message))))
+
+
+def _problem(document: Located, model: type[BaseModel], fault: Mapping[str, Any]) -> Problem:
+    kind: str = fault["type"]
+    location: _Location = tuple(part for part in fault["loc"] if part != "[key]")
+    missing = kind == "missing"
+    path = _resolve(document.value, location, missing=missing)
+    message, remedy = _explain(kind, fault, model, location, path)
+    return document.problem(path, message, remedy)
+
+
+def _explain(
+    kind: str, fault: Mapping[str, Any], model: type[BaseModel], location: _Location, path: _Location
+) -> tuple[str, str]:
+    name = _text(path)
+    prefix = f"{name}: " if name else ""
+    context: Mapping[str, Any] = fault.get("ctx") or {}
+    if kind == "missing":
+        return f"{prefix}the key {location[-1]!r} is missing.", ""
+    if kind == "extra_forbidden":
+        known = _known_keys(model, location[:-1])
+        return f"{_text(path[:-1])}: unknown key {location[-1]!r}.".removeprefix(": "), _nearest(
+            str(location[-1]), known
+        )
+    if kind in ("literal_error", "enum", "union_tag_invalid"):
+        choices = str(context.get("expected") or context.get("expected_tags") or "").replace(" or ", ", ")
+        names = [choice.strip().strip("'") for choice in choices.split(",")]
+        shown = json.dumps(fault["input"], ensure_ascii=False)[:80]
+        return f"{prefix}{shown} is not accepted.", f"One of {', '.join(names)}."
+    if kind == "union_tag_not_found":
+        tags = [tag for tag, _ in _candidates(model, location) if tag is not None]
+        return f"{prefix}it cannot be told what this is.", f"One of {', '.join(tags)}." if tags else ""
+    message = str(context["error"]) if kind == "value_error" and "error" in context else str(fault["msg"])
+    return f"{prefix}{message[:1].lower()}{message[1:]}".removesuffix(".") + ".", ""
+
+
+def _resolve(value: Json, location: _Location, *, missing: bool) -> _Location:
+    """The document's path that a pydantic location means, without the parts that name alternatives of a union.
+
+    A part may name both an alternative and a key; the reading that reaches the location's end and drops the least
+    wins. The last part of a missing key has no place; its parent's is meant.
+    """
+    best: tuple[int, int, _Location] = (-1, 0, ())
+    stack: list[tuple[Json, int, _Location, bool]] = [(value, 0, (), True)]
+    while stack:
+        at, index, path, reached = stack.pop()
+        if index == len(location):
+            best = max(best, (int(reached), len(path), path), key=lambda found: found[:2])
+            continue
+        part, last = location[index], index == len(location) - 1
+        if missing and last:
+            absent = isinstance(at, dict) and part not in at
+            stack.append((at, index + 1, path, absent))
+            continue
+        if isinstance(part, int):  # always an element of a list, never an alternative
+            if isinstance(at, list) and part < len(at):
+                stack.append((at[part], index + 1, (*path, part), True))
+            continue
+        stack.append((at, index + 1, path, False))
+        if isinstance(at, dict) and part in at:
+            stack.append((at[part], index + 1, (*path, part), True))
+    return best[2]
+
+
+def _known_keys(model: type[BaseModel], location: _Location) -> list[str]:
+    """The keys that the model at ``location`` has; of all alternatives, where the location does not tell which."""
+    return sorted({key for _, cls in _candidates(model, location) for key in _keys(cls)})
+
+
+def _candidates(model: type[BaseModel], location: _Location) -> list[_Candidate]:
+    """The models that a value at ``location`` may be, with the tags by which a union tells them apart."""
+    candidates: list[_Candidate] = [(None, model)]
+    for part in location:
+        if isinstance(part, int):
+            continue
+        inner = [found for _, cls in candidates for found in _field_models(cls, part)]
+        named = [found for found in candidates if part in (found[0], found[1].__name__)]
+        candidates = named or inner or candidates
+    return candidates
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [info.alias or name for name, info in model.model_fields.items()]
+
+
+def _field_models(model: type[BaseModel], key: str) -> list[_Candidate]:
+    for name, info in model.model_fields.items():
+        if key in (name, info.alias):
+            annotation = info.annotation
+            if "ForwardRef" in repr(annotation):  # a model that contains itself, through a list or a union
+                annotation = get_type_hints(model, include_extras=True)[name]
+            return list(_models_in(annotation, None))
+    return []
+
+
+def _models_in(annotation: Any, tag: str | None) -> Iterable[_Candidate]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield tag, annotation
+        return
+    if get_origin(annotation) is Annotated:
+        tag = next((mark.tag for mark in annotation.__metadata__ if isinstance(mark, Tag)), tag)
+        yield from _models_in(get_args(annotation)[0], tag)
+        return
+    for argument in get_args(annotation):
+        yield from _models_in(argument, tag)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    return f"Known keys: {', '.join(known)}." if known else ""
+
+
+def _text(path: _Location) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text

@@ -1,0 +1,65 @@
+"""The port through which bundles are kept, and what every keeper checks alike."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.canonical import sha256_hex
+from core.errors import ConsistencyError, InputError
+
+KEY_LENGTH_MAX = 512
+_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9._=-]{0,127})*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """Where a blob is: what the database remembers. ``version_id`` is None where the store has no versions."""
+
+    uri: str
+    version_id: str | None
+    sha256: str
+
+
+class BlobStore(Protocol):
+    """Keeps bytes under a key, once. Safe for concurrent use. ``TransportError`` when the store cannot be reached."""
+
+    async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
+        """Store ``data``, whose SHA-256 in hexadecimal the caller states.
+
+        The same bytes under the same key are stored once, and putting them again is answered as the first time.
+        ``ConsistencyError`` for other bytes under a key that is taken. ``InputError`` if key or digest is not usable.
+        """
+
+    async def get(self, blob: StoredBlob) -> bytes:
+        """The bytes, exactly those of that version. ``NotFoundError`` if they are gone, ``ConsistencyError`` if they
+        are not the bytes of ``blob.sha256``."""
+
+
+def check_put(key: str, data: bytes, sha256: str) -> None:
+    """``InputError`` unless ``key`` is plain ``/``-separated names and ``sha256`` is that of ``data``."""
+    if len(key) > KEY_LENGTH_MAX or not _KEY.fullmatch(key):
+        raise InputError(f"{key[:100]!r} is not a usable key: plain names separated by '/'", where="key")
+    if sha256_hex(data) != sha256:
+        raise InputError("is not the SHA-256 of the data", where="sha256")
+
+
+def check_got(blob: StoredBlob, data: bytes) -> bytes:
+    """``data``, or ``ConsistencyError`` if it is not what ``blob`` names."""
+    found = sha256_hex(data)
+    if found != blob.sha256:
+        raise ConsistencyError(f"{blob.uri} holds bytes with SHA-256 {found}, not {blob.sha256}: it was changed")
+    return data
+
+
+def key_of(blob: StoredBlob, prefix: str) -> str:
+    """The key in a URI that starts with ``prefix``; ``InputError`` for a URI of another store."""
+    key = blob.uri.removeprefix(prefix)
+    if key == blob.uri or not _KEY.fullmatch(key):
+        raise InputError(
+            f"{blob.uri[:200]!r} is not in the store that this installation uses ({prefix})",
+            where="uri",
+            remedy="Configure the store in which the evidence was written.",
+        )
+    return key

@@ -1,0 +1,96 @@
+"""Salted commitments: the audit proves what a value was to whom it is disclosed, and tells nobody else anything.
+
+salt        = HMAC-SHA256(run key, path)[:16], in hexadecimal
+commitment  = SHA-256(RFC 8785 bytes of [salt, path, value]), in hexadecimal
+disclosure  = unpadded base64url of exactly those bytes, so that SHA-256 of the decoded text is the commitment
+
+An unsalted hash of a value with few possibilities (an amount, a priority) is the value: it is found by trying. The
+salts come from one secret per run, so deleting that secret erases every value that was not disclosed, and leaves the
+chain whole. A path must be used for one value only within a run: start it with the id of what it belongs to.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from secrets import token_bytes
+
+from core import bounded_json
+from core.canonical import Json, canonical_bytes, sha256_hex
+from core.errors import InputError
+
+RUN_KEY_BYTES = 32
+DISCLOSURE_BYTES_MAX = 1024 * 1024
+_SALT_HEX_LENGTH = 32
+
+
+def new_run_key() -> bytes:
+    """A secret for one run: 32 random bytes. Whoever deletes it has erased the run's undisclosed values."""
+    return token_bytes(RUN_KEY_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosed:
+    """What one disclosure says: this value was at this path, and this is the commitment the audit must hold."""
+
+    path: str
+    value: Json
+    commitment: str
+
+
+def path_of(*parts: str) -> str:
+    """A JSON Pointer (RFC 6901) over ``parts``, such as ``/receipt/0198…/input/priority``."""
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def commit(run_key: bytes, path: str, value: object) -> str:
+    """The commitment to ``value`` at ``path``. ``InputError`` if the value has no canonical JSON form."""
+    return sha256_hex(_preimage(run_key, path, value))
+
+
+def commit_fields(run_key: bytes, prefix: str, fields: Mapping[str, object]) -> list[Json]:
+    """``[path, commitment]`` of every field in order of name: what an event holds under ``committed``."""
+    return [
+        [path, commit(run_key, path, fields[name])]
+        for name, path in ((name, prefix + path_of(name)) for name in sorted(fields))
+    ]
+
+
+def disclosure(run_key: bytes, path: str, value: object) -> str:
+    """The line of ``disclosures.txt`` that opens the commitment to ``value`` at ``path``."""
+    return base64.urlsafe_b64encode(_preimage(run_key, path, value)).rstrip(b"=").decode()
+
+
+def open_disclosure(line: str) -> Disclosed:
+    """Read a disclosure. ``InputError`` unless it is canonical base64url of JSON ``[salt, path, value]``.
+
+    The JSON's spelling needs no check of its own: another one has another hash, to which nothing commits.
+    """
+    try:
+        preimage = base64.b64decode(line + "=" * (-len(line) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError("is not base64url", where="disclosure") from None
+    if base64.urlsafe_b64encode(preimage).rstrip(b"=").decode() != line:
+        raise InputError("is not canonical base64url", where="disclosure")
+    parsed = bounded_json.parse(preimage, bytes_max=DISCLOSURE_BYTES_MAX, where="disclosure")
+    match parsed:
+        case [str(salt), str(path), value] if len(salt) == _SALT_HEX_LENGTH:
+            return Disclosed(path, value, sha256_hex(preimage))
+    raise InputError("is not [salt, path, value]", where="disclosure")
+
+
+def blind(run_key: bytes, digest: str) -> str:
+    """An action's digest as the evidence shows it: equal digests of a run look equal, and cannot be guessed from.
+
+    An action's own digest is an unsalted hash over its input, hence as guessable as the input.
+    """
+    return hmac.new(run_key, b"digest\0" + digest.encode(), sha256).hexdigest()
+
+
+def _preimage(run_key: bytes, path: str, value: object) -> bytes:
+    salt = hmac.new(run_key, path.encode(), sha256).digest()[:16].hex()
+    return canonical_bytes([salt, path, value])

@@ -1,0 +1,143 @@
+"""Reading a bundle that may be hostile: a zip file, or the directory that somebody extracted it into."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from core.errors import InputError
+from evidence import layout
+
+FILES_MAX = 100_000
+EVENTS_BYTES_MAX = 4 * 1024**3
+FILE_BYTES_MAX = 64 * 1024**2
+_CHUNK = 1024 * 1024
+_ENCRYPTED = 0x1
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+
+
+class Container:
+    """The files of a bundle, by name. ``InputError`` for a container in which a name could mean two things.
+
+    Refused are names that are double, absolute, climbing or not plain, links and other special files, encryption, and
+    more or larger files than a bundle has.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._zip: zipfile.ZipFile | None = None
+        self._root = path
+        try:
+            if path.is_dir():
+                self.sizes = dict(_walk(path, path))
+            else:
+                self._zip = zipfile.ZipFile(path)
+                self.sizes = dict(_entries(self._zip))
+        except _UNREADABLE as error:
+            self.close()
+            raise InputError(f"cannot be read: {error}", where="container") from None
+        except InputError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._zip is not None:
+            self._zip.close()
+
+    def read(self, name: str) -> bytes:
+        """A whole file. ``InputError`` if it is missing, or cannot be read in full."""
+        return b"".join(self.chunks(name))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """A file in pieces. ``InputError`` as for ``read``."""
+        if name not in self.sizes:
+            raise InputError("is missing", where=name)
+        try:
+            with self._open(name) as file:
+                left = self.sizes[name]
+                while chunk := file.read(_CHUNK):
+                    left -= len(chunk)
+                    if left < 0:
+                        raise InputError("is longer than its entry says", where=name)
+                    yield chunk
+        except _UNREADABLE as error:
+            raise InputError(f"cannot be read: {error}", where=name) from None
+
+    def lines(self, name: str, line_bytes_max: int) -> Iterator[bytes]:
+        """The lines of a file without their newlines. A line beyond the bound is cut just after it."""
+        rest = b""
+        for chunk in self.chunks(name):
+            *whole, rest = (rest + chunk).split(b"\n")
+            yield from whole
+            if len(rest) > line_bytes_max:
+                raise InputError(f"has a line longer than {line_bytes_max} bytes", where=name)
+        if rest:
+            raise InputError("does not end with a newline", where=name)
+
+    def _open(self, name: str) -> IO[bytes]:
+        if self._zip is not None:
+            return self._zip.open(name)
+        # Not through a link that took the file's place since the walk.
+        return os.fdopen(os.open(self._root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+
+
+def _entries(archive: zipfile.ZipFile) -> Iterator[tuple[str, int]]:
+    seen: set[str] = set()
+    entries = archive.infolist()
+    if archive.comment:
+        raise InputError("has an archive comment, which no bundle has", where="container")
+    for entry in entries:
+        kind = entry.external_attr >> 16
+        _check_name(entry.orig_filename)
+        if entry.orig_filename.casefold() in seen:
+            raise InputError(f"has two files named {entry.filename!r}", where="container")
+        if stat.S_IFMT(kind) not in (0, stat.S_IFREG) or entry.is_dir():
+            raise InputError(f"has {entry.filename!r}, which is not a plain file", where="container")
+        if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _METHODS:
+            raise InputError(f"has {entry.filename!r} encrypted or in an unknown compression", where="container")
+        seen.add(entry.orig_filename.casefold())
+        _check_size(entry.filename, entry.file_size, len(seen))
+        yield entry.filename, entry.file_size
+
+
+def _walk(root: Path, folder: Path) -> Iterator[tuple[str, int]]:
+    for number, entry in enumerate(sorted(os.scandir(folder), key=lambda entry: entry.name), 1):
+        name = Path(entry.path).relative_to(root).as_posix()
+        _check_name(name)
+        if entry.is_dir(follow_symlinks=False):
+            if folder != root:
+                raise InputError(f"has the folder {name!r}, which no bundle has", where="container")
+            yield from _walk(root, folder / entry.name)
+        elif entry.is_file(follow_symlinks=False):
+            size = entry.stat(follow_symlinks=False).st_size
+            _check_size(name, size, number)
+            yield name, size
+        else:
+            raise InputError(f"has {name!r}, which is a link or not a plain file", where="container")
+
+
+def _check_name(name: str) -> None:
+    parts = name.split("/")
+    if len(parts) > 2 or not all(layout.NAME.fullmatch(part) for part in parts):
+        raise InputError(f"has the name {name[:100]!r}, which no bundle has", where="container")
+
+
+def _check_size(name: str, size: int, number: int) -> None:
+    if number > FILES_MAX:
+        raise InputError(f"has more than {FILES_MAX} files", where="container")
+    limit = EVENTS_BYTES_MAX if name == layout.EVENTS else FILE_BYTES_MAX
+    if size > limit:
+        raise InputError(f"has {name!r} with {size} bytes; at most {limit} are read", where="container")

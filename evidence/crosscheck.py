@@ -1,0 +1,258 @@
+"""Whether the files of a bundle say what its events say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from core import bounded_json
+from core.canonical import Json, JsonObject, canonical_bytes, digest, sha256_hex
+from core.errors import InputError
+from evidence import layout
+from evidence.chain import ChainReport
+from evidence.commitments import Disclosed, open_disclosure
+from evidence.container import FILE_BYTES_MAX, Container
+from evidence.events import EventType
+from evidence.history import History
+from evidence.rollup import Rollup
+
+_SHOWN = 3
+
+
+class Crosscheck:
+    """Observes a chain while it is verified, then compares. Every check returns what it found or raises InputError."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self._history = History()
+        self._rollup = Rollup()
+        self._run: JsonObject = {}
+        self._committed = 0
+        self._disclosed: dict[tuple[str, str], str] = {}
+        self._disclosure_fault = ""
+        try:
+            self._disclosed = {(item.path, item.commitment): "" for item in self._disclosures()}
+        except InputError as error:
+            self._disclosure_fault = str(error)
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """Take in one verified event."""
+        self._history.observe(event)
+        self._rollup.observe(event)
+        self._commitments(event["data"].get("committed"), "chain")
+        if event["type"] == EventType.APPROVAL_REQUESTED and type(event["data"]["card"]) is str:
+            self._committed += 1
+
+    def checks(self, report: ChainReport) -> Iterable[tuple[str, Callable[[], str]]]:
+        """The checks by name, in the order of the table."""
+        return (
+            ("run", lambda: self._check_run(report)),
+            ("workflow and policies", self._texts),
+            ("decisions", self._decisions),
+            ("authority", self._authority),
+            ("approvals", self._approvals),
+            ("receipts", self._receipts),
+            ("checkpoints", lambda: self._derived(layout.CHECKPOINTS, self._rollup.checkpoints, "checkpoints")),
+            ("costs", lambda: self._derived(layout.COSTS, self._rollup.costs(), "models' costs")),
+            ("disclosures", self._disclosure_row),
+        )
+
+    def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
+        """The signed statement's claims about the chain."""
+        workflow = self._history.workflow
+        wanted: JsonObject = {
+            "first_seq": 0,
+            "last_seq": report.count - 1,
+            "count": report.count,
+            "head": report.head,
+            "final": report.final,
+            "workflow": workflow if isinstance(workflow, dict) else None,
+        }
+        for name, value in wanted.items():
+            if predicate.get(name) != value or type(predicate.get(name)) is not type(value):
+                raise InputError(f"{name} differs between the signed statement and the events", where="statement")
+        if f"run:{predicate.get('run')}" != report.stream:
+            raise InputError(f"the statement is about another run than {report.stream}", where="statement")
+        self._same_policies(predicate.get("policies"))
+        self._run = predicate
+        return f"signed head and count are the chain's; redaction profile: {predicate.get('redaction')}"
+
+    def _same_policies(self, stated: Json) -> None:
+        digests = (
+            {item.get("digest") for item in stated if isinstance(item, dict)} if isinstance(stated, list) else set()
+        )
+        if digests != set(self._history.policies):
+            raise InputError("the policies differ between the signed statement and the events", where="statement")
+
+    def _json(self, name: str) -> Json:
+        return bounded_json.parse(self._container.read(name), bytes_max=FILE_BYTES_MAX, where=name)
+
+    def _object(self, name: str) -> JsonObject:
+        value = self._json(name)
+        if not isinstance(value, dict):
+            raise InputError("is not a JSON object", where=name)
+        return value
+
+    def _check_run(self, report: ChainReport) -> str:
+        head, run = self._object(layout.RUN_HEAD), self._object(layout.RUN)
+        for name in ("inputs", "outputs"):
+            self._commitments(run.get(name), "files")
+        wanted = {"v": 1, "count": report.count, "head": report.head, "final": report.final}
+        _compare(layout.RUN_HEAD, head, wanted)
+        claims = {name: self._run.get(name) for name in ("tenant", "run", "status", "workflow")}
+        _compare(layout.RUN, run, claims)
+        _compare(layout.RUN_HEAD, head, {name: claims[name] for name in ("tenant", "run")})
+        if report.final and run["status"] != self._history.run_status:
+            raise InputError("its status is not the one with which the run closed", where=layout.RUN)
+        return f"run {run['run']} of tenant {run['tenant']}: {run['status']}"
+
+    def _texts(self) -> str:
+        workflow = self._history.workflow
+        named = [(layout.workflow_file, workflow)]
+        named += [(layout.policy_file, policy) for policy in self._history.policies.values()]
+        expected: set[str] = set()
+        for place, document in named:
+            match document:
+                case {"name": str(name), "version": str() | int() as version, "digest": str(digest)}:
+                    file = place(name, version)
+                case _:
+                    raise InputError("an event names a workflow or policy without name, version and digest")
+            if sha256_hex(self._container.read(file)) != digest:
+                raise InputError("is not the text whose digest the events name", where=file)
+            expected.add(file)
+        self._exactly(expected, ("workflow/", "policy/"))
+        return f"the workflow and {len(self._history.policies)} policies are the texts that the events name"
+
+    def _exactly(self, expected: set[str], folders: tuple[str, ...]) -> None:
+        present = {name for name in self._container.sizes if name.startswith(folders)}
+        if lacking := sorted(expected - present):
+            raise InputError("is missing although the events name it", where=lacking[0])
+        if extra := sorted(present - expected):
+            raise InputError("is not named by any event", where=extra[0])
+
+    def _decisions(self) -> str:
+        return self._derived(layout.DECISIONS, self._rollup.decisions, "decisions")
+
+    def _derived(self, name: str, wanted: list[JsonObject], words: str) -> str:
+        if self._rollup.problems:
+            raise InputError(_few(self._rollup.problems), where=layout.EVENTS)
+        if canonical_bytes(self._json(name)) != canonical_bytes(wanted):
+            raise InputError("is not what the events add up to", where=name)
+        return f"{len(wanted)} {words}, as the events add up to"
+
+    def _authority(self) -> str:
+        history = self._history
+        if history.unauthorised:
+            raise InputError(_few(history.unauthorised))
+        if history.irregular:
+            raise InputError(_few(history.irregular))
+        return (
+            f"each of {history.performed} attempts at {len(history.receipts)} actions was let out by a decision "
+            "'allow' or an approval of exactly that action"
+        )
+
+    def _approvals(self) -> str:
+        history = self._history.approvals
+        self._exactly({layout.approval_file(key) for key in history}, ("approvals/",))
+        withheld = 0
+        for key, known in history.items():
+            file = layout.approval_file(key)
+            found = self._object(file)
+            wanted = {
+                "approval": key,
+                "action": known.action,
+                "status": known.status,
+                "card_commitment": known.card,
+            }
+            _compare(file, found, wanted)
+            if _votes(found.get("votes")) != known.votes:
+                raise InputError("its votes are not those of the events", where=file)
+            withheld += _card(file, found)
+        return f"{len(history)} approvals and their votes agree with the events; {withheld} cards withheld"
+
+    def _receipts(self) -> str:
+        history, unbound = self._history.receipts, 0
+        self._exactly({layout.receipt_file(key) for key in history}, ("receipts/",))
+        for key, known in history.items():
+            file = layout.receipt_file(key)
+            wanted = {
+                "receipt": key,
+                "run": self._run.get("run"),
+                "action": known.action,
+                "operation": known.operation,
+                "status": str(known.status),
+                "attempt": known.attempt,
+            }
+            found = self._object(file)
+            _compare(file, found, wanted)
+            if known.digest is None:
+                unbound += 1
+            elif digest(found) != known.digest:
+                raise InputError("is not the receipt whose digest the events name", where=file)
+            self._commitments(found.get("committed"), "files")
+            reverse = found.get("reverse")
+            self._commitments(reverse.get("committed") if isinstance(reverse, dict) else None, "files")
+        doubtful = sum(known.status in ("intended", "in_doubt") for known in history.values())
+        notes = f"; {doubtful} without a known outcome" if doubtful else ""
+        notes += f"; {unbound} bound to the events by id, action, status and attempt only" if unbound else ""
+        return f"{len(history)} receipts agree with the events{notes}"
+
+    def _disclosures(self) -> list[Disclosed]:
+        data = self._container.read(layout.DISCLOSURES)
+        if data and not data.endswith(b"\n"):
+            raise InputError("does not end with a newline", where=layout.DISCLOSURES)
+        try:
+            return [open_disclosure(line) for line in data.decode("ascii").split("\n")[:-1]]
+        except UnicodeDecodeError:
+            raise InputError("is not ASCII", where=layout.DISCLOSURES) from None
+
+    def _commitments(self, pairs: object, source: str) -> None:
+        for pair in pairs if isinstance(pairs, list) else []:
+            match pair:
+                case [str(path), str(commitment)]:
+                    self._committed += 1
+                    if not self._disclosed.get((path, commitment), source):
+                        self._disclosed[path, commitment] = source
+
+    def _disclosure_row(self) -> str:
+        if self._disclosure_fault:
+            raise InputError(self._disclosure_fault)
+        if strays := [path for (path, _), source in self._disclosed.items() if not source]:
+            raise InputError(f"nothing commits to what is disclosed: {_few(strays)}", where=layout.DISCLOSURES)
+        unchained = sum(source == "files" for source in self._disclosed.values())
+        note = f" ({unchained} in signed files only, not in the chain)" if unchained else ""
+        return f"{len(self._disclosed)} values disclosed as committed{note}; {self._committed} commitments in all"
+
+
+def _compare(file: str, found: JsonObject, wanted: dict[str, Any]) -> None:
+    for name, value in wanted.items():
+        if name not in found or canonical_bytes(found[name]) != canonical_bytes(value):
+            raise InputError(f"its {name} is not the one of the events", where=file)
+
+
+def _votes(votes: Json) -> list[tuple[Json, Json]] | None:
+    """Voter and choice of each vote; None for what is not a list of votes."""
+    if not isinstance(votes, list) or not all(isinstance(vote, dict) for vote in votes):
+        return None
+    return [(vote.get("voter"), vote.get("choice")) for vote in votes if isinstance(vote, dict)]
+
+
+def _card(file: str, approval: JsonObject) -> int:
+    """1 if the card is withheld, 0 if it is there and is the one that was committed to."""
+    line = approval.get("card_disclosure")
+    if line is None and approval.get("card") is None:
+        return 1
+    if not isinstance(line, str):
+        raise InputError("shows a card without the disclosure that would prove it", where=file)
+    opened = open_disclosure(line)
+    if opened.commitment != approval["card_commitment"]:
+        raise InputError("its card is not the one that was committed to", where=file)
+    if json.dumps(opened.value, sort_keys=True) != json.dumps(approval.get("card"), sort_keys=True):
+        raise InputError("its card is not the one that it discloses", where=file)
+    return 0
+
+
+def _few(items: list[str]) -> str:
+    more = f" (and {len(items) - _SHOWN} more)" if len(items) > _SHOWN else ""
+    return "; ".join(items[:_SHOWN]) + more

@@ -1,0 +1,130 @@
+"""The closed vocabulary of the audit: what can be recorded, and what each record must say.
+
+A run has a stream of its own, and every tenant has one for what belongs to no run (or reaches a run after it closed).
+Values are never in an event. What a value was is committed to under the key ``committed``, a list of
+``[path, commitment]`` pairs (see ``evidence.commitments``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+from core.canonical import JsonObject
+from core.errors import InputError
+
+
+class EventType(StrEnum):
+    """Every kind of fact that the audit knows. A line of any other type does not verify."""
+
+    RUN_OPENED = "run.opened"
+    RUN_REFERENCE_SET = "run.reference_set"
+    RUN_CANCELED = "run.canceled"
+    RUN_CLOSED = "run.closed"
+    STEP_STARTED = "step.started"
+    STEP_SUCCEEDED = "step.succeeded"
+    STEP_FAILED = "step.failed"
+    STEP_PARKED = "step.parked"
+    STEP_RESUMED = "step.resumed"
+    STEP_RETRY_SCHEDULED = "step.retry_scheduled"
+    LEASE_EXPIRED = "lease.expired"
+    DECISION_MADE = "decision.made"
+    APPROVAL_REQUESTED = "approval.requested"
+    APPROVAL_VOTED = "approval.voted"
+    APPROVAL_VOTE_REFUSED = "approval.vote_refused"
+    APPROVAL_DECIDED = "approval.decided"
+    APPROVAL_SUPERSEDED = "approval.superseded"
+    APPROVAL_EXPIRED = "approval.expired"
+    APPROVAL_REMINDED = "approval.reminded"
+    APPROVAL_ESCALATED = "approval.escalated"
+    ACTION_INTENDED = "action.intended"
+    ACTION_SUCCEEDED = "action.succeeded"
+    ACTION_FAILED = "action.failed"
+    ACTION_IN_DOUBT = "action.in_doubt"
+    ACTION_DOUBT_RESOLVED = "action.doubt_resolved"
+    ACTION_RECALLED = "action.recalled"
+    CHECKPOINT_COMMITTED = "checkpoint.committed"
+    REQUEST_REFUSED = "request.refused"
+    EVIDENCE_EXPORTED = "evidence.exported"
+    EVIDENCE_READ = "evidence.read"
+    TOKEN_CREATED = "token.created"  # noqa: S105  the name of an event
+    POLICY_PUBLISHED = "policy.published"
+    WORKFLOW_PUBLISHED = "workflow.published"
+    DIRECTORY_PUBLISHED = "directory.published"
+
+
+_TENANT_ONLY = frozenset(
+    {
+        EventType.REQUEST_REFUSED,
+        EventType.EVIDENCE_EXPORTED,
+        EventType.EVIDENCE_READ,
+        EventType.TOKEN_CREATED,
+        EventType.POLICY_PUBLISHED,
+        EventType.WORKFLOW_PUBLISHED,
+        EventType.DIRECTORY_PUBLISHED,
+    }
+)
+RUN_EVENTS: frozenset[EventType] = frozenset(EventType) - _TENANT_ONLY
+# A click that arrives after its run closed has no place in the run's closed chain.
+TENANT_EVENTS: frozenset[EventType] = _TENANT_ONLY | {EventType.APPROVAL_VOTE_REFUSED}
+
+REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
+    {
+        # workflow: {name, version, digest}
+        EventType.RUN_OPENED: frozenset({"workflow"}),
+        # count is filled in by the chain: the number of lines, this one included
+        EventType.RUN_CLOSED: frozenset({"status", "count"}),
+        # outcome: deny|needs_approval|allow; policy: {name, version, digest} or null; action: its digest (see blind)
+        EventType.DECISION_MADE: frozenset({"decision", "action", "operation", "outcome", "policy"}),
+        # card: the commitment to the card as shown; action is null for a gate
+        EventType.APPROVAL_REQUESTED: frozenset({"approval", "action", "card"}),
+        EventType.APPROVAL_VOTED: frozenset({"approval", "choice"}),
+        EventType.APPROVAL_VOTE_REFUSED: frozenset({"approval", "code"}),
+        # outcome: approved|rejected|canceled, or for an in-doubt approval happened|again|fail
+        EventType.APPROVAL_DECIDED: frozenset({"approval", "outcome"}),
+        EventType.APPROVAL_SUPERSEDED: frozenset({"approval"}),
+        EventType.APPROVAL_EXPIRED: frozenset({"approval"}),
+        EventType.APPROVAL_REMINDED: frozenset({"approval"}),
+        EventType.APPROVAL_ESCALATED: frozenset({"approval"}),
+        # decision: the id of the decision that let it out; approval: the id of the approval it consumed, or null
+        EventType.ACTION_INTENDED: frozenset({"receipt", "action", "operation", "attempt", "decision", "approval"}),
+        # these three and doubt_resolved may hold receipt_digest, the digest of what Receipt.to_evidence returns then
+        EventType.ACTION_SUCCEEDED: frozenset({"receipt"}),
+        EventType.ACTION_FAILED: frozenset({"receipt"}),
+        EventType.ACTION_IN_DOUBT: frozenset({"receipt"}),
+        # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
+        EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
+        EventType.ACTION_RECALLED: frozenset({"receipt"}),
+        EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
+    }
+)
+"""What ``data`` must hold, by type. More is welcome, as long as it is no value. Ids are strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who caused a fact: the kind (``person``, ``token``, ``worker``, ``keeper``, ``policy``, ...) and the id."""
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One fact to be recorded. ``at`` is the database's time and carries a zone; ``data`` holds no values."""
+
+    type: EventType
+    actor: Actor
+    at: datetime
+    data: JsonObject = field(default_factory=dict)
+    step: str | None = None
+
+
+def timestamp(at: datetime) -> str:
+    """UTC with exactly six digits of the second, so that the text sorts as the time does."""
+    if at.tzinfo is None:
+        raise InputError("a time without a zone does not say when")
+    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -1,0 +1,84 @@
+"""Blobs in a directory. A blob appears whole or not at all, and is never overwritten.
+
+URIs are ``file:<key>``, relative to the directory: they do not tell where on the machine it is, and stay true when it
+moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+from core.errors import ConsistencyError, NotFoundError, TransportError
+from evidence.blobs import StoredBlob, check_got, check_put, key_of
+
+_PREFIX = "file:"
+
+
+class FileBlobStore:
+    """A ``BlobStore`` in ``root``, which is made when needed. Files are readable by their owner only."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
+        """See ``BlobStore.put``."""
+        check_put(key, data, sha256)
+        try:
+            await asyncio.to_thread(self._write, key, data)
+        except OSError as error:
+            raise TransportError(f"the evidence file {key} cannot be written: {error.strerror}") from error
+        return StoredBlob(_PREFIX + key, None, sha256)
+
+    async def get(self, blob: StoredBlob) -> bytes:
+        """See ``BlobStore.get``."""
+        key = key_of(blob, _PREFIX)
+        try:
+            data = await asyncio.to_thread(self._read, key)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(f"{blob.uri} is not in the evidence directory") from None
+        except OSError as error:
+            raise TransportError(f"the evidence file {key} cannot be read: {error.strerror}") from error
+        return check_got(blob, data)
+
+    def _write(self, key: str, data: bytes) -> None:
+        path = self._root / key
+        _make_directory(path.parent)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                # Unlike a rename, a link fails when the name is taken.
+                os.link(temporary, path)
+            except FileExistsError:
+                if self._read(key) != data:
+                    raise ConsistencyError(f"{_PREFIX}{key} exists already, with other content") from None
+        finally:
+            Path(temporary).unlink()
+        _sync(path.parent)
+
+    def _read(self, key: str) -> bytes:
+        with os.fdopen(os.open(self._root / key, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            return file.read()
+
+
+def _make_directory(path: Path) -> None:
+    """Make ``path`` and what is above it, each entry durable: a synced file in a lost directory is lost."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

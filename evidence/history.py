@@ -1,0 +1,179 @@
+"""What a run's events add up to: which actions were authorised, how receipts and approvals stand.
+
+This is promise 1 checked after the fact, from the events alone: no side effect without a recorded ``allow``, or a
+recorded approval of exactly that action.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import ConsistencyError
+from evidence.events import EventType
+from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
+
+_SETTLES = {
+    EventType.ACTION_SUCCEEDED: ReceiptEvent.SUCCEED,
+    EventType.ACTION_FAILED: ReceiptEvent.FAIL,
+    EventType.ACTION_IN_DOUBT: ReceiptEvent.DOUBT,
+}
+_RESOLVES = {
+    Resolution.APPLIED: ReceiptEvent.RESOLVE_APPLIED,
+    Resolution.FAILED: ReceiptEvent.RESOLVE_FAILED,
+}
+_ENDS = {
+    EventType.APPROVAL_SUPERSEDED: "superseded",
+    EventType.APPROVAL_EXPIRED: "expired",
+}
+
+
+@dataclass(slots=True)
+class ReceiptHistory:
+    """One receipt by its events; ``digest`` is the last event's ``receipt_digest``, None if it has none."""
+
+    action: str
+    operation: str
+    status: ReceiptStatus
+    attempt: int
+    digest: object = None
+
+
+@dataclass(slots=True)
+class ApprovalHistory:
+    """One approval by its events. ``votes`` are (actor id, choice), in order."""
+
+    action: str | None
+    card: str | None
+    status: str = "requested"
+    votes: list[tuple[str, str]] = field(default_factory=list)
+    consumed_by: str | None = None
+
+
+@dataclass(slots=True)
+class History:
+    """Follows a chain event by event. Faults are collected with the number of their event, never raised."""
+
+    workflow: object = None
+    run_status: object = None
+    decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    policies: dict[str, object] = field(default_factory=dict)
+    approvals: dict[str, ApprovalHistory] = field(default_factory=dict)
+    receipts: dict[str, ReceiptHistory] = field(default_factory=dict)
+    performed: int = 0
+    unauthorised: list[str] = field(default_factory=list)
+    irregular: list[str] = field(default_factory=list)
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """Take in one event of the chain, whose required data is known to be there."""
+        kind, data = EventType(event["type"]), event["data"]
+        for name in ("receipt", "approval", "decision"):
+            if name in data and not (type(data[name]) is str or (name == "approval" and data[name] is None)):
+                self.irregular.append(f"event {event['seq']}: its {name} is not an id")
+                return
+        if kind is EventType.RUN_OPENED:
+            self.workflow = data["workflow"]
+        elif kind is EventType.RUN_CLOSED:
+            self.run_status = data["status"]
+        elif kind is EventType.DECISION_MADE:
+            self._decide(event)
+        elif kind.startswith("approval.") and data.get("approval") is not None:
+            self._approval(kind, event)
+        elif kind is EventType.ACTION_INTENDED:
+            self._intend(event)
+        elif kind in _SETTLES or kind is EventType.ACTION_DOUBT_RESOLVED:
+            self._settle(kind, event)
+
+    def _decide(self, event: dict[str, Any]) -> None:
+        data = event["data"]
+        if data["decision"] in self.decisions:
+            self.irregular.append(f"event {event['seq']}: the decision {data['decision']} was made before")
+        self.decisions[data["decision"]] = data
+        policy = data["policy"]
+        if type(policy) is dict and type(policy.get("digest")) is str:
+            self.policies[policy["digest"]] = policy
+        elif policy is not None or data["outcome"] != "deny":
+            self.irregular.append(f"event {event['seq']}: a decision names no policy and is not a denial")
+
+    def _approval(self, kind: EventType, event: dict[str, Any]) -> None:
+        data, where = event["data"], f"event {event['seq']}"
+        if kind is EventType.APPROVAL_REQUESTED:
+            if data["approval"] in self.approvals:
+                self.irregular.append(f"{where}: the approval {data['approval']} was requested before")
+                return
+            self.approvals[data["approval"]] = ApprovalHistory(data["action"], data["card"])
+            return
+        approval = self.approvals.get(data["approval"])
+        if approval is None:
+            self.irregular.append(f"{where}: the approval {data['approval']} was never requested")
+        elif kind is EventType.APPROVAL_VOTED:
+            approval.votes.append((event["actor"]["id"], str(data["choice"])))
+        elif kind is EventType.APPROVAL_DECIDED:
+            if approval.status != "requested":
+                self.irregular.append(f"{where}: the approval was {approval.status} already")
+            approval.status = str(data["outcome"])
+        elif kind in _ENDS:
+            approval.status = _ENDS[kind]
+
+    def _intend(self, event: dict[str, Any]) -> None:
+        data, where = event["data"], f"event {event['seq']}"
+        self.performed += 1
+        reason = self._why_not(data)
+        if reason:
+            self.unauthorised.append(f"{where}: {data['operation']} was let out {reason}")
+        receipt = self.receipts.get(data["receipt"])
+        if receipt is None:
+            status, attempt = ReceiptStatus.INTENDED, data["attempt"]
+            self.receipts[data["receipt"]] = ReceiptHistory(data["action"], data["operation"], status, attempt)
+            return
+        if receipt.action != data["action"] or receipt.operation != data["operation"]:
+            self.irregular.append(f"{where}: the receipt {data['receipt']} is of another action")
+        self._move(receipt, ReceiptEvent.RETRY, where)
+        receipt.attempt, receipt.digest = data["attempt"], None
+
+    def _why_not(self, intent: dict[str, Any]) -> str | None:
+        """Why an intent had no authority, None if it had."""
+        decision = self.decisions.get(intent["decision"])
+        if decision is None:
+            return "without a decision"
+        if decision["action"] != intent["action"] or decision["operation"] != intent["operation"]:
+            return "by a decision about another action"
+        if decision["outcome"] == "allow":
+            return None
+        if decision["outcome"] != "needs_approval":
+            return f"although the decision was {decision['outcome']}"
+        approval = self.approvals.get(intent["approval"]) if intent["approval"] is not None else None
+        if approval is None:
+            return "without the approval that policy asked for"
+        if approval.action is None or approval.action != intent["action"]:
+            return "by an approval of another action"
+        if approval.status != "approved":
+            return f"by an approval that was {approval.status}"
+        if not any(choice == "approve" for _, choice in approval.votes):
+            return "by an approval that nobody voted for"
+        if approval.consumed_by not in (None, intent["receipt"]):
+            return "by an approval that another action had consumed"
+        approval.consumed_by = intent["receipt"]
+        return None
+
+    def _settle(self, kind: EventType, event: dict[str, Any]) -> None:
+        data, where = event["data"], f"event {event['seq']}"
+        receipt = self.receipts.get(data["receipt"])
+        if receipt is None:
+            self.unauthorised.append(f"{where}: an outcome is recorded for an action that was never intended")
+            return
+        receipt.digest = data.get("receipt_digest")
+        if kind in _SETTLES:
+            self._move(receipt, _SETTLES[kind], where)
+            return
+        resolution = str(data["resolution"])
+        if resolution in _RESOLVES:
+            self._move(receipt, _RESOLVES[Resolution(resolution)], where)
+        elif resolution != Resolution.NOT_APPLIED or receipt.status is not ReceiptStatus.IN_DOUBT:
+            self.irregular.append(f"{where}: {resolution[:40]!r} resolves nothing")
+
+    def _move(self, receipt: ReceiptHistory, event: ReceiptEvent, where: str) -> None:
+        try:
+            receipt.status = RECEIPT.next(receipt.status, event)
+        except ConsistencyError as error:
+            self.irregular.append(f"{where}: {error}")

@@ -1,0 +1,96 @@
+"""What is derived from a run's events alone: its decisions, its costs, its checkpoints.
+
+The bundle writes these summaries and the verifier derives them again, so a summary that its events do not bear out
+does not verify.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from core.canonical import JsonObject
+from evidence.events import EventType
+
+
+@dataclass(slots=True)
+class _Cost:
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: Decimal = field(default_factory=Decimal)
+    unpriced_calls: int = 0
+
+
+@dataclass(slots=True)
+class Rollup:
+    """Collects from events in order. An event that reports a model call holds ``data.usage``::
+
+    {"provider": …, "model": …, "input_tokens": int, "output_tokens": int, "cost_usd": "0.0012" | null}
+    """
+
+    decisions: list[JsonObject] = field(default_factory=list)
+    checkpoints: list[JsonObject] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    _costs: dict[tuple[str, str], _Cost] = field(default_factory=dict)
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """Take in one event of the chain."""
+        kind, data = event["type"], event["data"]
+        if kind == EventType.DECISION_MADE:
+            self.decisions.append({**data, "seq": event["seq"], "step": event["step"], "ts": event["ts"]})
+        elif kind == EventType.CHECKPOINT_COMMITTED:
+            self.checkpoints.append({**data, "seq": event["seq"], "prev": event["prev"], "ts": event["ts"]})
+        if "usage" in data and not self._spend(data["usage"]):
+            self.problems.append(f"event {event['seq']}: its usage is malformed")
+
+    def costs(self) -> list[JsonObject]:
+        """One entry per provider and model, sorted; ``cost_usd`` sums the priced calls only."""
+        return [
+            {
+                "provider": provider,
+                "model": model,
+                "calls": cost.calls,
+                "input_tokens": cost.input_tokens,
+                "output_tokens": cost.output_tokens,
+                "cost_usd": format(cost.cost_usd.normalize() + 0, "f"),
+                "unpriced_calls": cost.unpriced_calls,
+            }
+            for (provider, model), cost in sorted(self._costs.items())
+        ]
+
+    def _spend(self, usage: object) -> bool:
+        match usage:
+            case {
+                "provider": str(provider),
+                "model": str(model),
+                "input_tokens": int(tokens_in),
+                "output_tokens": int(tokens_out),
+                "cost_usd": None | str() as price,
+            }:
+                amount = _money(price)
+            case _:
+                return False
+        if price is not None and amount is None:
+            return False
+        cost = self._costs.setdefault((provider, model), _Cost())
+        cost.calls += 1
+        cost.input_tokens += tokens_in
+        cost.output_tokens += tokens_out
+        if amount is None:
+            cost.unpriced_calls += 1
+        else:
+            cost.cost_usd += amount
+        return True
+
+
+def _money(text: str | None) -> Decimal | None:
+    if text is None or len(text) > 30:
+        return None
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        return None
+    # Within 28 significant digits, sums of such amounts are exact, hence equal for everybody who adds them up.
+    return amount if amount.is_finite() and 0 <= amount < 10**9 and amount.as_tuple().exponent >= -15 else None  # type: ignore[operator]

@@ -1,0 +1,134 @@
+"""Blobs in an S3 bucket: written once under a checksum, kept by Object Lock where configured, read by version (U-7).
+
+Object Lock stops nobody from putting a newer version or a delete marker on top, so a blob is named by its version id
+and checked against the SHA-256 that we remember, whatever the service says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from core.canonical import sha256_hex
+from core.errors import ConfigurationError, ConsistencyError, NotFoundError, TransportError
+from evidence.blobs import StoredBlob, check_got, check_put, key_of
+
+_TAKEN = frozenset({"PreconditionFailed", "412"})
+_GONE = frozenset({"NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"})
+_SETUP = frozenset({"NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
+
+
+class LockMode(StrEnum):
+    """Who can shorten a retention: with GOVERNANCE those with a special permission, with COMPLIANCE nobody."""
+
+    GOVERNANCE = "GOVERNANCE"
+    COMPLIANCE = "COMPLIANCE"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Object Lock for every blob from the moment it is written. The bucket must have Object Lock enabled."""
+
+    mode: LockMode
+    days: int
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class S3BlobStore:
+    """A ``BlobStore`` in one bucket, through a boto3 S3 client that the caller made and configured."""
+
+    def __init__(
+        self, client: Any, bucket: str, *, retention: Retention | None = None, now: Callable[[], datetime] = _now
+    ) -> None:
+        self._client = client
+        self._bucket = bucket
+        self._retention = retention
+        self._now = now
+        self._prefix = f"s3://{bucket}/"
+
+    async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
+        """See ``BlobStore.put``."""
+        check_put(key, data, sha256)
+        try:
+            answer = await asyncio.to_thread(self._client.put_object, **self._request(key, data, sha256))
+        except ClientError as error:
+            if _code(error) in _TAKEN:
+                return await self._existing(key, sha256)
+            raise self._failure(error, key) from error
+        except BotoCoreError as error:
+            raise self._failure(error, key) from error
+        return StoredBlob(self._prefix + key, _version(answer), sha256)
+
+    async def get(self, blob: StoredBlob) -> bytes:
+        """See ``BlobStore.get``."""
+        data, _ = await self._fetch(key_of(blob, self._prefix), blob.version_id)
+        return check_got(blob, data)
+
+    def _request(self, key: str, data: bytes, sha256: str) -> dict[str, Any]:
+        request: dict[str, Any] = {
+            "Bucket": self._bucket,
+            "Key": key,
+            "Body": data,
+            "ContentType": "application/zip",
+            "IfNoneMatch": "*",
+            "ChecksumAlgorithm": "SHA256",
+            "ChecksumSHA256": base64.b64encode(bytes.fromhex(sha256)).decode(),
+        }
+        if self._retention is not None:
+            request["ObjectLockMode"] = str(self._retention.mode)
+            request["ObjectLockRetainUntilDate"] = self._now() + timedelta(days=self._retention.days)
+        return request
+
+    async def _existing(self, key: str, sha256: str) -> StoredBlob:
+        data, version_id = await self._fetch(key, None)
+        if sha256_hex(data) != sha256:
+            raise ConsistencyError(f"{self._prefix}{key} exists already, with other content")
+        return StoredBlob(self._prefix + key, version_id, sha256)
+
+    async def _fetch(self, key: str, version_id: str | None) -> tuple[bytes, str | None]:
+        request = {"Bucket": self._bucket, "Key": key}
+        if version_id is not None:
+            request["VersionId"] = version_id
+        try:
+            return await asyncio.to_thread(self._download, request)
+        except (ClientError, BotoCoreError) as error:
+            raise self._failure(error, key) from error
+
+    def _download(self, request: dict[str, str]) -> tuple[bytes, str | None]:
+        answer = self._client.get_object(**request)
+        with answer["Body"] as body:
+            return body.read(), _version(answer)
+
+    def _failure(self, error: ClientError | BotoCoreError, key: str) -> Exception:
+        uri = self._prefix + key
+        if not isinstance(error, ClientError):
+            return TransportError(f"S3 could not be reached for {uri}: {error}")
+        code = _code(error)
+        if code in _SETUP:
+            return ConfigurationError(
+                f"S3 refused {uri}: {code}.",
+                remedy=f"Check that the bucket {self._bucket} exists and that the credentials may read and write it.",
+            )
+        if code in _GONE:
+            return NotFoundError(f"{uri} is not in the bucket")
+        return TransportError(f"S3 answered {code} for {uri}")
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "unknown"))
+
+
+def _version(answer: dict[str, Any]) -> str | None:
+    """The version id; buckets without versioning answer with none, or with the word null."""
+    version = answer.get("VersionId")
+    return None if version in (None, "null") else str(version)

@@ -1,0 +1,221 @@
+"""The offline verifier: what a bundle proves, what it does not, row by row. Needs no database and no network.
+
+    python -m evidence.verify BUNDLE [--key PEM] [--allow-unfinished] [--json]
+
+BUNDLE is the zip file, or the directory into which it was extracted. Exit codes: 0 all checks passed, 1 at least one
+failed, 2 there is nothing to verify or the key is unusable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from core import bounded_json
+from core.canonical import JsonObject, canonical_bytes
+from core.errors import InputError
+from evidence import layout
+from evidence.chain import LINE_BYTES_MAX, ChainReport, verify_lines
+from evidence.container import FILE_BYTES_MAX, Container
+from evidence.crosscheck import Crosscheck
+from evidence.signing import PublicKey, open_envelope
+from evidence.table import Row, Status, Verification
+
+_KEY_BYTES_MAX = 64 * 1024
+_NOT_PROVEN = (
+    ("recorded in full", "tamper evident after recording; nothing shows that everything was recorded"),
+    ("transparency log", "this bundle holds no proof from a log, so another history of this run could exist"),
+    ("time", "asserted by the runtime's database; no independent time stamp"),
+    ("target systems", "receipts hold what the targets answered; compare with the targets' own logs"),
+)
+
+
+def verify_bundle(path: Path, *, public_key: Path | None = None, require_final: bool = True) -> Verification:
+    """Check a bundle against a key that you trust, or, without one, against the key that it brings along.
+
+    ``require_final`` fails the bundle of a run that has not closed. Whatever is wrong with the bundle becomes a row.
+    ``InputError`` only if there is no bundle at ``path``, or ``public_key`` is no usable key.
+    """
+    pinned = None if public_key is None else _load_key(public_key)
+    if not path.exists():
+        raise InputError("does not exist", where=str(path))
+    try:
+        container = Container(path)
+    except InputError as error:
+        return Verification((Row("container", Status.FAILED, str(error)), *_unproven("everything else")))
+    with container:
+        return _Run(container, pinned, require_final).verify()
+
+
+def _load_key(path: Path) -> PublicKey:
+    try:
+        with path.open("rb") as file:
+            return PublicKey.from_pem(file.read(_KEY_BYTES_MAX), where=str(path))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def _unproven(*checks: str) -> tuple[Row, ...]:
+    return tuple(Row(check, Status.NOT_PROVEN, "not checked, because of the failure above") for check in checks)
+
+
+@dataclass(slots=True)
+class _Run:
+    container: Container
+    pinned: PublicKey | None
+    require_final: bool
+    rows: list[Row] = field(default_factory=list)
+
+    def verify(self) -> Verification:
+        self._add("container", f"{len(self.container.sizes)} plain files")
+        try:
+            statement = self._signature()
+            subjects, predicate = _read_statement(statement)
+        except InputError as error:
+            self.rows.append(Row("signature", Status.FAILED, str(error)))
+            return Verification((*self.rows, *_unproven("everything else")))
+        self._check("integrity", lambda: self._integrity(subjects))
+        self._check("checksums", lambda: self._sums(subjects))
+        cross = Crosscheck(self.container)
+        report = self._chain(cross)
+        if report is None:
+            return Verification((*self.rows, *_unproven("everything else")))
+        self._complete(report)
+        self._check("statement", lambda: cross.predicate(predicate, report))
+        for name, check in cross.checks(report):
+            self._check(name, check)
+        if report.clock_steps_back:
+            detail = f"{report.clock_steps_back} events are dated before the event above them"
+            self.rows.append(Row("clock", Status.WARNING, detail))
+        self.rows += [Row(check, Status.NOT_PROVEN, detail) for check, detail in _NOT_PROVEN]
+        return Verification(tuple(self.rows))
+
+    def _add(self, check: str, detail: str) -> None:
+        self.rows.append(Row(check, Status.OK, detail))
+
+    def _check(self, name: str, check: Callable[[], str]) -> None:
+        try:
+            self._add(name, check())
+        except InputError as error:
+            self.rows.append(Row(name, Status.FAILED, str(error)))
+
+    def _signature(self) -> bytes:
+        inside = PublicKey.from_pem(self.container.read(layout.PUBLIC_KEY), where=layout.PUBLIC_KEY)
+        key = self.pinned or inside
+        envelope = self.container.read(layout.ENVELOPE)
+        statement = open_envelope(envelope, layout.PAYLOAD_TYPE, key)
+        if inside.key_id != key.key_id:
+            raise InputError("is not the key that signed", where=layout.PUBLIC_KEY)
+        if self.pinned:
+            self._add("signature", f"by your key {key.key_id} ({key.algorithm})")
+        else:
+            detail = (
+                f"trust on first use: the key came inside the bundle; compare its fingerprint {key.key_id} "
+                "with one that you got on another way, or pin it with --key"
+            )
+            self.rows.append(Row("signature", Status.WARNING, detail))
+        return statement
+
+    def _integrity(self, subjects: dict[str, str]) -> str:
+        present = self.container.sizes.keys() - {layout.ENVELOPE}
+        missing, extra = sorted(subjects.keys() - present), sorted(present - subjects.keys())
+        if missing or extra:
+            raise InputError(f"the files differ from the signed list: missing {_some(missing)}, extra {_some(extra)}")
+        changed = [name for name in sorted(present) if self._hash(name) != subjects[name]]
+        if changed:
+            raise InputError(f"changed since signing: {_some(changed)}")
+        absent = sorted(layout.ALWAYS - {layout.ENVELOPE} - subjects.keys())
+        unknown = sorted(name for name in subjects.keys() - layout.ALWAYS if not layout.OTHERS.fullmatch(name))
+        if absent or unknown:
+            raise InputError(f"not what a bundle holds: lacks {_some(absent)}, has {_some(unknown)}")
+        return f"all {len(subjects)} files are as signed; none is missing or extra"
+
+    def _hash(self, name: str) -> str:
+        hasher = sha256()
+        for chunk in self.container.chunks(name):
+            hasher.update(chunk)
+        return hasher.hexdigest()
+
+    def _sums(self, subjects: dict[str, str]) -> str:
+        wanted = "".join(f"{subjects[name]}  {name}\n" for name in sorted(subjects) if name != layout.SUMS)
+        if self.container.read(layout.SUMS) != wanted.encode():
+            raise InputError("differs from the signed list", where=layout.SUMS)
+        return "SHA256SUMS agrees with the signed list"
+
+    def _chain(self, cross: Crosscheck) -> ChainReport | None:
+        try:
+            report = verify_lines(self.container.lines(layout.EVENTS, LINE_BYTES_MAX), cross.observe)
+            if report.problem is not None:
+                raise InputError(report.problem, where=layout.EVENTS)
+        except InputError as error:
+            self.rows.append(Row("chain", Status.FAILED, str(error)))
+            return None
+        self._add("chain", f"{report.count} events, unbroken, head {report.head}")
+        return report
+
+    def _complete(self, report: ChainReport) -> None:
+        if report.final:
+            detail = f"the run is closed; its last event counts {report.count} events, and all are here"
+            self.rows.append(Row("completeness", Status.OK, detail))
+            return
+        status = Status.FAILED if self.require_final else Status.WARNING
+        detail = "the run had not closed when this was made; it shows the beginning of a history"
+        self.rows.append(Row("completeness", status, detail))
+
+
+def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject]:
+    statement = bounded_json.parse_object(payload, bytes_max=FILE_BYTES_MAX, where="statement")
+    if canonical_bytes(statement) != payload:
+        raise InputError("is not canonical JSON", where="statement")
+    match statement:
+        case {
+            "_type": layout.STATEMENT_TYPE,
+            "predicateType": layout.PREDICATE_TYPE,
+            "subject": [*listed],
+            "predicate": dict(predicate),
+        }:
+            pass
+        case _:
+            raise InputError("is not an evidence bundle's in-toto statement", where="statement")
+    subjects: dict[str, str] = {}
+    for entry in listed:
+        match entry:
+            case {"name": str(name), "digest": {"sha256": str(digest)}} if name not in subjects:
+                subjects[name] = digest
+            case _:
+                raise InputError("lists a file twice or without its SHA-256", where="statement")
+    return subjects, predicate
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="evidence.verify", description="Check an evidence bundle, offline.")
+    parser.add_argument("bundle", type=Path, help="the zip file, or the directory it was extracted into")
+    parser.add_argument("--key", type=Path, help="PEM public key that you trust")
+    parser.add_argument(
+        "--allow-unfinished", action="store_true", help="accept the bundle of a run that has not closed"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    options = parser.parse_args(arguments)
+    try:
+        result = verify_bundle(options.bundle, public_key=options.key, require_final=not options.allow_unfinished)
+    except InputError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    text: Any = json.dumps(result.to_json(), indent=2) if options.json else result.to_text()
+    sys.stdout.write(f"{text}\n")
+    return 0 if result.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Why a policy decides as it does: every rule, whether it matched and fired, and what it read. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from core.action import Action
+from core.canonical import Json, JsonObject
+from policy.evaluate import Decision, evaluate
+from policy.facts import FactContext, build_facts
+from policy.load import Policy, Rule
+from policy.model import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class RuleExplanation:
+    """One rule against one action. ``missing`` are facts that the rule reads and the action does not have."""
+
+    id: str
+    outcome: Outcome
+    when: str | None
+    matched: bool
+    fired: bool
+    error: str | None
+    facts: JsonObject
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The decision, and every rule of the policy in its order."""
+
+    decision: Decision
+    rules: tuple[RuleExplanation, ...]
+
+    def to_json(self) -> JsonObject:
+        """As plain JSON; the facts are the action's own values."""
+        return {
+            "decision": self.decision.to_json(),
+            "rules": [
+                {
+                    "id": rule.id,
+                    "outcome": str(rule.outcome),
+                    "when": rule.when,
+                    "matched": rule.matched,
+                    "fired": rule.fired,
+                    "error": rule.error,
+                    "facts": dict(rule.facts),
+                    "missing": list(rule.missing),
+                }
+                for rule in self.rules
+            ],
+        }
+
+
+def explain(policy: Policy, action: Action, context: FactContext) -> Explanation:
+    """Judge an action and show how every rule came out."""
+    facts = build_facts(action, context)
+    decision = evaluate(policy, facts, action.operation)
+    fired = {rule.id for rule in decision.rules}
+    errors = {error.rule: error.message for error in decision.errors}
+    return Explanation(decision, tuple(_explain(rule, action, facts, fired, errors) for rule in policy.rules))
+
+
+def _explain(
+    rule: Rule, action: Action, facts: Mapping[str, object], fired: set[str], errors: Mapping[str, str]
+) -> RuleExplanation:
+    read = sorted(rule.condition.references) if rule.condition else []
+    return RuleExplanation(
+        id=rule.id,
+        outcome=rule.outcome,
+        when=rule.document.when,
+        matched=action.operation in rule.operations,
+        fired=rule.id in fired,
+        error=errors.get(rule.id),
+        facts={name: cast(Json, facts[name]) for name in read if name in facts},
+        missing=tuple(name for name in read if name not in facts),
+    )

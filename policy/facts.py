@@ -1,0 +1,132 @@
+"""What a rule may know about an action: declared, typed, flattened facts. There is no clock among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from core.action import Action
+from core.expressions import is_variable_name
+
+BASE_FACTS: Mapping[str, str] = {
+    "action.operation": "string",
+    "action.connector": "string",
+    "action.target": "string",
+    "action.risk": "string",
+    "action.reversible": "bool",
+    "action.side_effects": "string",
+    "action.changed": "list<string>",
+    "action.present": "list<string>",
+    "run.workflow": "string",
+    "run.version": "int",
+    "run.id": "string",
+    "run.reference": "string",
+    "run.requested_by": "string",
+    "run.trigger": "string",
+    "run.step": "string",
+    "actor.id": "string",
+    "actor.kind": "string",
+    "counters.writes_in_run": "int",
+    "tenant.id": "string",
+    "tenant.workspace": "string",
+}
+"""The facts that every action has. To these come ``action.fields.<name>`` and ``action.before.<name>``."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFacts:
+    """What an operation's declaration adds: the type of each field it may write, the fields that its diff reads."""
+
+    fields: Mapping[str, str]
+    before: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class FactContext:
+    """Where an action comes from. Texts without a value are empty; ``writes_in_run`` counts writes before this one."""
+
+    run_workflow: str = ""
+    run_version: int = 0
+    run_id: str = ""
+    run_reference: str = ""
+    run_requested_by: str = ""
+    run_trigger: str = ""
+    run_step: str = ""
+    actor_id: str = ""
+    actor_kind: str = ""
+    writes_in_run: int = 0
+    tenant_id: str = ""
+    tenant_workspace: str = ""
+
+
+def build_facts(action: Action, context: FactContext) -> dict[str, object]:
+    """The facts of one action, by their dotted names, as plain JSON values."""
+    facts: dict[str, object] = {
+        "action.operation": action.operation,
+        "action.connector": action.connector,
+        "action.target": action.target,
+        "action.risk": str(action.risk),
+        "action.reversible": action.reversible,
+        "action.side_effects": str(action.side_effects),
+        "action.changed": [change.field for change in action.changes],
+        "action.present": list(action.fields),
+        "run.workflow": context.run_workflow,
+        "run.version": context.run_version,
+        "run.id": context.run_id,
+        "run.reference": context.run_reference,
+        "run.requested_by": context.run_requested_by,
+        "run.trigger": context.run_trigger,
+        "run.step": context.run_step,
+        "actor.id": context.actor_id,
+        "actor.kind": context.actor_kind,
+        "counters.writes_in_run": context.writes_in_run,
+        "tenant.id": context.tenant_id,
+        "tenant.workspace": context.tenant_workspace,
+    }
+    facts.update((f"action.fields.{name}", value) for name, value in action.fields.items())
+    facts.update((f"action.before.{name}", value) for name, value in (action.before or {}).items())
+    return facts
+
+
+def declare(operations: Iterable[OperationFacts]) -> dict[str, str]:
+    """The variables visible to a rule that matches these operations.
+
+    A field that two of them declare with different types is ``dyn``. A field whose name cannot be written in an
+    expression is left out; ``'its-name' in action.present`` still works.
+    """
+    variables = dict(BASE_FACTS)
+    for operation in operations:
+        for name, kind in operation.fields.items():
+            fact = f"action.fields.{name}"
+            if _is_plain(name):
+                variables[fact] = kind if variables.get(fact, kind) == kind else "dyn"
+        variables.update((f"action.before.{name}", "dyn") for name in operation.before if _is_plain(name))
+    return variables
+
+
+def field_types(schema: Mapping[str, object]) -> dict[str, str]:
+    """The fact types of a JSON Schema object's properties; what has no type of its own here is ``dyn``."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    return {str(name): _type_of(declared) for name, declared in properties.items()}
+
+
+_SCALARS = {"string": "string", "integer": "int", "number": "double", "boolean": "bool"}
+
+
+def _type_of(schema: object) -> str:
+    if not isinstance(schema, Mapping):
+        return "dyn"
+    kind = schema.get("type")
+    if isinstance(kind, str) and kind in _SCALARS:
+        return _SCALARS[kind]
+    if kind == "array" and _type_of(schema.get("items")) == "string":
+        return "list<string>"
+    if kind == "object" and not schema.get("properties") and _type_of(schema.get("additionalProperties")) == "string":
+        return "map<string,string>"
+    return "dyn"
+
+
+def _is_plain(name: str) -> bool:
+    return "." not in name and is_variable_name(name)

@@ -1,0 +1,191 @@
+"""From a policy's text to rules that are compiled, type-checked and indexed by operation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from core.canonical import sha256_hex
+from core.cel_messages import nearest
+from core.documents import Document, load_document, validate
+from core.errors import DefinitionError, ExpressionError, Problem
+from core.expressions import POLICY_LIMITS, ConditionSet, Environment, Expression
+from policy.facts import OperationFacts, declare
+from policy.model import APPROVAL_KEYS, Outcome, PolicyDocument, RuleDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule that is ready to be evaluated. ``condition`` is None for a rule that always fires."""
+
+    position: int
+    document: RuleDocument
+    operations: frozenset[str]
+    condition: Expression | None
+
+    @property
+    def id(self) -> str:
+        """The rule's id, unique in its policy."""
+        return self.document.id
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the rule asks for when it fires."""
+        return self.document.outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The rules that match one operation: those without a condition, and groups that share their facts' types.
+
+    ``references`` are the facts that any of them reads, sorted.
+    """
+
+    always: tuple[Rule, ...]
+    groups: tuple[tuple[Environment, tuple[Rule, ...], ConditionSet], ...]
+    references: tuple[str, ...]
+
+
+class Policy:
+    """One version of a policy. Immutable; ``digest`` is the SHA-256 of its exact text."""
+
+    def __init__(self, document: PolicyDocument, text: str, rules: Sequence[Rule], operations: frozenset[str]) -> None:
+        self.name = document.policy
+        self.version = document.version
+        self.text = text
+        self.digest = sha256_hex(text.encode())
+        self.rules = tuple(rules)
+        self.operations = operations
+        self._plans: dict[str, Plan] = {}  # a cache: one entry for each known operation at most
+
+    def plan(self, operation: str) -> Plan:
+        """The rules that match an operation; none for one that the policy was not loaded for."""
+        found = self._plans.get(operation)
+        if found is None:
+            found = _plan([rule for rule in self.rules if operation in rule.operations])
+            if operation in self.operations:
+                self._plans[operation] = found
+        return found
+
+
+def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) -> Policy:
+    """Read, check and compile a policy for the operations of this installation.
+
+    ``DefinitionError`` with every problem: syntax, unknown keys, a rule that matches no known operation, an expression
+    that does not compile, approval terms where there is nothing to approve, or none where there is.
+    """
+    document = load_document(text, file)
+    content = validate(document, PolicyDocument)
+    problems = list(_structure_problems(document, content))
+    environments: dict[frozenset[tuple[str, str]], Environment] = {}
+    rules = []
+    for index, rule in enumerate(content.rules):
+        matched = _matched(rule, operations)
+        if not matched:
+            problems.append(_unmatched(document, index, rule, operations))
+            continue
+        try:
+            condition = _compile(rule, [operations[name] for name in sorted(matched)], environments)
+        except ExpressionError as error:
+            problems.append(
+                document.problem(("rules", index, "when"), f"rule {rule.id}: {error.message}", error.remedy)
+            )
+            continue
+        rules.append(Rule(index, rule, matched, condition))
+    if problems:
+        raise DefinitionError(tuple(sorted(problems, key=lambda problem: (problem.line, problem.column))))
+    return Policy(content, text, rules, frozenset(operations))
+
+
+def _plan(rules: Sequence[Rule]) -> Plan:
+    by_environment: dict[Environment, list[Rule]] = {}
+    for rule in rules:
+        if rule.condition is not None:
+            by_environment.setdefault(rule.condition.environment, []).append(rule)
+    groups = []
+    for environment, group in by_environment.items():
+        conditions = ConditionSet(environment, [rule.condition for rule in group if rule.condition is not None])
+        groups.append((environment, tuple(group), conditions))
+    references = {name for _, _, conditions in groups for name in conditions.references}
+    always = tuple(rule for rule in rules if rule.condition is None)
+    return Plan(always, tuple(groups), tuple(sorted(references)))
+
+
+def _compile(
+    rule: RuleDocument,
+    operations: Sequence[OperationFacts],
+    environments: dict[frozenset[tuple[str, str]], Environment],
+) -> Expression | None:
+    if rule.when is None:
+        return None
+    if "${{" in rule.when:
+        raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
+    variables = declare(operations)
+    key = frozenset(variables.items())
+    if key not in environments:
+        environments[key] = Environment(variables, POLICY_LIMITS)
+    return environments[key].compile(rule.when, "bool")
+
+
+def _matched(rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> frozenset[str]:
+    glob, connector = rule.match.operation, rule.match.connector
+    pattern = re.compile(".*".join(re.escape(part) for part in (glob or "*").split("*")))
+    return frozenset(
+        name
+        for name in operations
+        if pattern.fullmatch(name) and (connector is None or name.split(".", 1)[0] == connector)
+    )
+
+
+def _unmatched(document: Document, index: int, rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> Problem:
+    connectors = {name.split(".", 1)[0] for name in operations}
+    connector, glob = rule.match.connector, rule.match.operation
+    if connector is not None and connector not in connectors:
+        path, message = "connector", f"there is no connector {connector!r}."
+        return document.problem(
+            ("rules", index, "match", path), f"rule {rule.id}: {message}", nearest(connector, connectors)
+        )
+    return document.problem(
+        ("rules", index, "match", "operation"),
+        f"rule {rule.id}: no operation matches {glob!r}{f' in connector {connector!r}' if connector else ''}.",
+        nearest(glob or "", operations),
+    )
+
+
+def _structure_problems(document: Document, content: PolicyDocument) -> Iterator[Problem]:
+    if not content.rules:
+        yield document.problem(("rules",), "a policy without rules denies everything.", "Write at least one rule.")
+    seen: set[str] = set()
+    for index, rule in enumerate(content.rules):
+        if rule.id in seen:
+            yield document.problem(("rules", index, "id"), f"the id {rule.id!r} is taken.", "Ids are unique.")
+        seen.add(rule.id)
+        if rule.outcome is Outcome.NEEDS_APPROVAL:
+            yield from _approval_problems(document, index, rule)
+            continue
+        for key in APPROVAL_KEYS:
+            if key in rule.model_fields_set:
+                yield document.problem(
+                    ("rules", index, key),
+                    f"rule {rule.id}: {key!r} has no meaning with outcome {rule.outcome}.",
+                    "Remove it, or make the outcome needs_approval.",
+                )
+
+
+def _approval_problems(document: Document, index: int, rule: RuleDocument) -> Iterator[Problem]:
+    if not rule.approvers:
+        yield document.problem(
+            ("rules", index, "approvers") if "approvers" in rule.model_fields_set else ("rules", index, "outcome"),
+            f"rule {rule.id}: nobody could approve.",
+            "Name approvers, such as approvers: [{group: service-owners, of: 1}].",
+        )
+    for at, remind in enumerate(rule.remind):
+        if remind >= rule.expires:
+            yield document.problem(
+                ("rules", index, "remind", at), f"rule {rule.id}: reminds when the approval has expired already."
+            )
+    if rule.escalate is not None and rule.escalate.after >= rule.expires:
+        yield document.problem(
+            ("rules", index, "escalate", "after"), f"rule {rule.id}: escalates when the approval has expired already."
+        )

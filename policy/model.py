@@ -1,0 +1,125 @@
+"""A policy as people write it, and the words that decisions are made of."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from core.durations import Duration
+
+EXPIRES_DEFAULT = timedelta(hours=24)
+
+
+class Outcome(StrEnum):
+    """What is to become of an action. Deny outranks needs_approval, which outranks allow."""
+
+    DENY = "deny"
+    NEEDS_APPROVAL = "needs_approval"
+    ALLOW = "allow"
+
+
+class Tier(StrEnum):
+    """How weighty an approval is (Q-3)."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+TIER_ORDER = {Tier.LOW: 0, Tier.MEDIUM: 1, Tier.HIGH: 2}
+
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+Glob = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[a-z0-9_.*-]+$")]
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+GroupName = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Match(_Part):
+    """Which operations a rule is about; ``*`` in a glob stands for any characters, dots included."""
+
+    operation: Glob | None = None
+    connector: Name | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Match:
+        if self.operation is None and self.connector is None:
+            raise ValueError("name an operation or a connector, such as operation: servicenow.incident.*")
+        return self
+
+
+def _exactly_one(part: BaseModel, *names: str) -> None:
+    if sum(getattr(part, name) is not None for name in names) != 1:
+        raise ValueError(f"name exactly one of {', '.join(names)}")
+
+
+class Approver(_Part):
+    """A group of people, ours or Slack's, and how many of them must approve."""
+
+    group: GroupName | None = None
+    slack_group: GroupName | None = None
+    of: Annotated[int, Field(ge=1, le=20)] = 1
+
+    @model_validator(mode="after")
+    def _one(self) -> Approver:
+        _exactly_one(self, "group", "slack_group")
+        return self
+
+
+class EscalateTo(_Part):
+    """Whom an overdue approval is put to: a group of ours, a Slack user group, or a Slack channel."""
+
+    group: GroupName | None = None
+    slack_group: GroupName | None = None
+    channel: GroupName | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> EscalateTo:
+        _exactly_one(self, "group", "slack_group", "channel")
+        return self
+
+
+class Escalate(_Part):
+    """After how long without a decision an approval goes to whom."""
+
+    after: Duration
+    to: EscalateTo
+
+
+APPROVAL_KEYS = ("tier", "approvers", "two_person", "allow_requester", "expires", "remind", "escalate")
+
+
+class RuleDocument(_Part):
+    """One rule. ``when`` is a bare CEL expression of type bool; a rule without one fires for all that it matches."""
+
+    id: Name
+    match: Match
+    when: Annotated[str, Field(min_length=1)] | None = None
+    outcome: Outcome
+    tier: Tier = Tier.MEDIUM
+    approvers: tuple[Approver, ...] = ()
+    two_person: bool = False
+    allow_requester: bool = False
+    expires: Duration = EXPIRES_DEFAULT
+    remind: tuple[Duration, ...] = ()
+    escalate: Escalate | None = None
+    because: Text | None = None
+
+
+class PolicyDocument(_Part):
+    """A whole policy."""
+
+    policy: Name
+    version: Annotated[int, Field(ge=1)]
+    rules: tuple[RuleDocument, ...]
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a policy document, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **PolicyDocument.model_json_schema()}

@@ -1,0 +1,278 @@
+"""Opening a question to people: its terms, its card, its wait and its message, in one transition. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from approvals.model import (
+    ApprovalKind,
+    CardContent,
+    Escalation,
+    GroupQuorum,
+    GroupSource,
+    InputField,
+    RuleReason,
+    Terms,
+    Tier,
+)
+from connectors.operation import Operation
+from core.action import Action, Risk
+from core.canonical import Json, JsonObject, digest
+from core.ids import derived_id
+from evidence.chain import EventType
+from evidence.commitments import blind, commit, path_of
+from policy.evaluate import ApprovalTerms, Decision
+from policy.load import Policy
+from runtime.kernel.commit import ApprovalRow, StepRow, WaitRow
+from runtime.kernel.states import WaitKind, WaitState
+from runtime.kernel.transition import Transition
+
+# Who answers what became of an action in doubt when no approval names anybody: the same people as for the action.
+DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is put to people. ``digest`` is what their answer binds to; ``blinded`` how the audit shows it."""
+
+    kind: ApprovalKind
+    digest: str
+    terms: Terms
+    card: CardContent
+    action: JsonObject | None = None
+
+
+def ask(transition: Transition, step: StepRow, question: Question, nonce: str, error: JsonObject | None = None) -> UUID:
+    """Open the approval and park the step on it. Returns the approval's id.
+
+    One commit holds the approval, its wait, the deferred resume and the order to post the card: a crash after it loses
+    none of them, a crash before it leaves the step leased, and whoever claims it next asks again.
+    """
+    view = transition.view
+    name = f"{step.key}:{step.lease_epoch}:{view.version}:{question.kind}"
+    approval_id = derived_id(view.run_id, f"approval:{name}")
+    wait_id = derived_id(view.run_id, f"wait:{name}")
+    expires = question.terms.expires_seconds or DOUBT_EXPIRES_SECONDS
+    row = ApprovalRow(
+        approval_id=approval_id,
+        step_id=step.step_id,
+        step_key=step.key,
+        kind=str(question.kind),
+        action_digest=question.digest,
+        nonce=nonce,
+        tier=str(question.terms.tier),
+        terms=terms_to_json(question.terms),
+        requester=view.requested_by,
+        card=question.card.to_json(),
+        action=question.action,
+        expires_in=timedelta(seconds=expires),
+    )
+    transition.rows.new_approvals.append(row)
+    stages = ladder(question.terms, expires)
+    wait = WaitRow(
+        wait_id=wait_id,
+        step_id=step.step_id,
+        step_key=step.key,
+        kind=WaitKind.APPROVAL,
+        status=WaitState.WAITING,
+        token=nonce,
+        due_in=timedelta(seconds=stages[0][1]),
+        context={"approval": str(approval_id), "ladder": [[stage, seconds] for stage, seconds in stages], "next": 0},
+    )
+    bound = question.kind is not ApprovalKind.GATE
+    facts: JsonObject = {
+        "approval": str(approval_id),
+        "action": blind(view.run_key, question.digest) if bound else None,
+        "card": commit(view.run_key, card_path(approval_id), row.card),
+        "kind": row.kind,
+        "tier": row.tier,
+    }
+    transition.record(EventType.APPROVAL_REQUESTED, facts, step=step.key)
+    transition.record(EventType.STEP_PARKED, {"wait": str(wait_id), "kind": "approval"}, step=step.key)
+    transition.message("card", approval_id, "requested")
+    transition.park(step, WaitKind.APPROVAL, wait, error)
+    return approval_id
+
+
+def card_path(approval_id: UUID) -> str:
+    """Where the audit commits to the card as shown."""
+    return path_of("approval", str(approval_id), "card")
+
+
+def ladder(terms: Terms, expires: int) -> list[tuple[str, int]]:
+    """What happens to an unanswered question and when, in seconds from its start: remind, escalate, at last expire."""
+    stages = [("remind", seconds) for seconds in terms.remind_seconds if seconds < expires]
+    if terms.escalate is not None and terms.escalate.after_seconds < expires:
+        stages.append(("escalate", terms.escalate.after_seconds))
+    return [*sorted(stages, key=lambda stage: stage[1]), ("expire", expires)]
+
+
+def action_card(
+    transition: Transition,
+    step: StepRow,
+    action: Action,
+    decision: Decision | None,
+    policy: Policy | None,
+    words: CardWords,
+) -> CardContent:
+    """The card of an action: complete, and frozen as it will be shown (Q-20)."""
+    view = transition.view
+    written = {change.field for change in action.changes} | set(action.fields)
+    inputs = tuple(
+        InputField(name, value)
+        for name, value in action.input.items()
+        if name not in written and value != action.fields
+    )
+    rules = tuple(
+        RuleReason(rule.id, rule.because or "")
+        for rule in (decision.rules if decision else ())
+        if decision and rule.outcome == decision.outcome
+    )
+    return CardContent(
+        title=words.title,
+        summary=action.summary,
+        target=action.target,
+        operation=action.operation,
+        connector=action.connector,
+        risk=action.risk,
+        reversible=action.reversible,
+        reverse=words.reverse,
+        requester=view.requested_by,
+        workflow=view.workflow,
+        workflow_version=view.workflow_version,
+        run_id=str(view.run_id),
+        reference=view.reference,
+        step=step.key,
+        rules=rules,
+        changes=action.changes,
+        inputs=inputs,
+        expires_at=_expiry(transition, words.expires_seconds),
+        policy_name=policy.name if policy else "",
+        policy_version=policy.version if policy else 0,
+        policy_digest_short=policy.digest[:12] if policy else "",
+        sensitive=words.sensitive,
+        evidence=words.evidence,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CardWords:
+    """The parts of a card that do not come from the action or the run."""
+
+    title: str
+    reverse: str
+    expires_seconds: int
+    sensitive: tuple[str, ...] = ()
+    evidence: str = ""
+
+
+def gate_card(transition: Transition, step: StepRow, summary: str, expires_seconds: int) -> CardContent:
+    """The card of a gate: a question of the workflow, without an action."""
+    view = transition.view
+    return CardContent(
+        title="A decision is needed",
+        summary=summary,
+        target=view.reference,
+        operation="approve",
+        connector="workflow",
+        risk=Risk.LOW,
+        reversible=True,
+        reverse="Nothing is done by the answer itself.",
+        requester=view.requested_by,
+        workflow=view.workflow,
+        workflow_version=view.workflow_version,
+        run_id=str(view.run_id),
+        reference=view.reference,
+        step=step.key,
+        rules=(),
+        changes=(),
+        inputs=(),
+        expires_at=_expiry(transition, expires_seconds),
+        policy_name="",
+        policy_version=0,
+        policy_digest_short="",
+    )
+
+
+def gate_digest(transition: Transition, step: StepRow, summary: str) -> str:
+    """What an answer to a gate binds to: this question, of this step, of this run."""
+    return digest(["gate", str(transition.view.run_id), step.key, summary])
+
+
+def _expiry(transition: Transition, seconds: int) -> str:
+    return (transition.view.now + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+
+
+def secret_fields(operation: Operation) -> tuple[str, ...]:
+    """Input fields that the declaration marks ``x-secret``: their values stay out of channels."""
+    names: list[str] = []
+    schemas: list[Any] = [operation.input_schema]
+    while schemas:
+        for name, schema in (schemas.pop().get("properties") or {}).items():
+            if isinstance(schema, dict):
+                schemas.append(schema)
+                if schema.get("x-secret") is True:
+                    names.append(name)
+    return tuple(sorted(names))
+
+
+def terms_of(terms: ApprovalTerms) -> Terms:
+    """Policy's terms in the words of approvals; escalation to a channel asks the same groups in another place."""
+    approvers = tuple(GroupQuorum(g.group, g.of, GroupSource(g.kind)) for g in terms.approvers)
+    escalate = None
+    if terms.escalate is not None and terms.escalate.kind in (GroupSource.GROUP, GroupSource.SLACK_GROUP):
+        to = GroupQuorum(terms.escalate.name, 1, GroupSource(terms.escalate.kind))
+        escalate = Escalation(int(terms.escalate.after.total_seconds()), to)
+    return Terms(
+        tier=Tier(str(terms.tier)),
+        approvers=approvers,
+        two_person=terms.two_person,
+        allow_requester=terms.allow_requester,
+        expires_seconds=int(terms.expires.total_seconds()),
+        remind_seconds=tuple(int(remind.total_seconds()) for remind in terms.remind),
+        escalate=escalate,
+    )
+
+
+def terms_to_json(terms: Terms) -> JsonObject:
+    """Terms as stored with the approval."""
+    escalate: Json = None
+    if terms.escalate is not None:
+        covers: list[Json] = [*sorted(terms.escalate.covers)]
+        escalate = {"after_seconds": terms.escalate.after_seconds, "to": _group(terms.escalate.to), "covers": covers}
+    return {
+        "tier": str(terms.tier),
+        "approvers": [_group(group) for group in terms.approvers],
+        "two_person": terms.two_person,
+        "allow_requester": terms.allow_requester,
+        "expires_seconds": terms.expires_seconds,
+        "remind_seconds": [*terms.remind_seconds],
+        "escalate": escalate,
+    }
+
+
+def terms_from_json(value: Mapping[str, Any]) -> Terms:
+    """Read what ``terms_to_json`` wrote."""
+    escalate = value["escalate"]
+    return Terms(
+        tier=Tier(value["tier"]),
+        approvers=tuple(_quorum(group) for group in value["approvers"]),
+        two_person=value["two_person"],
+        allow_requester=value["allow_requester"],
+        expires_seconds=value["expires_seconds"],
+        remind_seconds=tuple(value["remind_seconds"]),
+        escalate=escalate
+        and Escalation(escalate["after_seconds"], _quorum(escalate["to"]), frozenset(escalate["covers"])),
+    )
+
+
+def _group(group: GroupQuorum) -> JsonObject:
+    return {"group": group.group, "of": group.of, "source": str(group.source)}
+
+
+def _quorum(value: Mapping[str, Any]) -> GroupQuorum:
+    return GroupQuorum(value["group"], value["of"], GroupSource(value["source"]))

@@ -1,0 +1,1 @@
+"""From authored YAML to an immutable canonical definition."""

@@ -1,0 +1,329 @@
+"""The life of a step up to the moment it may act: propose, recall, decide, intend (DESIGN section 4, promise 1). Pure.
+
+``begin`` makes the moves in a transition and says what the worker has to do next. It never performs anything: what it
+returns is carried out only after the transition has been committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from approvals.model import ApprovalKind
+from connectors.catalog import build_action, idempotency_key, reverse_of
+from connectors.operation import Operation
+from connectors.port import Before, Call
+from core.action import Action
+from core.canonical import Json, JsonObject, digest
+from core.errors import CountersealError, ExpressionError
+from core.ids import derived_id
+from evidence.chain import Actor, EventType
+from evidence.commitments import blind
+from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
+from policy.evaluate import ApprovalTerms, Decision, deny, evaluate
+from policy.facts import FactContext, build_facts
+from policy.load import Policy
+from policy.model import Outcome
+from runtime import asking
+from runtime.asking import CardWords, Question
+from runtime.definition.workflow import Workflow
+from runtime.doubt import resolve
+from runtime.kernel.commit import ApprovalMove, DecisionRow, ReceiptRow, StepRow
+from runtime.kernel.graph import GateNode, OperationNode
+from runtime.kernel.plan import scope_of, variables
+from runtime.kernel.transition import Transition
+from runtime.moves import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore
+from runtime.receipting import action_json, finish, put_receipt, record_intent
+
+
+def begin(
+    transition: Transition, step: StepRow, workflow: Workflow, policy: Policy | None, known: Known, nonce: Nonce
+) -> Next:
+    """Take a leased step as far as it goes without touching the outside."""
+    leaf = transition.graph.leaf(step.key)
+    if isinstance(leaf, GateNode):
+        return _gate(transition, step, leaf, known, nonce)
+    operation = workflow.operations[leaf.operation]
+    doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
+    if doubtful:
+        assert known.receipt is not None
+        return resolve(transition, step, operation, known, known.receipt, nonce)
+    if transition.view.canceling is not None:
+        transition.cancel_step(step)
+        return Over()
+    return _propose(_Proposal(transition, step, leaf, operation, workflow, policy, known, nonce))
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposal:
+    """Everything that the deciding of one action needs."""
+
+    transition: Transition
+    step: StepRow
+    leaf: OperationNode
+    operation: Operation
+    workflow: Workflow
+    policy: Policy | None
+    known: Known
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True)
+class _Authority:
+    """By what an action may go out: the digest that was judged, the decision, and the approval that it asked for."""
+
+    bound: str
+    decision: UUID
+    approval: UUID | None
+    terms: ApprovalTerms | None
+
+
+def _propose(p: _Proposal) -> Next:
+    view, known = p.transition.view, p.known
+    try:
+        inputs = p.leaf.inputs.render(variables(p.transition.state, view.constants, scope_of(p.step.key)))
+        assert isinstance(inputs, dict)
+        action = build_action(p.operation, inputs, known.before)
+        key = idempotency_key(
+            p.operation,
+            action,
+            tenant=view.tenant_id,
+            workflow=view.workflow,
+            run=str(view.run_id),
+            step=p.step.key,
+            reference=view.reference,
+        )
+    except CountersealError as error:
+        kind = "expression" if isinstance(error, ExpressionError) else "definition"
+        p.transition.fail(p.step, {"class": kind, "code": error.code, "message": str(error)})
+        return Over()
+    if p.operation.has_effect and known.receipt is None and not known.receipt_checked and _shared(p.operation):
+        return LookUp(p.step, key)
+    if known.receipt is not None and known.receipt.status == ReceiptStatus.SUCCEEDED:
+        return _recall(p, known.receipt)
+    if p.operation.diff is not None and known.before is None:
+        call = Call(p.operation.name, inputs, key, p.operation.timeouts.perform.total_seconds())
+        return ReadBefore(p.step, p.operation, call)
+    return _decide(p, action, key)
+
+
+def _shared(operation: Operation) -> bool:
+    return operation.idempotency.scope != "step"
+
+
+def _recall(p: _Proposal, receipt: ReceiptRow) -> Next:
+    """The effect is recorded as done: its result is reused, nothing is sent (Q-15)."""
+    p.transition.record(EventType.ACTION_RECALLED, {"receipt": str(receipt.receipt_id)}, step=p.step.key)
+    finish(p.transition, p.step, p.leaf, receipt.output, receipt.usage)
+    return Over()
+
+
+def _decide(p: _Proposal, action: Action, key: str) -> Next:
+    view = p.transition.view
+    decision = _judge(p, action)
+    policy_digest = decision.policy_digest or ""
+    bound = action.digest(policy_digest)
+    decision_id = _record_decision(p, action, decision, bound)
+    p.transition.rows.checks_policy = True
+    p.transition.rows.expected_policy = view.policy_digest
+    match decision.outcome:
+        case Outcome.DENY:
+            _void(p, bound, always=True)
+            facts: JsonObject = {"class": "authorization", "code": "policy_denied"}
+            p.transition.fail(p.step, {**facts, "message": " ".join(decision.reasons)})
+            return Over()
+        case Outcome.NEEDS_APPROVAL:
+            approval = _matching(p, bound)
+            if approval is None:
+                _void(p, bound, always=False)
+                return _ask(p, action, decision, bound)
+            return _intend(p, action, key, _Authority(bound, decision_id, approval, decision.approval))
+        case Outcome.ALLOW:
+            approval = _matching(p, bound)
+            _void(p, bound, always=False)
+            return _intend(p, action, key, _Authority(bound, decision_id, approval, None))
+
+
+def _judge(p: _Proposal, action: Action) -> Decision:
+    view = p.transition.view
+    caps = [cap for cap in (view.writes_max, p.workflow.writes_max) if cap is not None]
+    if p.operation.has_effect and caps and p.transition.writes >= min(caps):
+        sentence = f"This run has made {p.transition.writes} writes; at most {min(caps)} are allowed."
+        return deny("cap:max_writes_per_run", sentence, p.policy.digest if p.policy else None)
+    context = FactContext(
+        run_workflow=view.workflow,
+        run_version=view.workflow_version,
+        run_id=str(view.run_id),
+        run_reference=view.reference,
+        run_requested_by=view.requested_by,
+        run_trigger=view.trigger_type,
+        run_step=p.step.key,
+        actor_id=f"workflow:{view.workflow}",
+        actor_kind="workflow",
+        writes_in_run=p.transition.writes,
+        tenant_id=view.tenant_id,
+        tenant_workspace=view.workspace_id,
+    )
+    return evaluate(p.policy, build_facts(action, context), action.operation)
+
+
+def _record_decision(p: _Proposal, action: Action, decision: Decision, bound: str) -> UUID:
+    view = p.transition.view
+    # The digest distinguishes the decisions that one transition may make about one step as policy or target change.
+    name = f"decision:{p.step.key}:{p.step.lease_epoch}:{p.step.attempt}:{view.version}:{bound}"
+    decision_id = derived_id(view.run_id, name)
+    policy: Json = None
+    if p.policy is not None:
+        policy = {"name": p.policy.name, "version": p.policy.version, "digest": p.policy.digest}
+    rules: list[Json] = [rule.id for rule in decision.rules]
+    errors: list[Json] = [error.rule for error in decision.errors]
+    facts: JsonObject = {
+        "decision": str(decision_id),
+        "action": blind(view.run_key, bound),
+        "operation": action.operation,
+        "outcome": str(decision.outcome),
+        "policy": policy,
+        "rules": rules,
+        "errors": errors,
+    }
+    p.transition.record(EventType.DECISION_MADE, facts, step=p.step.key, actor=Actor("policy", _policy_name(p.policy)))
+    row = DecisionRow(
+        decision_id=decision_id,
+        step_key=p.step.key,
+        operation=action.operation,
+        action_digest=bound,
+        outcome=str(decision.outcome),
+        policy_digest=decision.policy_digest,
+        rules=[{"id": r.id, "outcome": str(r.outcome), "because": r.because} for r in decision.rules],
+        errors=[{"rule": e.rule, "message": e.message} for e in decision.errors],
+        reasons=list(decision.reasons),
+        facts=dict(decision.facts_read),  # type: ignore[arg-type]
+    )
+    p.transition.rows.decisions.append(row)
+    return decision_id
+
+
+def _policy_name(policy: Policy | None) -> str:
+    return f"{policy.name}@{policy.version}" if policy else "none"
+
+
+def _matching(p: _Proposal, bound: str) -> UUID | None:
+    """The approval of exactly this action: given and unconsumed, or consumed by an attempt that certainly failed."""
+    given, receipt = p.known.given, p.known.receipt
+    if given is not None and given.kind is ApprovalKind.ACTION and given.digest == bound:
+        return given.approval_id
+    if receipt is not None and receipt.status == ReceiptStatus.FAILED and receipt.action_digest == bound:
+        approval = receipt.action.get("approval")
+        return UUID(approval) if isinstance(approval, str) else None
+    return None
+
+
+def _void(p: _Proposal, bound: str, *, always: bool) -> None:
+    """Void an approval of something else than what would be performed now (promise 3), and show it on its card."""
+    given = p.known.given
+    if given is None or given.kind is not ApprovalKind.ACTION or (given.digest == bound and not always):
+        return
+    p.transition.rows.approvals.append(ApprovalMove(given.approval_id, "superseded"))
+    p.transition.record(EventType.APPROVAL_SUPERSEDED, {"approval": str(given.approval_id)}, step=p.step.key)
+    p.transition.message("card", given.approval_id, "superseded")
+
+
+def _ask(p: _Proposal, action: Action, decision: Decision, bound: str) -> Next:
+    assert decision.approval is not None
+    terms = asking.terms_of(decision.approval)
+    words = CardWords(
+        title="Approval needed",
+        reverse=_reverse_words(p.operation, action, p.known.before),
+        expires_seconds=terms.expires_seconds or 0,
+        sensitive=asking.secret_fields(p.operation),
+    )
+    card = asking.action_card(p.transition, p.step, action, decision, p.policy, words)
+    question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before))
+    asking.ask(p.transition, p.step, question, p.nonce())
+    return Over()
+
+
+def _reverse_words(operation: Operation, action: Action, before: Before | None) -> str:
+    if not action.reversible:
+        return ""
+    reverse = reverse_of(operation, action, before)
+    return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."
+
+
+def _intend(p: _Proposal, action: Action, key: str, authority: _Authority) -> Next:
+    """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
+    step = p.transition.put_step(replace(p.step, idempotency_key=key))
+    if authority.approval is not None and p.known.given is not None:
+        p.transition.rows.approvals.append(ApprovalMove(authority.approval, "approved", consumed=True))
+    seconds = p.operation.timeouts.perform.total_seconds()
+    if not p.operation.has_effect:
+        return Perform(step, p.operation, Call(action.operation, action.input, key, seconds, p.known.before), None)
+    previous = p.known.receipt
+    if previous is not None and previous.action_digest != authority.bound:
+        # The earlier attempt certainly had no effect, and this is another action: it gets a receipt of its own.
+        key, previous = digest([key, authority.bound]), None
+    receipt = _retried(p, previous) if previous else _new_receipt(p, action, key, authority)
+    approval = str(authority.approval) if authority.approval else None
+    record_intent(p.transition, receipt, str(authority.decision), approval)
+    return Perform(step, p.operation, Call(action.operation, action.input, key, seconds, p.known.before), receipt)
+
+
+def _retried(p: _Proposal, previous: ReceiptRow) -> ReceiptRow:
+    status = RECEIPT.next(ReceiptStatus(previous.status), ReceiptEvent.RETRY)
+    return put_receipt(
+        p.transition,
+        replace(
+            previous,
+            status=status,
+            attempt=previous.attempt + 1,
+            lease_epoch=p.step.lease_epoch,
+            error=None,
+            intended_at=p.transition.view.now,
+        ),
+    )
+
+
+def _new_receipt(p: _Proposal, action: Action, key: str, authority: _Authority) -> ReceiptRow:
+    stored = action_json(action, p.known.before)
+    stored["decision"] = str(authority.decision)
+    stored["approval"] = str(authority.approval) if authority.approval else None
+    stored["terms"] = asking.terms_to_json(asking.terms_of(authority.terms)) if authority.terms else None
+    receipt = ReceiptRow(
+        receipt_id=derived_id(p.transition.view.run_id, f"receipt:{key}"),
+        step_key=p.step.key,
+        operation=action.operation,
+        target=action.target,
+        idempotency_key=key,
+        action_digest=authority.bound,
+        action=stored,
+        status=ReceiptStatus.INTENDED,
+        attempt=1,
+        lease_epoch=p.step.lease_epoch,
+        reversible=action.reversible,
+        reverse=reverse_of(p.operation, action, p.known.before),
+        intended_at=p.transition.view.now,
+    )
+    p.transition.rows.new_receipts.append(receipt)
+    p.transition.writes += 1
+    return receipt
+
+
+def _gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, nonce: Nonce) -> Next:
+    view = transition.view
+    if view.canceling is not None:
+        transition.cancel_step(step)
+        return Over()
+    try:
+        summary = leaf.summary.render(variables(transition.state, view.constants, scope_of(step.key)))
+    except ExpressionError as error:
+        transition.fail(step, {"class": "expression", "code": error.code, "message": str(error)})
+        return Over()
+    bound = asking.gate_digest(transition, step, str(summary))
+    if known.given is not None and known.given.kind is ApprovalKind.GATE:
+        transition.rows.approvals.append(ApprovalMove(known.given.approval_id, "approved", consumed=True))
+        transition.succeed(step, {"approved": True, "reason": known.given.reason}, {})
+        return Over()
+    terms = asking.terms_from_json(leaf.terms)
+    card = asking.gate_card(transition, step, str(summary), terms.expires_seconds or 0)
+    asking.ask(transition, step, Question(ApprovalKind.GATE, bound, terms, card), nonce())
+    return Over()

@@ -1,0 +1,198 @@
+"""A commit: everything that one transition of one run changes, as values. The store applies it in one statement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from core.canonical import Json, JsonObject
+from evidence.chain import ChainHead, Line
+from runtime.kernel.states import CommandState, RunState, StepState, WaitKind, WaitState
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9)."""
+
+    step_id: UUID
+    key: str
+    index: int
+    operation: str
+    superstep: int
+    status: StepState
+    attempt: int = 0
+    lease_epoch: int = 0
+    lease_owner: str | None = None
+    idempotency_key: str | None = None
+    output: Json = None
+    writes: JsonObject | None = None
+    usage: JsonObject | None = None
+    last_error: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRow:
+    """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16)."""
+
+    wait_id: UUID
+    step_id: UUID
+    step_key: str
+    kind: WaitKind
+    status: WaitState
+    token: str
+    due_in: timedelta | None = None
+    context: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRow:
+    """Something to be done outside after the commit (O-1). ``dedupe_key`` makes writing it twice harmless (O-2).
+
+    Of the commands with one ``ordering_key`` only one is leased at a time: two dispatchers must not post a card twice.
+    """
+
+    command_id: UUID
+    kind: str
+    dedupe_key: str
+    status: CommandState
+    step_id: UUID | None = None
+    payload: JsonObject = field(default_factory=dict)
+    starts_run: bool = False
+    ordering_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """Policy's answer for one action, with what it read."""
+
+    decision_id: UUID
+    step_key: str
+    operation: str
+    action_digest: str
+    outcome: str
+    policy_digest: str | None
+    rules: list[JsonObject]
+    errors: list[JsonObject]
+    reasons: list[str]
+    facts: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptRow:
+    """A receipt as it is after the commit."""
+
+    receipt_id: UUID
+    step_key: str
+    operation: str
+    target: str
+    idempotency_key: str
+    action_digest: str
+    action: JsonObject
+    status: str
+    attempt: int
+    lease_epoch: int
+    reversible: bool
+    reverse: JsonObject | None
+    external_id: str | None = None
+    output: Json = None
+    usage: JsonObject | None = None
+    resolution: str | None = None
+    error: JsonObject | None = None
+    intended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRow:
+    """A new approval."""
+
+    approval_id: UUID
+    step_id: UUID
+    step_key: str
+    kind: str
+    action_digest: str
+    nonce: str
+    tier: str
+    terms: JsonObject
+    requester: str
+    card: JsonObject
+    action: JsonObject | None
+    expires_in: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalMove:
+    """An approval's change of status; ``consumed`` when its action is about to be performed."""
+
+    approval_id: UUID
+    status: str
+    choice: str | None = None
+    reason: str | None = None
+    consumed: bool = False
+    escalated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRow:
+    """One person's vote; a later one of the same person replaces it (both are in the audit)."""
+
+    approval_id: UUID
+    person_id: str
+    choice: str
+    reason: str
+    groups: list[str]
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """An immutable snapshot (P-3)."""
+
+    superstep: int
+    state: JsonObject
+    digest: str
+
+
+@dataclass(slots=True)
+class Commit:
+    """All rows of one transition. Guarded by ``expected_version``: if the run moved on, nothing is written.
+
+    ``checks_policy`` additionally guards that the tenant's active policy is still ``expected_policy``, with which the
+    decisions in here were made. ``released`` are the steps that give their slot back, ``handed`` maps a step to the
+    one that the same worker goes on with. ``cancels_rest`` ends whatever of the run is still open (set-based: a run may
+    have thousands of steps). ``lease`` is how long the lease of a new running step holds.
+    """
+
+    run_id: UUID
+    tenant_id: str
+    workspace_id: str
+    expected_version: int
+    status: RunState
+    superstep: int
+    executing: int
+    width: int
+    writes: int
+    head: ChainHead
+    error: JsonObject | None = None
+    canceling: JsonObject | None = None
+    finished: bool = False
+    cancels_rest: bool = False
+    checks_policy: bool = False
+    expected_policy: str | None = None
+    lease: timedelta = timedelta(seconds=30)
+    new_steps: list[StepRow] = field(default_factory=list)
+    steps: list[StepRow] = field(default_factory=list)
+    released: list[UUID] = field(default_factory=list)
+    handed: list[tuple[UUID, UUID]] = field(default_factory=list)
+    new_waits: list[WaitRow] = field(default_factory=list)
+    waits: list[WaitRow] = field(default_factory=list)
+    commands: list[CommandRow] = field(default_factory=list)
+    command_moves: list[tuple[UUID, CommandState]] = field(default_factory=list)
+    decisions: list[DecisionRow] = field(default_factory=list)
+    new_receipts: list[ReceiptRow] = field(default_factory=list)
+    receipts: list[ReceiptRow] = field(default_factory=list)
+    new_approvals: list[ApprovalRow] = field(default_factory=list)
+    approvals: list[ApprovalMove] = field(default_factory=list)
+    votes: list[VoteRow] = field(default_factory=list)
+    checkpoints: list[CheckpointRow] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)

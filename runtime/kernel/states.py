@@ -1,0 +1,180 @@
+"""The state machines of run, step, wait and command, each one table (Q-5, Q-6, O-3, O-4).
+
+The database refuses what is not in these tables too: migrations/versions writes the same moves as triggers, and a test
+holds the two against each other. A step row may be born past ``ready`` when its claim shares the transaction that
+planned it; from then on only these moves exist.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from core.machine import Machine
+
+
+class RunState(StrEnum):
+    """Where a run is (Q-5)."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING_APPROVAL = "waiting_approval"
+    SUCCEEDED = "succeeded"
+    FAILED_RETRYABLE = "failed_retryable"
+    FAILED_TERMINAL = "failed_terminal"
+    CANCELED = "canceled"
+
+
+class RunEvent(StrEnum):
+    """What can happen to a run."""
+
+    START = "start"
+    PARK = "park"
+    RETRY_LATER = "retry_later"
+    RESUME = "resume"
+    SUCCEED = "succeed"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
+RUN: Machine[RunState, RunEvent] = Machine(
+    "run",
+    frozenset({RunState.QUEUED}),
+    {
+        (RunState.QUEUED, RunEvent.START): RunState.RUNNING,
+        (RunState.QUEUED, RunEvent.CANCEL): RunState.CANCELED,
+        (RunState.RUNNING, RunEvent.PARK): RunState.WAITING_APPROVAL,
+        (RunState.RUNNING, RunEvent.RETRY_LATER): RunState.FAILED_RETRYABLE,
+        (RunState.RUNNING, RunEvent.SUCCEED): RunState.SUCCEEDED,
+        (RunState.RUNNING, RunEvent.FAIL): RunState.FAILED_TERMINAL,
+        (RunState.RUNNING, RunEvent.CANCEL): RunState.CANCELED,
+        (RunState.WAITING_APPROVAL, RunEvent.RESUME): RunState.RUNNING,
+        (RunState.WAITING_APPROVAL, RunEvent.FAIL): RunState.FAILED_TERMINAL,
+        (RunState.WAITING_APPROVAL, RunEvent.CANCEL): RunState.CANCELED,
+        (RunState.FAILED_RETRYABLE, RunEvent.RESUME): RunState.RUNNING,
+        (RunState.FAILED_RETRYABLE, RunEvent.FAIL): RunState.FAILED_TERMINAL,
+        (RunState.FAILED_RETRYABLE, RunEvent.CANCEL): RunState.CANCELED,
+    },
+)
+
+
+class StepState(StrEnum):
+    """Where a step is (Q-6)."""
+
+    READY = "ready"
+    RUNNING = "running"
+    WAITING_APPROVAL = "waiting_approval"
+    SUCCEEDED = "succeeded"
+    FAILED_RETRYABLE = "failed_retryable"
+    FAILED_TERMINAL = "failed_terminal"
+    CANCELED = "canceled"
+
+
+class StepEvent(StrEnum):
+    """What can happen to a step."""
+
+    CLAIM = "claim"
+    LEASE_EXPIRE = "lease_expire"
+    PARK = "park"
+    RETRY_LATER = "retry_later"
+    RESUME = "resume"
+    SUCCEED = "succeed"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
+STEP: Machine[StepState, StepEvent] = Machine(
+    "step",
+    frozenset({StepState.READY, StepState.RUNNING, StepState.WAITING_APPROVAL, StepState.FAILED_TERMINAL}),
+    {
+        (StepState.READY, StepEvent.CLAIM): StepState.RUNNING,
+        (StepState.READY, StepEvent.CANCEL): StepState.CANCELED,
+        (StepState.RUNNING, StepEvent.LEASE_EXPIRE): StepState.READY,
+        (StepState.RUNNING, StepEvent.PARK): StepState.WAITING_APPROVAL,
+        (StepState.RUNNING, StepEvent.RETRY_LATER): StepState.FAILED_RETRYABLE,
+        (StepState.RUNNING, StepEvent.SUCCEED): StepState.SUCCEEDED,
+        (StepState.RUNNING, StepEvent.FAIL): StepState.FAILED_TERMINAL,
+        (StepState.RUNNING, StepEvent.CANCEL): StepState.CANCELED,
+        (StepState.WAITING_APPROVAL, StepEvent.RESUME): StepState.READY,
+        (StepState.WAITING_APPROVAL, StepEvent.FAIL): StepState.FAILED_TERMINAL,
+        (StepState.WAITING_APPROVAL, StepEvent.CANCEL): StepState.CANCELED,
+        (StepState.FAILED_RETRYABLE, StepEvent.RESUME): StepState.READY,
+        (StepState.FAILED_RETRYABLE, StepEvent.FAIL): StepState.FAILED_TERMINAL,
+        (StepState.FAILED_RETRYABLE, StepEvent.CANCEL): StepState.CANCELED,
+    },
+)
+
+
+class WaitKind(StrEnum):
+    """What a run can be parked on; tasks, signals, children and external processes will join this list."""
+
+    APPROVAL = "approval"
+    RETRY = "retry"
+
+
+class WaitState(StrEnum):
+    """Where a wait is."""
+
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    TIMED_OUT = "timed_out"
+    CANCELED = "canceled"
+
+
+class WaitEvent(StrEnum):
+    """What can happen to a wait. Completing one twice is ignored before this table is asked (O-3)."""
+
+    COMPLETE = "complete"
+    TIME_OUT = "time_out"
+    CANCEL = "cancel"
+
+
+WAIT: Machine[WaitState, WaitEvent] = Machine(
+    "wait",
+    frozenset({WaitState.WAITING}),
+    {
+        (WaitState.WAITING, WaitEvent.COMPLETE): WaitState.COMPLETED,
+        (WaitState.WAITING, WaitEvent.TIME_OUT): WaitState.TIMED_OUT,
+        (WaitState.WAITING, WaitEvent.CANCEL): WaitState.CANCELED,
+    },
+)
+
+
+class CommandState(StrEnum):
+    """Where a command of the outbox is (O-4). ``deferred`` waits for an approval or a barrier."""
+
+    PENDING = "pending"
+    DEFERRED = "deferred"
+    LEASED = "leased"
+    DISPATCHED = "dispatched"
+    REJECTED = "rejected"
+    FAILED = "failed"
+
+
+class CommandEvent(StrEnum):
+    """What can happen to a command."""
+
+    RELEASE = "release"
+    LEASE = "lease"
+    CLAIM = "claim"
+    RETURN = "return"
+    DISPATCH = "dispatch"
+    REJECT = "reject"
+    FAIL = "fail"
+
+
+COMMAND: Machine[CommandState, CommandEvent] = Machine(
+    "command",
+    frozenset({CommandState.PENDING, CommandState.DEFERRED}),
+    {
+        (CommandState.DEFERRED, CommandEvent.RELEASE): CommandState.PENDING,
+        (CommandState.DEFERRED, CommandEvent.REJECT): CommandState.REJECTED,
+        (CommandState.PENDING, CommandEvent.LEASE): CommandState.LEASED,
+        (CommandState.PENDING, CommandEvent.CLAIM): CommandState.DISPATCHED,
+        (CommandState.PENDING, CommandEvent.REJECT): CommandState.REJECTED,
+        (CommandState.LEASED, CommandEvent.RETURN): CommandState.PENDING,
+        (CommandState.LEASED, CommandEvent.DISPATCH): CommandState.DISPATCHED,
+        (CommandState.LEASED, CommandEvent.REJECT): CommandState.REJECTED,
+        (CommandState.LEASED, CommandEvent.FAIL): CommandState.FAILED,
+        (CommandState.DISPATCHED, CommandEvent.RETURN): CommandState.PENDING,
+    },
+)

@@ -1,0 +1,84 @@
+"""What is known about a step, and what a worker is to do next: the values that governance speaks in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+from uuid import UUID
+
+from approvals.model import ApprovalKind, Choice
+from connectors.operation import Operation
+from connectors.port import Before, Call
+from runtime.kernel.commit import ReceiptRow, StepRow
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An approval that people have given and that no action has consumed yet."""
+
+    approval_id: UUID
+    kind: ApprovalKind
+    digest: str
+    choice: Choice
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is stored about this step from earlier leases, and what was read from the target.
+
+    ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none.
+    """
+
+    receipt: ReceiptRow | None = None
+    given: Given | None = None
+    before: Before | None = None
+    receipt_checked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBefore:
+    """Read the target for the diff, then begin again with what was read."""
+
+    step: StepRow
+    operation: Operation
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Look the receipt up by its key (its scope is wider than this step), then begin again."""
+
+    step: StepRow
+    idempotency_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """Perform the call; its intent is recorded in the transition. ``receipt`` is None without side effects."""
+
+    step: StepRow
+    operation: Operation
+    call: Call
+    receipt: ReceiptRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """Ask the target what became of an earlier intent."""
+
+    step: StepRow
+    operation: Operation
+    call: Call
+    receipt: ReceiptRow
+    seconds_since_intent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Nothing more is to be done with this step now: it parked, failed, succeeded from a receipt, or was canceled."""
+
+
+Next: TypeAlias = ReadBefore | LookUp | Perform | Inquire | Over
+Nonce: TypeAlias = Callable[[], str]

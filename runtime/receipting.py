@@ -1,0 +1,67 @@
+"""Keeping receipts inside a transition: what is stored of an action, how an intent and its outcome are written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.operation import Operation
+from connectors.port import Before, Call
+from core.action import Action
+from core.canonical import Json, JsonObject
+from core.errors import ExpressionError
+from evidence.chain import EventType
+from evidence.commitments import blind
+from runtime.kernel.commit import ReceiptRow, StepRow
+from runtime.kernel.graph import OperationNode
+from runtime.kernel.plan import scope_of, variables
+from runtime.kernel.transition import Transition
+
+
+def finish(transition: Transition, step: StepRow, leaf: OperationNode, output: Json, usage: JsonObject | None) -> None:
+    """The step has its result: evaluate its channel writes and succeed. An expression's error fails the step."""
+    try:
+        values = variables(transition.state, transition.view.constants, scope_of(step.key))
+        values["output"] = output
+        writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
+    except ExpressionError as error:
+        transition.fail(step, {"class": "expression", "code": error.code, "message": str(error)})
+        return
+    transition.succeed(step, output, writes, usage)
+
+
+def action_json(action: Action, before: Before | None) -> JsonObject:
+    """What is kept of an action to perform or probe exactly it later."""
+    read: Json = None
+    if before is not None:
+        read = {"values": before.values, "version": before.version, "facts": before.facts}
+    return {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
+
+
+def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
+    """The call that a receipt recorded, exactly as it was intended."""
+    action: Mapping[str, Any] = receipt.action
+    read = action["before"]
+    before = None if read is None else Before(read["values"], read["version"], read["facts"])
+    seconds = operation.timeouts.perform.total_seconds()
+    return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before)
+
+
+def record_intent(transition: Transition, receipt: ReceiptRow, decision: str, approval: str | None) -> None:
+    """The audit's line for an intent: which action, let out by which decision, on which approval."""
+    facts: JsonObject = {
+        "receipt": str(receipt.receipt_id),
+        "action": blind(transition.view.run_key, receipt.action_digest),
+        "operation": receipt.operation,
+        "attempt": receipt.attempt,
+        "decision": decision,
+        "approval": approval,
+    }
+    transition.record(EventType.ACTION_INTENDED, facts, step=receipt.step_key)
+
+
+def put_receipt(transition: Transition, receipt: ReceiptRow) -> ReceiptRow:
+    """Note a receipt's row as it will be after the commit; the last note of a transition counts."""
+    kept = [row for row in transition.rows.receipts if row.receipt_id != receipt.receipt_id]
+    transition.rows.receipts = [*kept, receipt]
+    return receipt

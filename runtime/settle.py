@@ -1,0 +1,143 @@
+"""How a performed call ends in the run: its receipt, its step, and what comes next (Q-18, Q-19). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from connectors.operation import InDoubtRule, Operation
+from connectors.port import Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
+from core.canonical import Json, JsonObject
+from core.ids import derived_id
+from evidence.chain import EventType
+from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
+from runtime import doubt
+from runtime.kernel.commit import ReceiptRow, StepRow, WaitRow
+from runtime.kernel.graph import OperationNode
+from runtime.kernel.states import WaitKind, WaitState
+from runtime.kernel.transition import Transition
+from runtime.moves import Inquire, Next, Nonce, Over, Perform
+from runtime.receipting import finish, put_receipt
+
+# A target that timed out may still be at work: the first look back at it waits this long.
+PROBE_AFTER = timedelta(seconds=5)
+# Probes that cannot tell yet, before people are asked.
+PROBES_MAX = 12
+
+_AUTHORIZATION_CODES = ("401", "403", "unauthorized", "forbidden", "not_allowed", "invalid_auth")
+
+
+def performed(transition: Transition, work: Perform, outcome: Outcome, *, nonce: Nonce, chance: float) -> None:
+    """Settle a call by how it ended. ``chance`` in [0, 1) chooses the jitter of a retry."""
+    match outcome:
+        case Done():
+            _succeeded(transition, work, outcome)
+        case Refused():
+            error: JsonObject = {"class": _class_of(outcome), "code": outcome.code, "message": outcome.message}
+            _failed_receipt(transition, work.receipt, error)
+            transition.fail(work.step, error)
+        case NotSent():
+            error = {"class": "transport", "code": "not_sent", "message": outcome.message}
+            _failed_receipt(transition, work.receipt, error)
+            delay = outcome.retry_after_seconds
+            _retry(transition, work.step, work.operation, error, at_least=delay or 0.0, chance=chance)
+        case InDoubt():
+            _doubtful(transition, work, outcome, nonce=nonce, chance=chance)
+
+
+def _class_of(outcome: Refused) -> str:
+    return "authorization" if outcome.code in _AUTHORIZATION_CODES else "transport"
+
+
+def _succeeded(transition: Transition, work: Perform, done: Done) -> None:
+    usage = _usage(done.usage)
+    if work.receipt is not None:
+        status = RECEIPT.next(ReceiptStatus(work.receipt.status), ReceiptEvent.SUCCEED)
+        settled = replace(
+            work.receipt, status=status, external_id=done.external_id, output=done.output, usage=usage, error=None
+        )
+        put_receipt(transition, settled)
+        facts: JsonObject = {"receipt": str(settled.receipt_id)}
+        transition.record(EventType.ACTION_SUCCEEDED, facts, step=work.step.key)
+    leaf = transition.graph.leaf(work.step.key)
+    assert isinstance(leaf, OperationNode)
+    finish(transition, work.step, leaf, done.output, usage)
+
+
+def _usage(usage: Usage | None) -> JsonObject | None:
+    if usage is None:
+        return None
+    return {
+        "provider": usage.provider,
+        "model": usage.model,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost_usd": usage.cost_usd,
+    }
+
+
+def _failed_receipt(transition: Transition, receipt: ReceiptRow | None, error: JsonObject) -> None:
+    if receipt is None:
+        return
+    status = RECEIPT.next(ReceiptStatus(receipt.status), ReceiptEvent.FAIL)
+    put_receipt(transition, replace(receipt, status=status, error=error))
+    facts: JsonObject = {"receipt": str(receipt.receipt_id), "class": error["class"], "code": error["code"]}
+    transition.record(EventType.ACTION_FAILED, facts, step=receipt.step_key)
+
+
+def _retry(
+    transition: Transition, step: StepRow, operation: Operation, error: JsonObject, *, at_least: float, chance: float
+) -> None:
+    """Persist the failure and a due time; nobody sleeps (X-19). Past the attempts or the SLA it is terminal."""
+    delay = max(operation.retry.delay_seconds(step.attempt + 1, chance=chance), at_least)
+    deadline = transition.view.deadline_at
+    late = deadline is not None and transition.view.now + timedelta(seconds=delay) >= deadline
+    if step.attempt + 1 >= operation.retry.attempts or late:
+        spent = "the SLA leaves no time for another attempt" if late else f"{step.attempt + 1} attempts were made"
+        transition.fail(step, {**error, "message": f"{error['message']} ({spent})"})
+        return
+    _later(transition, step, error, timedelta(seconds=delay))
+
+
+def _later(transition: Transition, step: StepRow, error: JsonObject, delay: timedelta) -> None:
+    wait_id = derived_id(transition.view.run_id, f"wait:{step.key}:{step.lease_epoch}:{transition.view.version}:retry")
+    context: JsonObject = {"attempt": step.attempt + 1, "error": error}
+    wait = WaitRow(wait_id, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(wait_id), delay, context)
+    seconds: Json = int(delay.total_seconds())
+    facts: JsonObject = {"wait": str(wait_id), "attempt": step.attempt + 1, "seconds": seconds}
+    transition.record(EventType.STEP_RETRY_SCHEDULED, facts, step=step.key)
+    transition.park(step, WaitKind.RETRY, wait, error)
+
+
+def _doubtful(transition: Transition, work: Perform, outcome: InDoubt, *, nonce: Nonce, chance: float) -> None:
+    error: JsonObject = {"class": "timeout", "code": "in_doubt", "message": outcome.message}
+    if work.receipt is None:
+        # Without a side effect there is nothing to be in doubt about.
+        _retry(transition, work.step, work.operation, error, at_least=0.0, chance=chance)
+        return
+    receipt = doubt.mark(transition, work.receipt, outcome.message)
+    if work.operation.in_doubt is InDoubtRule.ASK:
+        doubt.ask_people(transition, work.step, work.operation, receipt, outcome.message, nonce)
+    elif work.operation.in_doubt is InDoubtRule.IDEMPOTENT:
+        _retry(transition, work.step, work.operation, error, at_least=0.0, chance=chance)
+    else:
+        _later(transition, work.step, error, PROBE_AFTER)
+
+
+def inquired(transition: Transition, work: Inquire, probe: Probe, *, nonce: Nonce) -> Next:
+    """Act on what the target said about an earlier intent; the evidence goes into the receipt."""
+    match probe.verdict:
+        case ProbeVerdict.APPLIED:
+            output = probe.done.output if probe.done else {}
+            doubt.applied(transition, work.step, work.receipt, output, f"probe: applied. {probe.evidence}")
+            return Over()
+        case ProbeVerdict.NOT_APPLIED:
+            how = f"probe: not applied. {probe.evidence}"
+            return doubt.again(transition, work.step, work.operation, work.receipt, how)
+        case ProbeVerdict.CANNOT_TELL:
+            error: JsonObject = {"class": "timeout", "code": "in_doubt", "message": probe.evidence}
+            if probe.retry_after_seconds is not None and work.step.attempt < PROBES_MAX:
+                _later(transition, work.step, error, timedelta(seconds=probe.retry_after_seconds))
+            else:
+                doubt.ask_people(transition, work.step, work.operation, work.receipt, probe.evidence, nonce)
+            return Over()

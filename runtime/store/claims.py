@@ -1,0 +1,140 @@
+"""Taking a step's lease (Q-9, Q-12, Q-13), and beating it (Q-10).
+
+One statement chooses the fairest lane that has something to do, takes a slot under the tenant's cap, leases the step
+and moves its run. Fairness is stride scheduling over tenants, then over a tenant's workspaces: whoever has had the
+least, by weight, is next, and who comes back from idling starts level. Within a lane what resumes goes before what
+starts. A slot is a row, so the cap holds without a counter that every claim would have to lock.
+
+Lock order: the tenant (only when its starts are metered), slot, run, step. Nothing else takes a tenant's row after a
+run's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+
+from core.db import Connection
+
+# What a claim needs to know of the chosen command, whichever way it was chosen.
+_FAIREST = """
+lane AS (
+  SELECT l.tenant_id, l.workspace_id, l.metered AND c.starts_run AS metered, c.command_id, c.step_id, c.run_id
+  FROM (
+    SELECT l.tenant_id, l.workspace_id, t.max_runs_per_min IS NOT NULL AS metered,
+      t.max_runs_per_min IS NULL OR least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
+        + extract(epoch FROM now() - coalesce(t.starts_left_at, now())) * t.max_runs_per_min / 60) >= 1 AS can_start
+    FROM lanes l JOIN tenants t USING (tenant_id)
+    WHERE EXISTS (SELECT FROM slots s WHERE s.tenant_id = l.tenant_id AND s.step_id IS NULL)
+    ORDER BY t.virtual_time, l.virtual_time, l.tenant_id, l.workspace_id
+  ) l
+  CROSS JOIN LATERAL (
+    SELECT c.command_id, c.step_id, c.run_id, c.starts_run FROM commands c
+    WHERE c.tenant_id = l.tenant_id AND c.workspace_id = l.workspace_id AND c.kind = 'step' AND c.status = 'pending'
+      AND c.starts_run <= l.can_start
+    ORDER BY c.starts_run, c.command_id LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) c
+  LIMIT 1),
+metered AS (
+  UPDATE tenants t SET starts_left_at = now(),
+    starts_left = least(max_runs_per_min, coalesce(starts_left, max_runs_per_min)
+      + extract(epoch FROM now() - coalesce(starts_left_at, now())) * max_runs_per_min / 60) - 1
+  FROM lane
+  WHERE lane.metered AND t.tenant_id = lane.tenant_id AND least(max_runs_per_min,
+      coalesce(starts_left, max_runs_per_min)
+      + extract(epoch FROM now() - coalesce(starts_left_at, now())) * max_runs_per_min / 60) >= 1
+  RETURNING t.tenant_id),
+free AS (
+  SELECT s.tenant_id, s.slot FROM slots s JOIN lane USING (tenant_id)
+  WHERE s.step_id IS NULL AND (NOT lane.metered OR EXISTS (SELECT FROM metered))
+  ORDER BY s.slot LIMIT 1 FOR UPDATE OF s SKIP LOCKED),
+fair_tenant AS (
+  UPDATE tenants t SET virtual_time = 1 / t.weight + greatest(t.virtual_time,
+    (SELECT max(o.virtual_time) - max(1 / o.weight) FROM tenants o))
+  WHERE t.tenant_id IN (SELECT n.tenant_id FROM tenants n JOIN lane USING (tenant_id)
+    WHERE NOT lane.metered AND EXISTS (SELECT FROM free) FOR UPDATE OF n SKIP LOCKED)),
+fair_lane AS (
+  UPDATE lanes l SET virtual_time = 1 / l.weight + greatest(l.virtual_time,
+    (SELECT max(o.virtual_time) - max(1 / o.weight) FROM lanes o WHERE o.tenant_id = l.tenant_id))
+  WHERE (l.tenant_id, l.workspace_id) IN (SELECT n.tenant_id, n.workspace_id FROM lanes n
+    JOIN lane USING (tenant_id, workspace_id) WHERE EXISTS (SELECT FROM free) FOR UPDATE OF n SKIP LOCKED))"""
+
+# The lease itself. The run's row first: every change of a lease bumps the run's version, which fences all writers.
+_LEASE = """
+run AS (
+  UPDATE runs r SET version = version + 1, started_at = coalesce(started_at, now()),
+    status = CASE WHEN r.status = 'queued' THEN 'running' ELSE r.status END
+  FROM lane
+  WHERE r.run_id = lane.run_id AND EXISTS (SELECT FROM {admitted})
+    AND EXISTS (SELECT FROM steps s WHERE s.step_id = lane.step_id AND s.status = 'ready')
+  RETURNING r.*),
+step AS (
+  UPDATE steps s SET status = 'running', lease_owner = $1, lease_epoch = lease_epoch + 1,
+    lease_expires_at = now() + $2, next_eligible_at = NULL
+  FROM run, lane
+  WHERE s.step_id = lane.step_id AND s.run_id = run.run_id AND s.status = 'ready'
+  RETURNING s.*)"""
+
+_FOUND = """
+SELECT to_jsonb(run) - 'error' AS run, to_jsonb(step) AS step, i.trigger, i.run_key, k.state, t.policy_digest,
+  t.max_writes_per_run, now() AS now,
+  (SELECT to_jsonb(r) FROM receipts r WHERE r.run_id = run.run_id AND r.step_key = step.step_key
+    AND step.lease_epoch > 1 ORDER BY r.intended_at DESC LIMIT 1) AS receipt,
+  (SELECT to_jsonb(a) FROM approvals a WHERE a.step_id = step.step_id AND a.status = 'approved'
+    AND a.consumed_at IS NULL AND step.lease_epoch > 1 ORDER BY a.decided_at DESC LIMIT 1) AS approval
+FROM run JOIN step USING (run_id) JOIN run_inputs i USING (run_id) JOIN tenants t ON t.tenant_id = run.tenant_id
+LEFT JOIN checkpoints k ON k.run_id = run.run_id AND k.superstep = run.superstep"""
+
+CLAIM_NEXT = f"""WITH {_FAIREST}, {_LEASE.format(admitted="free")},
+taken AS (
+  UPDATE slots SET step_id = step.step_id FROM step, free
+  WHERE slots.tenant_id = free.tenant_id AND slots.slot = free.slot),
+command AS (
+  UPDATE commands SET status = 'dispatched' FROM lane
+  WHERE commands.command_id = lane.command_id AND EXISTS (SELECT FROM free))
+{_FOUND}"""
+
+# With a queue in between, the slot was taken when the command was admitted; a step without one is not to run now.
+CLAIM_STEP = f"""WITH
+lane AS (SELECT s.step_id, s.run_id FROM steps s WHERE s.step_id = $3),
+held AS (SELECT slots.step_id FROM slots JOIN lane USING (step_id)),
+{_LEASE.format(admitted="held")}
+{_FOUND}"""
+
+ADMIT = f"""WITH {_FAIREST},
+admitted AS (
+  UPDATE commands SET status = 'leased', lease_owner = $1, lease_expires_at = now() + $2, attempts = attempts + 1
+  FROM lane WHERE commands.command_id = lane.command_id AND EXISTS (SELECT FROM free)
+  RETURNING commands.command_id, commands.step_id, commands.run_id, commands.dedupe_key),
+taken AS (
+  UPDATE slots SET step_id = admitted.step_id FROM admitted, free
+  WHERE slots.tenant_id = free.tenant_id AND slots.slot = free.slot)
+SELECT * FROM admitted"""
+
+_HEARTBEAT = """
+UPDATE steps SET lease_expires_at = now() + $2
+WHERE lease_owner = $1 AND status = 'running' AND step_id = ANY ($3::uuid[]) RETURNING step_id"""
+
+
+async def claim_next(connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
+    """Lease the fairest ready step; None if there is none under the caps. Inside the caller's transaction."""
+    return await connection.fetchrow(CLAIM_NEXT, owner, lease)
+
+
+async def claim_step(connection: Connection, owner: str, lease: timedelta, step_id: UUID) -> asyncpg.Record | None:
+    """Lease this step, which a queue's message named; None if it is not ready (somebody has it, or it is over)."""
+    return await connection.fetchrow(CLAIM_STEP, owner, lease, step_id)
+
+
+async def admit(connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
+    """Lease the fairest pending step command for sending to a queue, and take its slot (Q-12, O-7)."""
+    return await connection.fetchrow(ADMIT, owner, lease)
+
+
+async def heartbeat(connection: Connection, owner: str, lease: timedelta, steps: Sequence[UUID]) -> set[UUID]:
+    """Extend leases; the steps whose lease is still ours. A step that is missing was lost and must not be settled."""
+    rows = await connection.fetch(_HEARTBEAT, owner, lease, list(steps))
+    return {row["step_id"] for row in rows}

@@ -1,0 +1,241 @@
+"""Faults on demand: what a network and a busy system do to a client, made repeatable.
+
+A fault is *lost* when the stand-in never performed the request, *landed* when it did and only the answer went
+missing. The two look the same to a client; that a client must not treat them the same is what they are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sandbox.server import RESET_EXTENSION
+from sandbox.watch import Watched
+
+
+class FaultKind(StrEnum):
+    STATUS = "status"  # answer with a status of our choice
+    HANG = "hang"  # never answer
+    RESET = "reset"  # break the connection
+    DELAY = "delay"  # answer truly, but late
+
+
+class Effect(StrEnum):
+    LOST = "lost"  # the fault comes before the effect; a delayed request still has its effect, after the delay
+    LANDED = "landed"  # the fault comes after the effect
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Which requests (method, or ``*``, and a regular expression searched in the path), and what befalls them.
+
+    ``times`` requests are hit (0: all), after the first ``skip`` matching ones were let through. ``body``: the JSON
+    to answer with; None means what the real system would send with this status.
+    """
+
+    path: str
+    kind: FaultKind = FaultKind.STATUS
+    effect: Effect = Effect.LOST
+    method: str = "*"
+    times: int = 1
+    skip: int = 0
+    status: int = 500
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, object] | None = None
+    delay_ms: int = 0
+
+    def __post_init__(self) -> None:
+        re.compile(self.path)
+        if not 200 <= self.status <= 599:
+            raise ValueError(f"status: {self.status} is not an HTTP status between 200 and 599")
+        if min(self.times, self.skip, self.delay_ms) < 0:
+            raise ValueError("times, skip and delay_ms cannot be negative")
+
+    def matches(self, method: str, path: str) -> bool:
+        return self.method in ("*", method) and re.search(self.path, path) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as the stand-in received it, in order of arrival."""
+
+    method: str
+    path: str
+    fault: str = ""
+
+
+@dataclass(slots=True)
+class _Armed:
+    fault: Fault
+    seen: int = 0
+    hit: int = 0
+
+    @property
+    def spent(self) -> bool:
+        return bool(self.fault.times) and self.hit >= self.fault.times
+
+
+class FaultTable(Watched):
+    """The faults waiting at one stand-in, and the calls that came to it. The first match in order of injection acts."""
+
+    def __init__(self, error_body: Callable[[int], dict[str, object]], *, only: str) -> None:
+        """``error_body``: the real system's body for a status. ``only``: the paths that belong to the real system."""
+        super().__init__()
+        self.error_body = error_body
+        self.only = re.compile(only)
+        self.calls: list[Call] = []
+        self.released = asyncio.Event()
+        self._armed: list[_Armed] = []
+
+    def inject(self, fault: Fault) -> None:
+        self._armed.append(_Armed(fault))
+
+    def clear(self) -> None:
+        """Forget all faults, and let go of the requests that hang."""
+        self._armed.clear()
+        self.released.set()
+        self.released = asyncio.Event()
+
+    @property
+    def pending(self) -> int:
+        return len(self._armed)
+
+    def take(self, method: str, path: str) -> Fault | None:
+        """The fault that befalls this request, recorded with the call."""
+        chosen: Fault | None = None
+        for armed in self._armed:
+            if not armed.fault.matches(method, path):
+                continue
+            armed.seen += 1
+            if armed.seen > armed.fault.skip:
+                armed.hit += 1
+                chosen = armed.fault
+                break
+        self._armed = [armed for armed in self._armed if not armed.spent]
+        self.calls.append(Call(method, path, f"{chosen.kind} {chosen.effect}" if chosen else ""))
+        self.changed()
+        return chosen
+
+    def count(self, path: str, method: str = "*") -> int:
+        """How many calls came whose path the regular expression finds."""
+        return sum(1 for call in self.calls if method in ("*", call.method) and re.search(path, call.path))
+
+
+class FaultMiddleware:
+    """Plain ASGI, so that a landed fault can let the application finish and then keep its answer back."""
+
+    def __init__(self, app: ASGIApp, table: FaultTable) -> None:
+        self._app = app
+        self._table = table
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._table.only.match(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        fault = self._table.take(scope["method"], scope["path"])
+        if fault is None:
+            await self._app(scope, receive, send)
+            return
+        receive = await _arrived(receive)
+        if fault.kind is FaultKind.DELAY:
+            await self._late(fault, scope, receive, send)
+        else:
+            if fault.effect is Effect.LANDED:
+                await self._app(scope, receive, _drop)
+            await self._answer(fault, scope, receive, send)
+
+    async def _late(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
+        seconds = fault.delay_ms / 1000
+        if fault.effect is Effect.LOST:
+            await asyncio.sleep(seconds)
+            await self._app(scope, receive, send)
+            return
+        kept: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            kept.append(message)
+
+        await self._app(scope, receive, keep)
+        await asyncio.sleep(seconds)
+        for message in kept:
+            await send(message)
+
+    async def _answer(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
+        if fault.kind is FaultKind.STATUS:
+            body = self._table.error_body(fault.status) if fault.body is None else dict(fault.body)
+            await JSONResponse(body, fault.status, headers=dict(fault.headers))(scope, receive, send)
+            return
+        if fault.kind is FaultKind.HANG:
+            await self._hang(receive)
+        scope["extensions"][RESET_EXTENSION]["reset"]()
+        await _disconnected(receive)
+
+    async def _hang(self, receive: Receive) -> None:
+        """Until the client gives up, or the table is cleared."""
+        gone = asyncio.create_task(_disconnected(receive))
+        released = asyncio.create_task(self._table.released.wait())
+        _, waiting = await asyncio.wait({gone, released}, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _arrived(receive: Receive) -> Receive:
+    """Wait for the whole request. From then on its effect no longer depends on whether the client stays."""
+    kept: list[Message] = []
+    while not kept or (kept[-1]["type"] == "http.request" and kept[-1].get("more_body")):
+        kept.append(await receive())
+    kept.reverse()
+
+    async def replay() -> Message:
+        return kept.pop() if kept else await receive()
+
+    return replay
+
+
+async def _drop(_message: Message) -> None:
+    """Where the answer of a landed fault goes."""
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def fault_from_json(data: object) -> Fault:
+    """A fault as ``POST /_sandbox/faults`` takes it: the fields of Fault. ValueError says what is wrong."""
+    if not isinstance(data, dict):
+        raise ValueError("a fault is a JSON object")
+    known = set(Fault.__dataclass_fields__)
+    if unknown := set(data) - known:
+        raise ValueError(f"unknown: {', '.join(sorted(unknown))}; a fault has {', '.join(sorted(known))}")
+    if not isinstance(data.get("path"), str):
+        raise ValueError("path: a regular expression is needed, such as ^/api/now/table/incident")
+    values = dict(data)
+    values["kind"] = FaultKind(values.get("kind", FaultKind.STATUS))
+    values["effect"] = Effect(values.get("effect", Effect.LOST))
+    try:
+        return Fault(**values)
+    except (TypeError, re.error) as error:
+        raise ValueError(str(error)) from error
+
+
+async def faults_endpoint(request: Request, table: FaultTable) -> Response:
+    """GET: the calls so far and how many faults wait. POST: inject one. DELETE: clear."""
+    if request.method == "DELETE":
+        table.clear()
+    elif request.method == "POST":
+        try:
+            table.inject(fault_from_json(json.loads(await request.body())))
+        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors too
+            return JSONResponse({"error": str(error)}, 400)
+    calls = [{"method": call.method, "path": call.path, "fault": call.fault} for call in table.calls]
+    return JSONResponse({"pending": table.pending, "calls": calls})

@@ -1,0 +1,257 @@
+"""What Slack sends when somebody clicks or submits: signed, to one URL, with three seconds for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import httpx
+
+from sandbox.slack_blocks import elements, view_problems
+from sandbox.slack_json import message_json
+from sandbox.slack_state import APP_ID, TEAM_ID, JsonObject, SlackState, View
+from sandbox.web import BadRequest, http_client
+
+NOT_RESPONDING: Final = "This app is not responding."
+_TEAM: Final = {"id": TEAM_ID, "domain": "counterseal-demo"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the app answered. ``status`` 0: not at all, or not in time. ``error``: the banner that the person sees."""
+
+    ok: bool
+    status: int
+    latency_ms: float
+    error: str = ""
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+def sign(secret: str, timestamp: int, body: bytes) -> str:
+    """Slack's request signature: ``v0=`` and HMAC-SHA256 (hex) over ``v0:{timestamp}:{body}``."""
+    base = f"v0:{timestamp}:".encode() + body
+    return "v0=" + hmac.new(secret.encode(), base, hashlib.sha256).hexdigest()
+
+
+class Interactivity:
+    """Clicks, submissions and closings by the people of the workspace."""
+
+    def __init__(
+        self, state: SlackState, *, url: str, signing_secret: str, base_url: Callable[[], str], ack_seconds: float = 3.0
+    ) -> None:
+        self.state = state
+        self.url = url
+        self.signing_secret = signing_secret
+        self.ack_seconds = ack_seconds
+        self._base_url = base_url
+        self._client = http_client(ack_seconds + 1)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def click(
+        self, channel: str, ts: str, action_id: str, user: str, *, selected: str = "", stale: bool = False
+    ) -> Outcome:
+        """Press what has this action_id on a message, as this user. ``stale``: on a screen that an edit has since
+        replaced, which is how two people's clicks race. ``selected``: the value chosen, for menus. BadRequest: no such
+        user, message or element."""
+        self._known(user)
+        found = self.state.channel(channel)
+        message = found.message(ts) if found else None
+        if found is None or message is None or message.ephemeral_for not in ("", user):
+            raise BadRequest(f"no message {ts} in channel {channel} that {user} can see")
+        versions = [message.blocks, *(reversed(message.revisions) if stale else ())]
+        action = _action(versions, action_id, selected, self.state.next_ts())
+        shown = message_json(message, full=True)
+        ephemeral = bool(message.ephemeral_for)
+        payload = self._payload("block_actions", user) | {
+            "container": {
+                "type": "message",
+                "message_ts": ts,
+                "channel_id": found.channel_id,
+                "is_ephemeral": ephemeral,
+            },
+            "channel": {"id": found.channel_id, "name": "directmessage" if found.is_dm else found.name},
+            "message": shown,
+            "state": {"values": {}},
+            "response_url": f"{self._base_url()}actions/{TEAM_ID}/{self.state.new_response_url(message, user)}",
+            "actions": [action],
+        }
+        return (await self._send(payload))[0]
+
+    async def click_view(self, view_id: str, action_id: str, user: str, *, selected: str = "") -> Outcome:
+        """Press something inside an open modal."""
+        view = self._view(view_id, user)
+        action = _action([view.body["blocks"]], action_id, selected, self.state.next_ts())
+        payload = self._payload("block_actions", user)
+        payload |= {"container": {"type": "view", "view_id": view_id}, "view": view.body, "actions": [action]}
+        return (await self._send(payload))[0]
+
+    async def submit_view(self, view_id: str, user: str, values: Mapping[str, object]) -> Outcome:
+        """Submit a modal. ``values``: block_id or action_id -> text or chosen value. What Slack's own client would
+        refuse (a required input left empty) is refused here, and nothing is sent."""
+        view = self._view(view_id, user)
+        state, errors = _state_values(view.body["blocks"], values)
+        if errors:
+            view.errors = errors
+            self.state.changed()
+            return Outcome(ok=False, status=0, latency_ms=0.0, error="Fill in what is required.", errors=errors)
+        view.body["state"] = {"values": state}
+        payload = self._payload("view_submission", user) | {"view": view.body, "response_urls": []}
+        outcome, answer = await self._send(payload)
+        return self._after_submission(view, outcome, answer) if outcome.ok else outcome
+
+    async def dismiss_view(self, view_id: str, user: str) -> Outcome:
+        """Cancel a modal; the app hears of it only if it asked to."""
+        view = self._view(view_id, user)
+        self.state.close_view(view)
+        if not view.body["notify_on_close"]:
+            return Outcome(ok=True, status=200, latency_ms=0.0)
+        payload = self._payload("view_closed", user) | {"view": view.body, "is_cleared": False}
+        return (await self._send(payload))[0]
+
+    def _after_submission(self, view: View, outcome: Outcome, answer: bytes) -> Outcome:
+        try:
+            body = json.loads(answer) if answer.strip() else {}
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            return _trouble(outcome, "the answer is neither empty nor a JSON object")
+        action = body.get("response_action")
+        if action is None or action == "clear":
+            self.state.close_view(view, everything=action == "clear")
+        elif action in ("update", "push"):
+            if problems := view_problems(body.get("view")):
+                return _trouble(outcome, "; ".join(problems))
+            if action == "update":
+                self.state.change_view(view, body["view"])
+            else:
+                self.state.show_view(view.user, body["view"], push=True)
+        elif action == "errors" and isinstance(body.get("errors"), dict):
+            view.errors = {str(name): str(text) for name, text in body["errors"].items()}
+            self.state.changed()
+            return Outcome(ok=True, status=outcome.status, latency_ms=outcome.latency_ms, errors=view.errors)
+        else:
+            return _trouble(outcome, f"unknown response_action {action!r}")
+        return outcome
+
+    def _known(self, user: str) -> None:
+        if user not in self.state.users:
+            raise BadRequest(f"no user {user}; there are {', '.join(self.state.users)}")
+
+    def _view(self, view_id: str, user: str) -> View:
+        self._known(user)
+        view = self.state.view(view_id)
+        if view is None or view.user != user:
+            raise BadRequest(f"{user} has no open view {view_id}")
+        return view
+
+    def _payload(self, kind: str, user: str) -> JsonObject:
+        who = self.state.users[user]
+        return {
+            "type": kind,
+            "user": {"id": user, "username": who.username, "name": who.username, "team_id": TEAM_ID},
+            "api_app_id": APP_ID,
+            "token": "sandbox-verification-token",
+            "team": dict(_TEAM),
+            "enterprise": None,
+            "is_enterprise_install": False,
+            "trigger_id": self.state.new_trigger(user),
+        }
+
+    async def _send(self, payload: JsonObject) -> tuple[Outcome, bytes]:
+        if not self.url:
+            raise BadRequest("no interactivity URL is configured; POST /_sandbox/interactivity sets it")
+        body = urlencode({"payload": json.dumps(payload)}).encode()
+        timestamp = int(time.time())
+        headers = {
+            "Content-Type": "application/x-www-form-urlencoded",
+            "X-Slack-Request-Timestamp": str(timestamp),
+            "X-Slack-Signature": sign(self.signing_secret, timestamp, body),
+            "User-Agent": "Slackbot 1.0 (+https://api.slack.com/robots)",
+        }
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.ack_seconds):
+                response = await self._client.post(self.url, content=body, headers=headers)
+        except (TimeoutError, httpx.HTTPError):
+            return Outcome(ok=False, status=0, latency_ms=_ms_since(began), error=NOT_RESPONDING), b""
+        good = response.is_success
+        error = "" if good else f"{NOT_RESPONDING} (HTTP {response.status_code})"
+        return Outcome(good, response.status_code, _ms_since(began), error), response.content
+
+
+def _ms_since(began: float) -> float:
+    return round((time.perf_counter() - began) * 1000, 1)
+
+
+def _trouble(outcome: Outcome, why: str) -> Outcome:
+    return Outcome(False, outcome.status, outcome.latency_ms, f"We had some trouble connecting. Try again? ({why})")
+
+
+def _action(versions: list[list[JsonObject]], action_id: str, selected: str, action_ts: str) -> JsonObject:
+    for blocks in versions:
+        for block_id, element in elements(blocks):
+            if element["action_id"] == action_id:
+                return _pressed(block_id, element, selected) | {"action_ts": action_ts}
+    raise BadRequest(f"nothing with action_id {action_id!r} is shown")
+
+
+def _pressed(block_id: str, element: Mapping[str, Any], selected: str) -> JsonObject:
+    action: JsonObject = {"type": element["type"], "action_id": element["action_id"], "block_id": block_id}
+    if element["type"] == "button":
+        return action | {name: element[name] for name in ("text", "value", "style") if name in element}
+    option = _option(element, selected)
+    if option is None:
+        raise BadRequest(f"{element['action_id']}: no option with value {selected!r}")
+    return action | ({"selected_options": [option]} if element["type"] == "checkboxes" else {"selected_option": option})
+
+
+def _option(element: Mapping[str, Any], value: object) -> JsonObject | None:
+    return next((dict(option) for option in element["options"] if option["value"] == value), None)
+
+
+def _inputs(blocks: list[JsonObject]) -> Iterator[tuple[JsonObject, JsonObject]]:
+    for block in blocks:
+        if block["type"] == "input":
+            yield block, block["element"]
+
+
+def _state_values(blocks: list[JsonObject], given: Mapping[str, object]) -> tuple[JsonObject, dict[str, str]]:
+    """``state.values`` of the submission, and what the client itself would complain about, by block_id."""
+    values: JsonObject = {}
+    errors: dict[str, str] = {}
+    for block, element in _inputs(blocks):
+        entered = given.get(block["block_id"], given.get(element["action_id"]))
+        value = _entered(element, entered)
+        values.setdefault(block["block_id"], {})[element["action_id"]] = value
+        empty = not any(value.get(name) for name in ("value", "selected_option", "selected_options"))
+        if empty and not block.get("optional"):
+            errors[block["block_id"]] = "Please complete this required field."
+        elif isinstance(text := value.get("value"), str):
+            least, most = int(element.get("min_length", 0)), int(element.get("max_length", 3000))
+            if not least <= len(text) <= most:
+                errors[block["block_id"]] = f"Between {least} and {most} characters are needed."
+    return values, errors
+
+
+def _entered(element: JsonObject, entered: object) -> JsonObject:
+    if element["type"] == "plain_text_input":
+        text = str(entered) if entered not in (None, "") else element.get("initial_value") if entered is None else None
+        return {"type": "plain_text_input", "value": text or None}
+    if element["type"] == "checkboxes":
+        wanted = entered if isinstance(entered, list) else [entered]
+        chosen = [option for value in wanted if (option := _option(element, value)) is not None]
+        return {"type": "checkboxes", "selected_options": chosen}
+    option = _option(element, entered) if entered is not None else element.get("initial_option")
+    return {"type": element["type"], "selected_option": option}
+
+
+__all__ = ["NOT_RESPONDING", "Interactivity", "Outcome", "sign"]

@@ -1,0 +1,28 @@
+"""Messages and people in the shape in which Slack's API gives them out."""
+
+from __future__ import annotations
+
+from sandbox.slack_state import APP_ID, BOT_ID, BOT_USER, TEAM_ID, JsonObject, Message, User
+
+
+def message_json(message: Message, *, full: bool = False, replies: list[Message] | None = None) -> JsonObject:
+    """The message as the API gives it. ``full``: with its metadata's payload, which is shown on demand only."""
+    body: JsonObject = {"type": "message", "user": message.user, "ts": message.ts, "text": message.text}
+    body |= {"team": TEAM_ID, "blocks": message.blocks}
+    if message.user == BOT_USER:
+        body |= {"bot_id": BOT_ID, "app_id": APP_ID}
+    if message.thread_ts:
+        body["thread_ts"] = message.thread_ts
+    if replies:
+        body |= {"thread_ts": message.ts, "reply_count": len(replies), "latest_reply": replies[-1].ts}
+    if message.edited:
+        body["edited"] = {"user": message.user, "ts": message.edited}
+    if message.metadata is not None:
+        body["metadata"] = message.metadata if full else {"event_type": message.metadata["event_type"]}
+    return body
+
+
+def user_json(user: User) -> JsonObject:
+    profile = {"real_name": user.name, "display_name": user.name, "email": user.email}
+    known = {"id": user.user_id, "team_id": TEAM_ID, "name": user.username, "real_name": user.name, "tz": "Etc/UTC"}
+    return known | {"profile": profile, "is_bot": user.user_id == BOT_USER, "deleted": False}

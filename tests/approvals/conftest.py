@@ -1,0 +1,285 @@
+"""Fixtures: an approval to vote on, a card to draw, a strict stand-in of Slack's Web API on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+from uuid import UUID
+
+import aiohttp
+import pytest
+import uvicorn
+from slack_sdk.web.async_client import AsyncWebClient
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from approvals.model import (
+    Approval,
+    ApprovalKind,
+    CardContent,
+    CardState,
+    CardView,
+    GroupQuorum,
+    InputField,
+    RuleReason,
+    Terms,
+    Tier,
+)
+from approvals.states import ApprovalStatus
+from core.action import Change, Risk
+
+APPROVAL_ID = UUID("01890000-0000-7000-8000-000000000001")
+RUN_ID = UUID("01890000-0000-7000-8000-000000000002")
+TENANT_ID = UUID("01890000-0000-7000-8000-000000000003")
+
+
+@pytest.fixture
+def content() -> CardContent:
+    return CardContent(
+        title="Raise the priority of INC0010023",
+        summary="Mail is down for the whole floor.",
+        target="incident INC0010023",
+        operation="servicenow.incident.update",
+        connector="servicenow",
+        risk=Risk.MEDIUM,
+        reversible=True,
+        reverse="set priority back to 3",
+        requester="triage-agent",
+        workflow="incident-triage",
+        workflow_version=4,
+        run_id=str(RUN_ID),
+        reference="INC0010023",
+        step="escalate",
+        rules=(RuleReason("priority", "Priority changes wake people up."),),
+        changes=(Change("priority", "3", "1"), Change("assigned_to", None, "ann")),
+        inputs=(InputField("work_notes", "raised by triage"),),
+        expires_at="2026-08-01T17:00:00+00:00",
+        policy_name="it-operations",
+        policy_version=7,
+        policy_digest_short="9f86d081",
+    )
+
+
+@pytest.fixture
+def view(content: CardContent) -> CardView:
+    return CardView(APPROVAL_ID, "nonce-1", ApprovalKind.ACTION, content, CardState.PENDING)
+
+
+@pytest.fixture
+def approval(content: CardContent) -> Approval:
+    return Approval(
+        id=APPROVAL_ID,
+        tenant_id=TENANT_ID,
+        run_id=RUN_ID,
+        step_key="escalate",
+        kind=ApprovalKind.ACTION,
+        status=ApprovalStatus.REQUESTED,
+        action_digest="d1",
+        nonce="nonce-1",
+        terms=Terms(Tier.MEDIUM, (GroupQuorum("leads", 1),)),
+        requester="rita",
+        card=content,
+    )
+
+
+@dataclass
+class FakeSlack:
+    """Slack's Web API, strict: unknown arguments, wrong tokens and broken blocks are refused as Slack refuses them.
+
+    ``faults`` holds, per method, what happens to the next calls: "lost" (closed before any effect), "landed" (closed
+    after the effect), "hang", or a (status, headers, body) to answer without effect.
+    """
+
+    check_blocks: Callable[[list[dict[str, Any]], bool], None]
+    url: str = ""
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    ephemerals: list[dict[str, Any]] = field(default_factory=list)
+    views: list[dict[str, Any]] = field(default_factory=list)
+    groups: dict[str, list[str]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    faults: dict[str, list[Any]] = field(default_factory=dict)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def answer(self, request: Request) -> Response:
+        method = request.path_params["method"]
+        self.calls.append(method)
+        if request.headers.get("authorization") != "Bearer xoxb-test":
+            return JSONResponse({"ok": False, "error": "invalid_auth"})
+        body = await request.body()
+        if request.headers.get("content-type", "").startswith("application/json"):
+            arguments = json.loads(body)
+        else:
+            arguments = dict(request.query_params) | dict(parse_qsl(body.decode(), strict_parsing=bool(body)))
+        fault = self.faults.get(method, []).pop(0) if self.faults.get(method) else None
+        if fault == "hang":
+            await self.released.wait()
+        if fault == "lost":
+            return Closed()
+        if isinstance(fault, tuple):
+            status, headers, body = fault
+            if isinstance(body, str):
+                return PlainTextResponse(body, status_code=status, headers=headers)
+            return JSONResponse(body, status_code=status, headers=headers)
+        result = getattr(self, method.replace(".", "_"))(arguments)
+        return Closed() if fault == "landed" else JSONResponse({"ok": "error" not in result, **result})
+
+    def _allow(self, arguments: dict[str, Any], *names: str) -> None:
+        unknown = set(arguments) - set(names)
+        assert not unknown, f"Slack knows no argument {unknown}"
+
+    def chat_postMessage(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        self._allow(arguments, "channel", "text", "blocks", "thread_ts", "unfurl_links", "unfurl_media", "metadata")
+        self.check_blocks(arguments["blocks"], False)
+        if arguments["channel"] == "C_ABSENT":
+            return {"error": "not_in_channel"}
+        ts = f"1700000000.{len(self.messages):06d}"
+        self.messages.append({**arguments, "ts": ts, "user": "U_BOT"})
+        return {"channel": arguments["channel"], "ts": ts}
+
+    def chat_update(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        self._allow(arguments, "channel", "ts", "text", "blocks")
+        self.check_blocks(arguments["blocks"], False)
+        assert len(arguments["text"]) <= 4000
+        for message in self.messages:
+            if message["ts"] == arguments["ts"]:
+                message.update(arguments)
+                return {"channel": message["channel"], "ts": message["ts"]}
+        return {"error": "message_not_found"}
+
+    def chat_postEphemeral(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        self._allow(arguments, "channel", "user", "text", "blocks")
+        self.ephemerals.append(arguments)
+        return {"message_ts": "1700000000.900000"}
+
+    def conversations_history(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        self._allow(arguments, "channel", "oldest", "inclusive", "include_all_metadata", "limit", "cursor")
+        start = int(arguments.get("cursor") or 0)
+        found = [m for m in reversed(self.messages) if m["channel"] == arguments["channel"]]
+        found = [m for m in found if float(m["ts"]) >= float(arguments["oldest"])]
+        page = found[start : start + int(arguments["limit"])]
+        more = start + len(page) < len(found)
+        cursor = str(start + len(page)) if more else ""
+        return {"messages": page, "has_more": more, "response_metadata": {"next_cursor": cursor}}
+
+    def auth_test(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"user_id": "U_BOT", "team_id": "T1"}
+
+    def views_open(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        self._allow(arguments, "trigger_id", "view", "team_id")
+        shown = arguments["view"] if isinstance(arguments["view"], dict) else json.loads(arguments["view"])
+        self.check_blocks(shown["blocks"], True)
+        self.views.append(shown)
+        return {"view": {"id": "V1"}}
+
+    def usergroups_users_list(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        self._allow(arguments, "usergroup", "include_disabled")
+        if arguments["usergroup"] not in self.groups:
+            return {"error": "no_such_subteam"}
+        return {"users": self.groups[arguments["usergroup"]]}
+
+
+class Closed(Response):
+    """Announces more than it sends, so that the client sees a connection that breaks off."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"1000"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{", "more_body": True})
+
+
+@asynccontextmanager
+async def served(app: Any) -> AsyncIterator[str]:
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", lifespan="off", ws="none")
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()  # without serve(), whose loop ends only on its next tick
+    try:
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.force_exit = True
+        await server.shutdown()
+
+
+@pytest.fixture
+def serve() -> Callable[[Any], Any]:
+    """``async with serve(app) as url`` over real HTTP on a free port."""
+    return served
+
+
+@pytest.fixture
+async def slack(check_blocks: Callable[[list[dict[str, Any]], bool], None]) -> AsyncIterator[FakeSlack]:
+    fake = FakeSlack(check_blocks)
+    app = Starlette(routes=[Route("/api/{method}", fake.answer, methods=["GET", "POST"])])
+    async with served(app) as url:
+        fake.url = f"{url}/api/"
+        yield fake
+        fake.released.set()
+
+
+@pytest.fixture
+async def client(slack: FakeSlack) -> AsyncIterator[AsyncWebClient]:
+    async with aiohttp.ClientSession() as session:
+        yield AsyncWebClient(token="xoxb-test", base_url=slack.url, session=session, retry_handlers=[])
+
+
+@pytest.fixture
+def check_blocks() -> Callable[[list[dict[str, Any]], bool], None]:
+    """Refuses what Slack refuses: counts, lengths, types, unknown members."""
+    return strict_blocks
+
+
+def strict_blocks(blocks: list[dict[str, Any]], modal: bool) -> None:
+    assert 0 < len(blocks) <= (100 if modal else 50)
+    if not modal:
+        assert len(json.dumps(blocks, ensure_ascii=False)) < 11_300, "msg_blocks_too_long"
+    for block in blocks:
+        match block["type"]:
+            case "header":
+                assert set(block) == {"type", "text"}
+                strict_text(block["text"], "plain_text", 150)
+            case "section":
+                assert set(block) <= {"type", "text", "expand"}
+                strict_text(block["text"], None, 3000)
+            case "context":
+                assert set(block) == {"type", "elements"}
+                assert 0 < len(block["elements"]) <= 10
+            case "actions":
+                assert not modal
+                assert 0 < len(block["elements"]) <= 25
+                assert len({element["action_id"] for element in block["elements"]}) == len(block["elements"])
+                for element in block["elements"]:
+                    strict_button(element)
+            case "input":
+                assert modal
+                assert set(block) <= {"type", "block_id", "label", "element", "optional"}
+                strict_text(block["label"], "plain_text", 2000)
+                assert block["element"].get("max_length", 1) <= 3000
+            case other:
+                raise AssertionError(f"Slack knows no block {other}")
+
+
+def strict_text(text: dict[str, Any], kind: str | None, limit: int) -> None:
+    assert text["type"] in ({"plain_text", "mrkdwn"} if kind is None else {kind})
+    assert set(text) <= {"type", "text", "emoji" if text["type"] == "plain_text" else "verbatim"}
+    assert 1 <= len(text["text"]) <= limit
+
+
+def strict_button(element: dict[str, Any]) -> None:
+    assert element["type"] == "button"
+    assert set(element) <= {"type", "text", "action_id", "value", "style", "confirm"}
+    strict_text(element["text"], "plain_text", 75)
+    assert len(element["value"]) <= 2000
+    assert len(element["action_id"]) <= 255
+    assert element.get("style") in (None, "primary", "danger")
+    if "confirm" in element:
+        for name, limit in (("title", 100), ("text", 300), ("confirm", 30), ("deny", 30)):
+            strict_text(element["confirm"][name], "plain_text", limit)

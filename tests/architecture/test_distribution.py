@@ -1,0 +1,81 @@
+"""Our packages have plain top-level names: nothing else may claim them, and they hide nothing of Python's own."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.metadata import distributions, packages_distributions
+from pathlib import Path
+
+import pytest
+
+
+def test_every_package_of_the_repository_is_in_the_wheel(repository: Path, our_packages: list[str]) -> None:
+    not_shipped = {"tests", "tools", "benchmarks"}
+    present = {folder.parent.name for folder in repository.glob("*/__init__.py")}
+    assert present - not_shipped == set(our_packages)
+
+
+def test_no_other_distribution_has_our_names(our_packages: list[str]) -> None:
+    owners = packages_distributions()
+    assert {name: set(owners.get(name, [])) - {"counterseal"} for name in our_packages} == {
+        name: set() for name in our_packages
+    }
+
+
+def test_counterseal_is_installed_once() -> None:
+    assert len([one for one in distributions() if one.metadata["Name"] == "counterseal"]) == 1
+
+
+def test_our_names_are_ours_when_imported(repository: Path, our_packages: list[str]) -> None:
+    for name in our_packages:
+        assert Path(str(importlib.import_module(name).__file__)).is_relative_to(repository), name
+
+
+def test_no_name_of_the_standard_library_is_taken(our_packages: list[str]) -> None:
+    assert set(our_packages) & sys.stdlib_module_names == set()
+
+
+def test_packages_say_that_they_are_typed(repository: Path, our_packages: list[str]) -> None:
+    untyped = [name for name in our_packages if name != "migrations" and not (repository / name / "py.typed").exists()]
+    assert untyped == []
+
+
+@pytest.mark.req("U-2")
+def test_the_top_level_is_the_one_asked_for(repository: Path) -> None:
+    asked = [
+        "pyproject.toml",
+        "README.md",
+        "runtime",
+        "policy",
+        "connectors",
+        "approvals",
+        "evidence",
+        "migrations",
+        "tests",
+    ]
+    assert [name for name in asked if not (repository / name).exists()] == []
+
+
+@pytest.mark.req("U-1")
+def test_the_libraries_asked_for_are_used(repository: Path) -> None:
+    pins = (repository / "requirements.txt").read_text() + (repository / "requirements-dev.txt").read_text()
+    names = {line.partition("==")[0] for line in pins.splitlines()}
+    asked = {"slack-bolt", "fastapi", "sqlalchemy", "asyncpg", "boto3", "pydantic", "tenacity", "pytest", "moto"}
+    assert asked <= names
+
+
+def test_what_is_installed_is_what_is_pinned(repository: Path) -> None:
+    """Otherwise `make pin` was forgotten, and others test something else than we do."""
+    pins = (repository / "requirements.txt").read_text() + (repository / "requirements-dev.txt").read_text()
+    pinned = dict(line.partition(";")[0].strip().split("==") for line in pins.splitlines() if "==" in line)
+    installed = {
+        one.metadata["Name"].lower().replace("_", "-").replace(".", "-"): one.version for one in distributions()
+    }
+    assert {name: installed[name] for name in pinned if name in installed} == {
+        name: version for name, version in pinned.items() if name in installed
+    }
+    for line in pins.splitlines():
+        assert line.startswith(("#", "-r requirements.txt")) or "==" in line, line
+        assert "//" not in line
+        assert "@" not in line

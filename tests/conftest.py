@@ -1,0 +1,106 @@
+"""What all tests share: a migrated PostgreSQL database of their own, and a browser where there is one.
+
+``database_url`` is a fresh clone of a database that was migrated once per session. The server is the embedded one, in
+a temporary folder, unless COUNTERSEAL_TEST_DATABASE_URL names another (a role that may create databases).
+
+``chromium_path`` is an installed Chromium. Where there is none, the tests that ask for it are deselected and the
+summary says so in one line; with COUNTERSEAL_REQUIRE_CHROMIUM=1 they fail instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import pytest
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_NO_CHROMIUM = "no Chromium (set CHROMIUM to its path, or install it)"
+_deselected = pytest.StashKey[int]()
+
+
+def _find_chromium() -> str | None:
+    """What CHROMIUM names, one on PATH, or the newest that `playwright install chromium` left."""
+    for name in (os.environ.get("CHROMIUM", ""), *_BROWSERS):
+        if found := shutil.which(name) if name else None:
+            return found
+    cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", "~/.cache/ms-playwright")).expanduser()
+    own = sorted(cache.glob("chromium-*/chrome-linux*/chrome")) + sorted(
+        Path("~/Library/Caches/ms-playwright").expanduser().glob("chromium-*/chrome-mac*/*.app/Contents/MacOS/*")
+    )
+    return str(own[-1]) if own else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    browser = [item for item in items if "chromium_path" in getattr(item, "fixturenames", ())]
+    if not browser or _find_chromium() or os.environ.get("COUNTERSEAL_REQUIRE_CHROMIUM") == "1":
+        return
+    config.hook.pytest_deselected(items=browser)
+    config.stash[_deselected] = len(browser)
+    items[:] = [item for item in items if item not in browser]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if count := config.stash.get(_deselected, 0):
+        terminalreporter.write_line(f"browser tests not run: {count}, because there is {_NO_CHROMIUM}.", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    found = _find_chromium()
+    assert found, _NO_CHROMIUM
+    return found
+
+
+def _named(url: str, database: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
+
+
+async def _execute(url: str, statement: str) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The server of this session; its database `postgres` is where databases are created and dropped."""
+    if url := os.environ.get("COUNTERSEAL_TEST_DATABASE_URL"):
+        yield _named(url, "postgres")
+        return
+    from app.embedded_postgres import EmbeddedPostgres
+
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), durable=False)
+    yield _named(server.start(), "postgres")
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def template_database(postgres_url: str) -> Iterator[str]:
+    """The name of a database with the schema at head, made once."""
+    from app import migrate
+
+    name = f"template_{uuid4().hex}"
+    asyncio.run(_execute(postgres_url, f'CREATE DATABASE "{name}"'))
+    migrate.upgrade(_named(postgres_url, name))
+    yield name
+    asyncio.run(_execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
+@pytest.fixture
+async def database_url(postgres_url: str, template_database: str) -> AsyncIterator[str]:
+    """The DSN of a fresh, migrated, empty database that this test has to itself."""
+    name = f"test_{uuid4().hex}"
+    # The copy is made of files, which is faster than of WAL where nothing has to reach the disk.
+    await _execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template_database}" STRATEGY FILE_COPY')
+    yield _named(postgres_url, name)
+    await _execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')

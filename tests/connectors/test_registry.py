@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from connectors.catalog import Catalog
+from connectors.http import HttpConnector, HttpSettings
+from connectors.model import ModelConnector, ModelSettings
+from connectors.port import Call, Connector, Done, ProbeVerdict
+from connectors.registry import Connectors
+from connectors.servicenow import BasicAuth, ServiceNowConnector, ServiceNowSettings
+from connectors.slack import SlackConnector, SlackSettings
+from connectors.transform import TransformConnector
+from core.errors import ConfigurationError
+
+MakeCall = Callable[..., Call]
+
+
+class Broken(TransformConnector):
+    async def aclose(self) -> None:
+        raise OSError("stuck")
+
+
+class Watched(TransformConnector):
+    closed = False
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def test_every_packaged_operation_has_a_connector(catalog: Catalog) -> None:
+    by_name: dict[str, Connector] = {
+        "servicenow": ServiceNowConnector(ServiceNowSettings("https://a.example", BasicAuth("u", "p")), catalog),
+        "slack": SlackConnector(SlackSettings("xoxb-test")),
+        "http": HttpConnector(HttpSettings()),
+        "model": ModelConnector(ModelSettings("https://a.example/v1", "k")),
+        "transform": TransformConnector(),
+    }
+    connectors = Connectors(by_name)
+    for operation in catalog.operations.values():
+        assert connectors.for_operation(operation.name) is by_name[operation.connector]
+    await connectors.aclose()
+
+
+async def test_what_is_not_configured_names_its_setting() -> None:
+    connectors = Connectors({"transform": TransformConnector()})
+    with pytest.raises(ConfigurationError, match=r"not configured\. Set COUNTERSEAL_SERVICENOW_URL"):
+        connectors.for_operation("servicenow.incident.get")
+    with pytest.raises(ConfigurationError, match="Known connectors"):
+        connectors.get("zzz")
+    assert await connectors.check() == {"transform": (True, "works in process")}
+
+
+async def test_closing_goes_on_past_a_failure() -> None:
+    watched = Watched()
+    with pytest.raises(BaseExceptionGroup, match="failed to close"):
+        await Connectors({"broken": Broken(), "watched": watched}).aclose()
+    assert watched.closed
+
+
+async def test_transform_hands_back_its_value(make_call: MakeCall) -> None:
+    connector, call = TransformConnector(), make_call("transform.data.apply", {"value": {"a": [1, None]}})
+    assert await connector.perform(call) == Done({"value": {"a": [1, None]}})
+    assert (await connector.probe(call, seconds_since_intent=0)).verdict is ProbeVerdict.NOT_APPLIED

@@ -1,0 +1,126 @@
+"""Building bundles: complete, deterministic, and refused where the history is not whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from core.errors import ConsistencyError, InputError
+from evidence import layout
+from evidence.bundle import DocumentText, build_bundle
+from evidence.chain import ChainHead
+
+
+@pytest.mark.req("Q-21")
+def test_a_bundle_holds_what_q_21_asks_for(workshop: Any) -> None:
+    files = workshop.unzip(workshop.build())
+    assert set(files) >= layout.ALWAYS
+    assert set(files) - layout.ALWAYS == {
+        "workflow/triage-4.yaml",
+        "policy/it-operations-7.yaml",
+        "approvals/a1.json",
+        "receipts/receipt-1.json",
+        "receipts/receipt-2.json",
+    }
+    run = json.loads(files[layout.RUN])
+    assert [path for path, _ in run["inputs"]] == ["/run/input/number"]
+    assert b"INC0010001" not in files[layout.RUN] + files[layout.EVENTS]
+    assert [item["outcome"] for item in json.loads(files[layout.DECISIONS])] == [
+        "allow",
+        "needs_approval",
+        "needs_approval",
+    ]
+    assert json.loads(files[layout.COSTS]) == [
+        {"provider": "openai", "model": "m1", "calls": 1, "input_tokens": 10, "output_tokens": 2, "cost_usd": "0.0012",
+         "unpriced_calls": 0}
+    ]  # fmt: skip
+    assert [item["number"] for item in json.loads(files[layout.CHECKPOINTS])] == [1]
+    approval = json.loads(files["approvals/a1.json"])
+    assert approval["card"]["title"].startswith("Raise")
+    assert approval["votes"][0]["voter"] == "maria"
+
+
+def test_the_same_content_gives_the_same_bytes(workshop: Any) -> None:
+    first = build_bundle(workshop.tell().content(), workshop.signer)
+    second = build_bundle(workshop.tell().content(), workshop.signer)
+    assert first == second
+    assert first.sha256 == sha256(first.bytes).hexdigest()
+    assert first.name == f"evidence-{workshop.run_id}-14.zip"
+
+
+def test_costs_add_up_exactly_per_provider_and_model(workshop: Any) -> None:
+    story = workshop.tell()
+    event = next(event for event in story.events if "usage" in event.data)
+    calls = [("0.1", 1), ("0.2", 2), (None, 3)]
+    for price, tokens in calls:
+        usage = {"provider": "a", "model": "m", "input_tokens": tokens, "output_tokens": 1, "cost_usd": price}
+        extra = replace(event, type=type(event.type)("step.succeeded"), data={"usage": usage})
+        story.events.insert(-1, extra)
+    costs = json.loads(workshop.unzip(workshop.build(story))[layout.COSTS])
+    assert costs[0] == {
+        "provider": "a", "model": "m", "calls": 3, "input_tokens": 6, "output_tokens": 3, "cost_usd": "0.3",
+        "unpriced_calls": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("price", ["NaN", "-1", "1e400", "", "0.0000000000000001", 0, "1" * 40])
+def test_malformed_usage_is_not_signed(workshop: Any, price: Any) -> None:
+    story = workshop.tell()
+    at = next(n for n, event in enumerate(story.events) if "usage" in event.data)
+    usage = {**story.events[at].data["usage"], "cost_usd": price}
+    story.events[at] = replace(story.events[at], data={**story.events[at].data, "usage": usage})
+    with pytest.raises(ConsistencyError, match="usage"):
+        workshop.build(story)
+
+
+def test_a_broken_or_truncated_chain_is_not_signed(workshop: Any) -> None:
+    content = workshop.tell().content()
+    lines = list(content.lines)
+    with pytest.raises(ConsistencyError, match="does not end at its recorded head"):
+        build_bundle(replace(content, lines=lines[:-1]), workshop.signer)
+    with pytest.raises(ConsistencyError, match="broken"):
+        build_bundle(replace(content, lines=[lines[0], *lines[2:]]), workshop.signer)
+    with pytest.raises(ConsistencyError):
+        build_bundle(replace(content, head=ChainHead(content.head.stream, 14, "0" * 64)), workshop.signer)
+    with pytest.raises(ConsistencyError, match="not of run"):
+        build_bundle(replace(content, run=replace(content.run, run_id="other")), workshop.signer)
+
+
+def test_a_card_that_was_not_shown_is_not_signed(workshop: Any) -> None:
+    content = workshop.tell().content()
+    approval = replace(content.approvals[0], card_commitment="0" * 64)
+    with pytest.raises(ConsistencyError, match="card"):
+        build_bundle(replace(content, approvals=(approval,)), workshop.signer)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a b", "é"])
+def test_names_that_cannot_be_files_are_refused(workshop: Any, name: str) -> None:
+    content = workshop.tell().content()
+    with pytest.raises(InputError, match="name of a file"):
+        build_bundle(replace(content, workflow=DocumentText(name, 1, "")), workshop.signer)
+
+
+def test_two_files_of_one_name_are_refused(workshop: Any) -> None:
+    content = workshop.tell().content()
+    with pytest.raises(InputError, match="twice"):
+        build_bundle(replace(content, receipts=content.receipts * 2), workshop.signer)
+    upper = replace(content.policies[0], name=content.policies[0].name.upper())
+    with pytest.raises(InputError, match="case"):
+        build_bundle(replace(content, policies=(*content.policies, upper)), workshop.signer)
+
+
+def test_malformed_disclosures_are_refused(workshop: Any) -> None:
+    with pytest.raises(InputError, match="disclosure"):
+        build_bundle(replace(workshop.tell().content(), disclosures=("!",)), workshop.signer)
+
+
+def test_a_withheld_card_is_said_to_be_withheld(workshop: Any) -> None:
+    story = workshop.tell()
+    story.approvals = [replace(approval, card_disclosure=None) for approval in story.approvals]
+    files = workshop.unzip(workshop.build(story))
+    assert json.loads(files["approvals/a1.json"])["card"] is None
+    assert b"Raise the priority" not in b"".join(files.values())

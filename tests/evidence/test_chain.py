@@ -1,0 +1,241 @@
+"""The chain: what is appended verifies, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any
+
+import orjson
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import InputError
+from evidence.chain import GENESIS, Actor, ChainHead, Event, EventType, Line, append, timestamp, verify_lines
+from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS
+
+AT = datetime(2026, 11, 21, 10, 30, 0, 123456, tzinfo=UTC)
+KEEPER = Actor("keeper", "k1")
+HEAD = ChainHead.of_run("r1")
+WORKFLOW = {"name": "w", "version": 1, "digest": "0" * 64}
+
+ascii_keys = st.text(st.characters(max_codepoint=127), max_size=8)
+scalars = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=20)
+audit_values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ascii_keys, inner, max_size=4), max_leaves=12
+)
+payloads = st.dictionaries(ascii_keys, audit_values, max_size=5)
+
+
+def opened(**data: Any) -> Event:
+    return Event(EventType.RUN_OPENED, KEEPER, AT, {"workflow": WORKFLOW, **data})
+
+
+def started(data: Any = None, at: datetime = AT) -> Event:
+    return Event(EventType.STEP_STARTED, KEEPER, at, data or {}, "s1")
+
+
+def closed() -> Event:
+    return Event(EventType.RUN_CLOSED, KEEPER, AT, {"status": "succeeded"})
+
+
+def chain_of(*events: Event) -> list[Line]:
+    return append(HEAD, events)[0]
+
+
+def raw(lines: list[Line]) -> list[bytes]:
+    return [line.bytes for line in lines]
+
+
+@pytest.mark.req("U-7")
+def test_a_line_is_what_the_format_says() -> None:
+    (line,), head = append(HEAD, [opened()])
+    assert line.bytes == (
+        b'{"actor":{"id":"k1","kind":"keeper"},"data":{"workflow":{"digest":"'
+        + b"0" * 64
+        + b'","name":"w","version":1}},'
+        b'"prev":"' + b"0" * 64 + b'","seq":0,"step":null,"stream":"run:r1","ts":"2026-11-21T10:30:00.123456Z",'
+        b'"type":"run.opened","v":1}'
+    )
+    assert head == ChainHead("run:r1", 1, sha256(line.bytes).hexdigest())
+    assert line.hash == head.hash
+
+
+@given(st.lists(payloads, max_size=6), st.integers(0, 6))
+def test_what_is_appended_in_any_portions_verifies(payload: list[dict[str, Any]], cut: int) -> None:
+    events = [opened(), *(started(data) for data in payload), closed()]
+    first, head = append(HEAD, events[:cut])
+    second, head = append(head, events[cut:])
+    assert raw(first + second) == raw(chain_of(*events))
+    report = verify_lines(raw(first + second))
+    assert report.problem is None
+    assert report.final
+    assert ChainHead(report.stream, report.count, report.head) == head
+
+
+@given(payloads)
+def test_orjson_rfc8785_and_json_write_the_same_line(data: dict[str, Any]) -> None:
+    line = chain_of(opened(), started(data))[1].bytes
+    value = json.loads(line)
+    assert rfc8785.dumps(value) == line
+    assert json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() == line
+    assert orjson.dumps(value, option=orjson.OPT_SORT_KEYS) == line
+
+
+@given(st.data(), st.lists(payloads, min_size=1, max_size=5))
+def test_any_removal_swap_or_repetition_is_found(data: st.DataObject, payload: list[dict[str, Any]]) -> None:
+    lines = raw(chain_of(opened(), *(started(item) for item in payload), closed()))
+    at = data.draw(st.integers(0, len(lines) - 2))
+    attacks = [
+        [*lines[:at], *lines[at + 1 :]],
+        [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]],
+        [*lines[: at + 1], lines[at], *lines[at + 1 :]],
+    ]
+    assert all(verify_lines(attack).problem for attack in attacks)
+    assert not verify_lines(lines[:-1]).final
+
+
+@given(st.data())
+def test_any_changed_byte_is_found(data: st.DataObject) -> None:
+    lines = raw(chain_of(opened(), started({"a": "b", "n": [1, {"x": None}]}), closed()))
+    at = data.draw(st.integers(0, 2))
+    position = data.draw(st.integers(0, len(lines[at]) - 1))
+    changed = bytearray(lines[at])
+    changed[position] ^= data.draw(st.integers(1, 255))
+    genuine = verify_lines(lines)
+    report = verify_lines([*lines[:at], bytes(changed), *lines[at + 1 :]])
+    assert report.problem or report.head != genuine.head
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (b'{"x":1}', b'{"x":1,"x":1}', "canonical"),
+        (b'{"x":1}', b'{"x": 1}', "canonical"),
+        (b'{"x":1}', b'{"x":1.5}', "audit line holds"),
+        (b'{"x":1}', b'{"x":[1.5]}', "audit line holds"),
+        (b'{"x":1}', b'{"x":1e+300}', "audit line holds"),
+        (b'{"x":1}', b'{"x":1.0}', "audit line holds"),
+        (b'{"x":1}', b'{"x":9007199254740992}', "not JSON"),
+        (b'{"x":1}', b'{"x":NaN}', "not JSON"),
+        (b'{"x":1}', '{"é":1}'.encode(), "audit line holds"),
+        (b'{"x":1}', b'{"x":' + b"[" * 40 + b"]" * 40 + b"}", "audit line holds"),
+        (b'{"x":1}', b'{"x":' + b"[" * 3000 + b"]" * 3000 + b"}", "not JSON"),
+        (b'{"x":1}', b"[]", "data or step"),
+        (b'{"x":1}', b'{"x":"\\u0041"}', "canonical"),
+        (b'{"x":1}', b'{"x":"\xff"}', "not JSON"),
+        (b'"step.started"', b'"step.invented"', "unknown"),
+        (b'"step.started"', b'["step.started"]', "unknown"),
+        (b'"step.started"', b'"token.created"', "does not belong"),
+        (b'"step.started"', b'"run.opened"', "starts with run.opened"),
+        (b'"step.started"', b'"run.closed"', "lacks count, status"),
+        (b'"v":1', b'"v":2', "version"),
+        (b'"v":1', b'"v":true', "version"),
+        (b'"seq":1', b'"seq":2', "seq"),
+        (b'"seq":1', b'"seq":true', "seq"),
+        (b'"prev":"', b'"prev":"0', "prev"),
+        (b'"run:r1"', b'"run:r2"', "belongs to"),
+        (b'"run:r1"', b'"thing:r1"', "stream"),
+        (b'"step":"s1"', b'"step":1', "step"),
+        (b'"kind":"keeper"', b'"kind":1', "actor"),
+        (b'"kind":"keeper"', b'"kind":"keeper","zeal":1', "actor"),
+        (b".123456Z", b".123Z", "ts"),
+        (b"T10:30", b"T10:61", "ts"),
+        (b',"v":1', b',"v":1,"w":1', "keys"),
+    ],
+)
+def test_malformed_lines_are_refused_with_the_reason(old: bytes, new: bytes, says: str) -> None:
+    lines = raw(chain_of(opened(), started({"x": 1})))
+    assert old in lines[1]
+    report = verify_lines([lines[0], lines[1].replace(old, new, 1)])
+    assert report.problem is not None
+    assert report.problem.startswith("line 2:")
+    assert says in report.problem
+    assert report.count == 1
+
+
+@pytest.mark.parametrize("lines", [[], [b""], [b"[]"], [b"null"], [b"{}"], [b"\0"], [b"1"], [b"{" * 99999]])
+def test_no_chain_at_all_is_a_problem(lines: list[bytes]) -> None:
+    assert verify_lines(lines).problem
+
+
+def test_depth_up_to_the_bound_is_accepted() -> None:
+    value: Any = "x"
+    for _ in range(30):
+        value = [value]
+    lines = chain_of(opened(), started({"x": value}))
+    assert verify_lines(raw(lines)).ok
+    with pytest.raises(InputError):
+        chain_of(opened(), started({"x": [[value]]}))
+
+
+def test_a_closed_run_takes_nothing_more() -> None:
+    with pytest.raises(InputError, match="cannot follow"):
+        chain_of(opened(), closed(), started())
+    lines, head = append(HEAD, [opened(), closed()])
+    late, _ = append(head, [started()])
+    assert "follows run.closed" in str(verify_lines(raw(lines + late)).problem)
+
+
+def test_the_closing_count_must_be_true() -> None:
+    lines = raw(chain_of(opened(), closed()))
+    report = verify_lines([lines[0], lines[1].replace(b'"count":2', b'"count":3')])
+    assert "3 lines" in str(report.problem)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        replace(opened(), at=AT.replace(tzinfo=None)),
+        replace(opened(), data={}),
+        opened(amount=1.5),
+        opened(number=2**53),
+        replace(opened(), data={"workflow": WORKFLOW, "schlüssel": 1}),
+        opened(text="x" * 300_000),
+        opened(text="\ud800"),
+        started(),
+        replace(started(), type=EventType.TOKEN_CREATED),
+    ],
+)
+def test_what_would_not_verify_is_not_appended(event: Event) -> None:
+    with pytest.raises(InputError):
+        chain_of(event)
+
+
+def test_a_tenant_s_stream_holds_what_belongs_to_no_run() -> None:
+    head = ChainHead.of_tenant("acme")
+    lines, _ = append(head, [Event(EventType.EVIDENCE_READ, KEEPER, AT, {"run": "r1"})])
+    report = verify_lines(raw(lines))
+    assert report.ok
+    assert not report.final
+    with pytest.raises(InputError):
+        append(head, [started()])
+
+
+def test_every_type_has_a_stream_and_required_data_is_of_known_types() -> None:
+    assert set(EventType) == RUN_EVENTS | TENANT_EVENTS
+    assert set(REQUIRED_DATA) <= set(EventType)
+
+
+def test_time_is_written_in_utc_and_steps_back_are_counted() -> None:
+    east = AT.astimezone(timezone(timedelta(hours=9)))
+    assert timestamp(east) == timestamp(AT.replace(microsecond=123456)) == "2026-11-21T10:30:00.123456Z"
+    assert timestamp(AT.replace(microsecond=0)) == "2026-11-21T10:30:00.000000Z"
+    report = verify_lines(raw(chain_of(opened(), started(at=AT - timedelta(seconds=1)), started())))
+    assert report.ok
+    assert report.clock_steps_back == 1
+
+
+@given(st.lists(st.datetimes(timezones=st.just(UTC)), min_size=2, max_size=5))
+def test_timestamps_sort_as_times_do(times: list[datetime]) -> None:
+    ordered = sorted(times)
+    assert all(timestamp(a) <= timestamp(b) for a, b in pairwise(ordered))
+
+
+def test_the_first_line_names_no_predecessor() -> None:
+    assert json.loads(chain_of(opened())[0].bytes)["prev"] == GENESIS

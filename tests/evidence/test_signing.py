@@ -1,0 +1,143 @@
+"""Keys in files, and signatures of both kinds."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from core.canonical import sha256_hex
+from core.errors import ConfigurationError, InputError
+from evidence.signing import Algorithm, FileSigner, PublicKey, open_envelope, pae, seal_envelope
+
+KIND = "application/vnd.in-toto+json"
+
+
+class P256Signer:
+    """Signs as a key service would, with the port's second algorithm."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.public_key = PublicKey.of(self._key.public_key())
+
+    def sign(self, data: bytes) -> bytes:
+        return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
+
+
+def test_pae_is_that_of_the_specification() -> None:
+    assert (
+        pae("http://example.com/HelloWorld", b"hello world")
+        == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+    )
+
+
+def test_a_key_is_made_once_private_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "signing.pem"
+    first = FileSigner.load_or_create(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert FileSigner.load_or_create(path).public_key == first.public_key
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_of_several_that_make_the_key_at_once_all_use_one(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        keys = list(pool.map(lambda _: FileSigner.load_or_create(tmp_path / "k.pem").public_key.key_id, range(8)))
+    assert len(set(keys)) == 1
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "k.pem"
+    FileSigner.load_or_create(path)
+    path.chmod(mode)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        FileSigner.load(path)
+
+
+def private_pem(key: object) -> bytes:
+    kinds = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(*kinds)  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", private_pem(ec.generate_private_key(ec.SECP256R1())), b"-----BEGIN PRIVATE KEY-----\n"]
+)
+def test_what_is_no_ed25519_key_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "k.pem"
+    path.touch(0o600)
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError):
+        FileSigner.load(path)
+
+
+def test_a_missing_key_and_an_impossible_place_are_configuration_errors(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        FileSigner.load(tmp_path / "none.pem")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot be created"):
+        FileSigner.load_or_create(tmp_path / "file" / "k.pem")
+    (tmp_path / "folder").mkdir(0o700)
+    with pytest.raises(ConfigurationError):
+        FileSigner.load(tmp_path / "folder")
+
+
+@pytest.mark.parametrize("signer", [FileSigner(Ed25519PrivateKey.generate()), P256Signer()])
+def test_both_algorithms_sign_and_verify(signer: FileSigner | P256Signer) -> None:
+    key = PublicKey.from_pem(signer.public_key.pem)
+    assert key == signer.public_key
+    signature = signer.sign(b"data")
+    assert key.verify(b"data", signature)
+    assert not key.verify(b"dat4", signature)
+    assert not key.verify(b"data", b"")
+    assert not key.verify(b"data", signature[:-1] + bytes([signature[-1] ^ 1]))
+    envelope = seal_envelope(KIND, b"payload", signer)
+    assert open_envelope(envelope, KIND, key) == b"payload"
+    with pytest.raises(InputError, match="payload type"):
+        open_envelope(envelope, "text/plain", key)
+    with pytest.raises(InputError, match="names the key"):
+        open_envelope(envelope, KIND, P256Signer().public_key)
+
+
+def test_a_signature_over_something_else_does_not_open_an_envelope() -> None:
+    signer = FileSigner(Ed25519PrivateKey.generate())
+
+    class Careless:
+        public_key = signer.public_key
+
+        def sign(self, data: bytes) -> bytes:
+            return signer.sign(b"something else")
+
+    with pytest.raises(InputError, match="signature"):
+        open_envelope(seal_envelope(KIND, b"payload", Careless()), KIND, signer.public_key)
+
+
+@pytest.mark.parametrize(
+    "envelope", [b"", b"{}", b"[]", b"[" * 9999, b'{"payload":"","payloadType":"","signatures":[]}']
+)
+def test_malformed_envelopes_are_input_errors(envelope: bytes) -> None:
+    with pytest.raises(InputError):
+        open_envelope(envelope, KIND, P256Signer().public_key)
+
+
+def test_other_keys_are_refused() -> None:
+    other = rsa.generate_private_key(65537, 2048).public_key()
+    with pytest.raises(InputError, match="neither"):
+        PublicKey.of(other)
+    with pytest.raises(InputError, match="neither"):
+        PublicKey.of(ec.generate_private_key(ec.SECP384R1()).public_key())
+    with pytest.raises(InputError, match="PEM"):
+        PublicKey.from_pem(b"hello")
+    assert Algorithm(P256Signer().public_key.algorithm) is Algorithm.ECDSA_P256_SHA256
+
+
+def test_the_fingerprint_is_what_openssl_and_sha256sum_print(tmp_path: Path) -> None:
+    key = FileSigner(Ed25519PrivateKey.generate()).public_key
+    (tmp_path / "k.pem").write_bytes(key.pem)
+    command = ["openssl", "pkey", "-pubin", "-in", str(tmp_path / "k.pem"), "-outform", "DER"]
+    assert sha256_hex(subprocess.run(command, capture_output=True, check=True).stdout) == key.key_id

@@ -1,0 +1,477 @@
+"""Attacks on bundles. Each must show as a failed row, none as a traceback."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from core.canonical import canonical_bytes, sha256_hex
+from core.errors import InputError
+from evidence import layout
+from evidence.chain import ChainHead, Event, EventType, append
+from evidence.commitments import disclosure
+from evidence.signing import FileSigner, PublicKey, open_envelope, pae
+from evidence.table import Row, Status, Verification
+from evidence.verify import main, verify_bundle
+
+Files = dict[str, bytes]
+
+
+def rows_failed(result: Verification) -> dict[str, str]:
+    return {row.check: row.detail for row in result.rows if row.status is Status.FAILED}
+
+
+def row_named(result: Verification, check: str) -> Row:
+    return next(row for row in result.rows if row.check == check)
+
+
+@pytest.mark.req("U-7")
+def test_a_genuine_bundle_verifies_and_says_what_it_does_not_prove(workshop: Any) -> None:
+    result = verify_bundle(workshop.save(workshop.build()), public_key=workshop.key)
+    assert rows_failed(result) == {}
+    assert result.ok
+    statuses = {row.check: row.status for row in result.rows}
+    assert statuses["signature"] is Status.OK
+    assert statuses["transparency log"] is Status.NOT_PROVEN
+    assert statuses["time"] is Status.NOT_PROVEN
+    assert "14 events" in row_named(result, "chain").detail
+    assert "2 values disclosed" in row_named(result, "disclosures").detail
+    assert "1 in signed files only" in row_named(result, "disclosures").detail
+
+
+def test_an_extracted_bundle_verifies_too(workshop: Any) -> None:
+    assert verify_bundle(workshop.extract(workshop.build()), public_key=workshop.key).ok
+
+
+def test_without_a_pinned_key_the_table_says_trust_on_first_use(workshop: Any) -> None:
+    result = verify_bundle(workshop.save(workshop.build()))
+    row = row_named(result, "signature")
+    assert result.ok
+    assert row.status is Status.WARNING
+    assert workshop.signer.public_key.key_id in row.detail
+
+
+def test_another_pinned_key_fails_and_nothing_else_is_claimed(workshop: Any, tmp_path: Path) -> None:
+    other = tmp_path / "other.pem"
+    other.write_bytes(FileSigner(Ed25519PrivateKey.generate()).public_key.pem)
+    result = verify_bundle(workshop.save(workshop.build()), public_key=other)
+    assert set(rows_failed(result)) == {"signature"}
+    assert [row.check for row in result.rows if row.status is Status.OK] == ["container"]
+
+
+@pytest.mark.req("U-7")
+def test_any_single_changed_byte_of_any_file_is_detected(workshop: Any) -> None:
+    files = workshop.unzip(workshop.build())
+    root = workshop.extract(workshop.build())
+    undetected: list[str] = []
+    for name, data in files.items():
+        stride = 1 if len(data) <= 200 else len(data) // 40
+        for position in range(0, len(data), stride):
+            changed = bytearray(data)
+            changed[position] ^= 1 << position % 8
+            (root / name).write_bytes(changed)
+            if verify_bundle(root, public_key=workshop.key).ok:
+                undetected.append(f"{name}[{position}]")
+        (root / name).write_bytes(data)
+    assert undetected == []
+    assert verify_bundle(root, public_key=workshop.key).ok
+
+
+def test_any_changed_byte_of_the_envelope_is_detected(workshop: Any) -> None:
+    """Every byte of the one file that is not among its own subjects, where DSSE itself leaves bits unsigned."""
+    envelope = workshop.unzip(workshop.build())[layout.ENVELOPE]
+    key = workshop.signer.public_key
+    for position in range(len(envelope)):
+        for mask in (0x01, 0x20):
+            changed = bytearray(envelope)
+            changed[position] ^= mask
+            with pytest.raises(InputError):
+                open_envelope(bytes(changed), layout.PAYLOAD_TYPE, key)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: e.replace(b'{"payload"', b'{ "payload"'),
+        lambda e: e + b"\n",
+        lambda e: e.replace(b'"signatures"', b'"signatures":[],"signatures"'),
+        lambda e: e.replace(b'"keyid"', b'"extra":1,"keyid"'),
+    ],
+)
+def test_the_envelope_has_one_spelling(workshop: Any, change: Callable[[bytes], bytes]) -> None:
+    files = workshop.unzip(workshop.build())
+    files[layout.ENVELOPE] = change(files[layout.ENVELOPE])
+    assert "signature" in rows_failed(verify_bundle(workshop.pack(files), public_key=workshop.key))
+
+
+def test_every_truncation_of_the_archive_fails_without_a_traceback(workshop: Any) -> None:
+    data = workshop.build()
+    for length in range(0, len(data), max(1, len(data) // 97)):
+        assert not verify_bundle(workshop.save(data[:length]), public_key=workshop.key).ok
+
+
+@pytest.mark.parametrize("suffix", [".zip", ""])
+def test_removed_added_and_renamed_files_are_detected(workshop: Any, suffix: str) -> None:
+    files = workshop.unzip(workshop.build())
+    for name in files:
+        assert not verify_bundle(workshop.pack({n: d for n, d in files.items() if n != name})).ok, name
+    added = verify_bundle(workshop.pack({**files, f"receipts/evil{suffix or '.json'}": b"{}"}))
+    assert "integrity" in rows_failed(added)
+    renamed = dict(files)
+    renamed["receipts/receipt-9.json"] = renamed.pop("receipts/receipt-1.json")
+    assert "integrity" in rows_failed(verify_bundle(workshop.pack(renamed)))
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/etc/passwd", "a/b/c", "receipts/../x", ".hidden", "a\\b", "C:x", "receipts/", "run.JSON"]
+)
+def test_names_that_could_mean_two_things_are_refused(workshop: Any, name: str) -> None:
+    files = workshop.unzip(workshop.build())
+    assert "container" in rows_failed(verify_bundle(workshop.pack({**files, name: b"x"})))
+
+
+def test_two_entries_of_one_name_are_refused(workshop: Any) -> None:
+    buffer = io.BytesIO(workshop.build())
+    with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr(layout.EVENTS, b"")
+    assert "two files" in rows_failed(verify_bundle(workshop.save(buffer.getvalue())))["container"]
+
+
+def test_links_and_bombs_are_refused(workshop: Any) -> None:
+    files = workshop.unzip(workshop.build())
+    path = workshop.pack(files)
+    with zipfile.ZipFile(path, "a") as archive:
+        link = zipfile.ZipInfo("receipts/link.json")
+        link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    assert "container" in rows_failed(verify_bundle(path))
+    with zipfile.ZipFile(path := workshop.pack(files), "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("receipts/bomb.json", bytes(65 * 1024**2))
+    assert "at most" in rows_failed(verify_bundle(path))["container"]
+    root = workshop.extract(workshop.build())
+    (root / layout.RUN).unlink()
+    (root / layout.RUN).symlink_to("/etc/hostname")
+    assert "container" in rows_failed(verify_bundle(root))
+
+
+@pytest.mark.parametrize("garbage", [b"", b"PK", b"\0" * 100, b"PK\5\6" + bytes(18), b"not a zip" * 50])
+def test_garbage_fails_and_does_not_crash(workshop: Any, garbage: bytes) -> None:
+    assert not verify_bundle(workshop.save(garbage)).ok
+
+
+def test_missing_input_and_unusable_keys_are_unusable_input(workshop: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        verify_bundle(tmp_path / "nothing.zip")
+    with pytest.raises(InputError, match="cannot be read"):
+        verify_bundle(workshop.save(workshop.build()), public_key=tmp_path / "nothing.pem")
+    (tmp_path / "bad.pem").write_text("hello")
+    assert main([str(workshop.save(workshop.build())), "--key", str(tmp_path / "bad.pem")]) == 2
+
+
+def rechained(events: list[Event], run_id: str) -> bytes:
+    lines, _ = append(ChainHead.of_run(run_id), events)
+    return b"".join(line.bytes + b"\n" for line in lines)
+
+
+def drop_receipt(story: Any) -> None:
+    story.receipts.pop()
+
+
+def drop_approval(story: Any) -> None:
+    story.approvals.clear()
+
+
+def without(kind: EventType) -> Callable[[Any], None]:
+    def change(story: Any) -> None:
+        story.events = [event for event in story.events if event.type is not kind]
+
+    return change
+
+
+def data_of(kind: EventType, **data: object) -> Callable[[Any], None]:
+    """Change the data of the last event of a kind."""
+
+    def change(story: Any) -> None:
+        at = max(number for number, event in enumerate(story.events) if event.type is kind)
+        story.events[at] = replace(story.events[at], data={**story.events[at].data, **data})
+
+    return change
+
+
+def votes_gone(story: Any) -> None:
+    story.approvals = [replace(approval, votes=()) for approval in story.approvals]
+
+
+def card_swapped(story: Any) -> None:
+    other = disclosure(b"x" * 32, "/approval/a1/card", {"title": "harmless"})
+    commitment = sha256_hex(base64.urlsafe_b64decode(other + "=" * (-len(other) % 4)))
+    story.approvals = [
+        replace(approval, card_disclosure=other, card_commitment=commitment) for approval in story.approvals
+    ]
+
+
+def receipt_polished(story: Any) -> None:
+    story.receipts[0] = replace(story.receipts[0], reversible=False)
+
+
+def superseded_before_use(story: Any) -> None:
+    at = next(
+        n for n, event in enumerate(story.events) if event.data.get("approval") == "a1" and "receipt" in event.data
+    )
+    story.events.insert(at, replace(story.events[at], type=EventType.APPROVAL_SUPERSEDED, data={"approval": "a1"}))
+
+
+def approval_used_twice(story: Any) -> None:
+    intent = next(event for event in story.events if event.data.get("approval") == "a1" and "receipt" in event.data)
+    story.events.insert(-1, replace(intent, data={**intent.data, "receipt": "receipt-3"}))
+
+
+def effect_repeated(story: Any) -> None:
+    intent = next(event for event in story.events if event.type is EventType.ACTION_INTENDED)
+    story.events.insert(-1, replace(intent, at=story.events[-1].at))
+
+
+def effect_without_intent(story: Any) -> None:
+    story.events.insert(1, replace(story.events[1], type=EventType.ACTION_SUCCEEDED, data={"receipt": "receipt-0"}))
+
+
+def forged_disclosure(story: Any) -> None:
+    story.disclosures.append(disclosure(b"x" * 32, "/receipt/receipt-1/input/priority", "2"))
+
+
+@pytest.mark.req("Q-21")
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (drop_receipt, "receipts"),
+        (receipt_polished, "receipts"),
+        (drop_approval, "approvals"),
+        (votes_gone, "approvals"),
+        (card_swapped, "approvals"),
+        (without(EventType.DECISION_MADE), "authority"),
+        (without(EventType.APPROVAL_REQUESTED), "authority"),
+        (without(EventType.APPROVAL_VOTED), "authority"),
+        (without(EventType.APPROVAL_DECIDED), "authority"),
+        (without(EventType.ACTION_INTENDED), "authority"),
+        (without(EventType.RUN_CLOSED), "completeness"),
+        (data_of(EventType.DECISION_MADE, outcome="deny"), "authority"),
+        (data_of(EventType.DECISION_MADE, action="another"), "authority"),
+        (data_of(EventType.DECISION_MADE, policy=None), "authority"),
+        (data_of(EventType.APPROVAL_REQUESTED, action="another"), "authority"),
+        (data_of(EventType.APPROVAL_DECIDED, outcome="rejected"), "authority"),
+        (data_of(EventType.ACTION_INTENDED, approval=None), "authority"),
+        (data_of(EventType.ACTION_INTENDED, decision=["?"]), "authority"),
+        (data_of(EventType.ACTION_DOUBT_RESOLVED, resolution={"?": 1}), "authority"),
+        (data_of(EventType.RUN_CLOSED, status="failed_terminal"), "run"),
+        (data_of(EventType.RUN_OPENED, workflow={"name": "triage", "version": 4, "digest": "0" * 64}), "statement"),
+        (data_of(EventType.RUN_OPENED, workflow="triage"), "statement"),
+        (superseded_before_use, "authority"),
+        (approval_used_twice, "authority"),
+        (effect_repeated, "authority"),
+        (effect_without_intent, "authority"),
+        (forged_disclosure, "disclosures"),
+    ],
+)
+def test_signed_but_untrue_histories_fail_the_right_check(
+    workshop: Any, change: Callable[[Any], None], check: str
+) -> None:
+    """Here the attacker even gets the changed rows signed: what contradicts the events or promise 1 still shows."""
+    story = workshop.tell()
+    change(story)
+    result = verify_bundle(workshop.save(workshop.build(story)), public_key=workshop.key)
+    assert check in rows_failed(result), result.to_text()
+
+
+def test_an_unfinished_run_is_accepted_only_where_asked(workshop: Any) -> None:
+    story = workshop.tell()
+    story.events.pop()
+    path = workshop.save(workshop.build(story))
+    assert rows_failed(verify_bundle(path, public_key=workshop.key)).keys() == {"completeness"}
+    relaxed = verify_bundle(path, public_key=workshop.key, require_final=False)
+    assert relaxed.ok
+    assert row_named(relaxed, "completeness").status is Status.WARNING
+
+
+def test_clock_steps_back_warn(workshop: Any) -> None:
+    story = workshop.tell()
+    story.events[3] = replace(story.events[3], at=story.events[0].at)
+    result = verify_bundle(workshop.save(workshop.build(story)), public_key=workshop.key)
+    assert result.ok
+    assert row_named(result, "clock").status is Status.WARNING
+
+
+def edited(name: str, change: Callable[[bytes], bytes]) -> Callable[[Files, Any], None]:
+    def apply(files: Files, workshop: Any) -> None:
+        before = files[name]
+        files[name] = change(before)
+        assert files[name] != before
+
+    return apply
+
+
+def tail_cut(files: Files, workshop: Any) -> None:
+    files[layout.EVENTS] = b"".join(files[layout.EVENTS].splitlines(keepends=True)[:-1])
+
+
+def rebuilt(files: Files, workshop: Any) -> None:
+    files[layout.EVENTS] = rechained(workshop.tell().events[:1] + workshop.tell().events[-1:], workshop.run_id)
+
+
+def lines_swapped(files: Files, workshop: Any) -> None:
+    lines = files[layout.EVENTS].splitlines(keepends=True)
+    lines[4], lines[5] = lines[5], lines[4]
+    files[layout.EVENTS] = b"".join(lines)
+
+
+FILE_ATTACKS = [
+    (edited(layout.EVENTS, lambda d: d.replace(b'"allow"', b'"deny!"', 1)), "chain"),
+    (edited(layout.EVENTS, lambda d: d.replace(b'"outcome":"allow"', b'"outcome":"deny","outcome":"allow"')), "chain"),
+    (edited(layout.EVENTS, lambda d: d.replace(b'"attempt":1', b'"attempt":1.5', 1)), "chain"),
+    (edited(layout.EVENTS, lambda d: d[:-1]), "chain"),
+    (edited(layout.EVENTS, lambda d: b""), "chain"),
+    (edited(layout.EVENTS, lambda d: b"[" * 100_000 + b"\n"), "chain"),
+    (lines_swapped, "chain"),
+    (tail_cut, "completeness"),
+    (rebuilt, "statement"),
+    (edited(layout.RUN_HEAD, lambda d: d.replace(b'"count": 14', b'"count": 13')), "run"),
+    (edited(layout.RUN_HEAD, lambda d: b"[]"), "run"),
+    (edited(layout.RUN_HEAD, lambda d: b"[" * 50_000), "run"),
+    (edited(layout.RUN, lambda d: d.replace(b'"succeeded"', b'"canceled"')), "run"),
+    (edited(layout.RUN, lambda d: d.replace(b'"run"', b'"run": "x", "run"')), "run"),
+    (edited(layout.COSTS, lambda d: d.replace(b"0.0012", b"0.0001")), "costs"),
+    (edited(layout.COSTS, lambda d: b"\xff"), "costs"),
+    (edited(layout.CHECKPOINTS, lambda d: b"[]"), "checkpoints"),
+    (edited(layout.DECISIONS, lambda d: d.replace(b'"allow"', b'"deny"')), "decisions"),
+    (edited("workflow/triage-4.yaml", lambda d: d + b"# harmless\n"), "workflow and policies"),
+    (edited("policy/it-operations-7.yaml", lambda d: d + b"# harmless\n"), "workflow and policies"),
+    (edited("approvals/a1.json", lambda d: d.replace(b'"maria"', b'"mario"')), "approvals"),
+    (edited("approvals/a1.json", lambda d: d.replace(b"Raise", b"Lower")), "approvals"),
+    (edited("approvals/a1.json", lambda d: d.replace(b'"votes": [', b'"votes": [1, ')), "approvals"),
+    (edited("receipts/receipt-1.json", lambda d: d.replace(b"true", b"false")), "receipts"),
+    (edited("receipts/receipt-2.json", lambda d: d.replace(b'"succeeded"', b'"failed"')), "receipts"),
+    (edited(layout.DISCLOSURES, lambda d: d + b"AAAA\n"), "disclosures"),
+    (edited(layout.DISCLOSURES, lambda d: d + b"\xff\n"), "disclosures"),
+]
+
+
+@pytest.mark.parametrize(("attack", "check"), FILE_ATTACKS)
+def test_changed_files_fail_with_and_without_the_signing_key(
+    workshop: Any, attack: Callable[[Files, Any], None], check: str
+) -> None:
+    files = workshop.unzip(workshop.build())
+    attack(files, workshop)
+    keyless = verify_bundle(workshop.pack(files), public_key=workshop.key)
+    assert "integrity" in rows_failed(keyless)
+    insider = verify_bundle(workshop.pack(workshop.resign(files, workshop.signer)), public_key=workshop.key)
+    assert "integrity" not in rows_failed(insider)
+    assert check in rows_failed(insider), insider.to_text()
+
+
+def test_history_rebuilt_and_signed_by_a_stranger_fails_against_the_pinned_key(workshop: Any) -> None:
+    stranger = FileSigner(Ed25519PrivateKey.generate())
+    files = workshop.unzip(workshop.build())
+    rebuilt(files, workshop)
+    files[layout.PUBLIC_KEY] = stranger.public_key.pem
+    path = workshop.pack(workshop.resign(files, stranger))
+    assert "signature" in rows_failed(verify_bundle(path, public_key=workshop.key))
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [{"count": 13}, {"final": False}, {"final": 1}, {"head": "0" * 64}, {"run": "x"}, {"policies": []},
+     {"policies": None}, {"workflow": {}}, {"tenant": "other"}, {"status": "failed_terminal"}],
+)  # fmt: skip
+def test_a_statement_that_disagrees_with_its_events_fails(workshop: Any, predicate: dict[str, Any]) -> None:
+    files = workshop.resign(workshop.unzip(workshop.build()), workshop.signer, predicate)
+    assert not verify_bundle(workshop.pack(files), public_key=workshop.key).ok
+
+
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs coreutils")
+def test_sha256sum_agrees(workshop: Any) -> None:
+    root = workshop.extract(workshop.build())
+    done = subprocess.run(["sha256sum", "--strict", "-c", layout.SUMS], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) - {"OK"} == {
+        f"{name}:" for name in workshop.unzip(workshop.build()) if name not in (layout.SUMS, layout.ENVELOPE)
+    }
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_openssl_agrees(workshop: Any, tmp_path: Path) -> None:
+    files = workshop.unzip(workshop.build())
+    envelope = json.loads(files[layout.ENVELOPE])
+    message, signature = tmp_path / "pae", tmp_path / "sig"
+    signature.write_bytes(base64.b64decode(envelope["signatures"][0]["sig"]))
+    command = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", str(workshop.key), "-rawin"]
+    command += ["-in", str(message), "-sigfile", str(signature)]
+    payload = base64.b64decode(envelope["payload"])
+    message.write_bytes(pae(envelope["payloadType"], payload))
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    message.write_bytes(pae(envelope["payloadType"], payload + b" "))
+    assert subprocess.run(command, capture_output=True).returncode != 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None or shutil.which("sha256sum") is None, reason="needs the tools")
+def test_the_readme_s_own_steps_work(workshop: Any) -> None:
+    root = workshop.extract(workshop.build())
+    text = (root / layout.README).read_text()
+    script = text.split("software of ours")[1].split("FILES\n")[0]
+    shell = "\n".join(line[4:] for line in script.splitlines() if line.startswith("    "))
+    done = subprocess.run(["bash", "-e", "-c", shell], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "files match the statement" in done.stdout
+    assert "Signature Verified Successfully" in done.stdout
+    assert "chain ok" in done.stdout
+
+
+def test_the_command_line(workshop: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = workshop.save(workshop.build())
+    assert main([str(path), "--key", str(workshop.key)]) == 0
+    assert "no check failed" in capsys.readouterr().out
+    assert main([str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+    path.write_bytes(path.read_bytes().replace(b"maria", b"mario"))
+    assert main([str(path), "--key", str(workshop.key)]) == 1
+    assert "VERIFICATION FAILED" in capsys.readouterr().out
+    assert main(["/nowhere/bundle.zip"]) == 2
+
+
+def test_it_runs_as_a_module_and_imports_no_database_or_network(workshop: Any) -> None:
+    path = workshop.save(workshop.build())
+    probe = (
+        "import sys, runpy; sys.argv = ['v', *sys.argv[1:]]\n"
+        "try: runpy.run_module('evidence.verify', run_name='__main__')\n"
+        "except SystemExit as end: code = end.code\n"
+        "bad = {'sqlalchemy', 'asyncpg', 'boto3', 'httpx', 'aiohttp', 'fastapi'} & set(sys.modules)\n"
+        "sys.exit(code or (f'imported {bad}' if bad else 0))"
+    )
+    command = [sys.executable, "-c", probe, str(path), "--key", str(workshop.key)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_terminal_is_not_fooled() -> None:
+    text = Verification((Row("run", Status.OK, "name\x1b[2J\u202eevil"),)).to_text()
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_the_statement_is_canonical_and_about_every_other_file(workshop: Any) -> None:
+    files = workshop.unzip(workshop.build())
+    payload = open_envelope(files[layout.ENVELOPE], layout.PAYLOAD_TYPE, PublicKey.from_pem(files[layout.PUBLIC_KEY]))
+    statement = json.loads(payload)
+    assert canonical_bytes(statement) == payload
+    assert {subject["name"] for subject in statement["subject"]} == set(files) - {layout.ENVELOPE}
