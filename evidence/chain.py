@@ -282,7 +282,9 @@ def _check_types(event: dict[str, Any]) -> None:
         raise _Fault("its ts is not a UTC time with six digits of the second")
     if type(stream) is not str or not stream.startswith(("run:", "tenant:")):
         raise _Fault("its stream is neither a run's nor a tenant's")
-    if type(actor) is not dict or actor.keys() != _ACTOR_KEYS or any(type(part) is not str for part in actor.values()):
+    if type(actor) is not dict or actor.keys() != _ACTOR_KEYS:
+        raise _Fault("its actor is not a kind and an id")
+    if type(actor["kind"]) is not str or type(actor["id"]) is not str:
         raise _Fault("its actor is not a kind and an id")
     if type(event["data"]) is not dict or not (step is None or type(step) is str):
         raise _Fault("its data or step is malformed")

@@ -208,12 +208,11 @@ class Crosscheck:
             raise InputError("is not ASCII", where=layout.DISCLOSURES) from None
 
     def _commitments(self, pairs: object, source: str) -> None:
-        for pair in pairs if isinstance(pairs, list) else []:
-            match pair:
-                case [str(path), str(commitment)]:
-                    self._committed += 1
-                    if not self._disclosed.get((path, commitment), source):
-                        self._disclosed[path, commitment] = source
+        for pair in pairs if isinstance(pairs, list) else ():
+            if type(pair) is list and len(pair) == 2 and type(pair[0]) is type(pair[1]) is str:
+                self._committed += 1
+                if self._disclosed.get((pair[0], pair[1])) == "":
+                    self._disclosed[pair[0], pair[1]] = source
 
     def _disclosure_row(self) -> str:
         if self._disclosure_fault:

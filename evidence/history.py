@@ -26,6 +26,21 @@ _ENDS = {
     EventType.APPROVAL_SUPERSEDED: "superseded",
     EventType.APPROVAL_EXPIRED: "expired",
 }
+_OF_APPROVALS = {
+    EventType.APPROVAL_REQUESTED,
+    EventType.APPROVAL_VOTED,
+    EventType.APPROVAL_DECIDED,
+    EventType.APPROVAL_SUPERSEDED,
+    EventType.APPROVAL_EXPIRED,
+}
+# Plain strings, because a run's other events are many and an enum's hash is slow.
+_FOLLOWED = {str(kind) for kind in (*_SETTLES, *_OF_APPROVALS)} | {
+    str(EventType.RUN_OPENED),
+    str(EventType.RUN_CLOSED),
+    str(EventType.DECISION_MADE),
+    str(EventType.ACTION_INTENDED),
+    str(EventType.ACTION_DOUBT_RESOLVED),
+}
 
 
 @dataclass(slots=True)
@@ -66,6 +81,8 @@ class History:
 
     def observe(self, event: dict[str, Any]) -> None:
         """Take in one event of the chain, whose required data is known to be there."""
+        if event["type"] not in _FOLLOWED:
+            return
         kind, data = EventType(event["type"]), event["data"]
         for name in ("receipt", "approval", "decision"):
             if name in data and not (type(data[name]) is str or (name == "approval" and data[name] is None)):
@@ -77,7 +94,7 @@ class History:
             self.run_status = data["status"]
         elif kind is EventType.DECISION_MADE:
             self._decide(event)
-        elif kind.startswith("approval.") and data.get("approval") is not None:
+        elif kind in _OF_APPROVALS and data["approval"] is not None:
             self._approval(kind, event)
         elif kind is EventType.ACTION_INTENDED:
             self._intend(event)

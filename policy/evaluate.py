@@ -85,8 +85,8 @@ class Decision:
     """Policy's answer for one action.
 
     ``rules`` are all that fired, in the policy's order, outranked ones included. ``reasons`` are sentences for people,
-    never none. ``approval`` is there exactly when the outcome is needs_approval. ``facts_read`` are the operation and the
-    facts that the matching rules read (values included, so sensitive ones too): enough to judge the action again.
+    never none. ``approval`` is there exactly when the outcome is needs_approval. ``facts_read`` are the operation and
+    the facts that the matching rules read, values included (sensitive ones too): enough to judge the action again.
     """
 
     outcome: Outcome

@@ -14,21 +14,19 @@ from connectors.catalog import build_action, idempotency_key, reverse_of
 from connectors.operation import Operation
 from connectors.port import Before, Call
 from core.action import Action
-from core.canonical import Json, JsonObject, digest
+from core.canonical import JsonObject, digest
 from core.errors import CountersealError, ExpressionError
 from core.ids import derived_id
-from evidence.chain import Actor, EventType
-from evidence.commitments import blind
+from evidence.chain import EventType
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
-from policy.evaluate import ApprovalTerms, Decision, deny, evaluate
-from policy.facts import FactContext, build_facts
-from policy.load import Policy
+from policy.evaluate import ApprovalTerms, Decision
 from policy.model import Outcome
-from runtime import asking
+from runtime import asking, settle
 from runtime.asking import CardWords, Question
+from runtime.deciding import ActivePolicy, judge, readable, record_decision
 from runtime.definition.workflow import Workflow
 from runtime.doubt import resolve
-from runtime.kernel.commit import ApprovalMove, DecisionRow, ReceiptRow, StepRow
+from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
 from runtime.kernel.graph import GateNode, OperationNode
 from runtime.kernel.plan import scope_of, variables
 from runtime.kernel.transition import Transition
@@ -37,7 +35,7 @@ from runtime.receipting import action_json, finish, put_receipt, record_intent
 
 
 def begin(
-    transition: Transition, step: StepRow, workflow: Workflow, policy: Policy | None, known: Known, nonce: Nonce
+    transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known, nonce: Nonce
 ) -> Next:
     """Take a leased step as far as it goes without touching the outside."""
     leaf = transition.graph.leaf(step.key)
@@ -45,6 +43,15 @@ def begin(
         return _gate(transition, step, leaf, known, nonce)
     operation = workflow.operations[leaf.operation]
     doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
+    if doubtful and known.receipt_checked:
+        # The effect is shared with another run or step, whose own lease is at it: look again when that is settled.
+        error: JsonObject = {
+            "class": "consistency",
+            "code": "effect_under_way",
+            "message": "Another run is doing this.",
+        }
+        settle.later(transition, step, error, settle.PROBE_AFTER)
+        return Over()
     if doubtful:
         assert known.receipt is not None
         return resolve(transition, step, operation, known, known.receipt, nonce)
@@ -63,7 +70,7 @@ class _Proposal:
     leaf: OperationNode
     operation: Operation
     workflow: Workflow
-    policy: Policy | None
+    policy: ActivePolicy
     known: Known
     nonce: Nonce
 
@@ -98,12 +105,12 @@ def _propose(p: _Proposal) -> Next:
         p.transition.fail(p.step, {"class": kind, "code": error.code, "message": str(error)})
         return Over()
     if p.operation.has_effect and known.receipt is None and not known.receipt_checked and _shared(p.operation):
-        return LookUp(p.step, key)
+        return LookUp(p.step, key, known)
     if known.receipt is not None and known.receipt.status == ReceiptStatus.SUCCEEDED:
         return _recall(p, known.receipt)
     if p.operation.diff is not None and known.before is None:
         call = Call(p.operation.name, inputs, key, p.operation.timeouts.perform.total_seconds())
-        return ReadBefore(p.step, p.operation, call)
+        return ReadBefore(p.step, p.operation, call, known)
     return _decide(p, action, key)
 
 
@@ -120,10 +127,9 @@ def _recall(p: _Proposal, receipt: ReceiptRow) -> Next:
 
 def _decide(p: _Proposal, action: Action, key: str) -> Next:
     view = p.transition.view
-    decision = _judge(p, action)
-    policy_digest = decision.policy_digest or ""
-    bound = action.digest(policy_digest)
-    decision_id = _record_decision(p, action, decision, bound)
+    decision = judge(p.transition, p.step, p.workflow, p.policy, action)
+    bound = action.digest(decision.policy_digest or "")
+    decision_id = record_decision(p.transition, p.step, p.policy, action, decision)
     p.transition.rows.checks_policy = True
     p.transition.rows.expected_policy = view.policy_digest
     match decision.outcome:
@@ -142,69 +148,6 @@ def _decide(p: _Proposal, action: Action, key: str) -> Next:
             approval = _matching(p, bound)
             _void(p, bound, always=False)
             return _intend(p, action, key, _Authority(bound, decision_id, approval, None))
-
-
-def _judge(p: _Proposal, action: Action) -> Decision:
-    view = p.transition.view
-    caps = [cap for cap in (view.writes_max, p.workflow.writes_max) if cap is not None]
-    if p.operation.has_effect and caps and p.transition.writes >= min(caps):
-        sentence = f"This run has made {p.transition.writes} writes; at most {min(caps)} are allowed."
-        return deny("cap:max_writes_per_run", sentence, p.policy.digest if p.policy else None)
-    context = FactContext(
-        run_workflow=view.workflow,
-        run_version=view.workflow_version,
-        run_id=str(view.run_id),
-        run_reference=view.reference,
-        run_requested_by=view.requested_by,
-        run_trigger=view.trigger_type,
-        run_step=p.step.key,
-        actor_id=f"workflow:{view.workflow}",
-        actor_kind="workflow",
-        writes_in_run=p.transition.writes,
-        tenant_id=view.tenant_id,
-        tenant_workspace=view.workspace_id,
-    )
-    return evaluate(p.policy, build_facts(action, context), action.operation)
-
-
-def _record_decision(p: _Proposal, action: Action, decision: Decision, bound: str) -> UUID:
-    view = p.transition.view
-    # The digest distinguishes the decisions that one transition may make about one step as policy or target change.
-    name = f"decision:{p.step.key}:{p.step.lease_epoch}:{p.step.attempt}:{view.version}:{bound}"
-    decision_id = derived_id(view.run_id, name)
-    policy: Json = None
-    if p.policy is not None:
-        policy = {"name": p.policy.name, "version": p.policy.version, "digest": p.policy.digest}
-    rules: list[Json] = [rule.id for rule in decision.rules]
-    errors: list[Json] = [error.rule for error in decision.errors]
-    facts: JsonObject = {
-        "decision": str(decision_id),
-        "action": blind(view.run_key, bound),
-        "operation": action.operation,
-        "outcome": str(decision.outcome),
-        "policy": policy,
-        "rules": rules,
-        "errors": errors,
-    }
-    p.transition.record(EventType.DECISION_MADE, facts, step=p.step.key, actor=Actor("policy", _policy_name(p.policy)))
-    row = DecisionRow(
-        decision_id=decision_id,
-        step_key=p.step.key,
-        operation=action.operation,
-        action_digest=bound,
-        outcome=str(decision.outcome),
-        policy_digest=decision.policy_digest,
-        rules=[{"id": r.id, "outcome": str(r.outcome), "because": r.because} for r in decision.rules],
-        errors=[{"rule": e.rule, "message": e.message} for e in decision.errors],
-        reasons=list(decision.reasons),
-        facts=dict(decision.facts_read),  # type: ignore[arg-type]
-    )
-    p.transition.rows.decisions.append(row)
-    return decision_id
-
-
-def _policy_name(policy: Policy | None) -> str:
-    return f"{policy.name}@{policy.version}" if policy else "none"
 
 
 def _matching(p: _Proposal, bound: str) -> UUID | None:
@@ -237,7 +180,7 @@ def _ask(p: _Proposal, action: Action, decision: Decision, bound: str) -> Next:
         expires_seconds=terms.expires_seconds or 0,
         sensitive=asking.secret_fields(p.operation),
     )
-    card = asking.action_card(p.transition, p.step, action, decision, p.policy, words)
+    card = asking.action_card(p.transition, p.step, action, decision, readable(p.policy), words)
     question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before))
     asking.ask(p.transition, p.step, question, p.nonce())
     return Over()

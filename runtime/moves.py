@@ -44,6 +44,7 @@ class ReadBefore:
     step: StepRow
     operation: Operation
     call: Call
+    known: Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class LookUp:
 
     step: StepRow
     idempotency_key: str
+    known: Known
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Keeping receipts inside a transition: what is stored of an action, how an intent and its outcome are written. Pure."""
+"""Keeping receipts inside a transition: what is stored of an action, how intent and outcome are written. Pure."""
 
 from __future__ import annotations
 

@@ -96,10 +96,10 @@ def _retry(
         spent = "the SLA leaves no time for another attempt" if late else f"{step.attempt + 1} attempts were made"
         transition.fail(step, {**error, "message": f"{error['message']} ({spent})"})
         return
-    _later(transition, step, error, timedelta(seconds=delay))
+    later(transition, step, error, timedelta(seconds=delay))
 
 
-def _later(transition: Transition, step: StepRow, error: JsonObject, delay: timedelta) -> None:
+def later(transition: Transition, step: StepRow, error: JsonObject, delay: timedelta) -> None:
     wait_id = derived_id(transition.view.run_id, f"wait:{step.key}:{step.lease_epoch}:{transition.view.version}:retry")
     context: JsonObject = {"attempt": step.attempt + 1, "error": error}
     wait = WaitRow(wait_id, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(wait_id), delay, context)
@@ -121,7 +121,7 @@ def _doubtful(transition: Transition, work: Perform, outcome: InDoubt, *, nonce:
     elif work.operation.in_doubt is InDoubtRule.IDEMPOTENT:
         _retry(transition, work.step, work.operation, error, at_least=0.0, chance=chance)
     else:
-        _later(transition, work.step, error, PROBE_AFTER)
+        later(transition, work.step, error, PROBE_AFTER)
 
 
 def inquired(transition: Transition, work: Inquire, probe: Probe, *, nonce: Nonce) -> Next:
@@ -137,7 +137,7 @@ def inquired(transition: Transition, work: Inquire, probe: Probe, *, nonce: Nonc
         case ProbeVerdict.CANNOT_TELL:
             error: JsonObject = {"class": "timeout", "code": "in_doubt", "message": probe.evidence}
             if probe.retry_after_seconds is not None and work.step.attempt < PROBES_MAX:
-                _later(transition, work.step, error, timedelta(seconds=probe.retry_after_seconds))
+                later(transition, work.step, error, timedelta(seconds=probe.retry_after_seconds))
             else:
                 doubt.ask_people(transition, work.step, work.operation, work.receipt, probe.evidence, nonce)
             return Over()

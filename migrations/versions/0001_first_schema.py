@@ -108,6 +108,7 @@ def upgrade() -> None:
     sa.Column('audit_count', sa.Integer(), server_default='0', nullable=False),
     sa.Column('audit_head', sa.Text(), server_default='0000000000000000000000000000000000000000000000000000000000000000', nullable=False),
     sa.Column('error', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
+    sa.Column('canceling', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
     sa.Column('created_at', sa.DateTime(timezone=True), server_default=sa.text('now()'), nullable=False),
     sa.Column('started_at', sa.DateTime(timezone=True), nullable=True),
     sa.Column('finished_at', sa.DateTime(timezone=True), nullable=True),
@@ -144,6 +145,7 @@ def upgrade() -> None:
     sa.Column('version', sa.Integer(), nullable=False),
     sa.Column('digest', sa.Text(), nullable=False),
     sa.Column('source', sa.Text(), nullable=False),
+    sa.Column('operations', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
     sa.Column('published_by', sa.Text(), nullable=False),
     sa.Column('published_at', sa.DateTime(timezone=True), server_default=sa.text('now()'), nullable=False),
     sa.Column('retired_at', sa.DateTime(timezone=True), nullable=True),
@@ -167,6 +169,7 @@ def upgrade() -> None:
     sa.Column('action', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
     sa.Column('choice', sa.Text(), nullable=True),
     sa.Column('reason', sa.Text(), nullable=True),
+    sa.Column('escalated', sa.Boolean(), server_default='false', nullable=False),
     sa.Column('channel', sa.Text(), nullable=True),
     sa.Column('message_ts', sa.Text(), nullable=True),
     sa.Column('created_at', sa.DateTime(timezone=True), server_default=sa.text('now()'), nullable=False),
@@ -215,6 +218,7 @@ def upgrade() -> None:
     sa.Column('dedupe_key', sa.Text(), nullable=False),
     sa.Column('payload', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
     sa.Column('starts_run', sa.Boolean(), server_default='false', nullable=False),
+    sa.Column('ordering_key', sa.Text(), nullable=True),
     sa.Column('status', sa.Text(), nullable=False),
     sa.Column('lease_owner', sa.Text(), nullable=True),
     sa.Column('lease_expires_at', sa.DateTime(timezone=True), nullable=True),
@@ -229,6 +233,7 @@ def upgrade() -> None:
     )
     op.create_index('ix_commands_leased', 'commands', ['lease_expires_at'], unique=False, postgresql_where=sa.text("status = 'leased'"))
     op.create_index('ix_commands_messages', 'commands', ['command_id'], unique=False, postgresql_where=sa.text("status = 'pending' AND kind <> 'step'"))
+    op.create_index('ix_commands_one_at_a_time', 'commands', ['ordering_key'], unique=True, postgresql_where=sa.text("status = 'leased'"))
     op.create_index('ix_commands_step', 'commands', ['step_id'], unique=False)
     op.create_index('ix_commands_steps', 'commands', ['tenant_id', 'workspace_id', 'starts_run', 'command_id'], unique=False, postgresql_where=sa.text("status = 'pending' AND kind = 'step'"))
     op.create_table('decisions',
@@ -430,10 +435,13 @@ def _isolate_tenants() -> None:
         "CREATE FUNCTION approval_owner(id uuid) RETURNS text LANGUAGE sql STABLE SECURITY DEFINER "
         "SET search_path = public AS $$ SELECT tenant_id FROM approvals WHERE approval_id = id $$"
     )
+    # A new owner must be able to create in the schema at that moment; only then.
+    op.execute(f"GRANT CREATE ON SCHEMA public TO {ENGINE}")
     for signature in ("token_owner(text)", "approval_owner(uuid)"):
         op.execute(f"ALTER FUNCTION {signature} OWNER TO {ENGINE}")
         op.execute(f"REVOKE ALL ON FUNCTION {signature} FROM PUBLIC")
         op.execute(f"GRANT EXECUTE ON FUNCTION {signature} TO {FACES}")
+    op.execute(f"REVOKE CREATE ON SCHEMA public FROM {ENGINE}")
 
 
 def _refuse_illegal_moves() -> None:

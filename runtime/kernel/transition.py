@@ -181,13 +181,17 @@ class Transition:
         """Record that a worker holds the step's lease."""
         data: JsonObject = {"operation": step.operation, "attempt": step.attempt, "epoch": step.lease_epoch}
         self.record(EventType.STEP_STARTED, data, step=step.key, actor=Actor("worker", step.lease_owner or "?"))
-        return self.put_step(step)
+        self.steps[step.key] = step
+        return step
 
     def succeed(self, step: StepRow, output: Json, writes: JsonObject, usage: JsonObject | None = None) -> None:
         """The step is done; its writes wait for the barrier."""
         done = self.move_step(step, StepEvent.SUCCEED, output=output, writes=writes, usage=usage, last_error=None)
         names: list[Json] = [*sorted(writes)]
-        self.record(EventType.STEP_SUCCEEDED, {"writes": names}, step=step.key)
+        facts: JsonObject = {"writes": names}
+        if usage is not None:
+            facts["usage"] = usage
+        self.record(EventType.STEP_SUCCEEDED, facts, step=step.key)
         self._leave(done)
 
     def fail(self, step: StepRow, error: JsonObject) -> None:

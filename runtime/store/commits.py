@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
+from core.canonical import JsonObject
 from core.db import Connection
 from runtime.kernel.commit import Commit
-from runtime.kernel.states import StepState
 
 STEPS_CHANNEL = "counterseal_steps"
 MESSAGES_CHANNEL = "counterseal_messages"
@@ -29,7 +30,6 @@ guard AS (
   WHERE run_id = $1 AND version = $2
     AND (NOT $13 OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM $14)
   RETURNING run_id, tenant_id, workspace_id)"""
-_GUARD_PARAMETERS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,22 +316,66 @@ PARTS: tuple[Part, ...] = (
 _BY_NAME = {part.name: part for part in PARTS}
 
 
+_START_GUARD = """
+guard AS (
+  INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
+    trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
+    deadline_at)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', 1, $11, $12, $13, $14, $15, now() + $16)
+  ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
+  RETURNING run_id, tenant_id, workspace_id),
+inputs AS (
+  INSERT INTO run_inputs (run_id, tenant_id, trigger, run_key) SELECT run_id, tenant_id, $17, $18 FROM guard),
+lane AS (
+  INSERT INTO lanes (tenant_id, workspace_id) SELECT tenant_id, workspace_id FROM guard
+  ON CONFLICT (tenant_id, workspace_id) DO NOTHING)"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """What a run's row holds from its first day. ``trigger_ref`` dedupes: one run per workflow, type and ref (Q-1)."""
+
+    workflow: str
+    workflow_version: int
+    workflow_digest: str
+    trigger_type: str
+    trigger_ref: str
+    reference: str
+    requested_by: str
+    sla: timedelta | None
+    trigger: JsonObject
+    run_key: bytes
+
+
 async def apply(connection: Connection, commit: Commit) -> bool:
     """Apply all of a commit, or nothing: False when the run (or the tenant's policy) is not as expected any more.
 
     A crash before this returns leaves either state; both are consistent, and the lease's expiry finds what is left.
     """
-    present = tuple(part.name for part in PARTS if part.present(commit))
-    wakes = _channels(commit)
-    parameters: list[object] = [
+    guard: list[object] = [
         commit.run_id, commit.expected_version, str(commit.status), commit.superstep, commit.executing, commit.width,
         commit.writes, commit.head.count, commit.head.hash, commit.error, commit.canceling, commit.finished,
         commit.checks_policy, commit.expected_policy,
     ]  # fmt: skip
+    return await _execute(connection, commit, _GUARD, guard)
+
+
+async def apply_start(connection: Connection, commit: Commit, run: NewRun) -> bool:
+    """Write a new run with its first checkpoint, steps and commands; False if its trigger has started one already."""
+    guard: list[object] = [
+        commit.run_id, commit.tenant_id, commit.workspace_id, run.workflow, run.workflow_version, run.workflow_digest,
+        run.trigger_type, run.trigger_ref, run.reference, run.requested_by, commit.superstep, commit.executing,
+        commit.width, commit.head.count, commit.head.hash, run.sla, run.trigger, run.run_key,
+    ]  # fmt: skip
+    return await _execute(connection, commit, _START_GUARD, guard)
+
+
+async def _execute(connection: Connection, commit: Commit, guard: str, parameters: list[object]) -> bool:
+    present = tuple(part.name for part in PARTS if part.present(commit))
+    statement = _statement(guard, len(parameters), present, _channels(commit))
     for name in present:
         parameters.extend(_BY_NAME[name].parameters(commit))
-    row = await connection.fetchrow(_statement(present, wakes), *parameters)
-    return row is not None
+    return await connection.fetchrow(statement, *parameters) is not None
 
 
 def _channels(commit: Commit) -> tuple[str, ...]:
@@ -341,9 +385,9 @@ def _channels(commit: Commit) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def _statement(names: tuple[str, ...], wakes: tuple[str, ...]) -> str:
+def _statement(guard: str, number: int, names: tuple[str, ...], wakes: tuple[str, ...]) -> str:
     """The text of one shape of commit. NOTIFY is sent only if the guard held, and only on commit."""
-    parts, number = [_GUARD], _GUARD_PARAMETERS
+    parts = [guard]
     for name in names:
         part = _BY_NAME[name]
         count = part.count
@@ -351,6 +395,3 @@ def _statement(names: tuple[str, ...], wakes: tuple[str, ...]) -> str:
         number += count
     notify = "".join(f", pg_notify('{channel}', '')" for channel in wakes)
     return f"WITH {','.join(parts)}\nSELECT run_id{notify} FROM guard"
-
-
-__all__ = ["MESSAGES_CHANNEL", "STEPS_CHANNEL", "StepState", "apply"]

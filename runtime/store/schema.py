@@ -111,6 +111,7 @@ workflows = Table(
     Column("version", Integer, primary_key=True),
     _text("digest"),
     _text("source"),
+    _json("operations", null=False),
     _text("published_by"),
     _time("published_at", null=False, now=True),
     _time("retired_at"),

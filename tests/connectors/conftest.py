@@ -317,6 +317,7 @@ class FakeModel:
     def __init__(self) -> None:
         self.received: list[dict[str, Any]] = []
         self.text: str | None = "hello"
+        self.answers_as: str | None = None
         self.usage: dict[str, Any] = {"prompt_tokens": 1000, "completion_tokens": 100}
         self.url = ""
         routes = [Route("/v1/chat/completions", self.complete, methods=["POST"]), Route("/v1/models", self.models)]
@@ -331,7 +332,9 @@ class FakeModel:
         body = await request.json()
         self.received.append(body)
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": self.text}}
-        return JSONResponse({"id": "chatcmpl-1", "model": body["model"], "choices": [choice], "usage": self.usage})
+        return JSONResponse(
+            {"id": "chatcmpl-1", "model": self.answers_as or body["model"], "choices": [choice], "usage": self.usage}
+        )
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from connectors.disclosure import leaves
 
 
 def shown(schema: Any, value: Any) -> dict[str, str]:
+    assert all(leaf.treatment == "omit" for leaf in leaves(schema, value) if leaf.secret)
     return {leaf.path: "secret" if leaf.secret else str(leaf.treatment) for leaf in leaves(schema, value)}
 
 
@@ -39,7 +40,6 @@ def test_secrets_are_in_no_evidence(catalog: Catalog) -> None:
         "/headers/Authorization": "secret",
         "/json/a~1b~0": "digest",
     }
-    assert all(leaf.treatment == "omit" for leaf in leaves(send.input_schema, value) if leaf.secret)
 
 
 def test_a_list_is_as_open_as_its_most_closed_part() -> None:

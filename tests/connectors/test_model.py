@@ -50,6 +50,15 @@ async def test_an_unknown_price_is_no_price(build: Build, make_call: MakeCall, m
     assert outcome.usage == Usage(provider, model, 1000, 100, None)
 
 
+async def test_a_version_without_a_price_costs_what_was_asked_for(
+    build: Build, make_call: MakeCall, model_api: Any
+) -> None:
+    model_api.answers_as = "internal-deployment-7"
+    outcome = await build().perform(make_call(COMPLETE, ASK))
+    assert isinstance(outcome, Done)
+    assert outcome.usage == Usage("openai", "internal-deployment-7", 1000, 100, "0.0035")
+
+
 async def test_json_is_parsed_when_it_was_asked_for(build: Build, make_call: MakeCall, model_api: Any) -> None:
     model_api.text = '{"priority": "1"}'
     call = make_call(

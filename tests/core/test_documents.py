@@ -108,6 +108,9 @@ class TestReading:
         assert all(problem.line >= 1 and problem.column >= 1 for problem in problems)
 
 
+BAD_DURATION = "'1h' is not an ISO 8601 duration. Write PT30M, PT8H or P14D."
+
+
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -169,10 +172,7 @@ class TestValidation:
             ),
             (
                 "  - foreach: x\n    steps:\n      - {id: a, do: x, timeout: 1h}",
-                [
-                    "f.yaml:6:24: steps[0].steps[0].timeout: "
-                    + "'1h' is not an ISO 8601 duration. Write PT30M, PT8H or P14D."
-                ],
+                [f"f.yaml:6:24: steps[0].steps[0].timeout: {BAD_DURATION}"],
             ),
             (
                 "  - foreach: x\n    steps:\n      - {do: x, foreech: y}",

@@ -63,7 +63,9 @@ class TestOutcomes:
     @pytest.mark.req("U-4")
     def test_an_operation_that_the_policy_does_not_know_is_denied(self, load: Load, update: Update) -> None:
         policy = load("- {id: a, match: {operation: '*'}, outcome: allow}")
-        assert decide(policy, update({}, operation="servicenow.incident.delete")).outcome is Outcome.DENY
+        decision = decide(policy, update({}, operation="servicenow.incident.delete"))
+        assert decision.outcome is Outcome.DENY
+        assert [rule.id for rule in decision.rules] == ["policy:unknown_operation"]
         assert decide(policy, update({})).outcome is Outcome.ALLOW
 
     @pytest.mark.req("U-4")
@@ -162,7 +164,7 @@ class TestApprovalTerms:
   {UPDATE}
   outcome: needs_approval
   tier: high
-  approvers: [{{group: owners, of: 3}}, {{group: S0IT}}]
+  approvers: [{{group: owners, of: 3}}, {{group: S0IT}}, {{slack_group: S0IT, of: 1}}]
   two_person: true
   expires: PT8H
   remind: [PT4H, PT1H]

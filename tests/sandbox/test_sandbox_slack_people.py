@@ -186,6 +186,13 @@ async def test_an_answer_that_slack_would_not_take_keeps_the_modal_open(world: W
     assert world.slack.state.top_view("U0ANA") is view
 
 
+async def test_a_right_can_be_withdrawn(world: World, slack: httpx.AsyncClient) -> None:
+    assert (await control(world, "usergroups", {"usergroup": "S0ITLEADS", "users": [{}]})).status_code == 400
+    assert (await control(world, "usergroups", {"usergroup": "S0ITLEADS", "users": ["U0CARA"]})).status_code == 200
+    members = await slack.get("usergroups.users.list", params={"usergroup": "S0ITLEADS"})
+    assert members.json()["users"] == ["U0CARA"]
+
+
 async def test_a_response_url_answers_five_times(world: World, receiver: Any, plain: httpx.AsyncClient) -> None:
     ts = post_card(world)
     await world.slack.people.click("C0OPS", ts, "reject", "U0ANA")

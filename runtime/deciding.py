@@ -1,0 +1,103 @@
+"""Judging an action and recording the decision with everything that it read (U-4, Q-16). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from core.action import Action
+from core.canonical import Json, JsonObject
+from core.ids import derived_id
+from evidence.chain import Actor, EventType
+from evidence.commitments import blind
+from policy.evaluate import Decision, deny, evaluate
+from policy.facts import FactContext, build_facts
+from policy.load import Policy
+from runtime.definition.workflow import Workflow
+from runtime.kernel.commit import DecisionRow, StepRow
+from runtime.kernel.transition import Transition
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPolicy:
+    """The tenant's active policy cannot be read; ``message`` says why. It allows nothing."""
+
+    digest: str
+    message: str
+
+
+ActivePolicy: TypeAlias = Policy | BrokenPolicy | None
+
+
+def readable(policy: ActivePolicy) -> Policy | None:
+    """The policy, if there is one that can be read."""
+    return policy if isinstance(policy, Policy) else None
+
+
+def judge(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, action: Action) -> Decision:
+    """Policy's answer, under the caps (Q-12). Total: whatever is wrong is a denial with its reason."""
+    view = transition.view
+    usable = readable(policy)
+    if isinstance(policy, BrokenPolicy):
+        return deny("policy:unreadable", f"The policy cannot be read, so nothing is allowed. {policy.message}")
+    caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
+    if workflow.operations[action.operation].has_effect and caps and transition.writes >= min(caps):
+        sentence = f"This run has made {transition.writes} writes; at most {min(caps)} are allowed."
+        return deny("cap:max_writes_per_run", sentence, usable.digest if usable else None)
+    context = FactContext(
+        run_workflow=view.workflow,
+        run_version=view.workflow_version,
+        run_id=str(view.run_id),
+        run_reference=view.reference,
+        run_requested_by=view.requested_by,
+        run_trigger=view.trigger_type,
+        run_step=step.key,
+        actor_id=f"workflow:{view.workflow}",
+        actor_kind="workflow",
+        writes_in_run=transition.writes,
+        tenant_id=view.tenant_id,
+        tenant_workspace=view.workspace_id,
+    )
+    return evaluate(usable, build_facts(action, context), action.operation)
+
+
+def record_decision(
+    transition: Transition, step: StepRow, policy: ActivePolicy, action: Action, decision: Decision
+) -> UUID:
+    """Write the decision and its audit line; the id of the decision."""
+    view, usable = transition.view, readable(policy)
+    bound = action.digest(decision.policy_digest or "")
+    name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
+    decision_id = derived_id(view.run_id, name)
+    named: Json = None
+    if usable is not None and decision.policy_digest is not None:
+        named = {"name": usable.name, "version": usable.version, "digest": usable.digest}
+    rules: list[Json] = [rule.id for rule in decision.rules]
+    errors: list[Json] = [error.rule for error in decision.errors]
+    facts: JsonObject = {
+        "decision": str(decision_id),
+        "action": blind(view.run_key, bound),
+        "operation": action.operation,
+        "outcome": str(decision.outcome),
+        "policy": named,
+        "rules": rules,
+        "errors": errors,
+    }
+    actor = Actor("policy", f"{usable.name}@{usable.version}" if usable else "none")
+    transition.record(EventType.DECISION_MADE, facts, step=step.key, actor=actor)
+    read: dict[str, Any] = dict(decision.facts_read)
+    row = DecisionRow(
+        decision_id=decision_id,
+        step_key=step.key,
+        operation=action.operation,
+        action_digest=bound,
+        outcome=str(decision.outcome),
+        policy_digest=decision.policy_digest,
+        rules=[{"id": r.id, "outcome": str(r.outcome), "because": r.because} for r in decision.rules],
+        errors=[{"rule": e.rule, "message": e.message} for e in decision.errors],
+        reasons=list(decision.reasons),
+        facts=read,
+    )
+    transition.rows.decisions.append(row)
+    return decision_id

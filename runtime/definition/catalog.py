@@ -1,0 +1,102 @@
+"""The catalog of published versions, compiled once per process: by name and version, by digest (X-1)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from connectors.catalog import Catalog
+from core.db import Connection
+from core.errors import CountersealError, NotFoundError
+from policy.facts import OperationFacts
+from policy.load import Policy, load_policy
+from runtime.deciding import ActivePolicy, BrokenPolicy
+from runtime.definition.workflow import Workflow, load_workflow, thaw_operations
+from runtime.store import documents
+from runtime.store.documents import StoredWorkflow
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+CACHED_MAX = 512
+
+
+class _Recent(Generic[Key, Value]):
+    """The most recently used values. What is cached is immutable, so nothing ever has to be invalidated."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+
+    def get(self, key: Key) -> Value | None:
+        value = self._values.get(key)
+        if value is not None:
+            self._values.move_to_end(key)
+        return value
+
+    def put(self, key: Key, value: Value) -> Value:
+        self._values[key] = value
+        while len(self._values) > CACHED_MAX:
+            self._values.popitem(last=False)
+        return value
+
+
+def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
+    """What policies may know of each operation, from the declarations."""
+    facts = {}
+    for name, operation in catalog.operations.items():
+        fields: Mapping[str, str] = operation.fact_types()
+        facts[name] = OperationFacts(fields, frozenset(fields) if operation.diff else frozenset())
+    return facts
+
+
+class Definitions:
+    """Compiles and caches what the database holds. One per process."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._facts = operation_facts(catalog)
+        self._workflows: _Recent[tuple[str, int, str], Workflow] = _Recent()
+        self._policies: _Recent[str, Policy | BrokenPolicy] = _Recent()
+
+    def compile_policy(self, text: str, file: str) -> Policy:
+        """A policy against the declarations of this release; ``DefinitionError`` lists its problems."""
+        return load_policy(text, file, self._facts)
+
+    async def workflow(self, connection: Connection, tenant: str, name: str, version: int, digest: str) -> Workflow:
+        """The version that a run started with."""
+        known = self._workflows.get((name, version, digest))
+        if known is not None:
+            return known
+        stored = await documents.workflow(connection, tenant, name, version)
+        if stored is None or stored.digest != digest:
+            raise NotFoundError(f"Workflow {name} version {version} is not what it was when the run started.")
+        return self.compiled(stored)
+
+    def compiled(self, stored: StoredWorkflow) -> Workflow:
+        """Compile a stored version against the declarations that were frozen with it."""
+        key = (stored.name, stored.version, stored.digest)
+        known = self._workflows.get(key)
+        if known is not None:
+            return known
+        file = f"{stored.name}@{stored.version}"
+        return self._workflows.put(key, load_workflow(stored.source, file, thaw_operations(stored.operations)))
+
+    async def policy(self, connection: Connection, tenant: str, digest: str | None) -> ActivePolicy:
+        """The policy with this digest. What cannot be read or found is broken, and allows nothing (fail-closed)."""
+        if digest is None:
+            return None
+        known = self._policies.get(digest)
+        if known is not None:
+            return known
+        stored = await documents.policy(connection, tenant, digest)
+        if stored is None:
+            return BrokenPolicy(digest, "It is not in the database.")
+        name, version, source = stored
+        try:
+            compiled = self.compile_policy(source, f"{name}@{version}")
+        except CountersealError as error:
+            return self._policies.put(digest, BrokenPolicy(digest, str(error)))
+        if compiled.digest != digest:
+            return BrokenPolicy(digest, "Its text is not the one that was published.")
+        return self._policies.put(digest, compiled)

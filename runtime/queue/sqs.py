@@ -1,0 +1,145 @@
+"""The SQS queue through boto3 (Q-11, U-3): long poll, batches of ten, deduplication ids on FIFO queues.
+
+SQS delivers at least once, in any order, and its visibility timeout is advisory: the message names a step, and the
+step's row decides. What cannot be understood stays on the queue until its redrive policy moves it to the dead letters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+import asyncpg
+import structlog
+from botocore.exceptions import BotoCoreError, ClientError
+
+from core.bounded_json import parse_object
+from core.db import Connection
+from core.errors import InputError, TransportError
+from runtime.store import claims
+
+log = structlog.get_logger(__name__)
+
+BATCH_MAX = 10
+VISIBILITY_MAX_SECONDS = 12 * 3600
+_MESSAGE_BYTES_MAX = 1024
+
+
+class SqsClient(Protocol):
+    """The part of boto3's client that is used."""
+
+    def receive_message(self, **arguments: Any) -> dict[str, Any]:
+        """Long poll."""
+
+    def send_message_batch(self, **arguments: Any) -> dict[str, Any]:
+        """Send up to ten."""
+
+    def delete_message(self, **arguments: Any) -> dict[str, Any]:
+        """Take one off."""
+
+    def change_message_visibility(self, **arguments: Any) -> dict[str, Any]:
+        """Hide one for longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqsDelivery:
+    """One message: a step's id and the handle to acknowledge it with."""
+
+    queue: SqsQueue
+    step_id: UUID
+    handle: str
+
+    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
+        """Lease the step that the message names."""
+        return await claims.claim_step(connection, owner, lease, self.step_id)
+
+    async def extend(self, lease: timedelta) -> None:
+        """Keep the message hidden while we work; a failure only means that it comes again, and finds the lease."""
+        await self.queue.hide(self.handle, min(int(lease.total_seconds()), VISIBILITY_MAX_SECONDS))
+
+    async def done(self) -> None:
+        """Delete the message."""
+        await self.queue.delete(self.handle)
+
+
+class SqsQueue:
+    """One SQS queue. ``client`` is made by ``app``; its calls block, so they run in threads."""
+
+    def __init__(self, client: SqsClient, url: str, *, wait: timedelta = timedelta(seconds=10)) -> None:
+        self._client = client
+        self._url = url
+        self._wait = max(0, min(int(wait.total_seconds()), 20))
+        self._fifo = url.endswith(".fifo")
+
+    @property
+    def needs_dispatch(self) -> bool:
+        """The dispatcher moves step commands here."""
+        return True
+
+    async def receive(self, count: int) -> list[SqsDelivery]:
+        """Long poll for up to ten messages. ``TransportError`` if SQS cannot be reached."""
+        answer = await self._call(
+            self._client.receive_message, MaxNumberOfMessages=max(1, min(count, BATCH_MAX)), WaitTimeSeconds=self._wait
+        )
+        deliveries = []
+        for message in answer.get("Messages", ()):
+            step_id = _step_of(message.get("Body", ""))
+            if step_id is None:
+                log.error("not a message of ours; left for the dead letters", message_id=message.get("MessageId"))
+                continue
+            deliveries.append(SqsDelivery(self, step_id, message["ReceiptHandle"]))
+        return deliveries
+
+    async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
+        """Send in batches of ten. What SQS did not accept is not returned; the caller's lease brings it back (O-8)."""
+        accepted: list[str] = []
+        for start in range(0, len(messages), BATCH_MAX):
+            batch = messages[start : start + BATCH_MAX]
+            entries = [self._entry(number, *message) for number, message in enumerate(batch)]
+            answer = await self._call(self._client.send_message_batch, Entries=entries)
+            accepted += [batch[int(item["Id"])][0] for item in answer.get("Successful", ())]
+            for failed in answer.get("Failed", ()):
+                log.warning("SQS did not accept a message", code=failed.get("Code"), reason=failed.get("Message"))
+        return accepted
+
+    def _entry(self, number: int, dedupe_key: str, group: str, step_id: str) -> dict[str, str]:
+        entry = {"Id": str(number), "MessageBody": f'{{"step":"{step_id}"}}'}
+        if self._fifo:
+            entry |= {"MessageGroupId": group, "MessageDeduplicationId": dedupe_key}
+        return entry
+
+    async def hide(self, handle: str, seconds: int) -> None:
+        """Extend a message's visibility timeout; failures are logged, because the lease is what counts."""
+        try:
+            await self._call(self._client.change_message_visibility, ReceiptHandle=handle, VisibilityTimeout=seconds)
+        except TransportError as error:
+            log.warning("visibility not extended", reason=error.message)
+
+    async def delete(self, handle: str) -> None:
+        """Delete a message; if that fails it comes again, finds nothing to claim and is deleted then."""
+        try:
+            await self._call(self._client.delete_message, ReceiptHandle=handle)
+        except TransportError as error:
+            log.warning("message not deleted", reason=error.message)
+
+    async def _call(self, function: Any, **arguments: Any) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = await asyncio.to_thread(function, QueueUrl=self._url, **arguments)
+        except (BotoCoreError, ClientError) as error:
+            raise TransportError(
+                f"SQS: {error}", remedy="Check COUNTERSEAL_SQS_QUEUE_URL and the credentials."
+            ) from None
+        return answer
+
+    async def aclose(self) -> None:
+        """boto3 clients hold nothing that has to be closed."""
+
+
+def _step_of(body: str) -> UUID | None:
+    try:
+        return UUID(str(parse_object(body.encode(), bytes_max=_MESSAGE_BYTES_MAX)["step"]))
+    except (InputError, KeyError, ValueError):
+        return None

@@ -1,0 +1,166 @@
+"""Starting and canceling runs: the verbs behind webhooks, HTTP and the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from core.canonical import JsonObject
+from core.db import Connection
+from core.errors import ConsistencyError, ExpressionError, InputError, NotFoundError
+from core.ids import new_id
+from evidence.chain import Actor, ChainHead
+from evidence.commitments import commit_fields, new_run_key, path_of
+from runtime.definition.catalog import Definitions
+from runtime.definition.workflow import Workflow
+from runtime.kernel.channels import initial_values
+from runtime.kernel.state import State
+from runtime.kernel.states import RunEvent, RunState
+from runtime.kernel.transition import RunView, Transition
+from runtime.store import reads
+from runtime.store.commits import NewRun, apply, apply_start
+from runtime.store.views import load
+
+CONFLICTS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """What starts a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1)."""
+
+    tenant_id: str
+    workspace_id: str
+    trigger_type: str
+    trigger_ref: str
+    trigger: JsonObject
+    requested_by: str
+    actor: Actor
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run; ``created`` is False when the same trigger had started it before."""
+
+    run_id: UUID
+    created: bool
+    reference: str
+
+
+async def start_run(connection: Connection, workflow: Workflow, request: StartRequest) -> Started:
+    """Start a run inside the caller's transaction. A crash before its commit leaves nothing, and the sender repeats."""
+    now = await connection.fetchval("SELECT now()")
+    run_id = new_id()
+    constants: dict[str, object] = {
+        "trigger": request.trigger,
+        "run.id": str(run_id),
+        "run.workflow": workflow.name,
+        "run.version": workflow.version,
+        "run.reference": "",
+        "run.requested_by": request.requested_by,
+    }
+    reference = _reference(workflow, constants)
+    constants["run.reference"] = reference
+    run_key = new_run_key()
+    view = RunView(
+        run_id=run_id,
+        tenant_id=request.tenant_id,
+        workspace_id=request.workspace_id,
+        workflow=workflow.name,
+        workflow_version=workflow.version,
+        workflow_digest=workflow.digest,
+        reference=reference,
+        requested_by=request.requested_by,
+        trigger_type=request.trigger_type,
+        status=RunState.QUEUED,
+        version=1,
+        superstep=0,
+        executing=0,
+        width=0,
+        writes=0,
+        head=ChainHead.of_run(run_id),
+        state=State(initial_values(workflow.graph.channels)),
+        constants=constants,
+        run_key=run_key,
+        now=now,
+        deadline_at=None,
+        canceling=None,
+        policy_digest=None,
+        writes_max=None,
+        whole=True,
+    )
+    transition = Transition(view, workflow.graph)
+    transition.open(_opening(workflow, request, run_key, reference), request.actor)
+    new_run = NewRun(
+        workflow=workflow.name,
+        workflow_version=workflow.version,
+        workflow_digest=workflow.digest,
+        trigger_type=request.trigger_type,
+        trigger_ref=request.trigger_ref,
+        reference=reference,
+        requested_by=request.requested_by,
+        sla=workflow.sla,
+        trigger=request.trigger,
+        run_key=run_key,
+    )
+    if not await apply_start(connection, transition.commit(), new_run):
+        known = await reads.run_of_trigger(
+            connection, request.tenant_id, workflow.name, request.trigger_type, request.trigger_ref
+        )
+        return Started(known["run_id"], False, known["reference"])
+    if not transition.state.open:
+        await _end_at_once(connection, transition, workflow)
+    return Started(run_id, True, reference)
+
+
+def _reference(workflow: Workflow, constants: dict[str, object]) -> str:
+    try:
+        value = workflow.reference.render(constants)
+    except ExpressionError as error:
+        raise InputError(
+            f"the workflow's reference cannot be made from this trigger: {error.message}",
+            where="trigger",
+            remedy="Send the fields that the workflow's `reference` reads.",
+        ) from None
+    text = str(value)
+    if not text or len(text) > 200:
+        raise InputError("the workflow's reference is empty or longer than 200 characters", where="trigger")
+    return text
+
+
+def _opening(workflow: Workflow, request: StartRequest, run_key: bytes, reference: str) -> JsonObject:
+    inputs = commit_fields(run_key, path_of("trigger"), request.trigger)
+    return {
+        "workflow": {"name": workflow.name, "version": workflow.version, "digest": workflow.digest},
+        "definition": workflow.definition_digest,
+        "trigger": request.trigger_type,
+        "workspace": request.workspace_id,
+        "committed": [*inputs, *commit_fields(run_key, "", {"reference": reference})],
+    }
+
+
+async def _end_at_once(connection: Connection, opened: Transition, workflow: Workflow) -> None:
+    """A run in which no step was to be taken: every condition was false, or the first one could not be evaluated."""
+    error = opened.rows.error
+    transition = Transition(opened.after(), workflow.graph)
+    transition.move_run(RunEvent.START)
+    await apply(connection, transition.commit())
+    closing = Transition(transition.after(), workflow.graph)
+    closing.close(RunEvent.FAIL if error else RunEvent.SUCCEED, error)
+    await apply(connection, closing.commit())
+
+
+async def cancel_run(
+    connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
+) -> RunState:
+    """Cancel a run inside the caller's transaction; its status afterwards (running while an action is under way)."""
+    view, _ = await load(connection, run_id, lock=True)
+    if view.tenant_id != tenant:
+        raise NotFoundError(f"There is no run {run_id}.")
+    workflow = await definitions.workflow(
+        connection, tenant, view.workflow, view.workflow_version, view.workflow_digest
+    )
+    transition = Transition(view, workflow.graph)
+    transition.cancel(actor, reason)
+    if not await apply(connection, transition.commit()):
+        raise ConsistencyError("The run has just moved on.", remedy="Look at it again, then cancel.")
+    return transition.rows.status

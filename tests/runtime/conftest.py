@@ -1,0 +1,235 @@
+"""A whole runtime on a real PostgreSQL with one strict in-process outside system, driven step by step by the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from connectors.catalog import Catalog, Source, load_catalog
+from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.registry import Connectors
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from evidence.chain import Actor
+from runtime.definition.catalog import Definitions
+from runtime.definition.workflow import load_workflow
+from runtime.driving import Tools
+from runtime.queue.postgres import PostgresQueue
+from runtime.starting import Started, StartRequest, start_run
+from runtime.store import documents
+from runtime.store.documents import StoredWorkflow
+from runtime.worker import Worker
+
+OPERATIONS = """
+operations:
+  - name: probe.effect.apply
+    handler: probe:apply
+    side_effects: external_call
+    risk: medium
+    summary: "Set {name} to {value}"
+    target: "thing/{name}"
+    in_doubt: probe
+    input_schema:
+      type: object
+      required: [name]
+      properties: {name: {type: string}, value: {type: string}, amount: {type: integer}}
+      additionalProperties: false
+    output_schema: {type: object}
+    retry: {attempts: 3, backoff: [5, 30], jitter: 0}
+  - name: probe.record.update
+    handler: probe:update
+    side_effects: external_call
+    risk: medium
+    summary: "Update {name}"
+    target: "record/{name}"
+    writes: fields
+    diff: {fields: written}
+    reverse: {operation: probe.record.update, input: {name: "{name}", fields: "{before}"}}
+    in_doubt: probe
+    input_schema:
+      type: object
+      required: [name, fields]
+      properties:
+        name: {type: string}
+        fields: {type: object, properties: {priority: {type: string}, owner: {type: string}}, additionalProperties: false}
+      additionalProperties: false
+    output_schema: {type: object}
+  - name: probe.mail.send
+    handler: probe:send
+    side_effects: external_call
+    risk: high
+    summary: "Send {text}"
+    target: "mail"
+    in_doubt: ask
+    input_schema: {type: object, properties: {text: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+  - name: probe.value.read
+    handler: probe:read
+    side_effects: none
+    risk: low
+    summary: "Read {name}"
+    target: "thing/{name}"
+    input_schema: {type: object, properties: {name: {type: string}}, additionalProperties: true}
+    output_schema: {type: object}
+"""
+
+ALLOW_ALL = """
+policy: allow-all
+version: 1
+rules:
+  - id: everything
+    match: {connector: probe}
+    outcome: allow
+    because: It is a test.
+"""
+
+ACTOR = Actor("test", "tester")
+
+
+@dataclass
+class Outside:
+    """The outside system: records every effect, answers as the test says, and can be asked what happened."""
+
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    effects: list[Call] = field(default_factory=list)
+    reads: int = 0
+    probes: int = 0
+    script: dict[str, list[Outcome | Exception]] = field(default_factory=dict)
+    verdict: Probe | None = None
+    on_perform: Callable[[Call], None] | None = None
+
+    async def read_before(self, call: Call) -> Before | Refused | NotSent:
+        self.reads += 1
+        record = self.records.setdefault(call.input["name"], {"version": 0, "fields": {}})
+        fields = {name: record["fields"].get(name) for name in call.input["fields"]}
+        return Before(fields, str(record["version"]))
+
+    async def perform(self, call: Call) -> Outcome:
+        if self.on_perform:
+            self.on_perform(call)
+        name = call.input.get("name", call.operation)
+        answers = self.script.get(name)
+        if answers:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            if not isinstance(answer, Done):
+                return answer
+        if call.operation == "probe.value.read":
+            return Done({"value": call.input.get("value", name), **call.input})
+        self.effects.append(call)
+        if call.operation == "probe.record.update":
+            record = self.records.setdefault(name, {"version": 0, "fields": {}})
+            record["version"] += 1
+            record["fields"].update(call.input["fields"])
+        return Done({"name": name, "applied": len(self.effects)}, external_id=f"e{len(self.effects)}")
+
+    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
+        self.probes += 1
+        if self.verdict is not None:
+            return self.verdict
+        done = [effect for effect in self.effects if effect.idempotency_key == call.idempotency_key]
+        if done:
+            return Probe(ProbeVerdict.APPLIED, "The effect is there.", Done({"applied": "found"}))
+        return Probe(ProbeVerdict.NOT_APPLIED, "The effect is not there.")
+
+    async def check(self) -> tuple[bool, str]:
+        return True, "in process"
+
+    async def aclose(self) -> None:
+        return None
+
+
+@dataclass
+class Runtime:
+    """The parts, and verbs that tests read like sentences."""
+
+    database: Database
+    faces: Database
+    definitions: Definitions
+    outside: Outside
+    connectors: Connectors
+    catalog: Catalog
+
+    def worker(self, owner: str = "w1", *, lease: float = 30, concurrency: int = 4) -> Worker:
+        tools = Tools(self.database, self.definitions, self.connectors, owner, timedelta(seconds=lease))
+        return Worker(tools, PostgresQueue(idle=timedelta(milliseconds=20)), concurrency=concurrency)
+
+    async def tenant(self, tenant: str = "acme", *, concurrency: int = 16, **columns: Any) -> None:
+        async with self.database.transaction() as connection:
+            await connection.execute("INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, gen_random_uuid())", tenant)
+            await connection.execute(
+                "INSERT INTO slots (tenant_id, slot) SELECT $1, n FROM generate_series(1, $2::int) n", tenant, concurrency
+            )
+            for name, value in columns.items():
+                await connection.execute(f"UPDATE tenants SET {name} = $2 WHERE tenant_id = $1", tenant, value)
+
+    async def publish(self, text: str, tenant: str = "acme") -> None:
+        workflow = load_workflow(text, "test.yaml", self.catalog)
+        stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
+        async with self.database.transaction() as connection:
+            await documents.publish_workflow(connection, tenant, stored, "test")
+
+    async def policy(self, text: str = ALLOW_ALL, tenant: str = "acme") -> None:
+        policy = self.definitions.compile_policy(text, "policy.yaml")
+        async with self.database.transaction() as connection:
+            await documents.publish_policy(
+                connection, tenant, digest=policy.digest, name=policy.name, version=policy.version, source=text, by="test"
+            )
+
+    async def person(self, person: str, groups: tuple[str, ...] = (), tenant: str = "acme") -> None:
+        async with self.database.transaction() as connection:
+            await connection.execute(
+                "INSERT INTO people (tenant_id, person_id, name, slack_user_id) VALUES ($1, $2, $3, $4)",
+                tenant,
+                person,
+                person.title(),
+                f"U{person.upper()}",
+            )
+            for group in groups:
+                await connection.execute(
+                    "INSERT INTO group_members (tenant_id, group_name, person_id) VALUES ($1, $2, $3)", tenant, group, person
+                )
+
+    async def start(
+        self, name: str, trigger: dict[str, Any] | None = None, *, ref: str = "1", tenant: str = "acme", workspace: str = "main"
+    ) -> Started:
+        async with self.database.transaction() as connection:
+            (stored,) = await documents.newest_workflows(connection, tenant, name)
+            request = StartRequest(tenant, workspace, "test", ref, trigger or {}, "requester", ACTOR)
+            return await start_run(connection, self.definitions.compiled(stored), request)
+
+    async def one(self, sql: str, *parameters: Any) -> Any:
+        async with self.database.connection() as connection:
+            return await connection.fetchrow(sql, *parameters)
+
+    async def all(self, sql: str, *parameters: Any) -> list[Any]:
+        async with self.database.connection() as connection:
+            return await connection.fetch(sql, *parameters)
+
+    async def execute(self, sql: str, *parameters: Any) -> None:
+        async with self.database.connection() as connection:
+            await connection.execute(sql, *parameters)
+
+    async def status(self, run_id: UUID) -> str:
+        return (await self.one("SELECT status FROM runs WHERE run_id = $1", run_id))["status"]
+
+    async def steps(self, run_id: UUID) -> dict[str, str]:
+        rows = await self.all("SELECT step_key, status FROM steps WHERE run_id = $1", run_id)
+        return {row["step_key"]: row["status"] for row in rows}
+
+    async def events(self, run_id: UUID) -> list[str]:
+        rows = await self.all("SELECT type FROM audit_events WHERE stream_id = $1 ORDER BY seq", run_id)
+        return [row["type"] for row in rows]
+
+
+@pytest.fixture
+async def runtime(database_url: str) -> AsyncIterator[Runtime]:
+    catalog = load_catalog([Source("probe.yaml", OPERATIONS)])
+    outside = Outside()
+    async with Database(database_url, ENGINE_ROLE, connections=16) as database, Database(database_url, FACES_ROLE) as faces:
+        yield Runtime(database, faces, Definitions(catalog), outside, Connectors({"probe": outside}), catalog)
