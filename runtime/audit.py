@@ -1,0 +1,28 @@
+"""The tenant's own audit stream: what belongs to no run, or reaches a run after it has closed."""
+
+from __future__ import annotations
+
+from core.canonical import JsonObject
+from core.db import Connection
+from core.errors import NotFoundError
+from evidence.chain import Actor, ChainHead, Event, EventType, append
+
+_HEAD = """
+SELECT stream_id, audit_count, audit_head, now() AS now FROM tenants WHERE tenant_id = $1 FOR UPDATE"""
+_LINE = """
+WITH line AS (
+  INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash) VALUES ($2, $3, $1, $4, $5, $6))
+UPDATE tenants SET audit_count = $3 + 1, audit_head = $6 WHERE tenant_id = $1"""
+
+
+async def record(connection: Connection, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:
+    """Append one fact to the tenant's stream, in the caller's transaction (promise 6).
+
+    The tenant's row is locked until that commits, which keeps ``seq`` without gaps; these facts are rare.
+    """
+    row = await connection.fetchrow(_HEAD, tenant)
+    if row is None:
+        raise NotFoundError(f"There is no tenant {tenant!r}.", remedy="Create it with `counterseal tenant set`.")
+    head = ChainHead(f"tenant:{tenant}", row["audit_count"], row["audit_head"])
+    (line,), _ = append(head, [Event(kind, actor, row["now"], data)])
+    await connection.execute(_LINE, tenant, row["stream_id"], line.seq, str(line.type), line.bytes, line.hash)

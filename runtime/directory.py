@@ -1,0 +1,50 @@
+"""Who people are and which groups they are in now: our own directory, and Slack's user groups where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from approvals.model import GroupQuorum, GroupSource
+from approvals.ports import Membership, Person, SlackGroups
+from core.db import Database
+
+_OF_SLACK = "SELECT person_id, name FROM people WHERE tenant_id = $1 AND slack_user_id = $2"
+_PERSON = """
+SELECT p.name, p.slack_user_id, (SELECT array_agg(m.group_name) FROM group_members m
+  WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id) AS groups
+FROM people p WHERE p.tenant_id = $1 AND p.person_id = $2"""
+
+
+class DatabaseDirectory:
+    """The directory of one tenant."""
+
+    def __init__(self, database: Database, tenant: str, slack_groups: SlackGroups | None) -> None:
+        self._database = database
+        self._tenant = tenant
+        self._slack_groups = slack_groups
+
+    async def person_of_slack_user(self, team: str, user: str) -> Person | None:
+        """The person whose directory entry names this Slack account; None if there is none."""
+        async with self._database.transaction(self._tenant) as connection:
+            row = await connection.fetchrow(_OF_SLACK, self._tenant, user)
+        return Person(row["person_id"], row["name"]) if row else None
+
+    async def membership(self, person_id: str, wanted: Collection[GroupQuorum]) -> Membership:
+        """Resolve the wanted groups of both sources now. Without a Slack account, Slack's groups hold nobody."""
+        async with self._database.transaction(self._tenant) as connection:
+            row = await connection.fetchrow(_PERSON, self._tenant, person_id)
+        own = {f"{GroupSource.GROUP}:{name}" for name in (row["groups"] or ())} if row else set()
+        groups = frozenset(group.key for group in wanted if group.key in own)
+        slack = [group for group in wanted if group.source is GroupSource.SLACK_GROUP]
+        if not slack:
+            return Membership(groups, frozenset())
+        found = await self.slack_membership(row["slack_user_id"] if row else None, slack)
+        return Membership(groups | found.groups, found.unresolvable)
+
+    async def slack_membership(self, slack_user: str | None, wanted: Collection[GroupQuorum]) -> Membership:
+        """Resolve Slack groups now; what cannot be looked up is unresolvable and allows nobody."""
+        if slack_user is None:
+            return Membership(frozenset(), frozenset())
+        if self._slack_groups is None:
+            return Membership(frozenset(), frozenset(group.key for group in wanted))
+        return await self._slack_groups.membership(slack_user, wanted)

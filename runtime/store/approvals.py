@@ -1,0 +1,173 @@
+"""Approvals read back as values, with their votes and what became of their actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from approvals.model import (
+    Approval,
+    ApprovalKind,
+    CardContent,
+    CardState,
+    CardView,
+    Choice,
+    Vote,
+    VoteChannel,
+)
+from approvals.ports import MessageRef
+from approvals.states import ApprovalStatus
+from approvals.tally import progress
+from core.db import Connection
+from core.errors import NotFoundError
+from runtime.asking import terms_from_json
+
+_READ = """
+SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id, r.finished_at IS NOT NULL AS run_over,
+  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
+    FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
+    WHERE v.approval_id = a.approval_id) AS votes,
+  (SELECT jsonb_build_object('name', p.name, 'slack', p.slack_user_id, 'groups', (SELECT jsonb_agg(m.group_name)
+      FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
+    FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = $2) AS person,
+  (SELECT jsonb_build_object('status', c.status, 'error', c.error, 'resolution', c.resolution,
+      'external_id', c.external_id) FROM receipts c
+    WHERE c.run_id = a.run_id AND c.step_key = a.step_key AND c.action_digest = a.action_digest
+    ORDER BY c.intended_at DESC LIMIT 1) AS receipt
+FROM approvals a JOIN runs r USING (run_id) WHERE a.approval_id = $1"""
+
+_SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id = $1"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredApproval:
+    """An approval with everything that a vote or a card needs.
+
+    ``person`` is the directory's entry of the person asked about (name, Slack id, groups), None if there is none.
+    ``receipt`` says what became of the action, None while nothing was intended.
+    """
+
+    approval: Approval
+    step_id: UUID
+    choice: str | None
+    reason: str | None
+    workspace_id: str
+    run_over: bool
+    consumed: bool
+    now: datetime
+    created_at: datetime
+    person: Mapping[str, Any] | None
+    receipt: Mapping[str, Any] | None
+    message: MessageRef | None
+
+
+async def read(connection: Connection, approval_id: UUID, person_id: str = "") -> StoredApproval:
+    """One approval; ``NotFoundError`` if there is none that this connection may see."""
+    row = await connection.fetchrow(_READ, approval_id, person_id)
+    if row is None:
+        raise NotFoundError(f"There is no approval {approval_id}.")
+    item = row["approval"]
+    message = MessageRef(item["channel"], item["message_ts"]) if item["message_ts"] else None
+    return StoredApproval(
+        approval=_approval(item, row["votes"] or []),
+        step_id=UUID(item["step_id"]),
+        choice=item["choice"],
+        reason=item["reason"],
+        workspace_id=row["workspace_id"],
+        run_over=row["run_over"],
+        consumed=item["consumed_at"] is not None,
+        now=row["now"],
+        created_at=datetime.fromisoformat(item["created_at"]),
+        person=row["person"],
+        receipt=row["receipt"],
+        message=message,
+    )
+
+
+async def shown(connection: Connection, approval_id: UUID, message: MessageRef) -> None:
+    """Remember where the card is."""
+    await connection.execute(_SHOWN, approval_id, message.channel, message.ts)
+
+
+def _approval(item: Mapping[str, Any], votes: list[Any]) -> Approval:
+    return Approval(
+        id=UUID(item["approval_id"]),
+        tenant_id=item["tenant_id"],
+        run_id=UUID(item["run_id"]),
+        step_key=item["step_key"],
+        kind=ApprovalKind(item["kind"]),
+        status=ApprovalStatus(item["status"]),
+        action_digest=item["action_digest"],
+        nonce=item["nonce"],
+        terms=terms_from_json(item["terms"]),
+        requester=item["requester"],
+        card=CardContent.from_json(item["card"]),
+        votes=tuple(_vote(entry["vote"], entry["name"], item["action_digest"]) for entry in votes),
+        expires_at=datetime.fromisoformat(item["expires_at"]),
+        escalated=item["escalated"],
+    )
+
+
+def _vote(item: Mapping[str, Any], name: str, digest: str) -> Vote:
+    # An approval's digest never changes (drift makes a new approval), so a stored vote is a vote on it.
+    return Vote(
+        voter=item["person_id"],
+        name=name,
+        choice=Choice(item["choice"]),
+        reason=item["reason"],
+        groups=frozenset(item["groups"]),
+        channel=VoteChannel(item["channel"]),
+        at=item["voted_at"],
+        digest=digest,
+    )
+
+
+_AFTER_APPROVAL = {
+    None: CardState.RECORDED,
+    "intended": CardState.EXECUTING,
+    "succeeded": CardState.APPLIED,
+    "failed": CardState.FAILED,
+    "in_doubt": CardState.IN_DOUBT,
+}
+_ENDS = {
+    ApprovalStatus.REQUESTED: CardState.PENDING,
+    ApprovalStatus.REJECTED: CardState.REJECTED,
+    ApprovalStatus.EXPIRED: CardState.EXPIRED,
+    ApprovalStatus.CANCELED: CardState.CANCELED,
+    ApprovalStatus.SUPERSEDED: CardState.SUPERSEDED,
+}
+
+
+def card_view(stored: StoredApproval, link: str = "") -> CardView:
+    """What a face draws: the frozen content, and what has become of it by now."""
+    approval = stored.approval
+    state, detail = _state(stored)
+    return CardView(
+        approval_id=approval.id,
+        nonce=approval.nonce,
+        kind=approval.kind,
+        content=approval.card,
+        state=state,
+        votes=approval.votes,
+        progress=progress(approval),
+        two_person=approval.terms.two_person,
+        detail=detail,
+        link=link,
+    )
+
+
+def _state(stored: StoredApproval) -> tuple[CardState, str]:
+    status = stored.approval.status
+    if status is not ApprovalStatus.APPROVED:
+        return _ENDS[status], stored.reason or ""
+    if stored.approval.kind is ApprovalKind.GATE:
+        return CardState.RECORDED, stored.reason or ""
+    # A receipt of this very action says more than the vote, but only once the approval was used for it.
+    receipt = stored.receipt if stored.consumed else None
+    if receipt is None:
+        return CardState.RECORDED, stored.reason or ""
+    detail = receipt.get("resolution") or (receipt.get("error") or {}).get("message") or ""
+    return _AFTER_APPROVAL[receipt["status"]], detail

@@ -1,0 +1,94 @@
+"""The outbox: leasing commands that are messages, and saying how their delivery ended (O-1, O-4, O-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from core.canonical import JsonObject
+from core.db import Connection
+from core.ids import new_id
+from runtime.store.commits import MESSAGES_CHANNEL
+
+# One at a time per ordering key: the partial unique index decides between dispatchers that look at once.
+_LEASE = """
+UPDATE commands SET status = 'leased', lease_owner = $1, lease_expires_at = now() + $2, attempts = attempts + 1
+WHERE command_id = (
+  SELECT c.command_id FROM commands c
+  WHERE c.status = 'pending' AND c.kind <> 'step' AND coalesce(c.next_attempt_at, c.created_at) <= now()
+    AND NOT EXISTS (SELECT FROM commands o WHERE o.ordering_key = c.ordering_key AND o.status = 'leased')
+  ORDER BY c.command_id LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING command_id, tenant_id, run_id, kind, dedupe_key, payload, attempts, created_at"""
+
+_END = """
+UPDATE commands SET status = $3, last_error = $4, next_attempt_at = now() + $5, lease_owner = NULL,
+  lease_expires_at = NULL
+WHERE command_id = $1 AND lease_owner = $2 AND status = 'leased' RETURNING command_id"""
+
+_NOTE = f"""
+WITH note AS (
+  INSERT INTO commands (command_id, tenant_id, workspace_id, run_id, kind, dedupe_key, payload, status, ordering_key)
+  VALUES ($1::uuid, $2, $3, $4, 'note', $1::text, $5, 'pending', NULL))
+SELECT pg_notify('{MESSAGES_CHANNEL}', '')"""
+
+_DISPATCHED = """
+UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = now() + $3
+WHERE lease_owner = $1 AND status = 'leased' AND dedupe_key = ANY ($2::text[])"""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A leased command. ``attempts`` counts this one."""
+
+    command_id: UUID
+    tenant_id: str
+    run_id: UUID | None
+    kind: str
+    dedupe_key: str
+    payload: Mapping[str, Any]
+    attempts: int
+    created_at: float
+
+
+async def lease_message(connection: Connection, owner: str, lease: timedelta) -> Message | None:
+    """Lease the oldest message that is due; None if there is none (or another dispatcher was faster)."""
+    try:
+        row = await connection.fetchrow(_LEASE, owner, lease)
+    except asyncpg.UniqueViolationError:
+        return None
+    if row is None:
+        return None
+    return Message(
+        row["command_id"],
+        row["tenant_id"],
+        row["run_id"],
+        row["kind"],
+        row["dedupe_key"],
+        row["payload"],
+        row["attempts"],
+        row["created_at"].timestamp(),
+    )
+
+
+async def end_message(
+    connection: Connection, message: Message, owner: str, status: str, error: str | None, again_in: timedelta
+) -> bool:
+    """Say how it ended: dispatched, failed, rejected, or pending again after ``again_in``. False if the lease is gone."""
+    return await connection.fetchrow(_END, message.command_id, owner, status, error, again_in) is not None
+
+
+async def add_note(connection: Connection, tenant: str, workspace: str, run_id: UUID, payload: JsonObject) -> None:
+    """Order an answer to one person (an ephemeral message), in the caller's transaction."""
+    await connection.execute(_NOTE, new_id(), tenant, workspace, run_id, payload)
+
+
+async def mark_dispatched(
+    connection: Connection, owner: str, dedupe_keys: Sequence[str], expected_within: timedelta
+) -> None:
+    """The queue has these step commands. If nobody claims one in time, the sweeper sends it again (O-8)."""
+    await connection.execute(_DISPATCHED, owner, list(dedupe_keys), expected_within)

@@ -1,0 +1,228 @@
+"""Taking a vote: one verb for every face. The vote is committed before anybody is told that it counts (promise 4).
+
+The run's row comes first, then the step, then the approval: a vote that meets another commit of the run is judged again
+on what that left, so the same click ten times, or two people at once, is one decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from approvals.model import ApprovalKind, CardView, Choice, GroupSource, VoteChannel, Voter
+from approvals.ports import Membership
+from approvals.quorum import Counted, RefusalCode, Refused, consider
+from approvals.states import APPROVAL, ApprovalEvent
+from approvals.tally import plans
+from core.canonical import JsonObject
+from core.db import Connection, Database
+from core.errors import ConsistencyError
+from evidence.chain import Actor, EventType
+from runtime import audit, doubt
+from runtime.definition.catalog import Definitions
+from runtime.directory import DatabaseDirectory
+from runtime.kernel.commit import ApprovalMove, VoteRow, WaitRow
+from runtime.kernel.states import WaitEvent
+from runtime.kernel.transition import Transition
+from runtime.store import approvals, outbox, receipts
+from runtime.store.approvals import StoredApproval
+from runtime.store.commits import apply
+from runtime.store.views import load
+
+CONFLICTS_MAX = 20
+# Refusals that say something about who tried what; a second click on a decided card says nothing.
+_TELLING = frozenset(
+    {
+        RefusalCode.STALE,
+        RefusalCode.CHANGED,
+        RefusalCode.SEPARATION,
+        RefusalCode.UNRESOLVABLE,
+        RefusalCode.NOT_ELIGIBLE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTo:
+    """Where the person who clicked is told what became of it: a Slack channel and user."""
+
+    channel: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """One person's answer, as a face received it. ``nonce`` and ``digest`` must match where they are given."""
+
+    tenant_id: str
+    approval_id: UUID
+    person_id: str
+    choice: Choice
+    reason: str
+    channel: VoteChannel
+    nonce: str | None = None
+    digest: str | None = None
+    answer_to: AnswerTo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VoteAnswer:
+    """What became of the vote. ``code`` is ``counted`` or why it was refused; ``status`` the approval's, afterwards."""
+
+    counted: bool
+    code: str
+    sentence: str
+    status: str
+    run_id: UUID
+
+
+@dataclass(frozen=True)
+class Voting:
+    """Votes on approvals of any tenant, under the faces' role."""
+
+    database: Database
+    definitions: Definitions
+    directory: DatabaseDirectory | None = None
+    _no_slack: Membership = field(default=Membership(frozenset(), frozenset()))
+
+    async def vote(self, request: VoteRequest) -> VoteAnswer:
+        """Judge and record one vote. ``NotFoundError`` if the tenant has no such approval."""
+        slack = None
+        for attempt in range(CONFLICTS_MAX):
+            async with self.database.transaction(request.tenant_id) as connection:
+                stored = await approvals.read(connection, request.approval_id, request.person_id)
+                wanted = _slack_groups(stored)
+                if slack is not None or not wanted:
+                    answer = await self._judge(connection, request, stored, slack, lock=attempt > 1)
+                    if answer is not None:
+                        return answer
+                    continue
+            # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
+            slack = await self._ask_slack(stored, wanted)
+        raise ConsistencyError("The run moves too fast to record this vote.", remedy="Try again.")
+
+    async def view(self, tenant: str, approval_id: UUID) -> CardView:
+        """The approval as every face shows it."""
+        async with self.database.transaction(tenant) as connection:
+            return approvals.card_view(await approvals.read(connection, approval_id))
+
+    async def note(self, tenant: str, approval_id: UUID, answer_to: AnswerTo, sentence: str) -> None:
+        """Order an answer to one person without a vote."""
+        async with self.database.transaction(tenant) as connection:
+            stored = await approvals.read(connection, approval_id)
+            await _answer(connection, stored, answer_to, sentence)
+
+    async def _ask_slack(self, stored: StoredApproval, wanted: list[object]) -> Membership:
+        groups = [group for plan in plans(stored.approval) for group in plan if group.source is GroupSource.SLACK_GROUP]
+        if self.directory is None:
+            return Membership(frozenset(), frozenset(group.key for group in groups))
+        return await self.directory.slack_membership((stored.person or {}).get("slack"), groups)
+
+    async def _judge(
+        self,
+        connection: Connection,
+        request: VoteRequest,
+        stored: StoredApproval,
+        slack: Membership | None,
+        *,
+        lock: bool,
+    ) -> VoteAnswer | None:
+        """The answer, or None if the run moved on meanwhile and the vote has to be judged again."""
+        view, waits = await load(connection, stored.approval.run_id, [stored.approval.step_key], lock=lock)
+        if lock:
+            stored = await approvals.read(connection, request.approval_id, request.person_id)
+        judged = consider(
+            stored.approval,
+            _voter(request, stored, slack or self._no_slack),
+            request.choice,
+            request.reason,
+            at=stored.now,
+            channel=request.channel,
+            nonce=request.nonce,
+            digest=request.digest,
+        )
+        if isinstance(judged, Refused):
+            return await _refuse(connection, request, stored, judged)
+        workflow = await self.definitions.workflow(
+            connection, view.tenant_id, view.workflow, view.workflow_version, view.workflow_digest
+        )
+        transition = Transition(view, workflow.graph)
+        status = await _count(connection, transition, request, stored, judged, waits)
+        if not await apply(connection, transition.commit()):
+            return None
+        await _answer(connection, stored, request.answer_to, judged.sentence)
+        return VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
+
+
+def _slack_groups(stored: StoredApproval) -> list[object]:
+    return [group for plan in plans(stored.approval) for group in plan if group.source is GroupSource.SLACK_GROUP]
+
+
+def _voter(request: VoteRequest, stored: StoredApproval, slack: Membership) -> Voter:
+    person = stored.person or {}
+    own = frozenset(f"{GroupSource.GROUP}:{name}" for name in person.get("groups") or ())
+    return Voter(request.person_id, person.get("name") or request.person_id, own | slack.groups, slack.unresolvable)
+
+
+async def _refuse(connection: Connection, request: VoteRequest, stored: StoredApproval, refused: Refused) -> VoteAnswer:
+    if refused.code in _TELLING:
+        data: JsonObject = {
+            "approval": str(stored.approval.id),
+            "run": str(stored.approval.run_id),
+            "code": str(refused.code),
+            "channel": str(request.channel),
+        }
+        actor = Actor("person", request.person_id)
+        await audit.record(connection, request.tenant_id, EventType.APPROVAL_VOTE_REFUSED, actor, data)
+    await _answer(connection, stored, request.answer_to, refused.sentence)
+    status = str(stored.approval.status)
+    return VoteAnswer(False, str(refused.code), refused.sentence, status, stored.approval.run_id)
+
+
+async def _answer(connection: Connection, stored: StoredApproval, to: AnswerTo | None, sentence: str) -> None:
+    if to is None:
+        return
+    approval = stored.approval
+    payload: JsonObject = {"approval": str(approval.id), "channel": to.channel, "user": to.user, "text": sentence}
+    await outbox.add_note(connection, approval.tenant_id, stored.workspace_id, approval.run_id, payload)
+
+
+async def _count(
+    connection: Connection,
+    transition: Transition,
+    request: VoteRequest,
+    stored: StoredApproval,
+    counted: Counted,
+    waits: dict[str, WaitRow],
+) -> str:
+    """Make the moves that the vote causes; the approval's status afterwards."""
+    approval, vote = stored.approval, counted.vote
+    transition.rows.votes.append(
+        VoteRow(approval.id, vote.voter, str(vote.choice), vote.reason, sorted(vote.groups), str(vote.channel))
+    )
+    person = Actor("person", vote.voter)
+    facts: JsonObject = {"approval": str(approval.id), "choice": str(vote.choice), "channel": str(vote.channel)}
+    if counted.separation_waived:
+        facts["separation_waived"] = True
+    transition.record(EventType.APPROVAL_VOTED, facts, step=approval.step_key, actor=person)
+    if counted.effect is None:
+        transition.message("card", approval.id, f"votes:{len(approval.votes)}:{vote.voter}")
+        return str(approval.status)
+    status = str(APPROVAL.next(approval.status, counted.effect))
+    transition.rows.approvals.append(ApprovalMove(approval.id, status, str(counted.decision), vote.reason))
+    outcome = str(counted.decision) if approval.kind is ApprovalKind.IN_DOUBT else status
+    decided: JsonObject = {"approval": str(approval.id), "outcome": outcome}
+    transition.record(EventType.APPROVAL_DECIDED, decided, step=approval.step_key, actor=person)
+    transition.message("card", approval.id, "decided")
+    step, wait = transition.view.steps[approval.step_key], waits[approval.step_key]
+    if counted.effect is ApprovalEvent.APPROVE:
+        transition.resume(step, wait)
+        return status
+    if approval.kind is ApprovalKind.IN_DOUBT:
+        receipt = await receipts.of_step(connection, approval.run_id, approval.step_key)
+        if receipt is not None:
+            doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
+    transition.end_wait(wait, WaitEvent.COMPLETE)
+    error: JsonObject = {"class": "authorization", "code": "rejected", "by": vote.voter, "message": vote.reason}
+    transition.fail(step, error)
+    return status
