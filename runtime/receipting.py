@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from connectors.operation import Operation
 from connectors.port import Before, Call
@@ -12,6 +13,7 @@ from core.canonical import Json, JsonObject
 from core.errors import ExpressionError
 from evidence.chain import EventType
 from evidence.commitments import blind
+from evidence.receipts import ReceiptStatus
 from runtime.kernel.commit import ReceiptRow, StepRow
 from runtime.kernel.graph import OperationNode
 from runtime.kernel.plan import scope_of, variables
@@ -64,4 +66,8 @@ def put_receipt(transition: Transition, receipt: ReceiptRow) -> ReceiptRow:
     """Note a receipt's row as it will be after the commit; the last note of a transition counts."""
     kept = [row for row in transition.rows.receipts if row.receipt_id != receipt.receipt_id]
     transition.rows.receipts = [*kept, receipt]
+    approval = receipt.action.get("approval")
+    if isinstance(approval, str) and receipt.status != ReceiptStatus.INTENDED:
+        # The card says what became of the action that was approved.
+        transition.message("card", UUID(approval), f"{receipt.status}:{receipt.attempt}")
     return receipt

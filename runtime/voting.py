@@ -6,10 +6,10 @@ on what that left, so the same click ten times, or two people at once, is one de
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
-from approvals.model import ApprovalKind, CardView, Choice, GroupSource, VoteChannel, Voter
+from approvals.model import ApprovalKind, CardView, Choice, GroupQuorum, GroupSource, VoteChannel, Voter
 from approvals.ports import Membership
 from approvals.quorum import Counted, RefusalCode, Refused, consider
 from approvals.states import APPROVAL, ApprovalEvent
@@ -83,7 +83,6 @@ class Voting:
     database: Database
     definitions: Definitions
     directory: DatabaseDirectory | None = None
-    _no_slack: Membership = field(default=Membership(frozenset(), frozenset()))
 
     async def vote(self, request: VoteRequest) -> VoteAnswer:
         """Judge and record one vote. ``NotFoundError`` if the tenant has no such approval."""
@@ -112,11 +111,10 @@ class Voting:
             stored = await approvals.read(connection, approval_id)
             await _answer(connection, stored, answer_to, sentence)
 
-    async def _ask_slack(self, stored: StoredApproval, wanted: list[object]) -> Membership:
-        groups = [group for plan in plans(stored.approval) for group in plan if group.source is GroupSource.SLACK_GROUP]
+    async def _ask_slack(self, stored: StoredApproval, wanted: list[GroupQuorum]) -> Membership:
         if self.directory is None:
-            return Membership(frozenset(), frozenset(group.key for group in groups))
-        return await self.directory.slack_membership((stored.person or {}).get("slack"), groups)
+            return Membership(frozenset(), frozenset(group.key for group in wanted))
+        return await self.directory.slack_membership((stored.person or {}).get("slack"), wanted)
 
     async def _judge(
         self,
@@ -133,7 +131,7 @@ class Voting:
             stored = await approvals.read(connection, request.approval_id, request.person_id)
         judged = consider(
             stored.approval,
-            _voter(request, stored, slack or self._no_slack),
+            _voter(request, stored, slack or Membership(frozenset(), frozenset())),
             request.choice,
             request.reason,
             at=stored.now,
@@ -154,7 +152,7 @@ class Voting:
         return VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
 
 
-def _slack_groups(stored: StoredApproval) -> list[object]:
+def _slack_groups(stored: StoredApproval) -> list[GroupQuorum]:
     return [group for plan in plans(stored.approval) for group in plan if group.source is GroupSource.SLACK_GROUP]
 
 

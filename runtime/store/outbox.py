@@ -78,7 +78,7 @@ async def lease_message(connection: Connection, owner: str, lease: timedelta) ->
 async def end_message(
     connection: Connection, message: Message, owner: str, status: str, error: str | None, again_in: timedelta
 ) -> bool:
-    """Say how it ended: dispatched, failed, rejected, or pending again after ``again_in``. False if the lease is gone."""
+    """Say how it ended: dispatched, failed, or pending again after ``again_in``. False if the lease is gone."""
     return await connection.fetchrow(_END, message.command_id, owner, status, error, again_in) is not None
 
 

@@ -1,0 +1,136 @@
+"""The adapters that the settings ask for: here, and nowhere else, ports become things (DESIGN: only ``app`` does)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from slack_sdk.web.async_client import AsyncWebClient
+
+from app.settings import Settings
+from connectors.catalog import Catalog, Source, load_catalog
+from connectors.http import HttpConnector, HttpSettings
+from connectors.model import ModelConnector, ModelSettings
+from connectors.port import Connector
+from connectors.registry import Connectors
+from connectors.servicenow import BasicAuth, ClientCredentials, ServiceNowConnector, ServiceNowSettings
+from connectors.slack import SlackConnector, SlackSettings
+from connectors.transform import TransformConnector
+from core.errors import ConfigurationError
+from evidence.blobs import BlobStore
+from evidence.files import FileBlobStore
+from evidence.s3 import Retention, S3BlobStore
+from runtime.queue.port import WorkQueue
+from runtime.queue.postgres import PostgresQueue
+
+DOCUMENT_BYTES_MAX = 1024 * 1024
+
+
+def catalog_of(settings: Settings) -> Catalog:
+    """The packaged operations, and those of ``operations/*.yaml`` in the definitions' directory."""
+    if settings.definitions_dir is None:
+        return load_catalog()
+    return load_catalog(documents_in(settings.definitions_dir / "operations"))
+
+
+def documents_in(folder: Path) -> Sequence[Source]:
+    """Every ``*.yaml`` in a folder, in order of name; none if there is no such folder."""
+    return [Source(str(path), read_document(path)) for path in sorted(folder.glob("*.yaml"))]
+
+
+def read_document(path: Path) -> str:
+    """The text of a document. ``ConfigurationError`` if it cannot be read, is not UTF-8 or is huge."""
+    try:
+        data = path.read_bytes()
+        if len(data) > DOCUMENT_BYTES_MAX:
+            raise ConfigurationError(f"{path} is larger than {DOCUMENT_BYTES_MAX} bytes.")
+        return data.decode()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not UTF-8.") from None
+
+
+def connectors_of(settings: Settings, catalog: Catalog) -> Connectors:
+    """A connector for everything that is configured; the registry names the setting of what is not."""
+    found: dict[str, Connector] = {
+        "transform": TransformConnector(),
+        "http": HttpConnector(HttpSettings(settings.http_hosts)),
+    }
+    if settings.servicenow_url is not None:
+        found["servicenow"] = ServiceNowConnector(_servicenow(settings, settings.servicenow_url), catalog)
+    if settings.slack_bot_token is not None:
+        found["slack"] = SlackConnector(
+            SlackSettings(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
+        )
+    if settings.model_url is not None and settings.model_api_key is not None:
+        key = settings.model_api_key.get_secret_value()
+        found["model"] = ModelConnector(ModelSettings(settings.model_url, key, settings.model_provider))
+    return Connectors(found)
+
+
+def _servicenow(settings: Settings, url: str) -> ServiceNowSettings:
+    auth: BasicAuth | ClientCredentials
+    if settings.servicenow_client_id is not None and settings.servicenow_client_secret is not None:
+        auth = ClientCredentials(settings.servicenow_client_id, settings.servicenow_client_secret.get_secret_value())
+    elif settings.servicenow_username is not None and settings.servicenow_password is not None:
+        auth = BasicAuth(settings.servicenow_username, settings.servicenow_password.get_secret_value())
+    else:  # the settings have been checked; this keeps a change there from opening a connection without credentials
+        raise ConfigurationError("ServiceNow has no credentials.", remedy="Set COUNTERSEAL_SERVICENOW_USERNAME.")
+    return ServiceNowSettings(url, auth, settings.servicenow_username, settings.servicenow_transaction_limit_seconds)
+
+
+def slack_client_of(settings: Settings, session: aiohttp.ClientSession) -> AsyncWebClient | None:
+    """Slack's Web API for cards, groups and modals. It never repeats by itself: a repeated post is two cards."""
+    if settings.slack_bot_token is None:
+        return None
+    return AsyncWebClient(
+        settings.slack_bot_token.get_secret_value(),
+        base_url=settings.slack_api_url,
+        session=session,
+        retry_handlers=[],
+    )
+
+
+def queue_of(settings: Settings) -> WorkQueue:
+    """SQS where a queue is named, otherwise PostgreSQL."""
+    if settings.sqs_queue_url is None:
+        return PostgresQueue()
+    from runtime.queue.sqs import SqsQueue
+
+    return SqsQueue(_aws_client(settings, "sqs"), settings.sqs_queue_url)
+
+
+def blobs_of(settings: Settings) -> BlobStore:
+    """S3 where a bucket is named, otherwise a directory."""
+    if settings.s3_bucket is None:
+        return FileBlobStore(settings.evidence_path)
+    retention = None
+    if settings.s3_object_lock_mode is not None:
+        retention = Retention(settings.s3_object_lock_mode, settings.s3_object_lock_days)
+    return S3BlobStore(_aws_client(settings, "s3"), settings.s3_bucket, retention=retention)
+
+
+def _aws_client(settings: Settings, service: str) -> Any:
+    """A boto3 client; its credentials come from AWS's own chain (environment, profile, role)."""
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    config = Config(
+        connect_timeout=5,
+        read_timeout=30,
+        retries={"mode": "standard", "max_attempts": 3},
+        max_pool_connections=max(10, settings.worker_concurrency * 2),
+    )
+    try:
+        return boto3.client(
+            service, region_name=settings.aws_region, endpoint_url=settings.aws_endpoint_url, config=config
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigurationError(
+            f"{service} cannot be used: {error}.",
+            remedy="Set COUNTERSEAL_AWS_REGION, and credentials where AWS's clients look for them.",
+        ) from None

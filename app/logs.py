@@ -1,0 +1,71 @@
+"""Logging: structlog on standard error, for people or for programs; no secret and no body is ever in a line."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+from app.settings import LogFormat, LogLevel
+
+# These write bodies, headers or tokens below WARNING.
+_TALKATIVE = (
+    "slack_bolt",
+    "slack_sdk",
+    "botocore",
+    "boto3",
+    "urllib3",
+    "httpx",
+    "httpcore",
+    "aiohttp",
+    "asyncio",
+    "uvicorn",
+)
+_SECRET_WORDS = ("secret", "token", "password", "authorization", "api_key", "signature", "cookie", "private_key")
+HIDDEN = "[hidden]"
+
+
+def configure(format_: LogFormat = LogFormat.CONSOLE, level: LogLevel = LogLevel.INFO) -> None:
+    """Set up structlog and the standard library's loggers for this process. May be called again."""
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        hide_secrets,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(format_)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def _rendering(format_: LogFormat) -> list[structlog.types.Processor]:
+    if format_ is LogFormat.JSON:
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+
+
+def hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Replace the value of every member whose name says that it is a secret."""
+    for name in event:
+        if any(word in name.lower() for word in _SECRET_WORDS):
+            event[name] = HIDDEN
+    return event

@@ -1,0 +1,265 @@
+"""Every setting, from the environment: the only module that reads it. ``counterseal doctor`` lists them all.
+
+Every variable is ``COUNTERSEAL_`` and the field's name in capitals; none is required. An empty variable counts as not
+set. Whatever is wrong is one ``ConfigurationError`` that names each variable, and never repeats a value.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from connectors.http import AllowedHost
+from core.db import check_tenant
+from core.errors import ConfigurationError, InputError
+from evidence.s3 import LockMode
+
+PREFIX = "COUNTERSEAL_"
+WEBHOOK_SECRET_CHARACTERS_MIN = 16
+_ENDPOINT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+_HOST = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?P<private>/private)?\Z")
+# Read by the tests and the Makefile, never by us.
+_OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "DEEP"})
+
+
+class DefinitionsMode(StrEnum):
+    """What an invalid published definition does at start (X-2): stop it, or only make that definition unavailable."""
+
+    STRICT = "strict"
+    WARN = "warn"
+
+
+class LogFormat(StrEnum):
+    """Log lines for people, or for programs."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least severe log line that is written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class WebhookEndpoint(BaseModel):
+    """One address that ServiceNow calls: the shared secret of its signatures, and whose runs it starts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    secret: SecretStr
+    tenant: str | None = None
+    workspace: str | None = None
+
+    @field_validator("secret")
+    @classmethod
+    def _long_enough(cls, value: SecretStr) -> SecretStr:
+        if len(value.get_secret_value()) < WEBHOOK_SECRET_CHARACTERS_MIN:
+            raise ValueError(f"is shorter than {WEBHOOK_SECRET_CHARACTERS_MIN} characters")
+        return value
+
+    @field_validator("tenant", "workspace")
+    @classmethod
+    def _well_formed(cls, value: str | None) -> str | None:
+        return None if value is None else _tenant(value)
+
+
+class Settings(BaseSettings):
+    """This installation. Times are in seconds; ``home`` holds what no other setting places elsewhere."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, hide_input_in_errors=True)
+
+    home: Path = Path(".counterseal")
+    database_url: SecretStr | None = None
+    auto_migrate: bool = True
+    tenant: str = "default"
+    workspace: str = "main"
+    person: str = ""
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+
+    sqs_queue_url: str | None = None
+    s3_bucket: str | None = None
+    s3_prefix: str = ""
+    s3_object_lock_mode: LockMode | None = None
+    s3_object_lock_days: Annotated[int, Field(ge=1, le=36500)] = 365
+    aws_endpoint_url: str | None = None
+    aws_region: str | None = None
+
+    slack_bot_token: SecretStr | None = None
+    slack_signing_secret: SecretStr | None = None
+    slack_api_url: str = "https://slack.com/api/"
+    slack_channel: str | None = None
+
+    servicenow_url: str | None = None
+    servicenow_username: str | None = None
+    servicenow_password: SecretStr | None = None
+    servicenow_client_id: str | None = None
+    servicenow_client_secret: SecretStr | None = None
+    servicenow_transaction_limit_seconds: Annotated[float, Field(ge=0, le=3600)] = 60.0
+
+    http_hosts: Annotated[tuple[AllowedHost, ...], NoDecode] = ()
+    model_url: str | None = None
+    model_api_key: SecretStr | None = None
+    model_provider: str = "openai"
+
+    signing_key: Path | None = None
+    webhooks: dict[str, WebhookEndpoint] = Field(default_factory=dict)
+    definitions_mode: DefinitionsMode = DefinitionsMode.WARN
+    definitions_dir: Path | None = None
+
+    lease_seconds: Annotated[float, Field(ge=1, le=3600)] = 30.0
+    worker_concurrency: Annotated[int, Field(ge=1, le=256)] = 8
+    log_format: LogFormat = LogFormat.CONSOLE
+    log_level: LogLevel = LogLevel.INFO
+
+    @field_validator("tenant", "workspace")
+    @classmethod
+    def _check_tenant(cls, value: str) -> str:
+        return _tenant(value)
+
+    @field_validator("database_url")
+    @classmethod
+    def _check_database(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            try:
+                url = make_url(value.get_secret_value())
+            except (ArgumentError, ValueError):
+                raise ValueError("is not a database URL, such as postgresql://user:password@host/name") from None
+            if url.get_backend_name() not in ("postgresql", "postgres") or not url.database:
+                raise ValueError("is not postgresql://user:password@host/name; there is no other database")
+        return value
+
+    @field_validator("servicenow_url", "slack_api_url", "model_url", "aws_endpoint_url", "sqs_queue_url")
+    @classmethod
+    def _check_url(cls, value: str | None) -> str | None:
+        if value is not None:
+            parts = urlsplit(value)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("is not an http:// or https:// URL")
+        return value
+
+    @field_validator("http_hosts", mode="before")
+    @classmethod
+    def _read_hosts(cls, value: object) -> object:
+        return tuple(_host(item.strip()) for item in value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("webhooks")
+    @classmethod
+    def _check_endpoints(cls, value: dict[str, WebhookEndpoint]) -> dict[str, WebhookEndpoint]:
+        for name in value:
+            if not _ENDPOINT.match(name):
+                raise ValueError(f"the endpoint {name[:80]!r} is not lower-case letters, digits, - and _")
+        return value
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        problems = [*_servicenow_problems(self), *_slack_problems(self)]
+        if self.model_url and self.model_api_key is None:
+            problems.append("COUNTERSEAL_MODEL_API_KEY is not set, and COUNTERSEAL_MODEL_URL is")
+        if self.s3_object_lock_mode and not self.s3_bucket:
+            problems.append("COUNTERSEAL_S3_BUCKET is not set, and COUNTERSEAL_S3_OBJECT_LOCK_MODE is")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def signing_key_path(self) -> Path:
+        """Where the key that signs evidence is; it is made there if it is missing."""
+        return self.signing_key or self.home / "keys" / "evidence.pem"
+
+    @property
+    def evidence_path(self) -> Path:
+        """Where bundles go without a bucket."""
+        return self.home / "evidence"
+
+    @property
+    def person_id(self) -> str:
+        """Who the command line acts as, unless it is told: COUNTERSEAL_PERSON, or the operating system's user."""
+        return self.person or getpass.getuser()
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the environment; ``overrides`` win. ``ConfigurationError`` names every variable that is wrong."""
+    try:
+        return Settings(**overrides)
+    except SettingsError as error:
+        match = re.search(r'field "(\w+)"', str(error))
+        name = _variable(match.group(1)) if match else PREFIX
+        raise ConfigurationError(f"{name} is not valid JSON.", remedy=_remedy()) from None
+    except ValidationError as error:
+        words = "; ".join(_problem(item) for item in error.errors(include_url=False, include_input=False))
+        raise ConfigurationError(f"{words}.", remedy=_remedy()) from None
+
+
+def unknown_variables(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Variables with our prefix that nothing reads: most likely typing errors."""
+    known = {_variable(name) for name in Settings.model_fields} | {PREFIX + name for name in _OTHERS}
+    found = os.environ if environment is None else environment
+    return tuple(sorted(name for name in found if name.startswith(PREFIX) and name not in known))
+
+
+def _variable(field: str) -> str:
+    return PREFIX + field.upper()
+
+
+def _remedy() -> str:
+    return "Run `counterseal doctor` when it is changed."
+
+
+def _problem(item: Any) -> str:
+    place = [str(part) for part in item["loc"]]
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if not place:
+        return message
+    inside = "".join(f".{part}" for part in place[1:])
+    return f"{_variable(place[0])}{inside}: {message[:1].lower()}{message[1:]}"
+
+
+def _tenant(value: str) -> str:
+    try:
+        return check_tenant(value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+def _host(text: str) -> AllowedHost:
+    """``host``, ``host:port``, either with ``/private`` for addresses inside one's own network."""
+    match = _HOST.match(text)
+    if match is None or int(match["port"] or 0) > 65535:
+        raise ValueError("is not a comma-separated list of host, host:port or host:port/private")
+    port = int(match["port"]) if match["port"] else None
+    return AllowedHost(match["host"].strip("[]").lower(), port, match["private"] is not None)
+
+
+def _servicenow_problems(settings: Settings) -> list[str]:
+    if settings.servicenow_url is None:
+        return []
+    if (settings.servicenow_client_id is None) != (settings.servicenow_client_secret is None):
+        return ["COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET go together"]
+    basic = settings.servicenow_username is not None and settings.servicenow_password is not None
+    if settings.servicenow_client_id is None and not basic:
+        return [
+            "COUNTERSEAL_SERVICENOW_URL needs COUNTERSEAL_SERVICENOW_USERNAME and COUNTERSEAL_SERVICENOW_PASSWORD, "
+            "or COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET"
+        ]
+    return []
+
+
+def _slack_problems(settings: Settings) -> list[str]:
+    if settings.slack_signing_secret is not None and settings.slack_bot_token is None:
+        return ["COUNTERSEAL_SLACK_BOT_TOKEN is not set, and COUNTERSEAL_SLACK_SIGNING_SECRET is"]
+    return []

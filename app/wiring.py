@@ -1,0 +1,187 @@
+"""The composition root: settings in, a runtime out. Nothing else in the product constructs adapters.
+
+``Faces`` is what HTTP, Slack and the command line get: it holds the faces' database role only, so that row-level
+security stands behind everything they do. ``App`` is the whole, with the engine's role, for workers and keepers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import metadata
+
+import aiohttp
+import structlog
+from slack_sdk.web.async_client import AsyncWebClient
+
+from app import adapters
+from app.metrics import Metrics
+from app.settings import Settings
+from app.storage import ready_database
+from approvals.ports import Messenger
+from approvals.slack.directory import SlackUserGroups
+from approvals.slack.messenger import SlackMessenger
+from connectors.registry import Connectors
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from evidence.blobs import BlobStore
+from evidence.signing import FileSigner, Signer
+from runtime.bundling import Bundling
+from runtime.definition.catalog import Definitions
+from runtime.directory import DatabaseDirectory
+from runtime.dispatcher import Delivered, Dispatcher, Handler, Result
+from runtime.driving import Tools
+from runtime.messages import ApprovalMessages
+from runtime.publishing import ensure_tenant
+from runtime.queue.port import WorkQueue
+from runtime.scheduler import Scheduler
+from runtime.store.outbox import Message
+from runtime.sweeper import Sweeper
+from runtime.voting import Voting
+from runtime.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Faces:
+    """What a face may use. ``database`` is under the faces' role. ``now`` gives Unix seconds, for signatures' ages."""
+
+    settings: Settings
+    database: Database
+    definitions: Definitions
+    blobs: BlobStore
+    slack: AsyncWebClient | None
+    metrics: Metrics = field(default_factory=Metrics)
+    now: Callable[[], float] = time.time
+
+    def directory(self, tenant: str) -> DatabaseDirectory:
+        """The people of one tenant."""
+        groups = SlackUserGroups(self.slack) if self.slack is not None else None
+        return DatabaseDirectory(self.database, tenant, groups)
+
+    @property
+    def voting(self) -> Voting:
+        """The one verb behind every face's approve and reject."""
+        return Voting(self.database, self.definitions, self.directory(self.settings.tenant))
+
+
+@dataclass(frozen=True)
+class App:
+    """The whole runtime. ``database`` is under the engine's role. ``owner`` is this process's name in leases."""
+
+    faces: Faces
+    database: Database
+    connectors: Connectors
+    queue: WorkQueue
+    signer: Signer
+    messenger: Messenger | None
+    owner: str
+
+    @property
+    def settings(self) -> Settings:
+        """The settings it was built from."""
+        return self.faces.settings
+
+    @property
+    def definitions(self) -> Definitions:
+        """The compiled workflows and policies."""
+        return self.faces.definitions
+
+    def worker(self) -> Worker:
+        """A worker that leases steps and drives them."""
+        lease = timedelta(seconds=self.settings.lease_seconds)
+        tools = Tools(self.database, self.definitions, self.connectors, self.owner, lease)
+        return Worker(tools, self.queue, concurrency=self.settings.worker_concurrency)
+
+    def dispatcher(self) -> Dispatcher:
+        """Delivers the outbox: cards, answers, bundles."""
+        bundling = Bundling(self.database, self.faces.blobs, self.signer, f"counterseal {version()}")
+        return Dispatcher(self.database, {**self._card_handlers(), **bundling.handlers()}, self.owner)
+
+    def scheduler(self) -> Scheduler:
+        """Admits steps to a queue that needs it."""
+        return Scheduler(self.database, self.queue, self.owner)
+
+    def sweeper(self) -> Sweeper:
+        """Finds what a crash or the passing of time has left."""
+        return Sweeper(self.database, self.definitions)
+
+    def _card_handlers(self) -> dict[str, Handler]:
+        channel = self.settings.slack_channel
+        if self.messenger is not None and channel is not None:
+            return ApprovalMessages(self.database, self.messenger, channel).handlers()
+        # Without a channel there is nowhere to show a card; the same approvals are decided over HTTP and here.
+        return dict.fromkeys(("card", "remind", "escalate", "note"), _shown_nowhere)
+
+
+async def _shown_nowhere(message: Message) -> Result:
+    log.info("no Slack channel is configured; decide on the command line or over HTTP", kind=message.kind)
+    return Delivered()
+
+
+@asynccontextmanager
+async def build_faces(settings: Settings, *, blobs: BlobStore | None = None) -> AsyncIterator[Faces]:
+    """The part that needs no worker: for the command line. Everything is closed at the end."""
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(ready_database(settings))
+        yield await _faces(stack, settings, url, blobs)
+
+
+@asynccontextmanager
+async def build(
+    settings: Settings,
+    *,
+    connectors: Connectors | None = None,
+    messenger: Messenger | None = None,
+    queue: WorkQueue | None = None,
+    blobs: BlobStore | None = None,
+    signer: Signer | None = None,
+) -> AsyncIterator[App]:
+    """Build everything that the settings ask for; what is given replaces what they would make.
+
+    ``ConfigurationError`` for settings that cannot work, ``TransportError`` where the database is not reachable.
+    """
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(ready_database(settings))
+        faces = await _faces(stack, settings, url, blobs)
+        engine = Database(url, ENGINE_ROLE, connections=settings.worker_concurrency + 8)
+        await stack.enter_async_context(engine)
+        if connectors is None:
+            connectors = adapters.connectors_of(settings, faces.definitions.catalog)
+            stack.push_async_callback(connectors.aclose)
+        if queue is None:
+            queue = adapters.queue_of(settings)
+            stack.push_async_callback(queue.aclose)
+        if signer is None:
+            signer = await asyncio.to_thread(FileSigner.load_or_create, settings.signing_key_path)
+        if messenger is None and faces.slack is not None:
+            messenger = SlackMessenger(faces.slack)
+        owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        yield App(faces, engine, connectors, queue, signer, messenger, owner)
+
+
+async def _faces(stack: AsyncExitStack, settings: Settings, url: str, blobs: BlobStore | None) -> Faces:
+    definitions = Definitions(adapters.catalog_of(settings))
+    database = await stack.enter_async_context(Database(url, FACES_ROLE))
+    slack = None
+    if settings.slack_bot_token is not None:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        slack = adapters.slack_client_of(settings, session)
+    async with database.transaction(settings.tenant) as connection:
+        await ensure_tenant(connection, settings.tenant)
+    return Faces(settings, database, definitions, blobs or adapters.blobs_of(settings), slack)
+
+
+def version() -> str:
+    """The version of this release."""
+    try:
+        return metadata.version("counterseal")
+    except metadata.PackageNotFoundError:
+        return "unknown"

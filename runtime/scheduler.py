@@ -1,0 +1,86 @@
+"""Admission to a queue: step commands are sent in fair order, under the caps, in batches (Q-12, Q-13, O-1)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import structlog
+
+from core.db import Database
+from core.errors import CountersealError
+from runtime.queue.port import WorkQueue
+from runtime.store import claims, outbox
+
+log = structlog.get_logger(__name__)
+
+BATCH = 10
+LEASE = timedelta(seconds=60)
+
+
+class Scheduler:
+    """Moves step commands to a queue that workers do not read from the database. Does nothing for one that they do."""
+
+    def __init__(
+        self,
+        database: Database,
+        queue: WorkQueue,
+        owner: str,
+        *,
+        idle: timedelta = timedelta(seconds=2),
+        claimed_within: timedelta = timedelta(seconds=120),
+    ) -> None:
+        self._database = database
+        self._queue = queue
+        self._owner = owner
+        self._idle = idle.total_seconds()
+        self._claimed_within = claimed_within
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """A step may be ready, or a slot free."""
+        self._woken.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Admit until ``stop`` is set."""
+        if not self._queue.needs_dispatch:
+            return
+        while not stop.is_set():
+            try:
+                admitted = await self.admit()
+            except CountersealError as error:
+                log.error("step commands stay where they are", reason=str(error))
+                admitted = 0
+            except Exception:
+                log.exception("admission failed")
+                admitted = 0
+            if not admitted:
+                await self._rest(stop)
+
+    async def _rest(self, stop: asyncio.Event) -> None:
+        waiting = {asyncio.create_task(self._woken.wait()), asyncio.create_task(stop.wait())}
+        await asyncio.wait(waiting, timeout=self._idle, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        self._woken.clear()
+
+    async def admit(self) -> int:
+        """Send one batch; how many commands were admitted.
+
+        Each command is leased with its tenant's slot in one statement. A crash before the queue has the message, or
+        between the queue and our marking it, leaves a lease that expires: the sweeper returns the command and the slot,
+        the message comes perhaps twice, and the step's row lets only one through (O-8).
+        """
+        batch: list[tuple[str, str, str]] = []
+        async with self._database.connection() as connection:
+            while len(batch) < BATCH:
+                row = await claims.admit(connection, self._owner, LEASE)
+                if row is None:
+                    break
+                batch.append((row["dedupe_key"], str(row["run_id"]), str(row["step_id"])))
+        if not batch:
+            return 0
+        accepted = await self._queue.sent(batch)
+        async with self._database.connection() as connection:
+            await outbox.mark_dispatched(connection, self._owner, accepted, self._claimed_within)
+        return len(accepted)

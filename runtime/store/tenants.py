@@ -1,0 +1,67 @@
+"""Tenants, their caps, and their directory of people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from core.db import Connection
+from core.errors import ConsistencyError
+
+MAX_CONCURRENCY_DEFAULT = 16
+
+_CREATE = """
+INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2) ON CONFLICT (tenant_id) DO NOTHING RETURNING tenant_id"""
+_ADD_SLOTS = """
+INSERT INTO slots (tenant_id, slot) SELECT $1, n FROM generate_series(1, $2::int) n
+ON CONFLICT (tenant_id, slot) DO NOTHING"""
+_DROP_SLOTS = "DELETE FROM slots WHERE tenant_id = $1 AND slot > $2 AND step_id IS NULL"
+_COUNT_SLOTS = "SELECT count(*) FROM slots WHERE tenant_id = $1"
+_SET_CONCURRENCY = "UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1"
+_SET_CAPS = """
+UPDATE tenants SET max_runs_per_min = coalesce($2, max_runs_per_min),
+  max_writes_per_run = coalesce($3, max_writes_per_run), weight = coalesce($4, weight)
+WHERE tenant_id = $1"""
+
+
+async def create(connection: Connection, tenant: str, stream_id: UUID) -> bool:
+    """Create a tenant; False if it exists."""
+    return await connection.fetchrow(_CREATE, tenant, stream_id) is not None
+
+
+async def set_slots(connection: Connection, tenant: str, count: int) -> None:
+    """Give the tenant exactly ``count`` slots. ``ConsistencyError`` while slots above the new cap are taken."""
+    await connection.execute(_ADD_SLOTS, tenant, count)
+    await connection.execute(_DROP_SLOTS, tenant, count)
+    left = await connection.fetchval(_COUNT_SLOTS, tenant)
+    if left != count:
+        raise ConsistencyError(
+            f"{left - count} steps above the new cap are executing.", remedy="Try again when they have ended."
+        )
+    await connection.execute(_SET_CONCURRENCY, tenant, count)
+
+
+async def set_caps(
+    connection: Connection, tenant: str, runs_per_min: int | None, writes_per_run: int | None, weight: float | None
+) -> None:
+    """Set the caps that are given."""
+    await connection.execute(_SET_CAPS, tenant, runs_per_min, writes_per_run, weight)
+
+
+async def replace_directory(
+    connection: Connection,
+    tenant: str,
+    people: Sequence[tuple[str, str, str | None]],
+    members: Sequence[tuple[str, str]],
+) -> None:
+    """Replace people (id, name, Slack id) and group members (group, person)."""
+    await connection.execute("DELETE FROM group_members WHERE tenant_id = $1", tenant)
+    await connection.execute("DELETE FROM people WHERE tenant_id = $1", tenant)
+    await connection.executemany(
+        "INSERT INTO people (tenant_id, person_id, name, slack_user_id) VALUES ($1, $2, $3, $4)",
+        [(tenant, *person) for person in people],
+    )
+    await connection.executemany(
+        "INSERT INTO group_members (tenant_id, group_name, person_id) VALUES ($1, $2, $3)",
+        [(tenant, *member) for member in members],
+    )

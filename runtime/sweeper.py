@@ -1,0 +1,147 @@
+"""The sweeper: finds what a crash, a lost wake-up or the passing of time has left, and sets it going again.
+
+Expired leases, due retries, the ladder of open questions (remind, escalate, expire), messages and queue messages that
+nobody finished. Each repair is a transition of its own, judged again under the run's lock, so any number of sweepers do
+no harm. Idle, a sweep is one statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from core.canonical import JsonObject
+from core.db import Connection, Database
+from core.errors import CountersealError
+from evidence.chain import EventType
+from evidence.receipts import ReceiptStatus
+from runtime import doubt
+from runtime.definition.catalog import Definitions
+from runtime.kernel.commit import ApprovalMove, StepRow, WaitRow
+from runtime.kernel.states import StepState, WaitEvent, WaitKind
+from runtime.kernel.transition import Transition
+from runtime.store import approvals, receipts, sweeps
+from runtime.store.commits import apply
+from runtime.store.views import load
+
+log = structlog.get_logger(__name__)
+
+
+class Sweeper:
+    """Sweeps every ``interval``. Stateless: what it does follows from the database alone."""
+
+    def __init__(
+        self, database: Database, definitions: Definitions, *, interval: timedelta = timedelta(seconds=1)
+    ) -> None:
+        self._database = database
+        self._definitions = definitions
+        self._interval = interval.total_seconds()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Sweep until ``stop`` is set."""
+        while not stop.is_set():
+            try:
+                await self.sweep()
+            except Exception:
+                log.exception("a sweep failed")
+            try:
+                async with asyncio.timeout(self._interval):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+
+    async def sweep(self) -> int:
+        """Set going whatever is due; how many things were."""
+        async with self._database.connection() as connection:
+            due = await sweeps.due(connection)
+        count = due.commands
+        for run_id, step_key, epoch in due.leases:
+            count += await self._guarded(self._expire_lease(run_id, step_key, epoch), run_id)
+        for run_id, step_key, wait_id in due.waits:
+            count += await self._guarded(self._end_wait(run_id, step_key, wait_id), run_id)
+        return count
+
+    async def _guarded(self, repair: Any, run_id: UUID) -> int:
+        try:
+            return int(await repair)
+        except CountersealError as error:
+            log.error("a run could not be set going; the next sweep tries again", run=str(run_id), reason=str(error))
+            return 0
+
+    async def _expire_lease(self, run_id: UUID, step_key: str, epoch: int) -> bool:
+        """Take a dead worker's lease away; whoever claims the step next finds out what became of its action."""
+        async with self._database.transaction() as connection:
+            transition, _ = await self._open(connection, run_id, step_key)
+            step = transition.view.steps.get(step_key)
+            if step is None or step.status is not StepState.RUNNING or step.lease_epoch != epoch:
+                return False
+            if not await sweeps.lease_is_over(connection, step.step_id, epoch):
+                return False
+            transition.expire_lease(step)
+            return await apply(connection, transition.commit())
+
+    async def _end_wait(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
+        async with self._database.transaction() as connection:
+            transition, waits = await self._open(connection, run_id, step_key)
+            step, wait = transition.view.steps.get(step_key), waits.get(step_key)
+            if step is None or wait is None or wait.wait_id != wait_id:
+                return False
+            if wait.kind is WaitKind.RETRY:
+                transition.resume(step, wait)
+            else:
+                await _climb(connection, transition, step, wait)
+            return await apply(connection, transition.commit())
+
+    async def _open(self, connection: Connection, run_id: UUID, step_key: str) -> tuple[Transition, dict[str, WaitRow]]:
+        view, waits = await load(connection, run_id, [step_key], lock=True)
+        workflow = await self._definitions.workflow(
+            connection, view.tenant_id, view.workflow, view.workflow_version, view.workflow_digest
+        )
+        return Transition(view, workflow.graph), waits
+
+
+async def _climb(connection: Connection, transition: Transition, step: StepRow, wait: WaitRow) -> None:
+    """The next rung of an unanswered question: remind, escalate, or expire, which blocks (nothing passes by time)."""
+    context: dict[str, Any] = dict(wait.context or {})
+    approval_id, ladder, index = UUID(context["approval"]), context["ladder"], context["next"]
+    stage, at = ladder[index]
+    facts: JsonObject = {"approval": str(approval_id)}
+    if stage == "expire":
+        await _expire(connection, transition, step, wait, approval_id)
+        return
+    if stage == "remind":
+        transition.record(EventType.APPROVAL_REMINDED, facts, step=step.key)
+        transition.message("remind", approval_id, str(index))
+    else:
+        transition.record(EventType.APPROVAL_ESCALATED, facts, step=step.key)
+        transition.rows.approvals.append(ApprovalMove(approval_id, "requested", escalated=True))
+        transition.message("escalate", approval_id, str(index))
+        transition.message("card", approval_id, f"escalated:{index}")
+    rest = timedelta(seconds=ladder[index + 1][1] - at)
+    context["next"] = index + 1
+    transition.rows.waits.append(
+        WaitRow(wait.wait_id, wait.step_id, wait.step_key, wait.kind, wait.status, wait.token, rest, context)
+    )
+
+
+async def _expire(
+    connection: Connection, transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID
+) -> None:
+    stored = await approvals.read(connection, approval_id)
+    transition.rows.approvals.append(ApprovalMove(approval_id, "expired"))
+    transition.record(EventType.APPROVAL_EXPIRED, {"approval": str(approval_id)}, step=step.key)
+    transition.message("card", approval_id, "expired")
+    receipt = await receipts.of_step(connection, transition.view.run_id, step.key)
+    if stored.approval.kind == "in_doubt" and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
+        doubt.given_up(transition, receipt, "nobody said what became of it in time")
+    transition.end_wait(wait, WaitEvent.TIME_OUT)
+    error: JsonObject = {
+        "class": "timeout",
+        "code": "expired",
+        "message": "Nobody decided in time, so it was not done.",
+    }
+    transition.fail(step, error)

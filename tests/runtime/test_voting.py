@@ -1,0 +1,326 @@
+"""From a policy that asks for people to a verified bundle: cards, votes, drift, expiry, escalation."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from approvals.model import CardView, Choice, VoteChannel
+from approvals.ports import Absent, FindOutcome, MessageRef, Posted, PostInDoubt, PostOutcome
+from core.errors import NotFoundError
+from evidence.files import FileBlobStore
+from evidence.signing import FileSigner
+from evidence.verify import verify_bundle
+from runtime.bundling import Bundling
+from runtime.dispatcher import Dispatcher
+from runtime.messages import ApprovalMessages
+from runtime.sweeper import Sweeper
+from runtime.voting import AnswerTo, VoteRequest, Voting
+
+RAISE = """
+workflow: raise
+version: 1
+reference: ${{ trigger.name }}
+steps:
+  - id: read
+    do: probe.value.read
+    with: {name: "${{ trigger.name }}"}
+  - id: raise
+    do: probe.record.update
+    with: {name: "${{ trigger.name }}", fields: {priority: "1"}}
+"""
+
+ASK = """
+policy: ask
+version: 1
+rules:
+  - {id: reads, match: {operation: probe.value.read}, outcome: allow}
+  - id: raising
+    match: {operation: probe.record.update}
+    outcome: needs_approval
+    tier: high
+    approvers: [{group: owners, of: OF}]
+    expires: PT8H
+    remind: [PT1H]
+    escalate: {after: PT6H, to: {group: managers}}
+    because: It wakes people up.
+"""
+
+
+class Board:
+    """A strict messenger: refuses what Slack would, and can lose or land a post."""
+
+    def __init__(self) -> None:
+        self.cards: dict[str, CardView] = {}
+        self.keys: dict[str, str] = {}
+        self.threads: list[str] = []
+        self.notes: list[tuple[str, str]] = []
+        self.posts = 0
+        self.fault: str | None = None
+
+    async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
+        fault, self.fault = self.fault, None
+        if fault == "lost":
+            return PostInDoubt("the line went dead")
+        self.posts += 1
+        ts = f"{self.posts}.0"
+        self.cards[ts], self.keys[key] = view, ts
+        if fault == "landed":
+            return PostInDoubt("the line went dead")
+        return Posted(MessageRef(channel, ts))
+
+    async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
+        assert ref.ts in self.cards, "message_not_found"
+        self.cards[ref.ts] = view
+        return Posted(ref)
+
+    async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
+        return Posted(MessageRef(channel, self.keys[key])) if key in self.keys else Absent()
+
+    async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
+        self.threads.append(text)
+        return Posted(ref)
+
+    async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
+        self.notes.append((user, text))
+        return Posted(MessageRef(channel, "0.0"))
+
+    def states(self) -> list[str]:
+        return [str(view.state) for view in self.cards.values()]
+
+
+class Office:
+    """The runtime with people, a board and a bundler."""
+
+    def __init__(self, runtime: Any, folder: Path) -> None:
+        self.runtime, self.board, self.folder = runtime, Board(), folder
+        self.signer = FileSigner.load_or_create(folder / "key.pem")
+        messages = ApprovalMessages(runtime.database, self.board, "C1")
+        bundling = Bundling(runtime.database, FileBlobStore(folder / "blobs"), self.signer, "test")
+        self.dispatcher = Dispatcher(runtime.database, {**messages.handlers(), **bundling.handlers()}, "d1")
+        self.sweeper = Sweeper(runtime.database, runtime.definitions)
+        self.voting = Voting(runtime.faces, runtime.definitions)
+
+    async def open(self, of: int = 1) -> Any:
+        await self.runtime.tenant()
+        await self.runtime.policy(ASK.replace("OF", str(of)))
+        await self.runtime.publish(RAISE)
+        for person in ("ana", "ben", "requester"):
+            await self.runtime.person(person, ("owners",))
+        await self.runtime.person("cara", ("managers",))
+        started = await self.runtime.start("raise", {"name": "INC1"})
+        await self.runtime.worker().work_off()
+        assert await self.runtime.status(started.run_id) == "waiting_approval"
+        await self.dispatcher.work_off()
+        return started.run_id
+
+    async def approval(self, status: str = "requested") -> Any:
+        return await self.runtime.one("SELECT * FROM approvals WHERE status = $1 ORDER BY created_at DESC", status)
+
+    async def vote(self, person: str, choice: str = "approve", reason: str = "", **more: Any) -> Any:
+        approval = more.pop("approval", None) or (await self.approval())["approval_id"]
+        tenant = more.pop("tenant", "acme")
+        request = VoteRequest(tenant, approval, person, Choice(choice), reason, VoteChannel.SLACK, **more)
+        return await self.voting.vote(request)
+
+    async def later(self, **time: float) -> None:
+        """Move every due time of the waits towards us: time passes for the database without a clock of ours."""
+        await self.runtime.execute(
+            "UPDATE waits SET due_at = due_at - $1::interval WHERE status = 'waiting'", timedelta(**time)
+        )
+
+    async def finish(self) -> None:
+        await self.runtime.worker().work_off()
+        await self.dispatcher.work_off()
+
+    async def verified(self, run_id: Any) -> Any:
+        row = await self.runtime.one("SELECT * FROM bundles WHERE run_id = $1", run_id)
+        path = self.folder / "bundle.zip"
+        path.write_bytes((self.folder / "blobs" / row["uri"].removeprefix("file:")).read_bytes())
+        key = self.folder / "public.pem"
+        key.write_bytes(self.signer.public_key.pem)
+        return verify_bundle(path, public_key=key)
+
+
+@pytest.fixture
+async def office(runtime: Any, tmp_path: Path) -> Office:
+    return Office(runtime, tmp_path)
+
+
+@pytest.mark.req("U-5")
+@pytest.mark.req("Q-16")
+@pytest.mark.req("Q-17")
+@pytest.mark.req("Q-20")
+@pytest.mark.req("Q-21")
+async def test_an_approved_action_is_performed_once_and_its_bundle_verifies(office: Office) -> None:
+    run_id = await office.open()
+    assert office.runtime.outside.effects == []
+    assert office.board.states() == ["pending"]
+    answer = await office.vote("ana", answer_to=AnswerTo("C1", "UANA"))
+    assert (answer.counted, answer.status) == (True, "approved")
+    assert (await office.runtime.steps(run_id))["raise"] == "ready"
+    await office.finish()
+    assert await office.runtime.status(run_id) == "succeeded"
+    assert len(office.runtime.outside.effects) == 1
+    assert office.board.states() == ["applied"]
+    assert office.board.posts == 1
+    assert office.board.notes == [("UANA", answer.sentence)]
+    events = await office.runtime.events(run_id)
+    assert events.index("approval.decided") < events.index("action.intended") < events.index("action.succeeded")
+    verification = await office.verified(run_id)
+    assert verification.ok, verification.to_text()
+
+
+@pytest.mark.req("Q-3")
+async def test_a_rejection_ends_the_run_with_the_reason(office: Office) -> None:
+    run_id = await office.open()
+    assert (await office.vote("ana", "reject")).code == "reason_missing"
+    assert (await office.vote("ana", "reject", "not tonight")).status == "rejected"
+    await office.finish()
+    row = await office.runtime.one("SELECT status, error FROM runs WHERE run_id = $1", run_id)
+    assert row["status"] == "failed_terminal"
+    assert row["error"] == {
+        "class": "authorization", "code": "rejected", "by": "ana", "message": "not tonight", "step": "raise",
+    }  # fmt: skip
+    assert office.runtime.outside.effects == []
+    assert office.board.states() == ["rejected"]
+    assert (await office.verified(run_id)).ok
+
+
+async def test_ten_clicks_and_two_approvers_at_once_are_one_decision(office: Office) -> None:
+    run_id = await office.open()
+    approval = (await office.approval())["approval_id"]
+    people = ["ana"] * 10 + ["ben"] * 10
+    answers = await asyncio.gather(*(office.vote(person, approval=approval) for person in people))
+    assert sum(answer.counted for answer in answers) == 1
+    assert {answer.code for answer in answers} == {"counted", "already_decided"}
+    await office.finish()
+    assert (await office.runtime.events(run_id)).count("approval.decided") == 1
+    assert len(office.runtime.outside.effects) == 1
+
+
+async def test_a_quorum_of_two_needs_two_people(office: Office) -> None:
+    run_id = await office.open(of=2)
+    assert (await office.vote("ana")).status == "requested"
+    assert (await office.vote("ana")).code == "already_counted"
+    assert (await office.vote("ben")).status == "approved"
+    await office.finish()
+    assert await office.runtime.status(run_id) == "succeeded"
+    assert (await office.verified(run_id)).ok
+
+
+@pytest.mark.parametrize(
+    ("person", "code"), [("requester", "separation_of_duties"), ("cara", "not_eligible"), ("nobody", "not_eligible")]
+)
+async def test_who_may_not_vote_is_told_why_and_the_attempt_is_audited(office: Office, person: str, code: str) -> None:
+    run_id = await office.open()
+    answer = await office.vote(person)
+    assert (answer.counted, answer.code) == (False, code)
+    assert await office.runtime.status(run_id) == "waiting_approval"
+    row = await office.runtime.one("SELECT count(*) AS n FROM audit_events WHERE type = 'approval.vote_refused'")
+    assert row["n"] == 1
+
+
+async def test_another_tenants_approval_does_not_exist(office: Office) -> None:
+    await office.open()
+    await office.runtime.tenant("evil")
+    with pytest.raises(NotFoundError):
+        await office.vote("ana", tenant="evil")
+
+
+async def test_drift_after_the_approval_asks_again_and_supersedes_the_old_card(office: Office) -> None:
+    run_id = await office.open()
+    first = (await office.approval())["approval_id"]
+    await office.vote("ana")
+    record = office.runtime.outside.records["INC1"]
+    record["version"] += 1
+    record["fields"]["priority"] = "2"
+    await office.finish()
+    assert office.runtime.outside.effects == []
+    assert await office.runtime.status(run_id) == "waiting_approval"
+    assert sorted(office.board.states()) == ["pending", "superseded"]
+    second = await office.approval()
+    assert second["approval_id"] != first
+    assert second["card"]["changes"] == [{"field": "priority", "before": "2", "after": "1"}]
+    assert (await office.vote("ben", approval=first)).code == "changed"
+    await office.vote("ben")
+    await office.finish()
+    assert await office.runtime.status(run_id) == "succeeded"
+    assert len(office.runtime.outside.effects) == 1
+    assert (await office.verified(run_id)).ok
+
+
+async def test_a_policy_that_denies_meanwhile_wins_over_the_approval(office: Office) -> None:
+    run_id = await office.open()
+    await office.vote("ana")
+    denial = "policy: ask\nversion: 2\nrules:\n  - {id: none, match: {connector: probe}, outcome: deny, because: Frozen.}\n"
+    await office.runtime.policy(denial)
+    await office.finish()
+    assert await office.runtime.status(run_id) == "failed_terminal"
+    assert office.runtime.outside.effects == []
+    assert office.board.states() == ["superseded"]
+    assert (await office.verified(run_id)).ok
+
+
+async def test_an_unanswered_question_reminds_escalates_and_expires(office: Office) -> None:
+    run_id = await office.open()
+    await office.later(hours=1.01)
+    assert await office.sweeper.sweep() == 1
+    assert await office.sweeper.sweep() == 0
+    await office.later(hours=5.01)
+    assert await office.sweeper.sweep() == 1
+    await office.dispatcher.work_off()
+    assert len(office.board.threads) == 2
+    assert (await office.approval())["escalated"]
+    await office.later(hours=2.01)
+    assert await office.sweeper.sweep() == 1
+    await office.finish()
+    row = await office.runtime.one("SELECT status, error FROM runs WHERE run_id = $1", run_id)
+    assert (row["status"], row["error"]["code"]) == ("failed_terminal", "expired")
+    assert office.runtime.outside.effects == []
+    assert office.board.states() == ["expired"]
+    assert (await office.verified(run_id)).ok
+
+
+async def test_after_the_escalation_the_managers_may_decide(office: Office) -> None:
+    run_id = await office.open()
+    await office.later(hours=1.01)
+    await office.sweeper.sweep()
+    await office.later(hours=5.01)
+    await office.sweeper.sweep()
+    assert (await office.vote("cara")).status == "approved"
+    await office.finish()
+    assert await office.runtime.status(run_id) == "succeeded"
+
+
+@pytest.mark.req("O-8")
+@pytest.mark.parametrize("fault", ["lost", "landed"])
+async def test_a_card_whose_post_is_in_doubt_is_looked_for_and_never_doubled(office: Office, fault: str) -> None:
+    office.board.fault = fault
+    await office.open()
+    await office.runtime.execute("UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND kind = 'card'")
+    await office.dispatcher.work_off()
+    assert office.board.posts == 1
+    assert (await office.approval())["message_ts"] == "1.0"
+
+
+async def test_a_canceled_run_cancels_its_question(office: Office) -> None:
+    from evidence.chain import Actor
+    from runtime.starting import cancel_run
+
+    run_id = await office.open()
+    async with office.runtime.faces.transaction("acme") as connection:
+        await cancel_run(connection, office.runtime.definitions, "acme", run_id, Actor("person", "ana"), "not needed")
+    await office.finish()
+    assert await office.runtime.status(run_id) == "canceled"
+    assert (await office.runtime.steps(run_id))["raise"] == "canceled"
+    assert office.board.states() == ["canceled"]
+    assert (await office.vote("ana", approval=(await office.approval("canceled"))["approval_id"])).code == "already_decided"
+    assert (await office.verified(run_id)).ok
+
+
+
