@@ -252,10 +252,11 @@ def _servicenow_problems(settings: Settings) -> list[str]:
         return ["COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET go together"]
     basic = settings.servicenow_username is not None and settings.servicenow_password is not None
     if settings.servicenow_client_id is None and not basic:
-        return [
+        words = (
             "COUNTERSEAL_SERVICENOW_URL needs COUNTERSEAL_SERVICENOW_USERNAME and COUNTERSEAL_SERVICENOW_PASSWORD, "
             "or COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET"
-        ]
+        )
+        return [words]
     return []
 
 

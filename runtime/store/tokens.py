@@ -11,8 +11,7 @@ import asyncpg
 from core.db import Connection
 
 _CREATE = """
-INSERT INTO tokens (token_hash, tenant_id, subject, roles, expires_at) VALUES ($1, $2, $3, $4, now() + $5::interval)
-RETURNING expires_at"""
+INSERT INTO tokens (token_hash, tenant_id, subject, roles, expires_at) VALUES ($1, $2, $3, $4, now() + $5::interval)"""
 _OWNER = "SELECT tenant_id, subject, roles FROM token_owner($1)"
 _APPROVAL_OWNER = "SELECT approval_owner($1) AS tenant_id"
 _LIST = """
@@ -25,10 +24,9 @@ RETURNING token_hash"""
 
 async def create(
     connection: Connection, tenant: str, token_hash: str, subject: str, roles: Sequence[str], lifetime: timedelta | None
-) -> asyncpg.Record:
+) -> None:
     """Store a token's hash; without ``lifetime`` it lives until it is revoked."""
-    row: asyncpg.Record = await connection.fetchrow(_CREATE, token_hash, tenant, subject, list(roles), lifetime)
-    return row
+    await connection.execute(_CREATE, token_hash, tenant, subject, list(roles), lifetime)
 
 
 async def owner(connection: Connection, token_hash: str) -> asyncpg.Record | None:

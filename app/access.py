@@ -1,0 +1,90 @@
+"""Who may do what: roles, principals and the bearer tokens behind them."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from core.canonical import JsonObject, sha256_hex
+from core.db import Database
+from core.errors import AuthenticationError, InputError
+from evidence.chain import Actor, EventType
+from runtime import audit
+from runtime.store import tokens
+
+PREFIX = "cst_"
+_TOKEN = re.compile(r"cst_[A-Za-z0-9_-]{43}\Z")
+_SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,99}\Z")
+
+
+class Role(StrEnum):
+    """What a token is for. No role contains another, so that who publishes policy does not thereby approve."""
+
+    ADMIN = "admin"
+    OPERATOR = "operator"
+    APPROVER = "approver"
+    AUDITOR = "auditor"
+    TRIGGER = "trigger"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking: a token's subject, in the one tenant that the token belongs to.
+
+    For a person's token ``subject`` is the person's id in the directory.
+    """
+
+    tenant: str
+    subject: str
+    roles: frozenset[str]
+
+    @property
+    def actor(self) -> Actor:
+        """As the audit names them."""
+        return Actor("token", self.subject)
+
+    def has(self, *roles: Role) -> bool:
+        """Whether any of the roles is theirs."""
+        return not self.roles.isdisjoint(roles)
+
+
+def token_hash(token: str) -> str:
+    """What is stored of a token. Tokens are 256 random bits, so a plain hash cannot be guessed backwards."""
+    return sha256_hex(token.encode())
+
+
+async def principal_of(database: Database, token: str) -> Principal:
+    """Whose token this is; ``AuthenticationError`` if it is nobody's, expired or revoked."""
+    if _TOKEN.match(token):
+        async with database.connection() as connection:
+            row = await tokens.owner(connection, token_hash(token))
+        if row is not None:
+            return Principal(row["tenant_id"], row["subject"], frozenset(row["roles"]))
+    raise AuthenticationError(
+        "The bearer token is not valid: it is wrong, expired or revoked.",
+        remedy="Create one with `counterseal token create`.",
+    )
+
+
+async def create_token(
+    database: Database, tenant: str, subject: str, roles: frozenset[Role], lifetime: timedelta | None, actor: Actor
+) -> str:
+    """Make a token and record that it was made; the token itself is returned once and kept nowhere."""
+    if not _SUBJECT.match(subject):
+        raise InputError(
+            "is not a subject",
+            where="subject",
+            remedy="Use the person's id in the directory, or a name of letters, digits and . _ @ : -.",
+        )
+    if not roles:
+        raise InputError("names no role", where="role", remedy=f"One of {', '.join(Role)}.")
+    token = PREFIX + secrets.token_urlsafe(32)
+    names = sorted(str(role) for role in roles)
+    async with database.transaction(tenant) as connection:
+        await tokens.create(connection, tenant, token_hash(token), subject, names, lifetime)
+        data: JsonObject = {"token": token_hash(token)[:12], "subject": subject, "roles": [*names]}
+        await audit.record(connection, tenant, EventType.TOKEN_CREATED, actor, data)
+    return token

@@ -1,0 +1,200 @@
+"""What faces show: read models of one tenant, for `Database.reading(tenant)` under the faces' role.
+
+Statements are built once. Each names the tenant, and row-level security stands behind it (promise 8). Lists come in
+pages: rows after a key, in the order of that key, one more than asked for where there are more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from sqlalchemy import Select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runtime.store import read_statements as read
+
+Row: TypeAlias = Mapping[str, Any]
+
+# Before the first and after the last of anything, so that one statement serves every page.
+FIRST_TIME = datetime(1, 1, 2, tzinfo=UTC)
+LAST_TIME = datetime(9999, 1, 1, tzinfo=UTC)
+FIRST_ID = UUID(int=0)
+LAST_ID = UUID(int=2**128 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs: all, or those with this status, workflow, business reference."""
+
+    status: str | None = None
+    workflow: str | None = None
+    reference: str | None = None
+
+
+async def _all(connection: AsyncConnection, statement: Select[Any], **values: Any) -> list[Row]:
+    return [row for row in (await connection.execute(statement, values)).mappings()]
+
+
+async def _one(connection: AsyncConnection, statement: Select[Any], **values: Any) -> Row | None:
+    return (await connection.execute(statement, values)).mappings().one_or_none()
+
+
+async def runs_page(
+    connection: AsyncConnection,
+    tenant: str,
+    wanted: RunFilter,
+    limit: int,
+    after_at: datetime = LAST_TIME,
+    after_id: UUID = LAST_ID,
+) -> list[Row]:
+    """Runs, newest first."""
+    values = {"status": wanted.status, "workflow": wanted.workflow, "reference": wanted.reference}
+    return await _all(connection, read.RUNS, tenant=tenant, limit=limit, after_at=after_at, after_id=after_id, **values)
+
+
+async def run(connection: AsyncConnection, tenant: str, run_id: UUID) -> Row | None:
+    """One run, with where its audit stands and its bundle, None until there is one."""
+    return await _one(connection, read.RUN, tenant=tenant, run=run_id)
+
+
+async def run_input(connection: AsyncConnection, tenant: str, run_id: UUID) -> Any:
+    """What started the run: its trigger."""
+    row = await _one(connection, read.INPUT, tenant=tenant, run=run_id)
+    return None if row is None else row["trigger"]
+
+
+async def steps_page(
+    connection: AsyncConnection,
+    tenant: str,
+    run_id: UUID,
+    limit: int,
+    superstep: int = -1,
+    index: int = -1,
+    after_id: UUID = FIRST_ID,
+) -> list[Row]:
+    """Steps in the order of super-steps and of the definition."""
+    return await _all(
+        connection,
+        read.STEPS,
+        tenant=tenant,
+        run=run_id,
+        limit=limit,
+        superstep=superstep,
+        index=index,
+        after_id=after_id,
+    )
+
+
+async def checkpoints_page(
+    connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, superstep: int = -1
+) -> list[Row]:
+    """Checkpoints from the first on (P-9)."""
+    return await _all(connection, read.CHECKPOINTS, tenant=tenant, run=run_id, limit=limit, superstep=superstep)
+
+
+async def receipts_page(
+    connection: AsyncConnection,
+    tenant: str,
+    run_id: UUID,
+    limit: int,
+    after_at: datetime = FIRST_TIME,
+    after_id: UUID = FIRST_ID,
+) -> list[Row]:
+    """Receipts in the order of intent."""
+    return await _all(
+        connection, read.RECEIPTS, tenant=tenant, run=run_id, limit=limit, after_at=after_at, after_id=after_id
+    )
+
+
+async def decisions_page(
+    connection: AsyncConnection,
+    tenant: str,
+    run_id: UUID,
+    limit: int,
+    after_at: datetime = FIRST_TIME,
+    after_id: UUID = FIRST_ID,
+) -> list[Row]:
+    """Policy decisions in their order, with the facts that each read."""
+    return await _all(
+        connection, read.DECISIONS, tenant=tenant, run=run_id, limit=limit, after_at=after_at, after_id=after_id
+    )
+
+
+async def audit_page(
+    connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, after_seq: int = -1
+) -> list[Row]:
+    """The lines of a run's chain, with the exact bytes that are hashed."""
+    return await _all(connection, read.AUDIT, tenant=tenant, run=run_id, limit=limit, after_seq=after_seq)
+
+
+async def approvals_page(
+    connection: AsyncConnection,
+    tenant: str,
+    limit: int,
+    *,
+    status: str | None = None,
+    run_id: UUID | None = None,
+    after_at: datetime = LAST_TIME,
+    after_id: UUID = LAST_ID,
+) -> list[Row]:
+    """Approvals, newest first."""
+    return await _all(
+        connection,
+        read.APPROVALS,
+        tenant=tenant,
+        limit=limit,
+        status=status,
+        run_or_none=run_id,
+        after_at=after_at,
+        after_id=after_id,
+    )
+
+
+async def approval(connection: AsyncConnection, tenant: str, approval_id: UUID) -> Row | None:
+    """One approval."""
+    return await _one(connection, read.APPROVAL, tenant=tenant, approval=approval_id)
+
+
+async def votes_of(connection: AsyncConnection, tenant: str, approval_id: UUID) -> Sequence[Row]:
+    """The votes on one approval in their order."""
+    return await _all(connection, read.VOTES, tenant=tenant, approval=approval_id)
+
+
+async def bundle(connection: AsyncConnection, tenant: str, run_id: UUID) -> Row | None:
+    """Where a run's evidence is; None until it was written."""
+    return await _one(connection, read.BUNDLE_OF_RUN, tenant=tenant, run=run_id)
+
+
+async def workflow_versions(connection: AsyncConnection, tenant: str) -> list[Row]:
+    """Every published version of every workflow."""
+    return await _all(connection, read.WORKFLOWS, tenant=tenant)
+
+
+async def policy_versions(connection: AsyncConnection, tenant: str) -> list[Row]:
+    """Every published policy, and which one is active."""
+    return await _all(connection, read.POLICIES, tenant=tenant)
+
+
+async def active_policy(connection: AsyncConnection, tenant: str) -> Row | None:
+    """The policy that judges actions now, with its text; None means that nothing is allowed."""
+    return await _one(connection, read.ACTIVE_POLICY, tenant=tenant)
+
+
+async def tenant_row(connection: AsyncConnection, tenant: str) -> Row | None:
+    """The tenant's caps and where its audit stands."""
+    return await _one(connection, read.TENANT, tenant=tenant)
+
+
+async def run_counts(connection: AsyncConnection, tenant: str) -> list[tuple[str, int]]:
+    """How many runs have each status."""
+    return [(row["status"], row["count"]) for row in await _all(connection, read.COUNTS, tenant=tenant)]
+
+
+async def open_commands(connection: AsyncConnection, tenant: str) -> list[tuple[str, str, int]]:
+    """How many outbox commands of each kind are not done."""
+    found = await _all(connection, read.OPEN_COMMANDS, tenant=tenant)
+    return [(row["kind"], row["status"], row["count"]) for row in found]

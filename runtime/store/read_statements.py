@@ -1,0 +1,191 @@
+"""The statements of the read models: SQLAlchemy Core, built once at import. Each names the tenant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, DateTime, Integer, Select, Table, Text, bindparam, func, or_, select, tuple_
+from sqlalchemy.dialects.postgresql import UUID
+
+from runtime.store.schema import (
+    approvals,
+    audit_events,
+    bundles,
+    checkpoints,
+    commands,
+    decisions,
+    policies,
+    receipts,
+    run_inputs,
+    runs,
+    steps,
+    tenants,
+    votes,
+    workflows,
+)
+
+_tenant = bindparam("tenant", type_=Text)
+_run = bindparam("run", type_=UUID(as_uuid=True))
+_limit = bindparam("limit", type_=Integer)
+_after_at = bindparam("after_at", type_=DateTime(timezone=True))
+_after_id = bindparam("after_id", type_=UUID(as_uuid=True))
+
+
+def _own(table: Table, *columns: Any) -> Select[Any]:
+    return select(*(columns or (table,))).where(table.c.tenant_id == _tenant)
+
+
+def _wanted(column: Any, name: str) -> Any:
+    value = bindparam(name, type_=Text)
+    return or_(value.is_(None), column == value)
+
+
+_RUN_COLUMNS = (
+    runs.c.run_id,
+    runs.c.workspace_id,
+    runs.c.workflow,
+    runs.c.workflow_version,
+    runs.c.trigger_type,
+    runs.c.trigger_ref,
+    runs.c.reference,
+    runs.c.requested_by,
+    runs.c.status,
+    runs.c.version,
+    runs.c.superstep,
+    runs.c.writes,
+    runs.c.error,
+    runs.c.created_at,
+    runs.c.started_at,
+    runs.c.finished_at,
+    runs.c.deadline_at,
+)
+_BUNDLE = select(
+    func.jsonb_build_object(
+        "name", bundles.c.name, "uri", bundles.c.uri, "sha256", bundles.c.sha256, "bytes", bundles.c.bytes
+    )
+).where(bundles.c.run_id == runs.c.run_id)
+
+RUNS = (
+    _own(runs, *_RUN_COLUMNS)
+    .where(
+        tuple_(runs.c.created_at, runs.c.run_id) < tuple_(_after_at, _after_id),
+        _wanted(runs.c.status, "status"),
+        _wanted(runs.c.workflow, "workflow"),
+        _wanted(runs.c.reference, "reference"),
+    )
+    .order_by(runs.c.created_at.desc(), runs.c.run_id.desc())
+    .limit(_limit)
+)
+RUN = _own(runs, *_RUN_COLUMNS, runs.c.audit_count, runs.c.audit_head, _BUNDLE.scalar_subquery().label("bundle")).where(
+    runs.c.run_id == _run
+)
+INPUT = _own(run_inputs, run_inputs.c.trigger).where(run_inputs.c.run_id == _run)
+STEPS = (
+    _own(
+        steps,
+        steps.c.step_id,
+        steps.c.step_key,
+        steps.c.step_index,
+        steps.c.operation,
+        steps.c.superstep,
+        steps.c.status,
+        steps.c.attempt,
+        steps.c.output,
+        steps.c.usage,
+        steps.c.last_error,
+        steps.c.next_eligible_at,
+        steps.c.created_at,
+        steps.c.finished_at,
+    )
+    .where(
+        steps.c.run_id == _run,
+        tuple_(steps.c.superstep, steps.c.step_index, steps.c.step_id)
+        > tuple_(bindparam("superstep", type_=Integer), bindparam("index", type_=Integer), _after_id),
+    )
+    .order_by(steps.c.superstep, steps.c.step_index, steps.c.step_id)
+    .limit(_limit)
+)
+CHECKPOINTS = (
+    _own(checkpoints, checkpoints.c.superstep, checkpoints.c.digest, checkpoints.c.state, checkpoints.c.created_at)
+    .where(checkpoints.c.run_id == _run, checkpoints.c.superstep > bindparam("superstep", type_=Integer))
+    .order_by(checkpoints.c.superstep)
+    .limit(_limit)
+)
+RECEIPTS = (
+    _own(receipts)
+    .where(
+        receipts.c.run_id == _run,
+        tuple_(receipts.c.intended_at, receipts.c.receipt_id) > tuple_(_after_at, _after_id),
+    )
+    .order_by(receipts.c.intended_at, receipts.c.receipt_id)
+    .limit(_limit)
+)
+DECISIONS = (
+    _own(decisions)
+    .where(
+        decisions.c.run_id == _run,
+        tuple_(decisions.c.decided_at, decisions.c.decision_id) > tuple_(_after_at, _after_id),
+    )
+    .order_by(decisions.c.decided_at, decisions.c.decision_id)
+    .limit(_limit)
+)
+AUDIT = (
+    _own(audit_events, audit_events.c.seq, audit_events.c.type, audit_events.c.line, audit_events.c.hash)
+    .where(audit_events.c.stream_id == _run, audit_events.c.seq > bindparam("after_seq", type_=BigInteger))
+    .order_by(audit_events.c.seq)
+    .limit(_limit)
+)
+APPROVALS = (
+    _own(approvals)
+    .where(
+        tuple_(approvals.c.created_at, approvals.c.approval_id) < tuple_(_after_at, _after_id),
+        _wanted(approvals.c.status, "status"),
+        or_(
+            bindparam("run_or_none", type_=UUID(as_uuid=True)).is_(None),
+            approvals.c.run_id == bindparam("run_or_none", type_=UUID(as_uuid=True)),
+        ),
+    )
+    .order_by(approvals.c.created_at.desc(), approvals.c.approval_id.desc())
+    .limit(_limit)
+)
+APPROVAL = _own(approvals).where(approvals.c.approval_id == bindparam("approval", type_=UUID(as_uuid=True)))
+VOTES = (
+    _own(votes)
+    .where(votes.c.approval_id == bindparam("approval", type_=UUID(as_uuid=True)))
+    .order_by(votes.c.voted_at, votes.c.person_id)
+)
+BUNDLE_OF_RUN = _own(bundles).where(bundles.c.run_id == _run)
+WORKFLOWS = _own(
+    workflows,
+    workflows.c.name,
+    workflows.c.version,
+    workflows.c.digest,
+    workflows.c.published_by,
+    workflows.c.published_at,
+    workflows.c.retired_at,
+).order_by(workflows.c.name, workflows.c.version.desc())
+POLICIES = (
+    _own(
+        policies,
+        policies.c.name,
+        policies.c.version,
+        policies.c.digest,
+        policies.c.published_by,
+        policies.c.published_at,
+        (policies.c.digest == tenants.c.policy_digest).label("active"),
+    )
+    .join_from(policies, tenants, policies.c.tenant_id == tenants.c.tenant_id)
+    .order_by(policies.c.published_at.desc(), policies.c.digest)
+)
+ACTIVE_POLICY = (
+    _own(policies)
+    .join_from(policies, tenants, policies.c.tenant_id == tenants.c.tenant_id)
+    .where(policies.c.digest == tenants.c.policy_digest)
+)
+TENANT = _own(tenants)
+COUNTS = _own(runs, runs.c.status, func.count().label("count")).group_by(runs.c.status)
+OPEN_COMMANDS = (
+    _own(commands, commands.c.kind, commands.c.status, func.count().label("count"))
+    .where(commands.c.status.in_(("pending", "leased", "failed")))
+    .group_by(commands.c.kind, commands.c.status)
+)
