@@ -13,7 +13,10 @@ from runtime.kernel.states import CommandState, RunState, StepState, WaitKind, W
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9)."""
+    """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9).
+
+    ``eligible_in`` counts from the commit that schedules a retry (Q-19).
+    """
 
     step_id: UUID
     key: str
@@ -29,6 +32,7 @@ class StepRow:
     writes: JsonObject | None = None
     usage: JsonObject | None = None
     last_error: JsonObject | None = None
+    eligible_in: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class DecisionRow:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptRow:
-    """A receipt as it is after the commit."""
+    """A receipt as it is after the commit. ``run_id`` says whose it is, where it was read back; a key may be shared."""
 
     receipt_id: UUID
     step_key: str
@@ -100,6 +104,7 @@ class ReceiptRow:
     resolution: str | None = None
     error: JsonObject | None = None
     intended_at: datetime | None = None
+    run_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +164,10 @@ class Commit:
 
     ``checks_policy`` additionally guards that the tenant's active policy is still ``expected_policy``, with which the
     decisions in here were made. ``released`` are the steps that give their slot back, ``handed`` maps a step to the
-    one that the same worker goes on with. ``cancels_rest`` ends whatever of the run is still open (set-based: a run may
-    have thousands of steps). ``lease`` is how long the lease of a new running step holds.
+    one that the same worker goes on with. ``freed_receipts`` give their idempotency key to a new receipt: what they
+    recorded certainly had no effect, and what is done now is another action. ``cancels_rest`` ends whatever of the run
+    is still open (set-based: a run may have thousands of steps). ``lease`` is how long the lease of a new running step
+    holds.
     """
 
     run_id: UUID
@@ -189,6 +196,7 @@ class Commit:
     commands: list[CommandRow] = field(default_factory=list)
     command_moves: list[tuple[UUID, CommandState]] = field(default_factory=list)
     decisions: list[DecisionRow] = field(default_factory=list)
+    freed_receipts: list[UUID] = field(default_factory=list)
     new_receipts: list[ReceiptRow] = field(default_factory=list)
     receipts: list[ReceiptRow] = field(default_factory=list)
     new_approvals: list[ApprovalRow] = field(default_factory=list)

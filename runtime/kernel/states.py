@@ -2,7 +2,7 @@
 
 The database refuses what is not in these tables too: migrations/versions writes the same moves as triggers, and a test
 holds the two against each other. A step row may be born past ``ready`` when its claim shares the transaction that
-planned it; from then on only these moves exist.
+planned it, and as ``canceled`` when the run ended in it as well; from then on only these moves exist.
 """
 
 from __future__ import annotations
@@ -84,7 +84,15 @@ class StepEvent(StrEnum):
 
 STEP: Machine[StepState, StepEvent] = Machine(
     "step",
-    frozenset({StepState.READY, StepState.RUNNING, StepState.WAITING_APPROVAL, StepState.FAILED_TERMINAL}),
+    frozenset(
+        {
+            StepState.READY,
+            StepState.RUNNING,
+            StepState.WAITING_APPROVAL,
+            StepState.FAILED_TERMINAL,
+            StepState.CANCELED,
+        }
+    ),
     {
         (StepState.READY, StepEvent.CLAIM): StepState.RUNNING,
         (StepState.READY, StepEvent.CANCEL): StepState.CANCELED,
@@ -140,7 +148,7 @@ WAIT: Machine[WaitState, WaitEvent] = Machine(
 
 
 class CommandState(StrEnum):
-    """Where a command of the outbox is (O-4). ``deferred`` waits for an approval or a barrier."""
+    """Where a command of the outbox is (O-4). ``deferred`` waits for an approval, a barrier or the run's start."""
 
     PENDING = "pending"
     DEFERRED = "deferred"

@@ -5,8 +5,8 @@ and moves its run. Fairness is stride scheduling over tenants, then over a tenan
 least, by weight, is next, and who comes back from idling starts level. Within a lane what resumes goes before what
 starts. A slot is a row, so the cap holds without a counter that every claim would have to lock.
 
-Lock order: the tenant (only when its starts are metered), slot, run, step. Nothing else takes a tenant's row after a
-run's.
+Lock order: command, slot, the tenant (it is waited for only when its starts are metered), run, step. Nothing else
+waits for a tenant's row after a run's.
 """
 
 from __future__ import annotations
@@ -19,65 +19,73 @@ import asyncpg
 
 from core.db import Connection
 
-# What a claim needs to know of the chosen command, whichever way it was chosen.
-_FAIREST = """
+# The cap on starts is a token bucket of one minute's starts that refills all the time.
+_STARTS_LEFT = """least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
+  + extract(epoch FROM now() - coalesce(t.starts_left_at, now())) * t.max_runs_per_min / 60)"""
+
+# Where a served tenant or lane stands then: a share further, or level with the others if it comes back from idling.
+_TENANT_SERVED = """1 / t.weight + greatest(t.virtual_time,
+  (SELECT max(o.virtual_time) - max(1 / o.weight) FROM tenants o))"""
+_LANE_SERVED = """1 / l.weight + greatest(l.virtual_time,
+  (SELECT max(o.virtual_time) - max(1 / o.weight) FROM lanes o WHERE o.tenant_id = l.tenant_id))"""
+
+# The fairest lane that has both a command and a free slot, each locked; what others hold just now is passed over. A
+# command whose step is not ready any more is chosen as well, to be ended, and takes nothing.
+_FAIREST = f"""
 lane AS (
-  SELECT l.tenant_id, l.workspace_id, l.metered AND c.starts_run AS metered, c.command_id, c.step_id, c.run_id
+  SELECT l.tenant_id, l.workspace_id, l.metered AND c.starts_run AS metered, c.command_id, c.step_id, c.run_id, s.slot,
+    EXISTS (SELECT FROM steps WHERE steps.step_id = c.step_id AND steps.status = 'ready') AS fresh
   FROM (
     SELECT l.tenant_id, l.workspace_id, t.max_runs_per_min IS NOT NULL AS metered,
-      t.max_runs_per_min IS NULL OR least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
-        + extract(epoch FROM now() - coalesce(t.starts_left_at, now())) * t.max_runs_per_min / 60) >= 1 AS can_start
+      t.max_runs_per_min IS NULL OR {_STARTS_LEFT} >= 1 AS can_start
     FROM lanes l JOIN tenants t USING (tenant_id)
     WHERE EXISTS (SELECT FROM slots s WHERE s.tenant_id = l.tenant_id AND s.step_id IS NULL)
     ORDER BY t.virtual_time, l.virtual_time, l.tenant_id, l.workspace_id
   ) l
   CROSS JOIN LATERAL (
-    SELECT c.command_id, c.step_id, c.run_id, c.starts_run FROM commands c
+    SELECT c.tenant_id, c.command_id, c.step_id, c.run_id, c.starts_run FROM commands c
     WHERE c.tenant_id = l.tenant_id AND c.workspace_id = l.workspace_id AND c.kind = 'step' AND c.status = 'pending'
       AND c.starts_run <= l.can_start
     ORDER BY c.starts_run, c.command_id LIMIT 1 FOR UPDATE SKIP LOCKED
   ) c
+  CROSS JOIN LATERAL (
+    SELECT s.slot FROM slots s WHERE s.tenant_id = c.tenant_id AND s.step_id IS NULL
+    ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) s
   LIMIT 1),
 metered AS (
-  UPDATE tenants t SET starts_left_at = now(),
-    starts_left = least(max_runs_per_min, coalesce(starts_left, max_runs_per_min)
-      + extract(epoch FROM now() - coalesce(starts_left_at, now())) * max_runs_per_min / 60) - 1
-  FROM lane
-  WHERE lane.metered AND t.tenant_id = lane.tenant_id AND least(max_runs_per_min,
-      coalesce(starts_left, max_runs_per_min)
-      + extract(epoch FROM now() - coalesce(starts_left_at, now())) * max_runs_per_min / 60) >= 1
+  UPDATE tenants t SET starts_left_at = now(), starts_left = {_STARTS_LEFT} - 1, virtual_time = {_TENANT_SERVED}
+  FROM lane WHERE lane.metered AND lane.fresh AND t.tenant_id = lane.tenant_id AND {_STARTS_LEFT} >= 1
   RETURNING t.tenant_id),
-free AS (
-  SELECT s.tenant_id, s.slot FROM slots s JOIN lane USING (tenant_id)
-  WHERE s.step_id IS NULL AND (NOT lane.metered OR EXISTS (SELECT FROM metered))
-  ORDER BY s.slot LIMIT 1 FOR UPDATE OF s SKIP LOCKED),
+admitted AS (
+  SELECT lane.* FROM lane WHERE lane.fresh AND (NOT lane.metered OR EXISTS (SELECT FROM metered))),
 fair_tenant AS (
-  UPDATE tenants t SET virtual_time = 1 / t.weight + greatest(t.virtual_time,
-    (SELECT max(o.virtual_time) - max(1 / o.weight) FROM tenants o))
-  WHERE t.tenant_id IN (SELECT n.tenant_id FROM tenants n JOIN lane USING (tenant_id)
-    WHERE NOT lane.metered AND EXISTS (SELECT FROM free) FOR UPDATE OF n SKIP LOCKED)),
+  UPDATE tenants t SET virtual_time = {_TENANT_SERVED}
+  WHERE t.tenant_id IN (SELECT n.tenant_id FROM tenants n JOIN admitted USING (tenant_id)
+    WHERE NOT admitted.metered FOR UPDATE OF n SKIP LOCKED)),
 fair_lane AS (
-  UPDATE lanes l SET virtual_time = 1 / l.weight + greatest(l.virtual_time,
-    (SELECT max(o.virtual_time) - max(1 / o.weight) FROM lanes o WHERE o.tenant_id = l.tenant_id))
+  UPDATE lanes l SET virtual_time = {_LANE_SERVED}
   WHERE (l.tenant_id, l.workspace_id) IN (SELECT n.tenant_id, n.workspace_id FROM lanes n
-    JOIN lane USING (tenant_id, workspace_id) WHERE EXISTS (SELECT FROM free) FOR UPDATE OF n SKIP LOCKED))"""
+    JOIN admitted USING (tenant_id, workspace_id) FOR UPDATE OF n SKIP LOCKED)),
+stale AS (
+  UPDATE commands SET status = 'rejected' FROM lane WHERE commands.command_id = lane.command_id AND NOT lane.fresh)"""
 
 # The lease itself. The run's row first: every change of a lease bumps the run's version, which fences all writers.
 _LEASE = """
 run AS (
   UPDATE runs r SET version = version + 1, started_at = coalesce(started_at, now()),
     status = CASE WHEN r.status = 'queued' THEN 'running' ELSE r.status END
-  FROM lane
-  WHERE r.run_id = lane.run_id AND EXISTS (SELECT FROM {admitted})
-    AND EXISTS (SELECT FROM steps s WHERE s.step_id = lane.step_id AND s.status = 'ready')
+  FROM admitted
+  WHERE r.run_id = admitted.run_id AND r.finished_at IS NULL
   RETURNING r.*),
 step AS (
   UPDATE steps s SET status = 'running', lease_owner = $1, lease_epoch = lease_epoch + 1,
     lease_expires_at = now() + $2, next_eligible_at = NULL
-  FROM run, lane
-  WHERE s.step_id = lane.step_id AND s.run_id = run.run_id AND s.status = 'ready'
+  FROM run, admitted
+  WHERE s.step_id = admitted.step_id AND s.run_id = run.run_id AND s.status = 'ready'
   RETURNING s.*)"""
 
+# What a claim needs to know, besides what the leased rows themselves say.
 _FOUND = """
 SELECT to_jsonb(run) - 'error' AS run, to_jsonb(step) AS step, i.trigger, i.run_key, k.state, t.policy_digest,
   t.max_writes_per_run, now() AS now,
@@ -85,34 +93,43 @@ SELECT to_jsonb(run) - 'error' AS run, to_jsonb(step) AS step, i.trigger, i.run_
     AND step.lease_epoch > 1 ORDER BY r.intended_at DESC LIMIT 1) AS receipt,
   (SELECT to_jsonb(a) FROM approvals a WHERE a.step_id = step.step_id AND a.status = 'approved'
     AND a.consumed_at IS NULL AND step.lease_epoch > 1 ORDER BY a.decided_at DESC LIMIT 1) AS approval
-FROM run JOIN step USING (run_id) JOIN run_inputs i USING (run_id) JOIN tenants t ON t.tenant_id = run.tenant_id
+FROM {source} LEFT JOIN (run JOIN step USING (run_id)) ON true LEFT JOIN run_inputs i ON i.run_id = run.run_id
+LEFT JOIN tenants t ON t.tenant_id = run.tenant_id
 LEFT JOIN checkpoints k ON k.run_id = run.run_id AND k.superstep = run.superstep"""
 
-CLAIM_NEXT = f"""WITH {_FAIREST}, {_LEASE.format(admitted="free")},
+CLAIM_NEXT = f"""WITH {_FAIREST}, {_LEASE},
 taken AS (
-  UPDATE slots SET step_id = step.step_id FROM step, free
-  WHERE slots.tenant_id = free.tenant_id AND slots.slot = free.slot),
+  UPDATE slots SET step_id = step.step_id FROM step, admitted
+  WHERE slots.tenant_id = admitted.tenant_id AND slots.slot = admitted.slot
+    AND NOT EXISTS (SELECT FROM slots held WHERE held.step_id = step.step_id)),
 command AS (
-  UPDATE commands SET status = 'dispatched' FROM lane
-  WHERE commands.command_id = lane.command_id AND EXISTS (SELECT FROM free))
-{_FOUND}"""
+  UPDATE commands SET status = 'dispatched' FROM admitted WHERE commands.command_id = admitted.command_id)
+{_FOUND.format(source="lane")}"""
 
-# With a queue in between, the slot was taken when the command was admitted; a step without one is not to run now.
+# With a queue in between, the slot was taken when the command was admitted; a step without one is not to run now. The
+# command is marked here too: whether the scheduler could do so does not matter any more.
 CLAIM_STEP = f"""WITH
-lane AS (SELECT s.step_id, s.run_id FROM steps s WHERE s.step_id = $3),
-held AS (SELECT slots.step_id FROM slots JOIN lane USING (step_id)),
-{_LEASE.format(admitted="held")}
-{_FOUND}"""
+admitted AS (SELECT s.step_id, s.run_id FROM steps s JOIN slots USING (step_id)
+  WHERE s.step_id = $3 AND s.status = 'ready'), {_LEASE},
+command AS (
+  UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = NULL FROM step
+  WHERE commands.step_id = step.step_id AND commands.kind = 'step' AND commands.status IN ('leased', 'dispatched')
+    AND commands.lease_expires_at IS NOT NULL)
+{_FOUND.format(source="admitted")}"""
 
 ADMIT = f"""WITH {_FAIREST},
-admitted AS (
+leased AS (
   UPDATE commands SET status = 'leased', lease_owner = $1, lease_expires_at = now() + $2, attempts = attempts + 1
-  FROM lane WHERE commands.command_id = lane.command_id AND EXISTS (SELECT FROM free)
+  FROM admitted WHERE commands.command_id = admitted.command_id
   RETURNING commands.command_id, commands.step_id, commands.run_id, commands.dedupe_key),
 taken AS (
-  UPDATE slots SET step_id = admitted.step_id FROM admitted, free
-  WHERE slots.tenant_id = free.tenant_id AND slots.slot = free.slot)
-SELECT * FROM admitted"""
+  UPDATE slots SET step_id = admitted.step_id FROM admitted
+  WHERE slots.tenant_id = admitted.tenant_id AND slots.slot = admitted.slot
+    AND NOT EXISTS (SELECT FROM slots held WHERE held.step_id = admitted.step_id))
+SELECT leased.* FROM lane LEFT JOIN leased USING (command_id)"""
+
+# What was chosen may be stale, or meet the cap at this very moment: then the next is looked at, so many times.
+LOOKS_MAX = 64
 
 _HEARTBEAT = """
 UPDATE steps SET lease_expires_at = now() + $2
@@ -121,17 +138,28 @@ WHERE lease_owner = $1 AND status = 'running' AND step_id = ANY ($3::uuid[]) RET
 
 async def claim_next(connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
     """Lease the fairest ready step; None if there is none under the caps. Inside the caller's transaction."""
-    return await connection.fetchrow(CLAIM_NEXT, owner, lease)
+    return await _first(connection, CLAIM_NEXT, "step", owner, lease)
 
 
 async def claim_step(connection: Connection, owner: str, lease: timedelta, step_id: UUID) -> asyncpg.Record | None:
     """Lease this step, which a queue's message named; None if it is not ready (somebody has it, or it is over)."""
-    return await connection.fetchrow(CLAIM_STEP, owner, lease, step_id)
+    row = await connection.fetchrow(CLAIM_STEP, owner, lease, step_id)
+    return None if row is None or row["step"] is None else row
 
 
 async def admit(connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
     """Lease the fairest pending step command for sending to a queue, and take its slot (Q-12, O-7)."""
-    return await connection.fetchrow(ADMIT, owner, lease)
+    return await _first(connection, ADMIT, "step_id", owner, lease)
+
+
+async def _first(
+    connection: Connection, statement: str, found: str, owner: str, lease: timedelta
+) -> asyncpg.Record | None:
+    for _ in range(LOOKS_MAX):
+        row = await connection.fetchrow(statement, owner, lease)
+        if row is None or row[found] is not None:
+            return row
+    return None
 
 
 async def heartbeat(connection: Connection, owner: str, lease: timedelta, steps: Sequence[UUID]) -> set[UUID]:

@@ -36,11 +36,12 @@ class RunFilter:
 
 
 async def _all(connection: AsyncConnection, statement: Select[Any], **values: Any) -> list[Row]:
-    return [row for row in (await connection.execute(statement, values)).mappings()]
+    return list((await connection.execute(statement, values)).mappings())
 
 
 async def _one(connection: AsyncConnection, statement: Select[Any], **values: Any) -> Row | None:
-    return (await connection.execute(statement, values)).mappings().one_or_none()
+    row: Row | None = (await connection.execute(statement, values)).mappings().one_or_none()
+    return row
 
 
 async def runs_page(

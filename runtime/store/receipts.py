@@ -50,6 +50,7 @@ def receipt_row(item: Mapping[str, Any]) -> ReceiptRow:
         resolution=item["resolution"],
         error=item["error"],
         intended_at=datetime.fromisoformat(item["intended_at"]),
+        run_id=UUID(item["run_id"]),
     )
 
 

@@ -13,7 +13,7 @@ from evidence.chain import ChainHead
 from runtime.kernel.commit import StepRow, WaitRow
 from runtime.kernel.state import State
 from runtime.kernel.states import RunState, StepState, WaitKind, WaitState
-from runtime.kernel.transition import OpenApproval, RunView
+from runtime.kernel.view import OpenApproval, RunView
 
 _SELECT = """
 SELECT to_jsonb(r) AS run, i.trigger, i.run_key, k.state, t.policy_digest, t.max_writes_per_run, now() AS now,

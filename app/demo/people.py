@@ -1,0 +1,110 @@
+"""The people of the demo: who opens incidents in ServiceNow, and who clicks in Slack when nobody is there."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from app.demo.world import CARDS_CHANNEL, World
+from core.errors import TransportError
+
+APPROVER = "U0ANA"
+REJECTER = "U0BEN"
+LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One incident of the demo and how it is to end: the run's status and its error's code."""
+
+    number: str
+    sys_id: str
+    text: str
+    ending: str
+
+
+# How the three end: a person approves, a person rejects, the policy denies.
+STORIES = (
+    ("Payroll is down for everyone in Berlin", "approved"),
+    ("Outage of the production order system", "rejected"),
+    ("The printer on floor 3 works again, please close", "policy_denied"),
+)
+
+
+class People:
+    """Acts in the stand-ins as people would: through their pages' own endpoints, signed as Slack signs."""
+
+    def __init__(self, world: World, client: httpx.AsyncClient) -> None:
+        self._world = world
+        self._client = client
+
+    async def report(self, text: str, ending: str) -> Incident:
+        """Open an incident as Raj; ServiceNow's business rule then calls our webhook."""
+        body = {"user": "raj.quist", "fields": {"short_description": text, "impact": "3", "urgency": "3"}}
+        record = await self._post(f"{self._world.servicenow}/_sandbox/records/incident", body)
+        return Incident(record["number"], record["sys_id"], text, ending)
+
+    async def incident(self, incident: Incident) -> dict[str, Any]:
+        """The incident as ServiceNow has it now."""
+        records = await self._get(f"{self._world.servicenow}/_sandbox/records/incident")
+        return next(record for record in records["records"] if record["sys_id"] == incident.sys_id)
+
+    async def messages(self, channel: str) -> list[dict[str, Any]]:
+        """What a channel shows."""
+        found: list[dict[str, Any]] = (await self._get(f"{self._world.slack}/_sandbox/messages?channel={channel}"))[
+            "messages"
+        ]
+        return found
+
+    async def decide(self, incident: Incident) -> None:
+        """Wait for the incident's card and click on it, as its story says."""
+        if incident.ending == "approved":
+            ts = await self._card(incident, "counterseal.approve")
+            await self._click(ts, "counterseal.approve", APPROVER)
+        elif incident.ending == "rejected":
+            ts = await self._card(incident, "counterseal.reject")
+            await self._click(ts, "counterseal.reject", REJECTER)
+            await self._give_reason("Not during the month-end close.")
+
+    async def _card(self, incident: Incident, action_id: str) -> str:
+        while True:
+            for message in await self.messages(CARDS_CHANNEL):
+                text = str(message.get("blocks"))
+                if incident.number in text and action_id in text:
+                    return str(message["ts"])
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _click(self, ts: str, action_id: str, user: str) -> None:
+        body = {"channel": CARDS_CHANNEL, "ts": ts, "action_id": action_id, "user": user}
+        _accepted(await self._post(f"{self._world.slack}/_sandbox/click", body))
+
+    async def _give_reason(self, reason: str) -> None:
+        while True:
+            views = (await self._get(f"{self._world.slack}/_sandbox/views?user={REJECTER}"))["views"]
+            if views:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        view = views[-1]
+        field = next(block["block_id"] for block in view["blocks"] if block["type"] == "input")
+        body = {"view_id": view["id"], "user": REJECTER, "values": {field: reason}}
+        _accepted(await self._post(f"{self._world.slack}/_sandbox/submit_view", body))
+
+    async def _get(self, url: str) -> Any:
+        return _json(await self._client.get(url))
+
+    async def _post(self, url: str, body: dict[str, Any]) -> Any:
+        return _json(await self._client.post(url, json=body))
+
+
+def _json(response: httpx.Response) -> Any:
+    if response.is_error:
+        raise TransportError(f"The stand-in answered {response.status_code}: {response.text[:300]}")
+    return response.json()
+
+
+def _accepted(outcome: dict[str, Any]) -> None:
+    if not outcome.get("ok"):
+        raise TransportError(f"Counterseal did not take the click: {outcome}")

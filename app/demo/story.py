@@ -1,0 +1,188 @@
+"""The demo itself: publish the examples, report three incidents, follow their runs, verify their evidence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from app.demo.people import STORIES, Incident, People
+from app.demo.view import View
+from app.demo.world import World, demo_world
+from app.settings import load_settings
+from app.wiring import Faces, build_faces
+from core.errors import ConfigurationError
+from evidence.blobs import StoredBlob
+from evidence.chain import Actor
+from evidence.signing import FileSigner
+from evidence.verify import verify_bundle
+from runtime.publishing import publish_directory, publish_policy, publish_workflow
+from runtime.store import read_models
+from runtime.store.read_models import RunFilter
+
+ACTOR = Actor("demo", "counterseal demo")
+ANNOUNCEMENTS = "C0INC"
+AUTO_SECONDS = 120.0
+ENDINGS = {
+    "approved": ("succeeded", None),
+    "rejected": ("failed_terminal", "rejected"),
+    "policy_denied": ("failed_terminal", "policy_denied"),
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """One incident's run: its newest row, and its bundle once it is stored and verified."""
+
+    incident: Incident
+    run: Any = None
+    bundle: Path | None = None
+    verified: bool = False
+
+    @property
+    def ended_as_told(self) -> bool:
+        """Whether the run ended as its story says, with evidence that verifies."""
+        if self.run is None or self.bundle is None:
+            return False
+        error = (self.run["error"] or {}).get("code")
+        return (self.run["status"], error) == ENDINGS[self.incident.ending] and self.verified
+
+
+async def run_demo(*, auto: bool, aws: bool) -> int:
+    """The whole demo; the exit code. With ``auto`` nobody has to click, and the last line is one JSON object."""
+    began = time.monotonic()
+    home = load_settings().home.absolute()
+    examples = Path("examples")
+    if not (examples / "workflows").is_dir():
+        raise ConfigurationError(
+            "There is no examples/ folder here.", remedy="Run the demo in the repository's folder."
+        )
+    view = View(auto=auto)
+    view.say("Starting PostgreSQL, Counterseal and the stand-ins for ServiceNow, Slack and a model …")
+    async with demo_world(home, aws=aws) as world, httpx.AsyncClient(timeout=30) as client:
+        os.environ.update(world.environment)
+        async with build_faces(load_settings()) as faces:
+            since = await _publish(faces, examples)
+            people = People(world, client)
+            incidents = [await people.report(text, ending) for text, ending in STORIES]
+            view.introduce(world, incidents)
+            told = await _follow(faces, people, incidents, since, view, auto=auto)
+            if not auto:
+                view.farewell(world, told)
+                await _until_interrupted()
+                return 0
+            as_told = all(item.ended_as_told for item in told) and await _outside_agrees(people, incidents)
+            view.farewell(world, told)
+            print(json.dumps(_report(told, time.monotonic() - began)))  # noqa: T201  the promised last line
+            return 0 if as_told else 1
+
+
+async def _publish(faces: Faces, examples: Path) -> datetime:
+    """Publish what the demo runs; the database's time, since which its runs are newer than all others."""
+    tenant = faces.settings.tenant
+    async with faces.database.transaction(tenant) as connection:
+        for path in sorted((examples / "workflows").glob("*.yaml")):
+            await publish_workflow(connection, faces.definitions, tenant, path.read_text(), str(path), ACTOR)
+        policy = examples / "policies" / "it-operations.yaml"
+        await publish_policy(connection, faces.definitions, tenant, policy.read_text(), str(policy), ACTOR)
+        directory = examples / "directory.yaml"
+        await publish_directory(connection, tenant, directory.read_text(), str(directory), ACTOR)
+        now: datetime = await connection.fetchval("SELECT now()")
+        return now
+
+
+async def _follow(
+    faces: Faces, people: People, incidents: list[Incident], since: datetime, view: View, *, auto: bool
+) -> list[Told]:
+    """Show the runs until all have ended with evidence; with ``auto``, click meanwhile."""
+    told = {incident.number: Told(incident) for incident in incidents}
+    async with asyncio.TaskGroup() as group:
+        clicking = [group.create_task(people.decide(incident)) for incident in incidents] if auto else []
+        try:
+            async with asyncio.timeout(AUTO_SECONDS if auto else None):
+                with view.live():
+                    while not all(item.bundle for item in told.values()):
+                        for number, item in told.items():
+                            told[number] = await _look(faces, item, since)
+                        view.show(list(told.values()))
+                        await asyncio.sleep(0.25)
+        except TimeoutError:
+            view.say(f"Not everything ended within {AUTO_SECONDS:g} seconds.")
+        for task in clicking:
+            task.cancel()
+    return list(told.values())
+
+
+async def _look(faces: Faces, item: Told, since: datetime) -> Told:
+    tenant = faces.settings.tenant
+    async with faces.database.reading(tenant) as connection:
+        rows = await read_models.runs_page(connection, tenant, RunFilter(reference=item.incident.number), 1)
+        if not rows or rows[0]["created_at"] < since:
+            return item
+        run = await read_models.run(connection, tenant, rows[0]["run_id"])
+        bundle = await read_models.bundle(connection, tenant, rows[0]["run_id"])
+    if bundle is None or item.bundle is not None:
+        return Told(item.incident, run, item.bundle, item.verified)
+    path = await _download(faces, bundle)
+    key = await _public_key(faces)
+    verification = await asyncio.to_thread(verify_bundle, path, public_key=key)
+    return Told(item.incident, run, path, verification.ok)
+
+
+async def _download(faces: Faces, bundle: Any) -> Path:
+    data = await faces.blobs.get(StoredBlob(bundle["uri"], bundle["version_id"], bundle["sha256"]))
+    path = faces.settings.home / "demo" / str(bundle["name"])
+    await asyncio.to_thread(path.write_bytes, data)
+    return path
+
+
+async def _public_key(faces: Faces) -> Path:
+    signer = await asyncio.to_thread(FileSigner.load, faces.settings.signing_key_path)
+    path = faces.settings.home / "demo" / "evidence.pub.pem"
+    await asyncio.to_thread(path.write_bytes, signer.public_key.pem)
+    return path
+
+
+async def _outside_agrees(people: People, incidents: list[Incident]) -> bool:
+    """Whether ServiceNow and Slack show what the runs say: one raised and announced, two left alone."""
+    records = [await people.incident(incident) for incident in incidents]
+    announced = [str(message["text"]) for message in await people.messages(ANNOUNCEMENTS)]
+    return (
+        [record["priority"] == "1" for record in records] == [True, False, False]
+        and records[2]["state"] not in ("6", "7")
+        and sum(incidents[0].number in text for text in announced) == 1
+        and not any(incident.number in text for incident in incidents[1:] for text in announced)
+    )
+
+
+def _report(told: list[Told], seconds: float) -> dict[str, Any]:
+    runs = [
+        {
+            "run_id": str(item.run["run_id"]) if item.run else None,
+            "reference": item.incident.number,
+            "status": item.run["status"] if item.run else None,
+            "bundle": str(item.bundle) if item.bundle else None,
+            "sha256": item.run["sha256"] if item.run and "sha256" in item.run else None,
+            "verified": item.verified,
+        }
+        for item in told
+    ]
+    return {"runs": runs, "seconds": round(seconds, 1)}
+
+
+async def _until_interrupted() -> None:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        sys.stdout.flush()
+
+
+__all__ = ["Told", "World", "run_demo"]

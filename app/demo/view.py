@@ -1,0 +1,139 @@
+"""What the terminal shows of the demo: a table of runs that moves, and where to look."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from app.demo.people import Incident
+from app.demo.world import CARDS_CHANNEL, World
+
+if TYPE_CHECKING:
+    from app.demo.story import Told
+
+_WORDS = {
+    "queued": "[dim]queued[/]",
+    "running": "[cyan]running[/]",
+    "waiting_approval": "[bold yellow]waits for a person[/]",
+    "succeeded": "[green]succeeded[/]",
+    "failed_retryable": "[yellow]will be tried again[/]",
+    "failed_terminal": "[red]failed[/]",
+    "canceled": "[dim]canceled[/]",
+}
+
+
+class View:
+    """Writes for people; without a terminal, a line per change instead of a table that moves."""
+
+    def __init__(self, *, auto: bool) -> None:
+        self._console = Console()
+        self._auto = auto
+        self._live: Live | None = None
+        self._last: dict[str, str] = {}
+
+    def say(self, text: str) -> None:
+        """One plain sentence."""
+        self._console.print(text)
+
+    def introduce(self, world: World, incidents: Sequence[Incident]) -> None:
+        """Where to look, and what to do there."""
+        self._console.print(f"\n  Slack (stand-in)       {world.slack}/c/{CARDS_CHANNEL}", highlight=False)
+        self._console.print(f"  ServiceNow (stand-in)  {world.servicenow}/_sandbox/records/incident", highlight=False)
+        self._console.print(f"  Counterseal            {world.app}/docs\n", highlight=False)
+        for incident in incidents:
+            self._console.print(f"  [bold]{incident.number}[/] {incident.text}", highlight=False)
+        if not self._auto:
+            first, second, _ = incidents
+            self._console.print(
+                f"\nOpen the Slack page, choose Ana or Ben, press [bold]Approve[/] on the card of {first.number} "
+                f"and [bold]Reject[/] on that of {second.number}.\n",
+                highlight=False,
+            )
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """While this is open, ``show`` moves the table."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(console=self._console, refresh_per_second=8) as live:
+            self._live = live
+            yield
+        self._live = None
+
+    def show(self, told: Sequence[Told]) -> None:
+        """The runs as they stand."""
+        if self._live is not None:
+            self._live.update(_table(told))
+            return
+        for item in told:
+            words = _plain(item)
+            if words != self._last.get(item.incident.number):
+                self._last[item.incident.number] = words
+                self._console.print(f"{item.incident.number}: {words}", highlight=False, soft_wrap=True)
+
+    def farewell(self, world: World, told: Sequence[Told]) -> None:
+        """The commands to look further."""
+        command = _command()
+        self._console.print("\nLook further:", highlight=False)
+        first = next((item for item in told if item.run is not None), None)
+        if first is not None:
+            self._print(f"  {command} run show {first.run['run_id']}")
+            self._print(f"  {command} evidence get {first.run['run_id']} -o evidence.zip")
+        if first is not None and first.bundle is not None:
+            folder = first.bundle.parent
+            self._print(f"  {command} evidence verify {_near(first.bundle)} --key {_near(folder / 'evidence.pub.pem')}")
+        self._print(f"  {command} run list")
+        if not self._auto:
+            logs = Path(world.environment["COUNTERSEAL_HOME"]) / "demo"
+            self._print(f"\nThe pages stay up; logs are in {_near(logs)}. Ctrl-C ends it.")
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+
+def _table(told: Sequence[Told]) -> Table:
+    table = Table(box=None, padding=(0, 2))
+    for title in ("incident", "what", "run", "evidence"):
+        table.add_column(title)
+    for item in told:
+        status = _WORDS.get(item.run["status"], item.run["status"]) if item.run else "[dim]not started[/]"
+        table.add_row(item.incident.number, item.incident.text, _with_reason(item, status), _evidence(item))
+    return table
+
+
+def _with_reason(item: Told, status: str) -> str:
+    error = item.run["error"] if item.run else None
+    return f"{status}: {error['code'].replace('_', ' ')}" if error and "code" in error else status
+
+
+def _evidence(item: Told) -> str:
+    if item.bundle is None:
+        return ""
+    return "[green]verified[/]" if item.verified else "[bold red]does not verify[/]"
+
+
+def _plain(item: Told) -> str:
+    if item.run is None:
+        return "not started"
+    evidence = "" if item.bundle is None else ", evidence verified" if item.verified else ", evidence does not verify"
+    return _with_reason(item, item.run["status"]) + evidence
+
+
+def _command() -> str:
+    path = Path(sys.argv[0])
+    return _near(path) if path.name == "counterseal" else f"{_near(Path(sys.executable))} -m app"
+
+
+def _near(path: Path) -> str:
+    """A path as a person in this folder would type it."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

@@ -1,0 +1,192 @@
+"""The demo's processes: the stand-ins, Counterseal itself (`up`), and moto for AWS where it is asked for.
+
+Each is a process of its own (moto's server a thread), started here and ended here by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from core.errors import ConfigurationError, DeadlineError, TransportError
+
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+CARDS_CHANNEL = "C0OPS"
+ENDPOINT = "demo"
+
+
+@dataclass(frozen=True)
+class World:
+    """Where everything is. ``environment`` are the settings that Counterseal was started with."""
+
+    servicenow: str
+    slack: str
+    app: str
+    environment: Mapping[str, str] = field(repr=False)
+
+
+@asynccontextmanager
+async def demo_world(home: Path, *, aws: bool) -> AsyncIterator[World]:
+    """Start everything, and end it again."""
+    folder = home / "demo"
+    folder.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    webhook_secret, signing_secret = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+    app_url = f"http://127.0.0.1:{port}"
+    sandbox_command = [
+        sys.executable, "-m", "sandbox",
+        "--webhook-url", f"{app_url}/webhooks/servicenow/{ENDPOINT}", "--webhook-secret", webhook_secret,
+        "--interactivity-url", f"{app_url}/slack/events", "--signing-secret", signing_secret,
+    ]  # fmt: skip
+    async with _process(sandbox_command, os.environ, folder / "sandbox.log") as sandbox:
+        urls = await _first_line(sandbox, folder / "sandbox.log")
+        with _aws() if aws else _nothing() as aws_environment:
+            environment = {
+                **_settings(home, port, urls),
+                "COUNTERSEAL_WEBHOOKS": json.dumps({ENDPOINT: {"secret": webhook_secret}}),
+                "COUNTERSEAL_SLACK_SIGNING_SECRET": signing_secret,
+                **aws_environment,
+            }
+            command = [sys.executable, "-m", "app", "up"]
+            async with _process(command, {**os.environ, **environment}, folder / "counterseal.log") as app:
+                await _healthy(app, app_url, folder / "counterseal.log")
+                yield World(urls["servicenow"], urls["slack"], app_url, environment)
+
+
+def _settings(home: Path, port: int, urls: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "COUNTERSEAL_HOME": str(home),
+        "COUNTERSEAL_PORT": str(port),
+        "COUNTERSEAL_SLACK_BOT_TOKEN": "xoxb-sandbox",
+        "COUNTERSEAL_SLACK_API_URL": urls["slack_api"],
+        "COUNTERSEAL_SLACK_CHANNEL": CARDS_CHANNEL,
+        "COUNTERSEAL_SERVICENOW_URL": urls["servicenow"],
+        "COUNTERSEAL_SERVICENOW_USERNAME": "counterseal.integration",
+        "COUNTERSEAL_SERVICENOW_PASSWORD": "sandbox",
+        "COUNTERSEAL_MODEL_URL": urls["model"],
+        "COUNTERSEAL_MODEL_API_KEY": "sk-sandbox",
+    }
+
+
+@contextmanager
+def _nothing() -> Iterator[dict[str, str]]:
+    yield {}
+
+
+@contextmanager
+def _aws() -> Iterator[dict[str, str]]:
+    """SQS and S3 as moto plays them, with a queue, its dead letters, and a bucket under Object Lock."""
+    try:
+        import boto3
+        from moto.server import ThreadedMotoServer
+    except ImportError:
+        raise ConfigurationError(
+            "The demo against AWS needs moto.", remedy="Use `make demo AWS=moto`, which installs it."
+        ) from None
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        keys = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo", "AWS_DEFAULT_REGION": "us-east-1"}
+        os.environ.update(keys)
+        session = {"endpoint_url": f"http://{host}:{port}", "region_name": "us-east-1"}
+        sqs, s3 = boto3.client("sqs", **session), boto3.client("s3", **session)
+        dead = sqs.create_queue(QueueName="counterseal-dead-letters")["QueueUrl"]
+        arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": "5"})
+        queue = sqs.create_queue(QueueName="counterseal-steps", Attributes={"RedrivePolicy": redrive})["QueueUrl"]
+        s3.create_bucket(Bucket="counterseal-evidence", ObjectLockEnabledForBucket=True)
+        yield {
+            **keys,
+            "COUNTERSEAL_AWS_ENDPOINT_URL": session["endpoint_url"],
+            "COUNTERSEAL_AWS_REGION": "us-east-1",
+            "COUNTERSEAL_SQS_QUEUE_URL": queue,
+            "COUNTERSEAL_S3_BUCKET": "counterseal-evidence",
+            "COUNTERSEAL_S3_OBJECT_LOCK_MODE": "COMPLIANCE",
+            "COUNTERSEAL_S3_OBJECT_LOCK_DAYS": "1",
+        }
+    finally:
+        server.stop()
+
+
+@asynccontextmanager
+async def _process(
+    command: list[str], environment: Mapping[str, str], log: Path
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A child whose errors go to ``log``; it is asked to stop at the end, and killed if it does not."""
+    with log.open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=dict(environment), stdout=asyncio.subprocess.PIPE, stderr=errors, start_new_session=True
+        )
+        draining = None
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+                draining = asyncio.create_task(process.communicate())
+                try:
+                    async with asyncio.timeout(STOP_SECONDS):
+                        await asyncio.shield(draining)
+                except TimeoutError:
+                    process.kill()
+                    await draining
+
+
+async def _first_line(process: asyncio.subprocess.Process, log: Path) -> dict[str, str]:
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        raise DeadlineError("The stand-ins did not start.", remedy=f"See {log}.") from None
+    try:
+        urls: dict[str, Any] = json.loads(line)
+    except ValueError:
+        raise TransportError("The stand-ins did not start.", remedy=f"See {log}.") from None
+    return {name: str(url) for name, url in urls.items()}
+
+
+async def _healthy(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+    """Wait until Counterseal answers; say where its log is if it ends instead."""
+    assert process.stdout is not None
+    # Its greeting is not read; an unread pipe would block it once full.
+    draining = asyncio.create_task(_drain(process.stdout))
+    try:
+        async with asyncio.timeout(START_SECONDS), httpx.AsyncClient() as client:
+            while True:
+                if process.returncode is not None:
+                    raise TransportError(f"Counterseal ended with {process.returncode}.", remedy=f"See {log}.")
+                with contextlib.suppress(httpx.TransportError):
+                    if (await client.get(f"{url}/healthz")).status_code == httpx.codes.OK:
+                        return
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        draining.cancel()
+        raise DeadlineError("Counterseal did not answer in time.", remedy=f"See {log}.") from None
+
+
+async def _drain(stream: asyncio.StreamReader) -> None:
+    while await stream.read(65536):
+        pass
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,141 @@
+"""What stands in front of every route: figures and the last catch, bearer tokens, bounded bodies. Pure ASGI.
+
+A route that is added is closed and bounded without having to ask: only ``OPEN`` is open, and only ``SIGNED`` paths
+authenticate by signature instead of a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.access import principal_of
+from app.http import problems
+from app.metrics import Metrics
+from core import bounded_json
+from core.db import Database
+from core.errors import AuthenticationError, CountersealError
+
+OPEN = frozenset({"/healthz"})
+SIGNED = ("/slack/events", "/webhooks/")
+BODY_SECONDS_MAX = 10.0
+
+
+class Observe:
+    """Outermost: counts and times requests, and answers what nobody else answered."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Never lets an exception out."""
+        if scope["type"] != "http":
+            return
+        started = time.perf_counter()
+        status = 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                route = getattr(scope.get("route"), "path", "none")
+                self._metrics.request(scope["method"], route, status, time.perf_counter() - started)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except ClientDisconnect:
+            return
+        except CountersealError as error:
+            if not status:
+                await problems.of_error(error)(scope, receive, sending)
+        except Exception as error:
+            answer = problems.of_unexpected(error)
+            if not status:
+                await answer(scope, receive, sending)
+
+
+class Bearer:
+    """Every path but the open and the signed ones needs a valid token, before anything of the request is read."""
+
+    def __init__(self, app: ASGIApp, database: Database) -> None:
+        self._app = app
+        self._database = database
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Puts the ``Principal`` into the request's state."""
+        path = scope["path"]
+        if path not in OPEN and not path.startswith(SIGNED):
+            scope.setdefault("state", {})["principal"] = await principal_of(self._database, _token(scope))
+        await self._app(scope, receive, send)
+
+
+def _token(scope: Scope) -> str:
+    values = [value for name, value in scope["headers"] if name == b"authorization"]
+    kind, _, token = values[0].decode("latin-1").partition(" ") if len(values) == 1 else ("", "", "")
+    if kind.lower() != "bearer" or not token:
+        raise AuthenticationError(
+            "A bearer token is needed.", remedy="Send `Authorization: Bearer …`; `counterseal token create` makes one."
+        )
+    return token.strip()
+
+
+class Bounded:
+    """Bodies of everything but the signed paths: at most 256 KiB of JSON, known to be harmless before it is parsed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Reads the body, checks it, and hands it on."""
+        request = Request(scope, receive)
+        names = {name for name, _ in scope["headers"]}
+        if scope["path"].startswith(SIGNED) or not names & {b"content-length", b"transfer-encoding"}:
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await read_body(request)
+            if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                raise HTTPException(415, "Only application/json is accepted.")
+        except HTTPException as error:
+            code = {413: "too_large", 415: "media_type"}.get(error.status_code, "too_slow")
+            await problems.problem(error.status_code, code, error.detail)(scope, receive, send)
+            return
+        if body:
+            bounded_json.parse(body)
+        await self._app(scope, _replay(body, receive), send)
+
+
+async def read_body(request: Request, bytes_max: int = bounded_json.BODY_BYTES_MAX) -> bytes:
+    """The whole body; ``HTTPException`` 413 if it is larger than ``bytes_max``, 408 if it does not come in time."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced[:12]) > bytes_max:
+        raise HTTPException(413, f"At most {bytes_max} bytes are accepted.")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS_MAX):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > bytes_max:
+                    raise HTTPException(413, f"At most {bytes_max} bytes are accepted.")
+    except TimeoutError:
+        raise HTTPException(408, "The body did not arrive in time.") from None
+    return bytes(body)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def replayed() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed

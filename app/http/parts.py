@@ -1,0 +1,108 @@
+"""What routes share: the faces behind the request, who is asking, and pages."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Annotated, Any, TypeAlias
+from uuid import UUID
+
+import orjson
+from fastapi import Depends, Query, Request
+
+from app.access import Principal, Role
+from app.refusals import RefusalLog
+from app.wiring import Faces
+from core.errors import AuthorizationError, InputError
+from runtime.store.read_models import Row
+
+LIMIT_DEFAULT = 50
+LIMIT_MAX = 200
+_CURSOR_CHARACTERS_MAX = 400
+
+
+def _faces(request: Request) -> Faces:
+    faces: Faces = request.app.state.faces
+    return faces
+
+
+def _refusals(request: Request) -> RefusalLog:
+    log: RefusalLog = request.app.state.refusals
+    return log
+
+
+def principal(request: Request) -> Principal:
+    """Who is asking; the middleware has put them there."""
+    found: Principal = request.state.principal
+    return found
+
+
+FacesDep: TypeAlias = Annotated[Faces, Depends(_faces)]
+RefusalsDep: TypeAlias = Annotated[RefusalLog, Depends(_refusals)]
+Limit: TypeAlias = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many at most")]
+Cursor: TypeAlias = Annotated[
+    str, Query(max_length=_CURSOR_CHARACTERS_MAX, description="`next` of the page before; empty for the first")
+]
+
+
+def allow(*roles: Role) -> Callable[[Request], Principal]:
+    """A dependency: the principal, if they have one of the roles."""
+
+    def check(request: Request) -> Principal:
+        found = principal(request)
+        if not found.has(*roles):
+            raise AuthorizationError(
+                f"This needs the role {' or '.join(roles)}, which the token does not have.",
+                remedy="Ask an administrator for a token with that role.",
+            )
+        return found
+
+    return check
+
+
+Reader: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR))]
+Operator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR))]
+Starter: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.TRIGGER))]
+Auditor: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.AUDITOR))]
+Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]
+Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]
+
+
+def page(rows: Sequence[Row], limit: int, key: Callable[[Row], Sequence[object]]) -> dict[str, Any]:
+    """``{items, next}`` of ``limit + 1`` fetched rows; ``key`` names the last row of the page."""
+    items = list(rows[:limit])
+    following = encode_cursor(key(items[-1])) if len(rows) > limit else None
+    return {"items": items, "next": following}
+
+
+def encode_cursor(key: Sequence[object]) -> str:
+    """An opaque text for the place after a row."""
+    plain = [value.isoformat() if isinstance(value, datetime) else value for value in key]
+    return base64.urlsafe_b64encode(orjson.dumps(plain)).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str, *kinds: type) -> list[Any] | None:
+    """The key in a cursor, of these kinds (int, datetime, UUID); None for an empty one. ``InputError`` otherwise."""
+    if not cursor:
+        return None
+    try:
+        values = orjson.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
+        if not isinstance(values, list) or len(values) != len(kinds):
+            raise ValueError
+        return [_read(value, kind) for value, kind in zip(values, kinds, strict=True)]
+    except (ValueError, TypeError, binascii.Error, OverflowError):
+        raise InputError("is not a cursor of this list", where="cursor", remedy="Leave it out to begin anew.") from None
+
+
+def _read(value: object, kind: type) -> object:
+    if kind is UUID and isinstance(value, str):
+        return UUID(value)
+    if kind is datetime and isinstance(value, str):
+        at = datetime.fromisoformat(value)
+        if at.tzinfo is not None:
+            return at
+    if kind is int and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31:
+        return value
+    raise ValueError

@@ -1,0 +1,130 @@
+"""Errors as RFC 9457 problems. One table from the error's code to the status; no answer carries what we did not mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any
+
+import asyncpg
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import DBAPIError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from core.errors import CountersealError, DefinitionError, InputError
+
+log = structlog.get_logger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+STATUS: Mapping[str, int] = MappingProxyType(
+    {
+        "input": 400,
+        "definition": 422,
+        "expression": 422,
+        "authentication": 401,
+        "authorization": 403,
+        "not_found": 404,
+        "consistency": 409,
+        "transport": 503,
+        "timeout": 504,
+        "configuration": 503,
+    }
+)
+_CODES = {
+    400: "input",
+    401: "authentication",
+    403: "authorization",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "too_slow",
+    413: "too_large",
+    415: "media_type",
+    422: "input",
+}
+# PostgreSQL is restarting, out of connections, or the network to it broke: trying again helps.
+_UNAVAILABLE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.InterfaceError,
+    ConnectionError,
+)
+
+
+def problem(status: int, code: str, detail: str = "", headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    """One problem document. ``more`` are extension members."""
+    content = {
+        "type": f"urn:counterseal:problem:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "code": code,
+        **({"detail": detail} if detail else {}),
+        **more,
+    }
+    answered = dict(headers or {})
+    if status == 401:
+        answered.setdefault("WWW-Authenticate", 'Bearer realm="counterseal"')
+    if status == 503:
+        answered.setdefault("Retry-After", "1")
+    return JSONResponse(content, status_code=status, media_type=MEDIA_TYPE, headers=answered)
+
+
+def of_error(error: CountersealError) -> Response:
+    """The problem of one of our own errors. One whose code the table lacks is our fault: 500, without details."""
+    status = STATUS.get(error.code)
+    if status is None:
+        log.error("an error without a status reached a face", code=error.code, exc_info=error)
+        return problem(500, "internal")
+    more: dict[str, Any] = {"remedy": error.remedy} if error.remedy else {}
+    if isinstance(error, DefinitionError):
+        more["problems"] = [
+            {"file": p.file, "line": p.line, "column": p.column, "message": p.message, "remedy": p.remedy}
+            for p in error.problems
+        ]
+    elif isinstance(error, InputError) and error.where:
+        more["where"] = error.where
+    return problem(status, error.code, error.message, **more)
+
+
+def of_unexpected(error: Exception) -> Response:
+    """What is left: 503 where PostgreSQL is away for a moment, else 500. The log has the rest."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    inner = getattr(cause, "__cause__", None)
+    if any(isinstance(item, _UNAVAILABLE) for item in (cause, inner)):
+        log.warning("the database did not answer", reason=type(cause).__name__)
+        return problem(503, "transport", "The database is not available at the moment.")
+    log.error("a request failed", exc_info=error)
+    return problem(500, "internal", "Something failed here; the log has the details.")
+
+
+def install(application: FastAPI) -> None:
+    """Answer everything that goes wrong inside routing with a problem."""
+
+    async def ours(_: Request, error: Exception) -> Response:
+        assert isinstance(error, CountersealError)
+        return of_error(error)
+
+    async def http(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = _CODES.get(error.status_code, "http")
+        return problem(error.status_code, code, str(error.detail), error.headers)
+
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        faults = [
+            {"where": ".".join(str(part) for part in item["loc"]), "message": item["msg"]} for item in error.errors()
+        ]
+        return problem(422, "input", "The request is not acceptable.", errors=jsonable_encoder(faults))
+
+    application.add_exception_handler(CountersealError, ours)
+    application.add_exception_handler(HTTPException, http)
+    application.add_exception_handler(RequestValidationError, invalid)

@@ -1,0 +1,122 @@
+"""What clicks in Slack do: find the person and the tenant, vote, and answer. Rights are the runtime's business."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from app.wiring import Faces
+from approvals.model import CardView, Choice, VoteChannel
+from approvals.ports import Person
+from approvals.quorum import RefusalCode
+from approvals.slack.handlers import Answer
+from approvals.slack.payloads import Click, Clicker, Submission
+from core.errors import InputError
+from evidence.chain import Actor, EventType
+from runtime import audit
+from runtime.store import tokens
+from runtime.voting import AnswerTo, VoteRequest
+
+_ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
+_GONE = "This request is not known here (any more). Nothing was counted."
+UNLINKED = "unlinked"
+
+
+class Interactions:
+    """The ``InteractionService`` of one Slack workspace, which belongs to the installation's own tenant."""
+
+    def __init__(self, faces: Faces) -> None:
+        self._faces = faces
+        self._tenant = faces.settings.tenant
+
+    async def vote(self, click: Click) -> Answer:
+        """Take a vote; the sentence goes to the person through the outbox, in the vote's transaction.
+
+        ``InputError`` if the card is not of this installation: Slack then tells the person that it did not work.
+        """
+        await self._own(click.approval_id)
+        to = _answer_to(click)
+        person = await self._person(click.clicker)
+        if person is None:
+            return await self._unlinked(click.approval_id, click.clicker, to)
+        if click.choice is None:
+            raise InputError("is no answer", where="actions[0].action_id")
+        return await self._count(click.approval_id, click.nonce, person, click.choice, "", to)
+
+    async def submit(self, submission: Submission) -> Answer:
+        """Take a vote from a modal, which shows the sentence itself."""
+        if not await self._is_own(submission.approval_id):
+            return Answer(False, _GONE)
+        person = await self._person(submission.clicker)
+        if person is None:
+            return await self._unlinked(submission.approval_id, submission.clicker, None)
+        if submission.choice is None:
+            raise InputError("is no answer", where="view")
+        return await self._count(
+            submission.approval_id, submission.nonce, person, submission.choice, submission.reason, None
+        )
+
+    async def review(self, asked: Click | Submission) -> CardView | Answer:
+        """The whole card for a person of the directory; sensitive values only for those whom it asks."""
+        if not await self._is_own(asked.approval_id):
+            return Answer(False, _GONE)
+        person = await self._person(asked.clicker)
+        if person is None:
+            return await self._unlinked(asked.approval_id, asked.clicker, None)
+        view = await self._faces.voting.view(self._tenant, asked.approval_id)
+        if not view.content.sensitive or await may_see_all(self._faces, self._tenant, person.id, view):
+            return view
+        asks = ", ".join(sorted(item.group.group for item in view.progress)) or "nobody"
+        return Answer(False, f"You may not see the hidden values: this asks members of {asks}.")
+
+    async def note(self, click: Click, sentence: str) -> None:
+        """Order an answer without a vote."""
+        to = _answer_to(click)
+        if to is not None:
+            await self._own(click.approval_id)
+            await self._faces.voting.note(self._tenant, click.approval_id, to, sentence)
+
+    async def _count(
+        self, approval_id: UUID, nonce: str, person: Person, choice: Choice, reason: str, to: AnswerTo | None
+    ) -> Answer:
+        request = VoteRequest(
+            self._tenant, approval_id, person.id, choice, reason, VoteChannel.SLACK, nonce=nonce, answer_to=to
+        )
+        answer = await self._faces.voting.vote(request)
+        self._faces.metrics.vote(VoteChannel.SLACK, answer.code)
+        return Answer(answer.counted, answer.sentence, answer.code in _ABOUT_REASON)
+
+    async def _person(self, clicker: Clicker) -> Person | None:
+        return await self._faces.directory(self._tenant).person_of_slack_user(clicker.team, clicker.user)
+
+    async def _unlinked(self, approval_id: UUID, clicker: Clicker, to: AnswerTo | None) -> Answer:
+        """Say how to be linked, and record that somebody unknown tried."""
+        sentence = (
+            f"You are not in the directory, so nothing was counted. Ask an administrator to add `slack: {clicker.user}` "
+            "to your entry in it."
+        )
+        actor = Actor("slack_user", f"{clicker.team}:{clicker.user}")
+        async with self._faces.database.transaction(self._tenant) as connection:
+            data = {"approval": str(approval_id), "code": UNLINKED, "channel": str(VoteChannel.SLACK)}
+            await audit.record(connection, self._tenant, EventType.APPROVAL_VOTE_REFUSED, actor, {**data})
+        if to is not None:
+            await self._faces.voting.note(self._tenant, approval_id, to, sentence)
+        self._faces.metrics.vote(VoteChannel.SLACK, UNLINKED)
+        return Answer(False, sentence)
+
+    async def _is_own(self, approval_id: UUID) -> bool:
+        async with self._faces.database.connection() as connection:
+            return await tokens.approval_owner(connection, approval_id) == self._tenant
+
+    async def _own(self, approval_id: UUID) -> None:
+        if not await self._is_own(approval_id):
+            raise InputError("names no request of this installation", where="value.a")
+
+
+async def may_see_all(faces: Faces, tenant: str, person_id: str, view: CardView) -> bool:
+    """Whether the person is in one of the groups that this question asks: they see sensitive values, too."""
+    wanted = [item.group for item in view.progress]
+    return bool((await faces.directory(tenant).membership(person_id, wanted)).groups)
+
+
+def _answer_to(click: Click) -> AnswerTo | None:
+    return AnswerTo(click.channel, click.clicker.user) if click.channel else None

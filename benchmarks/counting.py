@@ -1,0 +1,84 @@
+"""Counting what is sent to PostgreSQL, at the driver, on every connection of the hot path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from asyncpg.connection import LoggedQuery
+
+from core.db import Connection, Database
+
+_ENDS = ("COMMIT", "ROLLBACK")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was sent: transactions, statements, and the BEGINs and COMMITs that delimit some of the transactions.
+
+    A statement outside of BEGIN and COMMIT is a transaction of its own.
+    """
+
+    transactions: int = 0
+    statements: int = 0
+    delimiters: int = 0
+
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(
+            self.transactions - other.transactions,
+            self.statements - other.statements,
+            self.delimiters - other.delimiters,
+        )
+
+
+class Counter:
+    """Counts over any number of connections."""
+
+    def __init__(self) -> None:
+        self._counts = [0, 0, 0]
+        self._paused = False
+
+    def tally(self) -> Callable[[LoggedQuery], None]:
+        """A query logger for one connection."""
+        inside = False
+
+        def logged(query: LoggedQuery) -> None:
+            nonlocal inside
+            words = query.query.lstrip()[:8].upper()
+            begins, ends = words.startswith("BEGIN"), words.startswith(_ENDS)
+            if not self._paused:
+                self._counts[0] += ends or not (begins or inside)
+                self._counts[1] += not (begins or ends)
+                self._counts[2] += begins or ends
+            inside = begins or (inside and not ends)
+
+        return logged
+
+    async def read(self) -> Counts:
+        """The counts so far. The driver reports a query in the turn of the loop after its end."""
+        await asyncio.sleep(0)
+        return Counts(*self._counts)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Measure the measuring not."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+
+class CountingDatabase(Database):
+    """A database whose connections are counted."""
+
+    def __init__(self, url: str, role: str, counter: Counter, *, connections: int = 8) -> None:
+        super().__init__(url, role, connections=connections)
+        self._counter = counter
+
+    async def connect(self) -> Connection:
+        connection = await super().connect()
+        connection.add_query_logger(self._counter.tally())
+        return connection

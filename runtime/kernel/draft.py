@@ -1,0 +1,177 @@
+"""The draft of a commit: rows are noted and facts are recorded here, and nothing is decided.
+
+Every move goes through the tables of ``runtime.kernel.states``. Ids and dedupe keys are derived, so that the same
+record gives the same commits (promise 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+from core.canonical import JsonObject, digest
+from core.ids import derived_id
+from evidence.chain import Actor, Event, EventType, append
+from evidence.commitments import blind
+from runtime.kernel.commit import CheckpointRow, CommandRow, Commit, StepRow, WaitRow
+from runtime.kernel.graph import Graph
+from runtime.kernel.states import RUN, STEP, WAIT, CommandState, RunEvent, StepEvent, WaitEvent
+from runtime.kernel.view import RunView
+
+ENGINE = Actor("engine", "counterseal")
+
+
+class Draft:
+    """Rows and facts noted on a view; ``commit()`` gives them, ``after()`` the view as it will be stored."""
+
+    def __init__(self, view: RunView, graph: Graph, *, lease: timedelta = timedelta(seconds=30)) -> None:
+        self.view = view
+        self.graph = graph
+        self.state = view.state.copy()
+        self.steps: dict[str, StepRow] = dict(view.steps)
+        self.taken: StepRow | None = None
+        self.writes = view.writes
+        self.rows = Commit(
+            run_id=view.run_id,
+            tenant_id=view.tenant_id,
+            workspace_id=view.workspace_id,
+            expected_version=view.version,
+            status=view.status,
+            superstep=view.superstep,
+            executing=view.executing,
+            width=view.width,
+            writes=view.writes,
+            head=view.head,
+            canceling=view.canceling,
+            lease=lease,
+        )
+        self._events: list[Event] = []
+        self._new: dict[str, StepRow] = {}
+        self._changed: dict[str, StepRow] = {}
+
+    # -- facts and rows ----------------------------------------------------------------------------------------------
+
+    def record(self, kind: EventType, data: JsonObject, *, step: str | None = None, actor: Actor = ENGINE) -> None:
+        """Append a fact to the run's audit, in the transaction of what it records (promise 6)."""
+        self._events.append(Event(kind, actor, self.view.now, data, step))
+
+    def put_step(self, step: StepRow) -> StepRow:
+        """Note a step's row as it will be after the commit."""
+        self.steps[step.key] = step
+        (self._new if step.key in self._new else self._changed)[step.key] = step
+        return step
+
+    def move_step(self, step: StepRow, event: StepEvent, **changes: object) -> StepRow:
+        """Move a step along its table."""
+        moved = replace(step, status=STEP.next(step.status, event), **changes)  # type: ignore[arg-type]
+        return self.put_step(moved)
+
+    def move_run(self, event: RunEvent) -> None:
+        """Move the run along its table."""
+        self.rows.status = RUN.next(self.rows.status, event)
+
+    def end_wait(self, wait: WaitRow, event: WaitEvent) -> None:
+        """Complete, time out or cancel a wait."""
+        self.rows.waits.append(replace(wait, status=WAIT.next(wait.status, event)))
+
+    def checkpoint(self) -> None:
+        """Write the snapshot of this super-step. The audit shows its digest blinded: a state can be guessed."""
+        content = self.state.to_json()
+        row = CheckpointRow(self.rows.superstep, content, digest(content))
+        self.rows.checkpoints.append(row)
+        facts: JsonObject = {"number": row.superstep, "digest": blind(self.view.run_key, row.digest)}
+        self.record(EventType.CHECKPOINT_COMMITTED, facts)
+
+    # -- commands ----------------------------------------------------------------------------------------------------
+
+    def command(
+        self,
+        kind: str,
+        name: str,
+        *,
+        step: StepRow | None = None,
+        starts_run: bool = False,
+        status: CommandState = CommandState.PENDING,
+    ) -> None:
+        """Order the running of a step, or of the evidence: under its deterministic dedupe key (O-2)."""
+        key = self._dedupe_key(step.key if step else "", f"{kind}:{name}")
+        row = CommandRow(
+            command_id=derived_id(self.view.run_id, key),
+            kind=kind,
+            dedupe_key=key,
+            status=status,
+            step_id=step.step_id if step else None,
+            starts_run=starts_run,
+            ordering_key=None if step else f"run:{self.view.run_id}",
+        )
+        self.rows.commands.append(row)
+
+    def message(self, kind: str, approval_id: UUID, name: str, payload: JsonObject | None = None) -> None:
+        """Order a message about an approval, such as its card; what is sent is read when it is sent."""
+        key = self._dedupe_key("", f"{kind}:{approval_id}:{name}")
+        row = CommandRow(
+            command_id=derived_id(self.view.run_id, key),
+            kind=kind,
+            dedupe_key=key,
+            status=CommandState.PENDING,
+            payload={"approval": str(approval_id), **(payload or {})},
+            ordering_key=f"approval:{approval_id}",
+        )
+        self.rows.commands.append(row)
+
+    def _defer(self, step: StepRow, wait: WaitRow) -> None:
+        """The invocation that the wait's completion will cause, written with the wait (O-4, O-6)."""
+        key = self._dedupe_key(step.key, f"resume:{wait.wait_id}")
+        command_id = resume_command(self.view.run_id, wait.wait_id)
+        self.rows.commands.append(CommandRow(command_id, "step", key, CommandState.DEFERRED, step.step_id))
+
+    def _release(self, step_key: str, command: str) -> None:
+        """Let a deferred command go that was written in this super-step."""
+        command_id = derived_id(self.view.run_id, self._dedupe_key(step_key, command))
+        self.rows.command_moves.append((command_id, CommandState.PENDING))
+
+    def _dedupe_key(self, step_key: str, command: str) -> str:
+        """SHA-256(JCS([workflow, run, step, super-step, command])): the same command is never written twice."""
+        return digest([self.view.workflow, str(self.view.run_id), step_key, self.rows.superstep, command])
+
+    # -- the result --------------------------------------------------------------------------------------------------
+
+    def commit(self) -> Commit:
+        """The rows of everything that was done, with the audit lines chained."""
+        rows = self.rows
+        rows.new_steps = list(self._new.values())
+        rows.steps = [row for key, row in self._changed.items() if key not in self._new]
+        rows.writes = self.writes
+        # Only a step that was there before can hold a slot; one that began and ended in here never had its own.
+        born = {row.step_id for row in rows.new_steps}
+        rows.released = [step_id for step_id in rows.released if step_id not in born]
+        if self.taken is not None and self.taken.key in self.state.open and rows.released:
+            # The slot goes on with the worker: one step's end is the next one's start.
+            rows.handed = [(rows.released.pop(), self.taken.step_id)]
+        rows.lines, rows.head = append(self.view.head, self._events)
+        return rows
+
+    def after(self) -> RunView:
+        """The view as the commit leaves it; call it once the commit has been applied."""
+        rows = self.rows
+        steps = {key: row for key, row in self.steps.items() if row.superstep >= rows.superstep}
+        return replace(
+            self.view,
+            status=rows.status,
+            version=rows.expected_version + 1,
+            superstep=rows.superstep,
+            executing=rows.executing,
+            width=rows.width,
+            writes=rows.writes,
+            head=rows.head,
+            state=self.state,
+            canceling=rows.canceling,
+            whole=False,
+            steps=steps,
+        )
+
+
+def resume_command(run_id: UUID, wait_id: UUID) -> UUID:
+    """The id of the command that a wait's completion releases."""
+    return derived_id(run_id, f"resume:{wait_id}")

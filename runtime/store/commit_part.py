@@ -1,0 +1,41 @@
+"""What a commit's statement is made of: one ``Part`` for each table and kind of change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from runtime.kernel.commit import Commit
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One table's share of a commit: SQL with {0}, {1}, … for its parameters, and the values of one commit."""
+
+    name: str
+    sql: str
+    parameters: Callable[[Commit], Sequence[object]]
+    present: Callable[[Commit], bool]
+
+    @property
+    def count(self) -> int:
+        """How many parameters the SQL takes."""
+        return next(n for n in range(40) if f"{{{n}}}" not in self.sql)
+
+
+def as_json(value: object) -> str | None:
+    """The text of a value for a column of type jsonb; None stays NULL."""
+    return None if value is None else orjson.dumps(value).decode()
+
+
+def columns(rows: Sequence[Any], *names: str) -> list[list[object]]:
+    """One array for each attribute, as ``unnest`` wants them."""
+    return [[getattr(row, name) for row in rows] for name in names]
+
+
+def texts(rows: Sequence[Any], *names: str) -> list[list[str | None]]:
+    """As ``columns``, for attributes that are stored as jsonb."""
+    return [[as_json(getattr(row, name)) for row in rows] for name in names]

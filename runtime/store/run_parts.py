@@ -1,0 +1,167 @@
+"""The parts of a commit that move a run: steps, slots, waits, commands, checkpoints, audit, and the end of the rest."""
+
+from __future__ import annotations
+
+from runtime.store.commit_part import Part, columns, texts
+
+_NEW_STEPS = Part(
+    "new_steps",
+    """INSERT INTO steps (step_id, run_id, tenant_id, step_key, step_index, operation, superstep, status, lease_owner,
+        lease_epoch, lease_expires_at, idempotency_key, attempt, output, writes, usage, last_error, finished_at)
+      SELECT s.step_id, g.run_id, g.tenant_id, s.key, s.index, s.operation, s.superstep, s.status, s.owner, s.epoch,
+        CASE WHEN s.status = 'running' THEN now() + {9} END, s.idempotency, s.attempt, s.output::jsonb,
+        s.writes::jsonb, s.usage::jsonb, s.error::jsonb,
+        CASE WHEN s.status IN ('succeeded', 'failed_terminal') THEN now() END
+      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::text[], {4}::int[], {5}::text[], {6}::text[],
+        {7}::int[], {8}::text[], {10}::int[], {11}::text[], {12}::text[], {13}::text[], {14}::text[])
+        AS s(step_id, key, index, operation, superstep, status, owner, epoch, idempotency, attempt, output, writes,
+             usage, error)""",
+    lambda c: [
+        *columns(c.new_steps, "step_id", "key", "index", "operation", "superstep", "status", "lease_owner"),
+        *columns(c.new_steps, "lease_epoch", "idempotency_key"),
+        c.lease,
+        *columns(c.new_steps, "attempt"),
+        *texts(c.new_steps, "output", "writes", "usage", "last_error"),
+    ],
+    lambda c: bool(c.new_steps),
+)
+
+# The lease of a step that goes on running is renewed by heartbeats, not here; every other status has none.
+_STEPS = Part(
+    "steps",
+    """UPDATE steps SET status = s.status, superstep = s.superstep, attempt = s.attempt, output = s.output::jsonb,
+        writes = s.writes::jsonb, usage = s.usage::jsonb, last_error = s.error::jsonb,
+        idempotency_key = s.idempotency, next_eligible_at = now() + s.eligible,
+        lease_owner = CASE WHEN s.status = 'running' THEN lease_owner END,
+        lease_expires_at = CASE WHEN s.status = 'running' THEN lease_expires_at END,
+        finished_at = CASE WHEN s.status IN ('succeeded', 'failed_terminal', 'canceled') THEN now() END
+      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
+        {7}::text[], {8}::text[], {9}::interval[])
+        AS s(step_id, status, superstep, attempt, idempotency, output, writes, usage, error, eligible)
+      WHERE steps.step_id = s.step_id AND steps.run_id = g.run_id""",
+    lambda c: [
+        *columns(c.steps, "step_id", "status", "superstep", "attempt", "idempotency_key"),
+        *texts(c.steps, "output", "writes", "usage", "last_error"),
+        *columns(c.steps, "eligible_in"),
+    ],
+    lambda c: bool(c.steps),
+)
+
+_SLOTS = Part(
+    "slots",
+    """UPDATE slots SET step_id = h.next FROM guard g, unnest({0}::uuid[], {1}::uuid[]) AS h(held, next)
+      WHERE slots.step_id = h.held""",
+    lambda c: [
+        [*c.released, *(held for held, _ in c.handed)],
+        [*(None for _ in c.released), *(n for _, n in c.handed)],
+    ],
+    lambda c: bool(c.released or c.handed),
+)
+
+_NEW_WAITS = Part(
+    "new_waits",
+    """INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token, context, due_at)
+      SELECT w.wait_id, g.run_id, g.tenant_id, w.step_id, w.key, w.kind, w.status, w.token, w.context::jsonb,
+        now() + w.due
+      FROM guard g, unnest({0}::uuid[], {1}::uuid[], {2}::text[], {3}::text[], {4}::text[], {5}::text[], {6}::text[],
+        {7}::interval[]) AS w(wait_id, step_id, key, kind, status, token, context, due)""",
+    lambda c: [
+        *columns(c.new_waits, "wait_id", "step_id", "step_key", "kind", "status", "token"),
+        *texts(c.new_waits, "context"),
+        *columns(c.new_waits, "due_in"),
+    ],
+    lambda c: bool(c.new_waits),
+)
+
+_WAITS = Part(
+    "waits",
+    """UPDATE waits SET status = w.status, context = w.context::jsonb,
+        due_at = CASE WHEN w.due IS NULL THEN waits.due_at ELSE now() + w.due END,
+        completed_at = CASE WHEN w.status = 'waiting' THEN NULL ELSE now() END
+      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::interval[]) AS w(wait_id, status, context, due)
+      WHERE waits.wait_id = w.wait_id AND waits.run_id = g.run_id AND waits.status = 'waiting'""",
+    lambda c: [*columns(c.waits, "wait_id", "status"), *texts(c.waits, "context"), *columns(c.waits, "due_in")],
+    lambda c: bool(c.waits),
+)
+
+_COMMANDS = Part(
+    "commands",
+    """INSERT INTO commands (command_id, tenant_id, workspace_id, run_id, step_id, kind, dedupe_key, status, payload,
+        starts_run, ordering_key)
+      SELECT c.command_id, g.tenant_id, g.workspace_id, g.run_id, c.step_id, c.kind, c.dedupe, c.status,
+        c.payload::jsonb, c.starts_run, c.ordering
+      FROM guard g, unnest({0}::uuid[], {1}::uuid[], {2}::text[], {3}::text[], {4}::text[], {5}::text[], {6}::bool[],
+        {7}::text[]) AS c(command_id, step_id, kind, dedupe, status, payload, starts_run, ordering)
+      ON CONFLICT (dedupe_key) DO NOTHING""",
+    lambda c: [
+        *columns(c.commands, "command_id", "step_id", "kind", "dedupe_key", "status"),
+        *texts(c.commands, "payload"),
+        *columns(c.commands, "starts_run", "ordering_key"),
+    ],
+    lambda c: bool(c.commands),
+)
+
+_COMMAND_MOVES = Part(
+    "command_moves",
+    """UPDATE commands SET status = m.status FROM guard g, unnest({0}::uuid[], {1}::text[]) AS m(command_id, status)
+      WHERE commands.command_id = m.command_id AND commands.run_id = g.run_id""",
+    lambda c: [[command for command, _ in c.command_moves], [status for _, status in c.command_moves]],
+    lambda c: bool(c.command_moves),
+)
+
+_CHECKPOINTS = Part(
+    "checkpoints",
+    """INSERT INTO checkpoints (run_id, superstep, tenant_id, state, digest)
+      SELECT g.run_id, k.superstep, g.tenant_id, k.state::jsonb, k.digest
+      FROM guard g, unnest({0}::int[], {1}::text[], {2}::text[]) AS k(superstep, digest, state)""",
+    lambda c: [*columns(c.checkpoints, "superstep", "digest"), *texts(c.checkpoints, "state")],
+    lambda c: bool(c.checkpoints),
+)
+
+_LINES = Part(
+    "lines",
+    """INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash)
+      SELECT g.run_id, l.seq, g.tenant_id, l.type, l.line, l.hash
+      FROM guard g, unnest({0}::bigint[], {1}::text[], {2}::bytea[], {3}::text[]) AS l(seq, type, line, hash)""",
+    lambda c: columns(c.lines, "seq", "type", "bytes", "hash"),
+    lambda c: bool(c.lines),
+)
+
+# Set-based, because a run may have thousands of open steps; what this commit itself moves is left to its own part.
+_CANCEL_STEPS = Part(
+    "cancel_steps",
+    """UPDATE steps SET status = 'canceled', finished_at = now(), lease_owner = NULL, lease_expires_at = NULL
+      FROM guard g WHERE steps.run_id = g.run_id AND steps.step_id <> ALL ({0}::uuid[])
+        AND steps.status IN ('ready', 'waiting_approval', 'failed_retryable')""",
+    lambda c: [[row.step_id for row in [*c.steps, *c.new_steps]]],
+    lambda c: c.cancels_rest,
+)
+
+_CANCEL_WAITS = Part(
+    "cancel_waits",
+    """UPDATE waits SET status = 'canceled', completed_at = now() FROM guard g
+      WHERE waits.run_id = g.run_id AND waits.status = 'waiting' AND waits.wait_id <> ALL ({0}::uuid[])""",
+    lambda c: [[row.wait_id for row in c.waits]],
+    lambda c: c.cancels_rest,
+)
+
+_CANCEL_COMMANDS = Part(
+    "cancel_commands",
+    """UPDATE commands SET status = 'rejected' FROM guard g WHERE commands.run_id = g.run_id AND commands.kind = 'step'
+        AND commands.status IN ('pending', 'deferred') AND commands.command_id <> ALL ({0}::uuid[])""",
+    lambda c: [[command for command, _ in c.command_moves]],
+    lambda c: c.cancels_rest,
+)
+# A step that was admitted to a queue holds a slot while it is ready.
+_CANCEL_SLOTS = Part(
+    "cancel_slots",
+    """UPDATE slots SET step_id = NULL FROM guard g JOIN steps s ON s.run_id = g.run_id AND s.status = 'ready'
+      WHERE slots.step_id = s.step_id AND slots.step_id <> ALL ({0}::uuid[])""",
+    lambda c: [[*c.released, *(held for held, _ in c.handed)]],
+    lambda c: c.cancels_rest,
+)
+
+RUN_PARTS: tuple[Part, ...] = (
+    _NEW_STEPS, _STEPS, _SLOTS, _NEW_WAITS, _WAITS, _COMMANDS, _COMMAND_MOVES, _CHECKPOINTS, _LINES, _CANCEL_STEPS,
+    _CANCEL_WAITS, _CANCEL_COMMANDS, _CANCEL_SLOTS,
+)  # fmt: skip

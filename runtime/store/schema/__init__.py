@@ -1,0 +1,40 @@
+"""The tables, as SQLAlchemy metadata. Alembic's migrations are held against this package by a test.
+
+Large values (inputs, states, outputs) live in rows that are written once; rows that change often (runs, steps) stay
+small. Every table that belongs to a tenant carries ``tenant_id`` and is under row-level security.
+"""
+
+from __future__ import annotations
+
+from runtime.store.schema.columns import metadata
+from runtime.store.schema.execution import checkpoints, commands, inbox, run_inputs, runs, steps, waits
+from runtime.store.schema.governance import approvals, audit_events, bundles, decisions, receipts, votes
+from runtime.store.schema.tenancy import group_members, lanes, people, policies, slots, tenants, tokens, workflows
+
+__all__ = [
+    "TENANT_TABLES",
+    "approvals",
+    "audit_events",
+    "bundles",
+    "checkpoints",
+    "commands",
+    "decisions",
+    "group_members",
+    "inbox",
+    "lanes",
+    "metadata",
+    "people",
+    "policies",
+    "receipts",
+    "run_inputs",
+    "runs",
+    "slots",
+    "steps",
+    "tenants",
+    "tokens",
+    "votes",
+    "waits",
+    "workflows",
+]
+
+TENANT_TABLES = tuple(table for table in metadata.sorted_tables if "tenant_id" in table.c)

@@ -1,0 +1,134 @@
+"""What was decided, asked, done and recorded: the evidence."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, Table, Text, UniqueConstraint, text
+from sqlalchemy.dialects.postgresql import ARRAY, UUID
+
+from runtime.store.schema.columns import (
+    int_column,
+    json_column,
+    metadata,
+    run_column,
+    tenant_column,
+    text_column,
+    time_column,
+    uuid_column,
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("decision_id", UUID(as_uuid=True), primary_key=True),
+    run_column(),
+    tenant_column(),
+    text_column("step_key"),
+    text_column("operation"),
+    text_column("action_digest"),
+    text_column("outcome"),
+    text_column("policy_digest", null=True),
+    json_column("rules", null=False),
+    json_column("errors", null=False),
+    json_column("reasons", null=False),
+    json_column("facts", null=False),
+    time_column("decided_at", null=False, now=True),
+    Index("ix_decisions_run", "run_id"),
+)
+
+receipts = Table(
+    "receipts",
+    metadata,
+    Column("receipt_id", UUID(as_uuid=True), primary_key=True),
+    run_column(),
+    tenant_column(),
+    text_column("step_key"),
+    text_column("operation"),
+    text_column("target"),
+    text_column("idempotency_key"),
+    text_column("action_digest"),
+    json_column("action", null=False),
+    text_column("status"),
+    int_column("attempt", "1"),
+    int_column("lease_epoch"),
+    Column("reversible", Boolean, nullable=False),
+    json_column("reverse"),
+    text_column("external_id", null=True),
+    json_column("output"),
+    json_column("usage"),
+    text_column("resolution", null=True),
+    json_column("error"),
+    time_column("intended_at", null=False, now=True),
+    time_column("settled_at"),
+    UniqueConstraint("tenant_id", "idempotency_key"),
+    Index("ix_receipts_run", "run_id"),
+    postgresql_with={"fillfactor": "60"},
+)
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("approval_id", UUID(as_uuid=True), primary_key=True),
+    run_column(),
+    tenant_column(),
+    uuid_column("step_id"),
+    text_column("step_key"),
+    text_column("kind"),
+    text_column("status"),
+    text_column("action_digest"),
+    text_column("nonce"),
+    text_column("tier"),
+    json_column("terms", null=False),
+    text_column("requester"),
+    json_column("card", null=False),
+    json_column("action"),
+    text_column("choice", null=True),
+    text_column("reason", null=True),
+    Column("escalated", Boolean, nullable=False, server_default="false"),
+    text_column("channel", null=True),
+    text_column("message_ts", null=True),
+    time_column("created_at", null=False, now=True),
+    time_column("expires_at", null=False),
+    time_column("decided_at"),
+    time_column("consumed_at"),
+    Index("ix_approvals_step", "step_id"),
+    Index("ix_approvals_run", "run_id"),
+    Index("ix_approvals_open", "tenant_id", "approval_id", postgresql_where=text("status = 'requested'")),
+)
+
+votes = Table(
+    "votes",
+    metadata,
+    Column("approval_id", UUID(as_uuid=True), ForeignKey("approvals.approval_id"), primary_key=True),
+    Column("person_id", Text, primary_key=True),
+    tenant_column(),
+    text_column("choice"),
+    text_column("reason"),
+    Column("groups", ARRAY(Text), nullable=False),
+    text_column("channel"),
+    time_column("voted_at", null=False, now=True),
+)
+
+audit_events = Table(
+    "audit_events",
+    metadata,
+    Column("stream_id", UUID(as_uuid=True), primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    tenant_column(),
+    text_column("type"),
+    Column("line", LargeBinary, nullable=False),
+    Column("hash", Text, nullable=False),
+)
+
+bundles = Table(
+    "bundles",
+    metadata,
+    run_column(key=True),
+    tenant_column(),
+    text_column("name"),
+    text_column("uri"),
+    text_column("version_id", null=True),
+    text_column("sha256"),
+    Column("bytes", BigInteger, nullable=False),
+    text_column("key_id"),
+    time_column("created_at", null=False, now=True),
+)

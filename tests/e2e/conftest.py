@@ -1,0 +1,124 @@
+"""The whole product in processes of its own, against the stand-ins, on a database of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from sandbox.slack import SlackConfig
+from sandbox.world import SandboxConfig, World, sandbox_world
+
+WAIT_SECONDS = 60.0
+WEBHOOK_SECRET = "a-webhook-secret-of-the-tests"
+SIGNING_SECRET = "a-signing-secret-of-the-tests"
+
+
+class Stack:
+    """Starts and kills processes, and waits for facts in the database or the stand-ins."""
+
+    def __init__(self, world: World, database_url: str, home: Path, pool: Any, port: int) -> None:
+        self.world, self.home, self.port = world, home, port
+        self._pool = pool
+        self._processes: list[asyncio.subprocess.Process] = []
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "COUNTERSEAL_HOME": str(home / ".counterseal"),
+            "COUNTERSEAL_DATABASE_URL": database_url,
+            "COUNTERSEAL_PORT": str(port),
+            "COUNTERSEAL_LEASE_SECONDS": "2",
+            "COUNTERSEAL_SLACK_BOT_TOKEN": "xoxb-sandbox",
+            "COUNTERSEAL_SLACK_SIGNING_SECRET": SIGNING_SECRET,
+            "COUNTERSEAL_SLACK_API_URL": f"{world.slack.url}/api/",
+            "COUNTERSEAL_SLACK_CHANNEL": "C0OPS",
+            "COUNTERSEAL_SERVICENOW_URL": world.servicenow.url,
+            "COUNTERSEAL_SERVICENOW_USERNAME": "counterseal.integration",
+            "COUNTERSEAL_SERVICENOW_PASSWORD": "sandbox",
+            "COUNTERSEAL_SERVICENOW_TRANSACTION_LIMIT_SECONDS": "1",
+            "COUNTERSEAL_MODEL_URL": f"{world.model.url}/v1",
+            "COUNTERSEAL_MODEL_API_KEY": "sk-sandbox",
+            "COUNTERSEAL_WEBHOOKS": json.dumps({"tests": {"secret": WEBHOOK_SECRET}}),
+        }
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def spawn(self, *arguments: str) -> asyncio.subprocess.Process:
+        log = (self.home / f"{len(self._processes)}-{arguments[0]}.log").open("wb")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "app", *arguments, env=self.environment, stdout=log, stderr=log, cwd=Path.cwd()
+        )
+        log.close()
+        self._processes.append(process)
+        return process
+
+    async def run(self, *arguments: str, check: bool = True) -> str:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "app", *arguments, env=self.environment,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path.cwd(),
+        )  # fmt: skip
+        out, err = await process.communicate()
+        assert not check or process.returncode == 0, err.decode()
+        return out.decode()
+
+    async def kill(self, process: asyncio.subprocess.Process) -> None:
+        process.kill()
+        await process.wait()
+
+    async def publish_examples(self) -> None:
+        await self.run("workflow", "publish", "examples/workflows/incident-triage.yaml")
+        await self.run("policy", "publish", "examples/policies/it-operations.yaml")
+        await self.run("directory", "publish", "examples/directory.yaml")
+
+    async def one(self, sql: str, *parameters: Any) -> Any:
+        return await self._pool.fetchrow(sql, *parameters)
+
+    async def all(self, sql: str, *parameters: Any) -> list[Any]:
+        return list(await self._pool.fetch(sql, *parameters))
+
+    async def until(self, fact: Callable[[], Awaitable[Any]]) -> Any:
+        """Wait for a fact outside of this process; there is nothing that could tell us of it."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not (found := await fact()):
+                await asyncio.sleep(0.05)
+            return found
+
+    async def run_status(self, status: str, count: int = 1) -> list[Any]:
+        async def reached() -> list[Any] | None:
+            rows = await self.all("SELECT * FROM runs WHERE status = $1 ORDER BY created_at", status)
+            return rows if len(rows) >= count else None
+
+        found: list[Any] = await self.until(reached)
+        return found
+
+    async def close(self) -> None:
+        for process in self._processes:
+            if process.returncode is None:
+                process.send_signal(signal.SIGKILL)
+                await process.wait()
+
+
+@pytest.fixture
+async def stack(database_url: str, tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Stack]:
+    slack = SlackConfig(
+        signing_secret=SIGNING_SECRET, interactivity_url=f"http://127.0.0.1:{unused_tcp_port}/slack/events"
+    )
+    async with AsyncExitStack() as exits:
+        world = await exits.enter_async_context(sandbox_world(SandboxConfig(slack=slack)))
+        world.servicenow.webhooks.url = f"http://127.0.0.1:{unused_tcp_port}/webhooks/servicenow/tests"
+        world.servicenow.webhooks.secret = WEBHOOK_SECRET
+        pool = await exits.enter_async_context(asyncpg.create_pool(database_url, min_size=1, max_size=2))
+        found = Stack(world, database_url, tmp_path, pool, unused_tcp_port)
+        exits.push_async_callback(found.close)
+        yield found

@@ -1,0 +1,52 @@
+"""kill -9 at the worst moment: between an effect and its outcome (promises 2 and 4)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sandbox.faults import Effect, Fault, FaultKind
+
+
+@pytest.mark.req("Q-8")
+@pytest.mark.req("P-10")
+@pytest.mark.parametrize(("effect", "words"), [(Effect.LANDED, "probe: applied"), (Effect.LOST, "probe: not applied")])
+async def test_a_worker_killed_around_the_patch_leaves_one_change(stack: Any, effect: Effect, words: str) -> None:
+    servicenow = stack.world.servicenow
+    await stack.run("db", "upgrade")
+    await stack.publish_examples()
+    serving, keeping, worker = await asyncio.gather(*(stack.spawn(role) for role in ("serve", "keep", "work")))
+    servicenow.faults.inject(Fault(r"/api/now/table/incident/", method="PATCH", kind=FaultKind.HANG, effect=effect))
+    record = servicenow.state.insert("incident", {"short_description": "Printer jams"}, "raj.quist")
+
+    def written() -> list[Any]:
+        return servicenow.state.writes("incident", record.sys_id, "counterseal.integration")
+
+    if effect is Effect.LANDED:
+        await servicenow.state.until(lambda: len(written()) == 1)
+    else:
+        await servicenow.faults.until(lambda: servicenow.faults.count(r"/api/now/table/incident/", "PATCH") == 1)
+    await stack.kill(worker)
+    assert (await stack.one("SELECT status FROM receipts"))["status"] == "intended"
+    servicenow.faults.clear()
+    await stack.spawn("work")
+    (run,) = await stack.run_status("succeeded")
+    assert len(written()) == 1
+    receipt = await stack.one("SELECT * FROM receipts WHERE run_id = $1", run["run_id"])
+    assert receipt["status"] == "succeeded"
+    assert receipt["resolution"].startswith(words)
+    events = [row["type"] for row in await stack.all("SELECT type FROM audit_events WHERE stream_id = $1 ORDER BY seq", run["run_id"])]
+    assert "lease.expired" in events
+    assert "action.doubt_resolved" in events
+    bundle = stack.home / "evidence.zip"
+
+    async def bundled() -> Any:
+        return await stack.one("SELECT 1 FROM bundles WHERE run_id = $1", run["run_id"])
+
+    await stack.until(bundled)
+    await stack.run("evidence", "get", str(run["run_id"]), "-o", str(bundle))
+    await stack.run("evidence", "verify", str(bundle))
+    assert serving.returncode is None
+    assert keeping.returncode is None
