@@ -10,13 +10,14 @@ from enum import StrEnum
 
 from core.canonical import JsonObject, sha256_hex
 from core.db import Database
-from core.errors import AuthenticationError, InputError
+from core.errors import AuthenticationError, InputError, NotFoundError
 from evidence.chain import Actor, EventType
 from runtime import audit
 from runtime.store import tokens
 
 PREFIX = "cst_"
 _TOKEN = re.compile(r"cst_[A-Za-z0-9_-]{43}\Z")
+_HASH_PREFIX = re.compile(r"[0-9a-f]{8,64}\Z")
 _SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,99}\Z")
 
 
@@ -75,12 +76,12 @@ async def create_token(
     """Make a token and record that it was made; the token itself is returned once and kept nowhere."""
     if not _SUBJECT.match(subject):
         raise InputError(
-            "is not a subject",
+            "is not a subject.",
             where="subject",
             remedy="Use the person's id in the directory, or a name of letters, digits and . _ @ : -.",
         )
     if not roles:
-        raise InputError("names no role", where="role", remedy=f"One of {', '.join(Role)}.")
+        raise InputError("names no role.", where="role", remedy=f"One of {', '.join(Role)}.")
     token = PREFIX + secrets.token_urlsafe(32)
     names = sorted(str(role) for role in roles)
     async with database.transaction(tenant) as connection:
@@ -88,3 +89,18 @@ async def create_token(
         data: JsonObject = {"token": token_hash(token)[:12], "subject": subject, "roles": [*names]}
         await audit.record(connection, tenant, EventType.TOKEN_CREATED, actor, data)
     return token
+
+
+async def revoke_token(database: Database, tenant: str, named: str) -> int:
+    """Revoke by the token itself or the beginning of its hash (at least 8 digits); how many. ``NotFoundError`` if none.
+
+    It takes effect with the next request: nothing caches tokens.
+    """
+    prefix = token_hash(named) if _TOKEN.match(named) else named
+    if not _HASH_PREFIX.match(prefix):
+        raise InputError("is neither a token nor the beginning of a token's hash", where="token")
+    async with database.transaction(tenant) as connection:
+        count = await tokens.revoke(connection, tenant, prefix)
+    if not count:
+        raise NotFoundError("There is no such token that is still valid.")
+    return count

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
@@ -18,7 +19,7 @@ from connectors.registry import Connectors
 from connectors.servicenow import BasicAuth, ClientCredentials, ServiceNowConnector, ServiceNowSettings
 from connectors.slack import SlackConnector, SlackSettings
 from connectors.transform import TransformConnector
-from core.errors import ConfigurationError
+from core.errors import ConfigurationError, TransportError
 from evidence.blobs import BlobStore
 from evidence.files import FileBlobStore
 from evidence.s3 import Retention, S3BlobStore
@@ -97,10 +98,10 @@ def slack_client_of(settings: Settings, session: aiohttp.ClientSession) -> Async
 def queue_of(settings: Settings) -> WorkQueue:
     """SQS where a queue is named, otherwise PostgreSQL."""
     if settings.sqs_queue_url is None:
-        return PostgresQueue()
+        return cast("WorkQueue", PostgresQueue())  # list[PostgresDelivery] is no list[Delivery] to the type checker
     from runtime.queue.sqs import SqsQueue
 
-    return SqsQueue(_aws_client(settings, "sqs"), settings.sqs_queue_url)
+    return cast("WorkQueue", SqsQueue(_aws_client(settings, "sqs"), settings.sqs_queue_url))
 
 
 def blobs_of(settings: Settings) -> BlobStore:
@@ -134,3 +135,22 @@ def _aws_client(settings: Settings, service: str) -> Any:
             f"{service} cannot be used: {error}.",
             remedy="Set COUNTERSEAL_AWS_REGION, and credentials where AWS's clients look for them.",
         ) from None
+
+
+async def check_queue(settings: Settings) -> None:
+    """Ask SQS for the queue's attributes; ``TransportError`` if it does not answer as it should."""
+    await _ask(_aws_client(settings, "sqs").get_queue_attributes, QueueUrl=settings.sqs_queue_url)
+
+
+async def check_bucket(settings: Settings) -> None:
+    """Ask S3 for the bucket; ``TransportError`` if it does not answer as it should."""
+    await _ask(_aws_client(settings, "s3").head_bucket, Bucket=settings.s3_bucket)
+
+
+async def _ask(function: Any, **arguments: Any) -> None:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        await asyncio.to_thread(function, **arguments)
+    except (BotoCoreError, ClientError) as error:
+        raise TransportError(f"{error}.", remedy="Check the name, the region and the credentials.") from None

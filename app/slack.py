@@ -91,8 +91,8 @@ class Interactions:
     async def _unlinked(self, approval_id: UUID, clicker: Clicker, to: AnswerTo | None) -> Answer:
         """Say how to be linked, and record that somebody unknown tried."""
         sentence = (
-            f"You are not in the directory, so nothing was counted. Ask an administrator to add `slack: {clicker.user}` "
-            "to your entry in it."
+            "You are not in the directory, so nothing was counted. "
+            f"Ask an administrator to add `slack: {clicker.user}` to your entry in it."
         )
         actor = Actor("slack_user", f"{clicker.team}:{clicker.user}")
         async with self._faces.database.transaction(self._tenant) as connection:

@@ -78,6 +78,9 @@ class CountingDatabase(Database):
         super().__init__(url, role, connections=connections)
         self._counter = counter
 
+    async def __aenter__(self) -> CountingDatabase:
+        return self
+
     async def connect(self) -> Connection:
         connection = await super().connect()
         connection.add_query_logger(self._counter.tally())

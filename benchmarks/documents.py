@@ -70,7 +70,7 @@ def sequence(name: str, effects: int, ask_at: int | None = None) -> str:
     """A workflow of so many effects in a row; the one at ``ask_at`` (from 1) waits for a person."""
     lines = [f"workflow: {name}", "version: 1", "channels: {notes: {reduce: append, keep: 20}}", "steps:"]
     for n in range(1, effects + 1):
-        priority = ', priority: "1"' if n == ask_at else ""
+        priority = ', priority: "urgent"' if n == ask_at else ""
         lines += [
             f"  - id: effect_{n}",
             f"    do: {OPERATION}",
@@ -92,5 +92,5 @@ steps:
     steps:
       - id: effect
         do: {OPERATION}
-        with: {{name: "${{{{ item }}}}", category: c}}
+        with: {{name: "n${{{{ item }}}}", category: c}}
 """

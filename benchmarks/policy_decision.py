@@ -1,86 +1,58 @@
 """How long one policy decision takes over 50 rules, all of which match the operation: median microseconds.
 
-Run: python -m benchmarks.policy_decision [--decisions N] [--json]. Budget: at most 100 µs (DESIGN section 9).
+Run: python -m benchmarks.policy_decision [--decisions N] [--json]. Budget: at most 100 µs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 
-from core.action import Action, Risk, SideEffects
-from core.canonical import JsonObject
+from benchmarks.documents import OPERATION, OPERATIONS, policy
+from benchmarks.figures import Figure, at_most, median, percentile
+from connectors.catalog import Source, build_action, load_catalog
 from policy.evaluate import evaluate
-from policy.facts import FactContext, OperationFacts, build_facts
-from policy.load import Policy, load_policy
+from policy.facts import FactContext, build_facts
+from runtime.definition.catalog import Definitions
 
-OPERATION = "servicenow.incident.update"
-NAMES = ("priority", "urgency", "impact", "state", "assigned_to", "category", "work_notes")
-FIELDS = dict.fromkeys(NAMES, "string")
-CONDITIONS = (
-    "action.reversible && action.changed.all(f, f in ['assigned_to', 'work_notes', 'fields_{n}'])",
-    "'priority' in action.changed && action.fields.priority == '{n}'",
-    "counters.writes_in_run >= {n} + 100",
-    "action.risk == 'high' && run.workflow == 'workflow-{n}'",
-    "action.target.startsWith('incident:{n}')",
-    "actor.kind == 'agent' && tenant.workspace == 'workspace-{n}'",
-    "'state' in action.changed && action.fields.state in ['6', '7', '{n}']",
-    "run.trigger == 'webhook' && run.requested_by.matches('^svc-{n}[a-z]+$')",
-    "'category' in action.present && action.fields.category == 'category-{n}'",
-    "run.version > {n} + 100 || action.side_effects == 'none'",
-)
-MATCHES = ("{operation: servicenow.incident.update}", "{operation: servicenow.*}", '{operation: "*"}')
+RULES = 50
+DECISIONS = 5_000
 
 
-def policy_of(rules: int) -> Policy:
-    """A policy whose rules all match, with ten kinds of conditions; one allows, the others seldom fire."""
-    lines = ["policy: benchmark", "version: 1", "rules:"]
-    for n in range(rules):
-        when = json.dumps(CONDITIONS[n % len(CONDITIONS)].replace("{n}", str(n)))
-        outcome = "allow" if n % len(CONDITIONS) == 0 else "deny"
-        match = MATCHES[n % len(MATCHES)]
-        lines.append(f"  - {{id: rule-{n}, match: {match}, when: {when}, outcome: {outcome}, because: It is so.}}")
-    return load_policy("\n".join(lines), "benchmark.yaml", {OPERATION: OperationFacts(FIELDS, frozenset(FIELDS))})
+def measure(decisions: int = DECISIONS) -> Figure:
+    """Facts and decision, as the worker does them for each action."""
+    catalog = load_catalog([Source("bench.yaml", OPERATIONS)])
+    rules = Definitions(catalog).compile_policy(policy(RULES), "benchmark.yaml")
+    action = build_action(catalog.get(OPERATION), {"name": "INC1", "category": "network", "note": "x" * 200})
+    context = FactContext(run_workflow="triage", run_version=3, run_requested_by="ann", actor_kind="agent")
+    assert evaluate(rules, build_facts(action, context), OPERATION).outcome == "allow"
+    times, facts_times = [], []
+    for _ in range(decisions):
+        start = time.perf_counter_ns()
+        facts = build_facts(action, context)
+        built = time.perf_counter_ns()
+        evaluate(rules, facts, OPERATION)
+        times.append((time.perf_counter_ns() - start) / 1_000)
+        facts_times.append((built - start) / 1_000)
+    last, share = percentile(times, 99), median(facts_times)
+    return at_most(
+        f"one policy decision over {RULES} rules", 100, median(times), "µs", p99=last, facts=share, decisions=decisions
+    )
 
 
 def main() -> None:
     """Print the median, the 99th percentile and the share of building the facts."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--decisions", type=int, default=5_000)
+    arguments.add_argument("--decisions", type=int, default=DECISIONS)
     arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
-    policy = policy_of(50)
-    fields: JsonObject = {"assigned_to": "beth", "work_notes": "x" * 200, "category": "network"}
-    before: JsonObject = {"assigned_to": "", "work_notes": "", "category": "network"}
-    action = Action(
-        OPERATION, fields, fields, "incident:x", "7", before, Risk.LOW, SideEffects.EXTERNAL_CALL, True, "Assign"
-    )
-    context = FactContext(run_workflow="triage", run_version=3, run_requested_by="ann", actor_kind="agent")
-    assert evaluate(policy, build_facts(action, context), OPERATION).outcome == "allow"
-    times, facts_times = [], []
-    for _ in range(options.decisions):
-        start = time.perf_counter_ns()
-        facts = build_facts(action, context)
-        built = time.perf_counter_ns()
-        evaluate(policy, facts, OPERATION)
-        times.append((time.perf_counter_ns() - start) / 1_000)
-        facts_times.append((built - start) / 1_000)
-    result = {
-        "rules": 50,
-        "decisions": options.decisions,
-        "median_us": round(statistics.median(times), 1),
-        "p99_us": round(statistics.quantiles(times, n=100)[98], 1),
-        "median_facts_us": round(statistics.median(facts_times), 1),
-    }
+    figure = measure(options.decisions)
     if options.json:
-        print(json.dumps(result))
-    else:
-        print(
-            f"one decision over 50 rules: median {result['median_us']} µs, p99 {result['p99_us']} µs, of which facts "
-            f"{result['median_facts_us']} µs ({options.decisions} decisions; budget 100 µs)"
-        )
+        print(json.dumps(figure.numbers))
+        return
+    found = figure.numbers
+    print(f"{figure.what}: median {figure.measured}, p99 {found['p99']:.1f} µs, facts {found['facts']:.1f} µs")
 
 
 if __name__ == "__main__":

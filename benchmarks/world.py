@@ -34,7 +34,8 @@ from runtime.dispatcher import Dispatcher
 from runtime.driving import Drive, Tools
 from runtime.messages import ApprovalMessages
 from runtime.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
-from runtime.queue.postgres import PostgresDelivery, PostgresQueue
+from runtime.queue.port import WorkQueue
+from runtime.queue.postgres import PostgresDelivery
 from runtime.starting import StartRequest, start_run
 from runtime.store import documents
 from runtime.sweeper import Sweeper
@@ -113,7 +114,7 @@ class World:
     def tools(self) -> Tools:
         return Tools(self.engine, self.definitions, self.connectors, "bench", timedelta(seconds=30))
 
-    def worker(self, queue: PostgresQueue, concurrency: int) -> Worker:
+    def worker(self, queue: WorkQueue, concurrency: int) -> Worker:
         return Worker(self.tools, queue, concurrency=concurrency)
 
     def dispatcher(self) -> Dispatcher:

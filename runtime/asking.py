@@ -29,7 +29,7 @@ from policy.evaluate import ApprovalTerms, Decision
 from policy.load import Policy
 from runtime.kernel.commit import ApprovalRow, StepRow, WaitRow
 from runtime.kernel.states import WaitKind, WaitState
-from runtime.kernel.transition import Transition
+from runtime.kernel.transition import Transition, wait_of
 
 # Who answers what became of an action in doubt when no approval names anybody: the same people as for the action.
 DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
@@ -53,10 +53,11 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
     none of them, a crash before it leaves the step leased, and whoever claims it next asks again.
     """
     view = transition.view
-    name = f"{step.key}:{step.lease_epoch}:{view.version}:{question.kind}"
-    approval_id = derived_id(view.run_id, f"approval:{name}")
-    wait_id = derived_id(view.run_id, f"wait:{name}")
+    approval_id = derived_id(view.run_id, f"approval:{step.key}:{step.lease_epoch}")
+    wait_id = wait_of(view.run_id, step)
     expires = question.terms.expires_seconds or DOUBT_EXPIRES_SECONDS
+    card = question.card.to_json()
+    shown = commit(view.run_key, card_path(approval_id), card)
     row = ApprovalRow(
         approval_id=approval_id,
         step_id=step.step_id,
@@ -67,7 +68,7 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
         tier=str(question.terms.tier),
         terms=terms_to_json(question.terms),
         requester=view.requested_by,
-        card=question.card.to_json(),
+        card=card,
         action=question.action,
         expires_in=timedelta(seconds=expires),
     )
@@ -87,7 +88,7 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
     facts: JsonObject = {
         "approval": str(approval_id),
         "action": blind(view.run_key, question.digest) if bound else None,
-        "card": commit(view.run_key, card_path(approval_id), row.card),
+        "card": shown,
         "kind": row.kind,
         "tier": row.tier,
     }

@@ -65,7 +65,7 @@ class Dispatcher:
         owner: str,
         *,
         concurrency: int = 4,
-        idle: timedelta = timedelta(seconds=2),
+        idle: timedelta = timedelta(seconds=5),
     ) -> None:
         self._database = database
         self._handlers = handlers
@@ -79,53 +79,67 @@ class Dispatcher:
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Deliver until ``stop`` is set; what is under way is finished."""
+        """Deliver until ``stop`` is set; what is under way is finished.
+
+        One loop leases, so that idling costs one statement per look, however many messages can be under way at once.
+        """
+        free = asyncio.Semaphore(self._concurrency)
         async with asyncio.TaskGroup() as group:
-            for number in range(self._concurrency):
-                group.create_task(self._work(stop, f"{self._owner}:{number}"))
-            group.create_task(self._wake_at(stop))
+            stopping = group.create_task(self._wake_at(stop))
+            while not stop.is_set():
+                await free.acquire()
+                message = await self._lease()
+                if message is None:
+                    free.release()
+                    await self._rest()
+                    continue
+                task = group.create_task(self._deliver(message))
+                task.add_done_callback(lambda _: free.release())
+            stopping.cancel()
 
     async def _wake_at(self, stop: asyncio.Event) -> None:
         await stop.wait()
         self._woken.set()
 
-    async def _work(self, stop: asyncio.Event, owner: str) -> None:
-        while not stop.is_set():
-            try:
-                delivered = await self.deliver_one(owner)
-            except Exception:
-                log.exception("a message was left to its lease")
-                delivered = False
-            if not delivered:
-                await self._rest()
+    async def _lease(self) -> Message | None:
+        try:
+            async with self._database.connection() as connection:
+                return await outbox.lease_message(connection, self._owner, LEASE)
+        except Exception:
+            log.exception("no message could be leased")
+            return None
+
+    async def _deliver(self, message: Message) -> None:
+        try:
+            await self._carry(message)
+        except Exception:
+            log.exception("a message was left to its lease", command=str(message.command_id))
+        # The next one for the same card may have waited for this one.
+        self._woken.set()
 
     async def _rest(self) -> None:
         try:
             async with asyncio.timeout(self._idle):
                 await self._woken.wait()
-                self._woken.clear()
         except TimeoutError:
             return
+        self._woken.clear()
 
     async def work_off(self) -> int:
-        """Deliver until nothing is due; how many messages were tried. For tests and for `up` at its end."""
+        """Deliver, one after the other, until nothing is due; how many messages were tried. For tests."""
         count = 0
-        while await self.deliver_one(self._owner):
+        while message := await self._lease():
+            await self._carry(message)
             count += 1
         return count
 
-    async def deliver_one(self, owner: str) -> bool:
-        """Lease and deliver one message; False if none was due. A crash in between leaves its lease to expire."""
-        async with self._database.connection() as connection:
-            message = await outbox.lease_message(connection, owner, LEASE)
-        if message is None:
-            return False
+    async def _carry(self, message: Message) -> None:
+        """Deliver one message and record how it ended. A crash in between leaves its lease to expire."""
         handler = self._handlers.get(message.kind)
         result: Result = Undeliverable(f"Nobody here delivers messages of kind {message.kind!r}.")
         if handler is not None:
             result = await self._handled(handler, message)
-        await self._end(message, owner, result)
-        return True
+        await self._end(message, result)
 
     async def _handled(self, handler: Handler, message: Message) -> Result:
         try:
@@ -137,19 +151,19 @@ class Dispatcher:
             log.exception("a handler failed", kind=message.kind, command=str(message.command_id))
             return Later(f"{type(error).__name__}: {error}")
 
-    async def _end(self, message: Message, owner: str, result: Result) -> None:
+    async def _end(self, message: Message, result: Result) -> None:
         async with self._database.transaction() as connection:
             match result:
                 case Delivered():
                     if result.record is not None:
                         await result.record(connection)
-                    await outbox.end_message(connection, message, owner, "dispatched", None, timedelta(0))
+                    await outbox.end_message(connection, message, self._owner, "dispatched", None, timedelta(0))
                 case Later() if message.attempts < ATTEMPTS_MAX:
                     delay = timedelta(seconds=max(result.seconds or 0.0, _backoff(message.attempts)))
-                    await outbox.end_message(connection, message, owner, "pending", result.message, delay)
+                    await outbox.end_message(connection, message, self._owner, "pending", result.message, delay)
                 case _:
                     log.error("a message could not be delivered", kind=message.kind, reason=result.message)
-                    await outbox.end_message(connection, message, owner, "failed", result.message, timedelta(0))
+                    await outbox.end_message(connection, message, self._owner, "failed", result.message, timedelta(0))
 
 
 def _backoff(attempts: int) -> float:

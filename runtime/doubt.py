@@ -40,6 +40,10 @@ def resolve(
             applied(transition, step, receipt, {}, f"a person said it happened: {given.reason}")
             return Over()
         return again(transition, step, operation, receipt, f"a person said to do it again: {given.reason}")
+    if transition.view.canceling is not None and operation.in_doubt is not InDoubtRule.PROBE:
+        # Nothing more goes out for this run, and nobody can be asked: the evidence says that it is in doubt.
+        transition.cancel_step(step)
+        return Over()
     if operation.in_doubt is InDoubtRule.IDEMPOTENT:
         return again(transition, step, operation, receipt, "sent again: the target dedupes by its key")
     if operation.in_doubt is InDoubtRule.PROBE:
@@ -76,7 +80,14 @@ def applied(transition: Transition, step: StepRow, receipt: ReceiptRow, output: 
 
 
 def again(transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, how: str) -> Next:
-    """The doubt is resolved: it had not happened, or the target dedupes it. The same action is intended once more."""
+    """The doubt is resolved: it had not happened, or the target dedupes it. The same action is intended once more.
+
+    In a run that is being canceled it is not: nothing more goes out.
+    """
+    if transition.view.canceling is not None:
+        given_up(transition, receipt, f"{how}; the run is being canceled")
+        transition.cancel_step(step)
+        return Over()
     facts: JsonObject = {"receipt": str(receipt.receipt_id), "resolution": str(Resolution.NOT_APPLIED)}
     transition.record(EventType.ACTION_DOUBT_RESOLVED, facts, step=step.key)
     retried = replace(

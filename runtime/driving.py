@@ -78,10 +78,14 @@ class _Hold:
 
 
 class Drive:
-    """One delivery being worked off. ``held`` is the step whose lease must be kept alive, None between steps."""
+    """One delivery being worked off. ``held`` is the step whose lease must be kept alive, None between steps.
 
-    def __init__(self, tools: Tools) -> None:
+    ``claimed`` is called when there was something to claim: there may be more.
+    """
+
+    def __init__(self, tools: Tools, claimed: Callable[[], None] = lambda: None) -> None:
         self._tools = tools
+        self._claimed = claimed
         self._hold: _Hold | None = None
 
     @property
@@ -94,6 +98,7 @@ class Drive:
         work = await self._claim(delivery)
         if work is None:
             return False
+        self._claimed()
         try:
             while not isinstance(work, Over):
                 work = await self._carry_out(work)

@@ -6,32 +6,31 @@ returns is carried out only after the transition has been committed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from uuid import UUID
 
 from approvals.model import ApprovalKind
 from connectors.catalog import build_action, idempotency_key, reverse_of
-from connectors.operation import Operation
+from connectors.operation import Operation, Scope
 from connectors.port import Before, Call
 from core.action import Action
-from core.canonical import JsonObject, digest
-from core.errors import CountersealError, ExpressionError
-from core.ids import derived_id
+from core.canonical import JsonObject
+from core.errors import CountersealError, ExpressionError, InputError
 from evidence.chain import EventType
-from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
-from policy.evaluate import ApprovalTerms, Decision
+from evidence.receipts import ReceiptStatus
+from policy.evaluate import Decision
 from policy.model import Outcome
 from runtime import asking, settle
 from runtime.asking import CardWords, Question
 from runtime.deciding import ActivePolicy, judge, readable, record_decision
 from runtime.definition.workflow import Workflow
 from runtime.doubt import resolve
+from runtime.intending import Authority, Proposal, intend, is_own
 from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
-from runtime.kernel.graph import GateNode, OperationNode
+from runtime.kernel.graph import GateNode
 from runtime.kernel.plan import scope_of, variables
 from runtime.kernel.transition import Transition
-from runtime.moves import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore
-from runtime.receipting import action_json, finish, put_receipt, record_intent
+from runtime.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
+from runtime.receipting import action_json, finish
 
 
 def begin(
@@ -41,51 +40,19 @@ def begin(
     leaf = transition.graph.leaf(step.key)
     if isinstance(leaf, GateNode):
         return _gate(transition, step, leaf, known, nonce)
-    operation = workflow.operations[leaf.operation]
-    doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
-    if doubtful and known.receipt_checked:
-        # The effect is shared with another run or step, whose own lease is at it: look again when that is settled.
-        error: JsonObject = {
-            "class": "consistency",
-            "code": "effect_under_way",
-            "message": "Another run is doing this.",
-        }
-        settle.later(transition, step, error, settle.PROBE_AFTER)
+    operation, receipt = workflow.operations[leaf.operation], known.receipt
+    if receipt is not None and receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT):
+        if is_own(transition, step, receipt):
+            return resolve(transition, step, operation, known, receipt, nonce)
+        settle.under_way(transition, step)
         return Over()
-    if doubtful:
-        assert known.receipt is not None
-        return resolve(transition, step, operation, known, known.receipt, nonce)
     if transition.view.canceling is not None:
         transition.cancel_step(step)
         return Over()
-    return _propose(_Proposal(transition, step, leaf, operation, workflow, policy, known, nonce))
+    return _propose(Proposal(transition, step, leaf, operation, workflow, policy, known, nonce))
 
 
-@dataclass(frozen=True, slots=True)
-class _Proposal:
-    """Everything that the deciding of one action needs."""
-
-    transition: Transition
-    step: StepRow
-    leaf: OperationNode
-    operation: Operation
-    workflow: Workflow
-    policy: ActivePolicy
-    known: Known
-    nonce: Nonce
-
-
-@dataclass(frozen=True, slots=True)
-class _Authority:
-    """By what an action may go out: the digest that was judged, the decision, and the approval that it asked for."""
-
-    bound: str
-    decision: UUID
-    approval: UUID | None
-    terms: ApprovalTerms | None
-
-
-def _propose(p: _Proposal) -> Next:
+def _propose(p: Proposal) -> Next:
     view, known = p.transition.view, p.known
     try:
         inputs = p.leaf.inputs.render(variables(p.transition.state, view.constants, scope_of(p.step.key)))
@@ -104,28 +71,35 @@ def _propose(p: _Proposal) -> Next:
         kind = "expression" if isinstance(error, ExpressionError) else "definition"
         p.transition.fail(p.step, {"class": kind, "code": error.code, "message": str(error)})
         return Over()
-    if p.operation.has_effect and known.receipt is None and not known.receipt_checked and _shared(p.operation):
+    if not known.receipt_checked and _may_be_shared(p.operation, known.receipt):
         return LookUp(p.step, key, known)
     if known.receipt is not None and known.receipt.status == ReceiptStatus.SUCCEEDED:
         return _recall(p, known.receipt)
     if p.operation.diff is not None and known.before is None:
         call = Call(p.operation.name, inputs, key, p.operation.timeouts.perform.total_seconds())
         return ReadBefore(p.step, p.operation, call, known)
-    return _decide(p, action, key)
+    try:
+        return _decide(p, action, key)
+    except InputError as error:
+        # Data without a canonical form has no digest that an approval or a receipt could bind to.
+        p.transition.fail(p.step, {"class": "definition", "code": error.code, "message": str(error)})
+        return Over()
 
 
-def _shared(operation: Operation) -> bool:
-    return operation.idempotency.scope != "step"
+def _may_be_shared(operation: Operation, receipt: ReceiptRow | None) -> bool:
+    """Whether another run or step may have done this: also since an attempt of our own failed."""
+    settled = receipt is not None and receipt.status == ReceiptStatus.SUCCEEDED
+    return operation.has_effect and operation.idempotency.scope != Scope.STEP and not settled
 
 
-def _recall(p: _Proposal, receipt: ReceiptRow) -> Next:
+def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
     """The effect is recorded as done: its result is reused, nothing is sent (Q-15)."""
     p.transition.record(EventType.ACTION_RECALLED, {"receipt": str(receipt.receipt_id)}, step=p.step.key)
     finish(p.transition, p.step, p.leaf, receipt.output, receipt.usage)
     return Over()
 
 
-def _decide(p: _Proposal, action: Action, key: str) -> Next:
+def _decide(p: Proposal, action: Action, key: str) -> Next:
     view = p.transition.view
     decision = judge(p.transition, p.step, p.workflow, p.policy, action)
     bound = action.digest(decision.policy_digest or "")
@@ -143,25 +117,27 @@ def _decide(p: _Proposal, action: Action, key: str) -> Next:
             if approval is None:
                 _void(p, bound, always=False)
                 return _ask(p, action, decision, bound)
-            return _intend(p, action, key, _Authority(bound, decision_id, approval, decision.approval))
+            return intend(p, action, key, Authority(bound, decision_id, approval, decision.approval))
         case Outcome.ALLOW:
             approval = _matching(p, bound)
             _void(p, bound, always=False)
-            return _intend(p, action, key, _Authority(bound, decision_id, approval, None))
+            return intend(p, action, key, Authority(bound, decision_id, approval, None))
 
 
-def _matching(p: _Proposal, bound: str) -> UUID | None:
+def _matching(p: Proposal, bound: str) -> UUID | None:
     """The approval of exactly this action: given and unconsumed, or consumed by an attempt that certainly failed."""
     given, receipt = p.known.given, p.known.receipt
     if given is not None and given.kind is ApprovalKind.ACTION and given.digest == bound:
         return given.approval_id
-    if receipt is not None and receipt.status == ReceiptStatus.FAILED and receipt.action_digest == bound:
+    if receipt is None or not is_own(p.transition, p.step, receipt):
+        return None  # an approval that another run was given lets nothing out here
+    if receipt.status == ReceiptStatus.FAILED and receipt.action_digest == bound:
         approval = receipt.action.get("approval")
         return UUID(approval) if isinstance(approval, str) else None
     return None
 
 
-def _void(p: _Proposal, bound: str, *, always: bool) -> None:
+def _void(p: Proposal, bound: str, *, always: bool) -> None:
     """Void an approval of something else than what would be performed now (promise 3), and show it on its card."""
     given = p.known.given
     if given is None or given.kind is not ApprovalKind.ACTION or (given.digest == bound and not always):
@@ -171,7 +147,7 @@ def _void(p: _Proposal, bound: str, *, always: bool) -> None:
     p.transition.message("card", given.approval_id, "superseded")
 
 
-def _ask(p: _Proposal, action: Action, decision: Decision, bound: str) -> Next:
+def _ask(p: Proposal, action: Action, decision: Decision, bound: str) -> Next:
     assert decision.approval is not None
     terms = asking.terms_of(decision.approval)
     words = CardWords(
@@ -191,64 +167,6 @@ def _reverse_words(operation: Operation, action: Action, before: Before | None) 
         return ""
     reverse = reverse_of(operation, action, before)
     return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."
-
-
-def _intend(p: _Proposal, action: Action, key: str, authority: _Authority) -> Next:
-    """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
-    step = p.transition.put_step(replace(p.step, idempotency_key=key))
-    if authority.approval is not None and p.known.given is not None:
-        p.transition.rows.approvals.append(ApprovalMove(authority.approval, "approved", consumed=True))
-    seconds = p.operation.timeouts.perform.total_seconds()
-    if not p.operation.has_effect:
-        return Perform(step, p.operation, Call(action.operation, action.input, key, seconds, p.known.before), None)
-    previous = p.known.receipt
-    if previous is not None and previous.action_digest != authority.bound:
-        # The earlier attempt certainly had no effect, and this is another action: it gets a receipt of its own.
-        key, previous = digest([key, authority.bound]), None
-    receipt = _retried(p, previous) if previous else _new_receipt(p, action, key, authority)
-    approval = str(authority.approval) if authority.approval else None
-    record_intent(p.transition, receipt, str(authority.decision), approval)
-    return Perform(step, p.operation, Call(action.operation, action.input, key, seconds, p.known.before), receipt)
-
-
-def _retried(p: _Proposal, previous: ReceiptRow) -> ReceiptRow:
-    status = RECEIPT.next(ReceiptStatus(previous.status), ReceiptEvent.RETRY)
-    return put_receipt(
-        p.transition,
-        replace(
-            previous,
-            status=status,
-            attempt=previous.attempt + 1,
-            lease_epoch=p.step.lease_epoch,
-            error=None,
-            intended_at=p.transition.view.now,
-        ),
-    )
-
-
-def _new_receipt(p: _Proposal, action: Action, key: str, authority: _Authority) -> ReceiptRow:
-    stored = action_json(action, p.known.before)
-    stored["decision"] = str(authority.decision)
-    stored["approval"] = str(authority.approval) if authority.approval else None
-    stored["terms"] = asking.terms_to_json(asking.terms_of(authority.terms)) if authority.terms else None
-    receipt = ReceiptRow(
-        receipt_id=derived_id(p.transition.view.run_id, f"receipt:{key}"),
-        step_key=p.step.key,
-        operation=action.operation,
-        target=action.target,
-        idempotency_key=key,
-        action_digest=authority.bound,
-        action=stored,
-        status=ReceiptStatus.INTENDED,
-        attempt=1,
-        lease_epoch=p.step.lease_epoch,
-        reversible=action.reversible,
-        reverse=reverse_of(p.operation, action, p.known.before),
-        intended_at=p.transition.view.now,
-    )
-    p.transition.rows.new_receipts.append(receipt)
-    p.transition.writes += 1
-    return receipt
 
 
 def _gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, nonce: Nonce) -> Next:

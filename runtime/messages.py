@@ -58,9 +58,7 @@ class ApprovalMessages:
 
     async def remind(self, message: Message) -> Result:
         """Remind below the card, if it still waits."""
-        return await self._thread(
-            message, "This still waits for a decision. Without one it expires, and is not done."
-        )
+        return await self._thread(message, "This still waits for a decision. Without one it expires, and is not done.")
 
     async def escalate(self, message: Message) -> Result:
         """Say below the card who may decide now, if it still waits."""

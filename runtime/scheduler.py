@@ -27,7 +27,7 @@ class Scheduler:
         queue: WorkQueue,
         owner: str,
         *,
-        idle: timedelta = timedelta(seconds=2),
+        idle: timedelta = timedelta(seconds=5),
         claimed_within: timedelta = timedelta(seconds=120),
     ) -> None:
         self._database = database

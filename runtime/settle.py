@@ -8,14 +8,13 @@ from datetime import timedelta
 from connectors.operation import InDoubtRule, Operation
 from connectors.port import Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
 from core.canonical import Json, JsonObject
-from core.ids import derived_id
 from evidence.chain import EventType
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
 from runtime import doubt
 from runtime.kernel.commit import ReceiptRow, StepRow, WaitRow
 from runtime.kernel.graph import OperationNode
 from runtime.kernel.states import WaitKind, WaitState
-from runtime.kernel.transition import Transition
+from runtime.kernel.transition import Transition, wait_of
 from runtime.moves import Inquire, Next, Nonce, Over, Perform
 from runtime.receipting import finish, put_receipt
 
@@ -99,8 +98,19 @@ def _retry(
     later(transition, step, error, timedelta(seconds=delay))
 
 
+def under_way(transition: Transition, step: StepRow) -> None:
+    """The effect is shared with another run or step, whose own lease is at it: look again when that is settled."""
+    message = "Another run or step is doing this, and its outcome is not known yet."
+    error: JsonObject = {"class": "consistency", "code": "effect_under_way", "message": message}
+    if step.attempt < PROBES_MAX:
+        later(transition, step, error, PROBE_AFTER)
+    else:
+        transition.fail(step, {**error, "message": f"{message} Resolve that one, then start this run again."})
+
+
 def later(transition: Transition, step: StepRow, error: JsonObject, delay: timedelta) -> None:
-    wait_id = derived_id(transition.view.run_id, f"wait:{step.key}:{step.lease_epoch}:{transition.view.version}:retry")
+    """Park the step until ``delay`` has passed, with the failure that made it wait."""
+    wait_id = wait_of(transition.view.run_id, step)
     context: JsonObject = {"attempt": step.attempt + 1, "error": error}
     wait = WaitRow(wait_id, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(wait_id), delay, context)
     seconds: Json = int(delay.total_seconds())
@@ -116,7 +126,8 @@ def _doubtful(transition: Transition, work: Perform, outcome: InDoubt, *, nonce:
         _retry(transition, work.step, work.operation, error, at_least=0.0, chance=chance)
         return
     receipt = doubt.mark(transition, work.receipt, outcome.message)
-    if work.operation.in_doubt is InDoubtRule.ASK:
+    spent = work.step.attempt + 1 >= work.operation.retry.attempts
+    if work.operation.in_doubt is InDoubtRule.ASK or (work.operation.in_doubt is InDoubtRule.IDEMPOTENT and spent):
         doubt.ask_people(transition, work.step, work.operation, receipt, outcome.message, nonce)
     elif work.operation.in_doubt is InDoubtRule.IDEMPOTENT:
         _retry(transition, work.step, work.operation, error, at_least=0.0, chance=chance)

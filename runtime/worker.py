@@ -77,7 +77,7 @@ class Worker:
 
     def _start(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            drive = Drive(self._tools)
+            drive = Drive(self._tools, self._look_again)
             task = asyncio.create_task(self._job(drive, delivery))
             self._jobs[task] = _Job(drive, delivery)
             task.add_done_callback(self._jobs.pop)
@@ -98,12 +98,10 @@ class Worker:
             await asyncio.sleep(PAUSE_SECONDS)
             return False
         await delivery.done()
-        if found:
-            self._look_again()
         return found
 
     def _look_again(self) -> None:
-        """A slot is free again, and there may be more: do not wait for the next wake-up."""
+        """One step was ready, so another may be: several wake-ups arrive as one."""
         wake = getattr(self._queue, "wake", None)
         if wake is not None:
             wake()

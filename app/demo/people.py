@@ -44,7 +44,7 @@ class People:
     async def report(self, text: str, ending: str) -> Incident:
         """Open an incident as Raj; ServiceNow's business rule then calls our webhook."""
         body = {"user": "raj.quist", "fields": {"short_description": text, "impact": "3", "urgency": "3"}}
-        record = await self._post(f"{self._world.servicenow}/_sandbox/records/incident", body)
+        record = (await self._post(f"{self._world.servicenow}/_sandbox/records/incident", body))["record"]
         return Incident(record["number"], record["sys_id"], text, ending)
 
     async def incident(self, incident: Incident) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class Told:
     incident: Incident
     run: Any = None
     bundle: Path | None = None
+    sha256: str | None = None
     verified: bool = False
 
     @property
@@ -130,11 +131,11 @@ async def _look(faces: Faces, item: Told, since: datetime) -> Told:
         run = await read_models.run(connection, tenant, rows[0]["run_id"])
         bundle = await read_models.bundle(connection, tenant, rows[0]["run_id"])
     if bundle is None or item.bundle is not None:
-        return Told(item.incident, run, item.bundle, item.verified)
+        return replace(item, run=run)
     path = await _download(faces, bundle)
     key = await _public_key(faces)
     verification = await asyncio.to_thread(verify_bundle, path, public_key=key)
-    return Told(item.incident, run, path, verification.ok)
+    return Told(item.incident, run, path, str(bundle["sha256"]), verification.ok)
 
 
 async def _download(faces: Faces, bundle: Any) -> Path:
@@ -170,7 +171,7 @@ def _report(told: list[Told], seconds: float) -> dict[str, Any]:
             "reference": item.incident.number,
             "status": item.run["status"] if item.run else None,
             "bundle": str(item.bundle) if item.bundle else None,
-            "sha256": item.run["sha256"] if item.run and "sha256" in item.run else None,
+            "sha256": item.sha256,
             "verified": item.verified,
         }
         for item in told

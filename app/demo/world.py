@@ -52,7 +52,7 @@ async def demo_world(home: Path, *, aws: bool) -> AsyncIterator[World]:
         "--webhook-url", f"{app_url}/webhooks/servicenow/{ENDPOINT}", "--webhook-secret", webhook_secret,
         "--interactivity-url", f"{app_url}/slack/events", "--signing-secret", signing_secret,
     ]  # fmt: skip
-    async with _process(sandbox_command, os.environ, folder / "sandbox.log") as sandbox:
+    async with _process(sandbox_command, os.environ, folder / "sandbox.log", talks=True) as sandbox:
         urls = await _first_line(sandbox, folder / "sandbox.log")
         with _aws() if aws else _nothing() as aws_environment:
             environment = {
@@ -125,26 +125,28 @@ def _aws() -> Iterator[dict[str, str]]:
 
 @asynccontextmanager
 async def _process(
-    command: list[str], environment: Mapping[str, str], log: Path
+    command: list[str], environment: Mapping[str, str], log: Path, *, talks: bool = False
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A child whose errors go to ``log``; it is asked to stop at the end, and killed if it does not."""
-    with log.open("wb") as errors:
+    """A child that writes to ``log``, or to us where it ``talks``; asked to stop at the end, killed if it does not."""
+    with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
-            *command, env=dict(environment), stdout=asyncio.subprocess.PIPE, stderr=errors, start_new_session=True
+            *command,
+            env=dict(environment),
+            stdout=asyncio.subprocess.PIPE if talks else file,
+            stderr=file,
+            start_new_session=True,
         )
-        draining = None
         try:
             yield process
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
-                draining = asyncio.create_task(process.communicate())
                 try:
                     async with asyncio.timeout(STOP_SECONDS):
-                        await asyncio.shield(draining)
+                        await process.wait()
                 except TimeoutError:
                     process.kill()
-                    await draining
+                    await process.wait()
 
 
 async def _first_line(process: asyncio.subprocess.Process, log: Path) -> dict[str, str]:
@@ -163,9 +165,6 @@ async def _first_line(process: asyncio.subprocess.Process, log: Path) -> dict[st
 
 async def _healthy(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
     """Wait until Counterseal answers; say where its log is if it ends instead."""
-    assert process.stdout is not None
-    # Its greeting is not read; an unread pipe would block it once full.
-    draining = asyncio.create_task(_drain(process.stdout))
     try:
         async with asyncio.timeout(START_SECONDS), httpx.AsyncClient() as client:
             while True:
@@ -176,13 +175,7 @@ async def _healthy(process: asyncio.subprocess.Process, url: str, log: Path) -> 
                         return
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        draining.cancel()
         raise DeadlineError("Counterseal did not answer in time.", remedy=f"See {log}.") from None
-
-
-async def _drain(stream: asyncio.StreamReader) -> None:
-    while await stream.read(65536):
-        pass
 
 
 def _free_port() -> int:

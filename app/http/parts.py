@@ -93,7 +93,7 @@ def decode_cursor(cursor: str, *kinds: type) -> list[Any] | None:
             raise ValueError
         return [_read(value, kind) for value, kind in zip(values, kinds, strict=True)]
     except (ValueError, TypeError, binascii.Error, OverflowError):
-        raise InputError("is not a cursor of this list", where="cursor", remedy="Leave it out to begin anew.") from None
+        raise InputError("is not a cursor of this list.", where="cursor", remedy="Leave it out.") from None
 
 
 def _read(value: object, kind: type) -> object:

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems. One table from the error's code to the status; no answer carries what we did not mean."""
+"""Errors as RFC 9457 problems: one table from an error's code to the status. No answer carries what we did not mean."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ _UNAVAILABLE = (
 )
 
 
-def problem(status: int, code: str, detail: str = "", headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+def problem(
+    status: int, code: str, detail: str = "", headers: Mapping[str, str] | None = None, **more: Any
+) -> Response:
     """One problem document. ``more`` are extension members."""
     content = {
         "type": f"urn:counterseal:problem:{code}",

@@ -29,6 +29,7 @@ def upgrade() -> None:
     sa.Column('audit_count', sa.BigInteger(), server_default='0', nullable=False),
     sa.Column('audit_head', sa.Text(), server_default='0000000000000000000000000000000000000000000000000000000000000000', nullable=False),
     sa.Column('created_at', sa.DateTime(timezone=True), server_default=sa.text('now()'), nullable=False),
+    sa.CheckConstraint('weight > 0', name=op.f('ck_tenants_weight_is_positive')),
     sa.PrimaryKeyConstraint('tenant_id', name=op.f('pk_tenants'))
     )
     op.create_table('audit_events',
@@ -65,6 +66,7 @@ def upgrade() -> None:
     sa.Column('workspace_id', sa.Text(), nullable=False),
     sa.Column('weight', sa.Float(), server_default='1', nullable=False),
     sa.Column('virtual_time', sa.Float(), server_default='0', nullable=False),
+    sa.CheckConstraint('weight > 0', name=op.f('ck_lanes_weight_is_positive')),
     sa.ForeignKeyConstraint(['tenant_id'], ['tenants.tenant_id'], name=op.f('fk_lanes_tenant_id_tenants')),
     sa.PrimaryKeyConstraint('tenant_id', 'workspace_id', name=op.f('pk_lanes'))
     )
@@ -231,7 +233,7 @@ def upgrade() -> None:
     sa.PrimaryKeyConstraint('command_id', name=op.f('pk_commands')),
     sa.UniqueConstraint('dedupe_key', name=op.f('uq_commands_dedupe_key'))
     )
-    op.create_index('ix_commands_leased', 'commands', ['lease_expires_at'], unique=False, postgresql_where=sa.text("status = 'leased'"))
+    op.create_index('ix_commands_leased', 'commands', ['lease_expires_at'], unique=False, postgresql_where=sa.text('lease_expires_at IS NOT NULL'))
     op.create_index('ix_commands_messages', 'commands', ['command_id'], unique=False, postgresql_where=sa.text("status = 'pending' AND kind <> 'step'"))
     op.create_index('ix_commands_one_at_a_time', 'commands', ['ordering_key'], unique=True, postgresql_where=sa.text("status = 'leased'"))
     op.create_index('ix_commands_step', 'commands', ['step_id'], unique=False)
@@ -373,7 +375,7 @@ MOVES = {
 }
 BORN = {
     "runs": ['queued'],
-    "steps": ['failed_terminal', 'ready', 'running', 'waiting_approval'],
+    "steps": ['canceled', 'failed_terminal', 'ready', 'running', 'waiting_approval'],
     "waits": ['waiting'],
     "commands": ['deferred', 'pending'],
     "approvals": ['requested'],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from graphlib import CycleError, TopologicalSorter
 
 from connectors.catalog import Catalog
 from connectors.operation import Kind, Operation
@@ -18,6 +17,7 @@ from core.errors import ExpressionError, InputError, Problem
 from core.expressions import WORKFLOW_LIMITS, Environment
 from core.templates import Template, TemplateError, ValueTemplate, compile_template, compile_value
 from runtime.definition.model import KINDS, GateDocument, StepDocument, WorkflowDocument
+from runtime.definition.order import Circle, in_order, needed_by, results
 from runtime.kernel.graph import ForeachNode, GateNode, IfNode, Leaf, Node, OperationNode, Scope
 
 RUN_VARIABLES: Mapping[str, str] = {
@@ -71,19 +71,16 @@ class GraphCompiler:
             for number, (step_id, step) in enumerate(zip(ids, steps, strict=True))
         }
         try:
-            order = list(TopologicalSorter(needs).static_order())
-        except CycleError as error:
-            circle = " → ".join(reversed(error.args[1]))
+            order = in_order(ids, needs)
+        except Circle as circle:
             self._problem(place.path, f"The steps need each other in a circle: {circle}.", "Take one of the needs out.")
             return Scope(())
         numbers = {step_id: number for number, step_id in enumerate(ids)}
-        # Among what is equally possible, the author's order counts, so that equal documents give equal graphs.
-        order = _stable(order, needs, numbers)
         nodes = []
         for step_id in order:
             number = numbers[step_id]
-            seen = self._visible(step_id, needs, steps, numbers, ids)
-            inner = _Place((*place.path, number), {**place.variables, **seen})
+            over = [name for need in needed_by(step_id, needs) for name in results(need, steps[numbers[need]])]
+            inner = _Place((*place.path, number), {**place.variables, **_result_variables(over)})
             node = self._node(step_id, steps[number], needs[step_id], inner)
             if node is not None:
                 nodes.append(node)
@@ -111,25 +108,6 @@ class GraphCompiler:
         for need in unknown:
             self._problem((*path, "needs"), f"There is no step {need!r} beside this one.", f"One of {', '.join(ids)}.")
         return tuple(need for need in step.needs if need in ids)
-
-    def _visible(
-        self,
-        step_id: str,
-        needs: Mapping[str, tuple[str, ...]],
-        steps: Sequence[StepDocument],
-        numbers: Mapping[str, int],
-        ids: Sequence[str],
-    ) -> dict[str, str]:
-        before: set[str] = set()
-        pending = list(needs[step_id])
-        while pending:
-            need = pending.pop()
-            if need not in before:
-                before.add(need)
-                pending.extend(needs[need])
-        names = {name for need in before for name in _results(need, steps[numbers[need]])}
-        result = {f"steps.{name}.output": "dyn" for name in names}
-        return {**result, **{f"steps.{name}.status": "string" for name in names}}
 
     def _node(self, step_id: str, step: StepDocument, needs: tuple[str, ...], place: _Place) -> Node | None:
         kinds = step.kinds()
@@ -269,22 +247,9 @@ class GraphCompiler:
         )
 
 
-def _results(step_id: str, step: StepDocument) -> list[str]:
-    """The ids whose result can be read once ``step`` is over: its own, and those inside its branches."""
-    inner = [*(step.then or ()), *(step.else_ or ())]
-    return [step_id, *(name for child in inner if child.id for name in _results(child.id, child))]
-
-
-def _stable(order: list[str], needs: Mapping[str, tuple[str, ...]], numbers: Mapping[str, int]) -> list[str]:
-    done: set[str] = set()
-    result: list[str] = []
-    waiting = sorted(order, key=numbers.__getitem__)
-    while waiting:
-        chosen = next(step for step in waiting if done.issuperset(needs[step]))
-        waiting.remove(chosen)
-        done.add(chosen)
-        result.append(chosen)
-    return result
+def _result_variables(names: Sequence[str]) -> dict[str, str]:
+    outputs = {f"steps.{name}.output": "dyn" for name in names}
+    return {**outputs, **{f"steps.{name}.status": "string" for name in names}}
 
 
 def _gate_terms(gate: GateDocument) -> JsonObject:

@@ -16,7 +16,7 @@ from evidence.chain import Actor, Event, EventType, append
 from evidence.commitments import blind
 from runtime.kernel.commit import CheckpointRow, CommandRow, Commit, StepRow, WaitRow
 from runtime.kernel.graph import Graph
-from runtime.kernel.states import RUN, STEP, WAIT, CommandState, RunEvent, StepEvent, WaitEvent
+from runtime.kernel.states import RUN, STEP, WAIT, CommandState, RunEvent, StepEvent, StepState, WaitEvent, WaitKind
 from runtime.kernel.view import RunView
 
 ENGINE = Actor("engine", "counterseal")
@@ -49,6 +49,23 @@ class Draft:
         self._events: list[Event] = []
         self._new: dict[str, StepRow] = {}
         self._changed: dict[str, StepRow] = {}
+        if False:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """A checkpoint is of the beginning of its super-step: what has left that since is known from the rows."""
+        for row in self.view.steps.values():
+            executing = row.superstep == self.view.superstep and row.status in (StepState.READY, StepState.RUNNING)
+            if row.key in self.state.open and not executing:
+                self.state.open.remove(row.key)
+                if not STEP.terminal(row.status):
+                    self._note_parked(row)
+            elif row.status is StepState.FAILED_TERMINAL:
+                self.state.parked.pop(row.key, None)
+
+    def _note_parked(self, step: StepRow) -> None:
+        kind = WaitKind.RETRY if step.status is StepState.FAILED_RETRYABLE else WaitKind.APPROVAL
+        self.state.parked[step.key] = f"{kind}:{wait_of(self.view.run_id, step)}"
 
     # -- facts and rows ----------------------------------------------------------------------------------------------
 
@@ -170,6 +187,11 @@ class Draft:
             whole=False,
             steps=steps,
         )
+
+
+def wait_of(run_id: UUID, step: StepRow) -> UUID:
+    """The id of the wait that a step parks on: a lease parks its step once."""
+    return derived_id(run_id, f"wait:{step.key}:{step.lease_epoch}")
 
 
 def resume_command(run_id: UUID, wait_id: UUID) -> UUID:

@@ -14,11 +14,11 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor, EventType
 from runtime.kernel.barrier import Barrier, error_facts
 from runtime.kernel.commit import StepRow, WaitRow
-from runtime.kernel.draft import ENGINE, resume_command
+from runtime.kernel.draft import ENGINE, resume_command, wait_of
 from runtime.kernel.states import RUN, STEP, CommandState, RunEvent, StepEvent, StepState, WaitEvent, WaitKind
 from runtime.kernel.view import NeedsWholeView, OpenApproval, RunView
 
-__all__ = ["ENGINE", "NeedsWholeView", "OpenApproval", "RunView", "Transition", "resume_command"]
+__all__ = ["ENGINE", "NeedsWholeView", "OpenApproval", "RunView", "Transition", "resume_command", "wait_of"]
 
 
 class Transition(Barrier):
@@ -55,7 +55,7 @@ class Transition(Barrier):
             self._barrier()
 
     def park(self, step: StepRow, kind: WaitKind, wait: WaitRow, error: JsonObject | None = None) -> StepRow:
-        """The step waits; it leaves its super-step and holds nothing (promise 10)."""
+        """The step waits on ``wait_of`` it; it leaves its super-step and holds nothing (promise 10)."""
         retry = kind is WaitKind.RETRY
         parked = self.move_step(
             step,
@@ -65,7 +65,7 @@ class Transition(Barrier):
             eligible_in=wait.due_in if retry else None,
         )
         self.rows.new_waits.append(wait)
-        self.state.parked[step.key] = f"{kind}:{wait.wait_id}"
+        self._note_parked(parked)
         self._defer(parked, wait)
         self._leave(parked)
         return parked
@@ -117,6 +117,6 @@ class Transition(Barrier):
         here = [row for row in self.steps.values() if row.superstep == self.rows.superstep]
         for row in [row for row in here if row.status is StepState.READY]:
             self.move_step(row, StepEvent.CANCEL)
-            self.state.open.remove(row.key)
+            self.state.open = [key for key in self.state.open if key != row.key]
             self.rows.executing -= 1
             self.rows.released.append(row.step_id)

@@ -21,6 +21,11 @@ class Part:
     present: Callable[[Commit], bool]
 
     @property
+    def cte(self) -> str:
+        """Its name in the statement: never that of a table, which it would hide from the other parts."""
+        return f"do_{self.name}"
+
+    @property
     def count(self) -> int:
         """How many parameters the SQL takes."""
         return next(n for n in range(40) if f"{{{n}}}" not in self.sql)

@@ -107,7 +107,7 @@ def _statement(guard: str, number: int, present: tuple[Part, ...], wakes: tuple[
     parts = [guard]
     for part in present:
         count = part.count
-        parts.append(f"\n{part.name} AS ({part.sql.format(*(f'${number + n + 1}' for n in range(count)))})")
+        parts.append(f"\n{part.cte} AS ({part.sql.format(*(f'${number + n + 1}' for n in range(count)))})")
         number += count
     notify = "".join(f", pg_notify('{channel}', '')" for channel in wakes)
     return f"WITH {','.join(parts)}\nSELECT run_id{notify} FROM guard"

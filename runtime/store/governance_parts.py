@@ -61,7 +61,7 @@ _FREED_RECEIPTS = Part(
 )
 _REPLACING_RECEIPTS = Part(
     "new_receipts",
-    _INSERT_RECEIPTS.format(*PLACES, freed=", (SELECT count(*) FROM freed_receipts) AS f(count)"),
+    _INSERT_RECEIPTS.format(*PLACES, freed=", (SELECT count(*) FROM do_freed_receipts) AS f(count)"),
     _receipt_values,
     lambda c: bool(c.new_receipts) and bool(c.freed_receipts),
 )

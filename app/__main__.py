@@ -1,0 +1,8 @@
+"""``python -m app``: the command line."""
+
+from __future__ import annotations
+
+from app.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Documents that people write: workflows, policies, the directory of people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import context
+from app.cli.outcome import Exit, run
+from app.cli.output import Json, print_json, print_rows
+from core.errors import ConsistencyError, CountersealError, InputError
+
+if TYPE_CHECKING:
+    from runtime.publishing import Published
+
+workflow = typer.Typer(help="Workflows: check, publish, list.", no_args_is_help=True)
+policy = typer.Typer(help="Policies: check, explain, publish.", no_args_is_help=True)
+directory = typer.Typer(help="The people and groups of a tenant.", no_args_is_help=True)
+
+Files = Annotated[list[Path], typer.Argument(help="YAML documents.")]
+File = Annotated[Path, typer.Argument(help="A YAML document.")]
+
+
+@workflow.command("check")
+def workflow_check(files: Files, as_json: Json = False) -> None:
+    """Check workflows without publishing them; needs no database. Lists every problem with its line and column."""
+    from app.adapters import catalog_of
+    from runtime.definition.workflow import load_workflow
+
+    catalog = catalog_of(context.settings())
+    results = []
+    for path in files:
+        try:
+            found = load_workflow(context.read_text(path), str(path), catalog)
+            results.append({"file": str(path), "ok": True, "name": found.name, "version": found.version})
+        except CountersealError as error:
+            results.append({"file": str(path), "ok": False, "problem": str(error)})
+    _checked(results, as_json)
+
+
+@policy.command("check")
+def policy_check(files: Files, as_json: Json = False) -> None:
+    """Check policies without publishing them; needs no database."""
+    from app.adapters import catalog_of
+    from runtime.definition.catalog import Definitions
+
+    definitions = Definitions(catalog_of(context.settings()))
+    results = []
+    for path in files:
+        try:
+            found = definitions.compile_policy(context.read_text(path), str(path))
+            results.append({"file": str(path), "ok": True, "name": found.name, "version": found.version})
+        except CountersealError as error:
+            results.append({"file": str(path), "ok": False, "problem": str(error)})
+    _checked(results, as_json)
+
+
+def _checked(results: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json(results)
+    else:
+        for result in results:
+            if result["ok"]:
+                typer.echo(f"{result['file']}: ok ({result['name']} version {result['version']})")
+            else:
+                typer.echo(result["problem"], err=True)
+    if not all(result["ok"] for result in results):
+        raise typer.Exit(Exit.INPUT)
+
+
+@workflow.command("publish")
+def workflow_publish(files: Files, as_json: Json = False) -> None:
+    """Publish workflow versions. A version never changes: another text needs another number."""
+    _publish("workflow", files, as_json)
+
+
+@policy.command("publish")
+def policy_publish(file: File, as_json: Json = False) -> None:
+    """Publish a policy and make it the active one: it judges every action from then on."""
+    _publish("policy", [file], as_json)
+
+
+@directory.command("publish")
+def directory_publish(file: File, as_json: Json = False) -> None:
+    """Replace the tenant's people and groups. Takes effect with the next vote."""
+    _publish("directory", [file], as_json)
+
+
+def _publish(kind: str, files: list[Path], as_json: bool) -> None:
+    texts = [(str(path), context.read_text(path)) for path in files]
+    published = run(_publish_all(kind, texts))
+    rows = [{"name": p.name, "version": p.version, "digest": p.digest, "changed": p.changed} for p in published]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        words = "published" if row["changed"] else "was published already"
+        typer.echo(f"{kind} {row['name']} version {row['version']} {words} ({str(row['digest'])[:12]})")
+
+
+async def _publish_all(kind: str, texts: list[tuple[str, str]]) -> list[Published]:
+    """All or nothing: one transaction."""
+    from runtime import publishing
+
+    async with context.faces() as faces:
+        tenant, who = faces.settings.tenant, context.actor(faces.settings)
+        published = []
+        async with faces.database.transaction(tenant) as connection:
+            for file, text in texts:
+                if kind == "workflow":
+                    made = await publishing.publish_workflow(connection, faces.definitions, tenant, text, file, who)
+                elif kind == "policy":
+                    made = await publishing.publish_policy(connection, faces.definitions, tenant, text, file, who)
+                else:
+                    made = await publishing.publish_directory(connection, tenant, text, file, who)
+                published.append(made)
+        return published
+
+
+@workflow.command("list")
+def workflow_list(as_json: Json = False) -> None:
+    """List every published version."""
+    _list("workflow_versions", ("name", "version", "digest", "published_by", "published_at"), as_json)
+
+
+@policy.command("list")
+def policy_list(as_json: Json = False) -> None:
+    """List every published policy, and which one is active."""
+    _list("policy_versions", ("name", "version", "active", "digest", "published_by", "published_at"), as_json)
+
+
+def _list(model: str, columns: tuple[str, ...], as_json: bool) -> None:
+    async def listed() -> list[Any]:
+        from runtime.store import read_models
+
+        async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+            return list(await getattr(read_models, model)(connection, faces.settings.tenant))
+
+    print_rows(run(listed()), columns, as_json=as_json, empty="Nothing is published.")
+
+
+@policy.command("explain")
+def policy_explain(
+    action: Annotated[
+        Path, typer.Argument(help='JSON: {"operation", "input", "before"?: {field: value}, "run"?: {fact: value}}.')
+    ],
+    policy_file: Annotated[
+        Path | None, typer.Option("--policy", help="A policy document; the active policy without it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say how an action would be decided, and how every rule came out. Nothing is done or recorded."""
+    from app import explaining
+
+    described = explaining.read_action(context.read_input(action), str(action))
+    text = None if policy_file is None else (context.read_text(policy_file), str(policy_file))
+    explained = explaining.explain_offline(described, text) if text else run(_explain_active(described))
+    if as_json:
+        print_json(explained.to_json())
+        return
+    decision = explained.decision
+    typer.echo(f"{decision.outcome}: {' '.join(decision.reasons)}")
+    rows = [
+        {
+            "rule": rule.id,
+            "outcome": str(rule.outcome),
+            "matched": rule.matched,
+            "fired": rule.fired,
+            "error": rule.error,
+            "facts": dict(rule.facts),
+        }
+        for rule in explained.rules
+    ]
+    print_rows(rows, ("rule", "outcome", "matched", "fired", "error", "facts"), as_json=False, empty="No rules.")
+
+
+async def _explain_active(described: Any) -> Any:
+    from app import explaining
+    from runtime.store import read_models
+
+    async with context.faces() as faces:
+        async with faces.database.reading(faces.settings.tenant) as connection:
+            row = await read_models.active_policy(connection, faces.settings.tenant)
+        if row is None:
+            raise ConsistencyError(
+                "No policy is published, so every action is denied.", remedy="Publish one, or give --policy FILE."
+            )
+        try:
+            compiled = faces.definitions.compile_policy(row["source"], f"{row['name']}@{row['version']}")
+        except InputError as error:
+            raise ConsistencyError(f"The active policy cannot be read, so every action is denied: {error}") from None
+        return explaining.explain_with(compiled, faces.definitions.catalog, described)

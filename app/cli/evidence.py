@@ -1,0 +1,89 @@
+"""Evidence: get a run's bundle, verify one offline."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli import context
+from app.cli.outcome import Exit, run
+from app.cli.output import Json, print_json
+from core.errors import ConsistencyError, InputError, NotFoundError
+
+evidence = typer.Typer(help="Evidence bundles: get, verify.", no_args_is_help=True)
+
+
+@evidence.command("get")
+def get(
+    run_id: Annotated[str, typer.Argument(help="The run's id.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
+    as_json: Json = False,
+) -> None:
+    """Download a run's bundle. The export is recorded in the audit."""
+    name, data, sha256 = run(_get(run_id))
+    path = output / name if output.is_dir() else output
+    _write(path, data)
+    if as_json:
+        print_json({"path": str(path), "sha256": sha256, "bytes": len(data)})
+    else:
+        typer.echo(f"{path} ({len(data)} bytes, SHA-256 {sha256})")
+
+
+async def _get(run_id: str) -> tuple[str, bytes, str]:
+    from app.access import Principal
+    from app.http.evidence import ENDED, bundle_row, exported
+    from runtime.store import read_models
+
+    wanted = context.uuid(run_id, "RUN")
+    async with context.faces() as faces:
+        tenant = faces.settings.tenant
+        async with faces.database.reading(tenant) as connection:
+            found = await read_models.run(connection, tenant, wanted)
+        if found is None:
+            raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
+        if found["status"] not in ENDED:
+            raise ConsistencyError(f"The run is {found['status']}; its evidence is written when it has ended.")
+        row = await bundle_row(faces, tenant, wanted)
+        if row is None:
+            raise ConsistencyError("The bundle is being written.", remedy="Try again; `counterseal keep` writes it.")
+        who = context.actor(faces.settings)
+        data = await exported(faces, Principal(tenant, who.id, frozenset()), row, who)
+        return row["name"], data, row["sha256"]
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The file appears whole or not at all."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".evidence-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+@evidence.command("verify")
+def verify(
+    path: Annotated[Path, typer.Argument(help="The zip file, or the directory it was extracted into.")],
+    key: Annotated[Path | None, typer.Option(help="PEM public key that you trust.")] = None,
+    allow_unfinished: Annotated[bool, typer.Option(help="Accept the bundle of a run that has not closed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check a bundle, offline: no database and no network. Exit 1 if a check failed."""
+    from evidence.verify import verify_bundle
+
+    result = verify_bundle(path, public_key=key, require_final=not allow_unfinished)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        typer.echo(result.to_text())
+    if not result.ok:
+        raise typer.Exit(Exit.FAILED)

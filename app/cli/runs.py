@@ -1,0 +1,159 @@
+"""Runs: start, list, show, cancel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from app.cli import context
+from app.cli.outcome import run as run_
+from app.cli.output import Json, print_fields, print_json, print_rows
+from core.errors import InputError, NotFoundError
+
+run = typer.Typer(help="Runs: start, list, show, cancel.", no_args_is_help=True)
+
+RunId = Annotated[str, typer.Argument(help="The run's id.")]
+
+
+@run.command("start")
+def start(
+    workflow: Annotated[str, typer.Argument(help="The workflow's name.")],
+    input_: Annotated[str, typer.Option("--input", help="The trigger as a JSON object, or @FILE.")] = "{}",
+    version: Annotated[int | None, typer.Option(min=1, help="A version; the newest without it.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: the same key starts one run.")] = None,
+    workspace: Annotated[str | None, typer.Option(help="The workspace; COUNTERSEAL_WORKSPACE without it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Start a run."""
+    from core import bounded_json
+
+    data = context.read_input(Path(input_[1:])) if input_.startswith("@") else input_.encode()
+    trigger = bounded_json.parse_object(data, where="--input")
+    print_fields(run_(_start(workflow, trigger, version, key, workspace)), as_json=as_json)
+
+
+async def _start(
+    name: str, trigger: dict[str, Any], version: int | None, key: str | None, workspace: str | None
+) -> dict[str, Any]:
+    from core.db import check_tenant
+    from core.ids import new_id
+    from runtime import starting
+    from runtime.store import documents
+
+    async with context.faces() as faces:
+        settings = faces.settings
+        who = context.actor(settings)
+        async with faces.database.transaction(settings.tenant) as connection:
+            found = await documents.newest_workflows(connection, settings.tenant, name, version)
+            if not found:
+                raise NotFoundError(f"There is no workflow {name!r}.", remedy="See `counterseal workflow list`.")
+            request = starting.StartRequest(
+                tenant_id=settings.tenant,
+                workspace_id=check_tenant(workspace) if workspace else settings.workspace,
+                trigger_type="cli",
+                trigger_ref=key or str(new_id()),
+                trigger=trigger,
+                requested_by=who.id,
+                actor=who,
+            )
+            started = await starting.start_run(connection, faces.definitions.compiled(found[0]), request)
+    return {"run_id": str(started.run_id), "created": started.created, "reference": started.reference}
+
+
+@run.command("list")
+def listed(
+    status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
+    workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.")] = None,
+    reference: Annotated[str | None, typer.Option(help="Only runs with this business reference.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List runs, newest first."""
+    from runtime.kernel.states import RunState
+
+    if status is not None and status not in set(RunState):
+        raise InputError(f"{status!r} is not a status.", where="--status", remedy=f"One of {', '.join(RunState)}.")
+
+    async def found() -> list[Any]:
+        from runtime.store import read_models
+
+        async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+            wanted = read_models.RunFilter(status, workflow, reference)
+            return list(await read_models.runs_page(connection, faces.settings.tenant, wanted, limit))
+
+    columns = ("run_id", "reference", "workflow", "workflow_version", "status", "created_at", "finished_at")
+    print_rows(run_(found()), columns, as_json=as_json, empty="There are no such runs.")
+
+
+@run.command("show")
+def show(run_id: RunId, as_json: Json = False) -> None:
+    """Show one run: its state, its steps, its receipts, and what happened."""
+    shown = run_(_show(run_id))
+    if as_json:
+        print_json(shown)
+        return
+    heads = ("run_id", "reference", "workflow", "workflow_version", "status", "error", "requested_by", "created_at")
+    print_fields({name: shown["run"][name] for name in (*heads, "finished_at", "bundle")}, as_json=False)
+    for title, columns in (
+        ("steps", ("step_key", "operation", "status", "attempt", "last_error")),
+        ("receipts", ("step_key", "operation", "target", "status", "reversible", "resolution")),
+        ("approvals", ("approval_id", "step_key", "kind", "status", "choice", "reason")),
+        ("timeline", ("seq", "at", "type", "actor", "step")),
+    ):
+        typer.echo(f"\n{title}")
+        print_rows(shown[title], columns, as_json=False, empty=f"no {title}")
+
+
+async def _show(run_id: str) -> dict[str, Any]:
+    from runtime.store import read_models
+
+    wanted = context.uuid(run_id, "RUN")
+    many = 1000
+    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+        tenant = faces.settings.tenant
+        row = await read_models.run(connection, tenant, wanted)
+        if row is None:
+            raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
+        lines = await read_models.audit_page(connection, tenant, wanted, many)
+        return {
+            "run": dict(row),
+            "steps": [dict(item) for item in await read_models.steps_page(connection, tenant, wanted, many)],
+            "receipts": [dict(item) for item in await read_models.receipts_page(connection, tenant, wanted, many)],
+            "approvals": [
+                {name: item[name] for name in ("approval_id", "step_key", "kind", "status", "choice", "reason")}
+                for item in await read_models.approvals_page(connection, tenant, many, run_id=wanted)
+            ],
+            "timeline": [_event(item["line"]) for item in lines],
+        }
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    read = orjson.loads(line)
+    actor = f"{read['actor']['kind']}:{read['actor']['id']}"
+    return {"seq": read["seq"], "at": read["ts"], "type": read["type"], "actor": actor, "step": read["step"]}
+
+
+@run.command("cancel")
+def cancel(
+    run_id: RunId,
+    reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Cancel a run. An action under way ends first."""
+
+    async def canceled() -> dict[str, Any]:
+        from runtime import starting
+
+        wanted = context.uuid(run_id, "RUN")
+        async with context.faces() as faces:
+            tenant = faces.settings.tenant
+            async with faces.database.transaction(tenant) as connection:
+                status = await starting.cancel_run(
+                    connection, faces.definitions, tenant, wanted, context.actor(faces.settings), reason
+                )
+        return {"run_id": run_id, "status": str(status)}
+
+    print_fields(run_(canceled()), as_json=as_json)

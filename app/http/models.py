@@ -1,0 +1,272 @@
+"""What HTTP accepts and returns, as OpenAPI sees it. Times are ISO 8601 with a zone; ids are UUIDs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Generic, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from approvals.model import Choice
+from runtime.kernel.states import RunState
+
+Item = TypeVar("Item")
+
+PRINTABLE = r"^[\x20-\x7e]+$"
+
+
+class _In(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Page(BaseModel, Generic[Item]):
+    """One page; ``next`` is the cursor of the following one, null on the last."""
+
+    items: list[Item]
+    next: str | None = None
+
+
+class StartRun(_In):
+    """Start a run. The same ``idempotency_key`` starts one run of a workflow, ever."""
+
+    workflow: Annotated[str, Field(min_length=1, max_length=100, pattern=PRINTABLE)]
+    version: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    input: dict[str, Any] = Field(default_factory=dict)
+    workspace: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")] | None = None
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
+
+
+class RunStarted(BaseModel):
+    """The run; ``created`` is false when the same key had started it before."""
+
+    run_id: UUID
+    created: bool
+    reference: str
+
+
+class Cancel(_In):
+    """Why a run is canceled; kept in the audit."""
+
+    reason: Annotated[str, Field(max_length=2000)] = ""
+
+
+class CancelAnswer(BaseModel):
+    """The run's status now; not yet ``canceled`` while an action is under way."""
+
+    run_id: UUID
+    status: RunState
+
+
+class Run(BaseModel):
+    """One run, as a list shows it."""
+
+    run_id: UUID
+    workspace_id: str
+    workflow: str
+    workflow_version: int
+    trigger_type: str
+    trigger_ref: str
+    reference: str
+    requested_by: str
+    status: RunState
+    version: int
+    superstep: int
+    writes: int
+    error: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline_at: datetime | None
+
+
+class BundleInfo(BaseModel):
+    """Where the evidence is, and its SHA-256."""
+
+    name: str
+    uri: str
+    sha256: str
+    bytes: int
+
+
+class RunDetail(Run):
+    """One run with where its audit chain stands and its evidence, null until it was written."""
+
+    audit_count: int
+    audit_head: str
+    bundle: BundleInfo | None
+
+
+class Step(BaseModel):
+    """One step of a run."""
+
+    step_id: UUID
+    step_key: str
+    step_index: int
+    operation: str
+    superstep: int
+    status: str
+    attempt: int
+    output: Any
+    usage: Any
+    last_error: Any
+    next_eligible_at: datetime | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class Checkpoint(BaseModel):
+    """One immutable snapshot: ``state`` holds channel values and what is to run next."""
+
+    superstep: int
+    digest: str
+    state: Any
+    created_at: datetime
+
+
+class Receipt(BaseModel):
+    """What was attempted, what happened, and how to reverse it."""
+
+    receipt_id: UUID
+    step_key: str
+    operation: str
+    target: str
+    idempotency_key: str
+    action_digest: str
+    status: str
+    attempt: int
+    reversible: bool
+    reverse: Any
+    external_id: str | None
+    output: Any
+    usage: Any
+    resolution: str | None
+    error: Any
+    intended_at: datetime
+    settled_at: datetime | None
+
+
+class TimelineEvent(BaseModel):
+    """One fact of a run in its order."""
+
+    seq: int
+    at: str
+    type: str
+    actor: dict[str, str]
+    step: str | None
+    data: dict[str, Any]
+
+
+class AuditLine(BaseModel):
+    """One line of the chain: SHA-256 of the UTF-8 bytes of ``line`` is ``hash``, and the next line names it."""
+
+    seq: int
+    type: str
+    line: str
+    hash: str
+
+
+class VoteOut(BaseModel):
+    """One person's answer."""
+
+    person: str
+    name: str
+    choice: Choice
+    reason: str
+    channel: str
+    at: str
+
+
+class GroupOut(BaseModel):
+    """How far one group is."""
+
+    group: str
+    source: str
+    of: int
+    names: list[str]
+
+
+class ApprovalOut(BaseModel):
+    """One question; ``masked`` says that sensitive values of the card are hidden from this token."""
+
+    approval_id: UUID
+    run_id: UUID
+    step: str
+    kind: str
+    status: str
+    tier: str
+    requester: str
+    digest: str
+    choice: str | None
+    reason: str | None
+    created_at: datetime
+    expires_at: datetime
+    decided_at: datetime | None
+    masked: bool
+    card: dict[str, Any]
+
+
+class ApprovalDetail(ApprovalOut):
+    """One question with its votes, and what has become of the action."""
+
+    state: str
+    detail: str
+    two_person: bool
+    votes: list[VoteOut]
+    progress: list[GroupOut]
+
+
+class VoteIn(_In):
+    """An answer. With ``digest``, it counts only for exactly the action that was seen."""
+
+    choice: Choice
+    reason: Annotated[str, Field(max_length=4000)] = ""
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class VoteOutcome(BaseModel):
+    """What became of the answer, with a sentence for the person."""
+
+    counted: bool
+    code: str
+    sentence: str
+    status: str
+    run_id: UUID
+
+
+class Document(_In):
+    """A document's exact text (YAML 1.2); ``file`` is the name that problems are reported under."""
+
+    source: Annotated[str, Field(min_length=1)]
+    file: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] = "document.yaml"
+
+
+class PublishedOut(BaseModel):
+    """What is published now; ``changed`` is false when exactly this was published before."""
+
+    name: str
+    version: int
+    digest: str
+    changed: bool
+
+
+class WorkflowVersion(BaseModel):
+    """One published version."""
+
+    name: str
+    version: int
+    digest: str
+    published_by: str
+    published_at: datetime
+    retired_at: datetime | None
+
+
+class PolicyVersion(BaseModel):
+    """One published policy; the active one judges every action."""
+
+    name: str
+    version: int
+    digest: str
+    published_by: str
+    published_at: datetime
+    active: bool

@@ -1,0 +1,195 @@
+"""Runs: start, look, cancel."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Header, Query, Response
+
+from app.access import Principal
+from app.http import models
+from app.http.parts import (
+    LIMIT_DEFAULT,
+    Auditor,
+    Cursor,
+    FacesDep,
+    Limit,
+    Operator,
+    Reader,
+    Starter,
+    decode_cursor,
+    page,
+)
+from app.wiring import Faces
+from core.errors import ConsistencyError, InputError, NotFoundError
+from core.ids import new_id
+from evidence.chain import EventType
+from runtime import audit, starting
+from runtime.kernel.states import RunState
+from runtime.starting import StartRequest
+from runtime.store import documents, read_models
+from runtime.store.read_models import Row, RunFilter
+
+router = APIRouter(prefix="/runs", tags=["runs"])
+
+TRIGGER_TYPE = "http"
+Text = Annotated[str, Query(max_length=200, pattern=models.PRINTABLE)]
+
+
+@router.post("", status_code=201, response_model=models.RunStarted, summary="Start a run")
+async def start(
+    body: models.StartRun,
+    who: Starter,
+    faces: FacesDep,
+    response: Response,
+    idempotency_key: Annotated[str | None, Header(max_length=200, pattern=models.PRINTABLE)] = None,
+) -> dict[str, Any]:
+    """201 for a new run, 200 where the same key had started it before, 409 where it had with another input."""
+    key = body.idempotency_key or idempotency_key or str(new_id())
+    if body.idempotency_key and idempotency_key and body.idempotency_key != idempotency_key:
+        raise InputError("differs from the body's idempotency_key", where="Idempotency-Key")
+    async with faces.database.transaction(who.tenant) as connection:
+        found = await documents.newest_workflows(connection, who.tenant, body.workflow, body.version)
+        if not found:
+            raise NotFoundError(
+                f"There is no workflow {body.workflow!r}" + (f" version {body.version}." if body.version else "."),
+                remedy="Publish it with `counterseal workflow publish`.",
+            )
+        request = StartRequest(
+            tenant_id=who.tenant,
+            workspace_id=body.workspace or faces.settings.workspace,
+            trigger_type=TRIGGER_TYPE,
+            trigger_ref=key,
+            trigger=body.input,
+            requested_by=who.subject,
+            actor=who.actor,
+        )
+        started = await starting.start_run(connection, faces.definitions.compiled(found[0]), request)
+    if not started.created:
+        response.status_code = 200
+        await _same_input(faces, who, started.run_id, body.input)
+    response.headers["Location"] = f"/v1/runs/{started.run_id}"
+    return {"run_id": started.run_id, "created": started.created, "reference": started.reference}
+
+
+async def _same_input(faces: Faces, who: Principal, run_id: UUID, given: dict[str, Any]) -> None:
+    async with faces.database.reading(who.tenant) as connection:
+        known = await read_models.run_input(connection, who.tenant, run_id)
+    if known != given:
+        raise ConsistencyError(
+            f"This idempotency key has started run {run_id} with another input.", remedy="Use a new key."
+        )
+
+
+@router.get("", response_model=models.Page[models.Run], summary="List runs, newest first")
+async def listed(
+    who: Reader,
+    faces: FacesDep,
+    limit: Limit = LIMIT_DEFAULT,
+    cursor: Cursor = "",
+    status: RunState | None = None,
+    workflow: Text | None = None,
+    reference: Text | None = None,
+) -> dict[str, Any]:
+    """All runs of the token's tenant, or those with this status, workflow or business reference."""
+    after = decode_cursor(cursor, datetime, UUID) or [read_models.LAST_TIME, read_models.LAST_ID]
+    wanted = RunFilter(status, workflow, reference)
+    async with faces.database.reading(who.tenant) as connection:
+        rows = await read_models.runs_page(connection, who.tenant, wanted, limit + 1, *after)
+    return page(rows, limit, lambda row: (row["created_at"], row["run_id"]))
+
+
+@router.get("/{run_id}", response_model=models.RunDetail, summary="Look at one run")
+async def one(run_id: UUID, who: Reader, faces: FacesDep) -> Row:
+    """Its state, where its audit stands, and its evidence."""
+    return await run_row(faces, who, run_id)
+
+
+@router.get("/{run_id}/steps", response_model=models.Page[models.Step], summary="The steps of a run")
+async def steps(
+    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
+) -> dict[str, Any]:
+    """In the order of super-steps and of the definition."""
+    after = decode_cursor(cursor, int, int, UUID) or [-1, -1, read_models.FIRST_ID]
+    await run_row(faces, who, run_id)
+    async with faces.database.reading(who.tenant) as connection:
+        rows = await read_models.steps_page(connection, who.tenant, run_id, limit + 1, *after)
+    return page(rows, limit, lambda row: (row["superstep"], row["step_index"], row["step_id"]))
+
+
+@router.get("/{run_id}/checkpoints", response_model=models.Page[models.Checkpoint], summary="The checkpoints of a run")
+async def checkpoints(
+    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
+) -> dict[str, Any]:
+    """Every past state, from the first on (P-9)."""
+    after = decode_cursor(cursor, int) or [-1]
+    await run_row(faces, who, run_id)
+    async with faces.database.reading(who.tenant) as connection:
+        rows = await read_models.checkpoints_page(connection, who.tenant, run_id, limit + 1, *after)
+    return page(rows, limit, lambda row: (row["superstep"],))
+
+
+@router.get("/{run_id}/receipts", response_model=models.Page[models.Receipt], summary="The receipts of a run")
+async def receipts(
+    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
+) -> dict[str, Any]:
+    """What was attempted, what happened, and how to reverse it, in the order of intent."""
+    after = decode_cursor(cursor, datetime, UUID) or [read_models.FIRST_TIME, read_models.FIRST_ID]
+    await run_row(faces, who, run_id)
+    async with faces.database.reading(who.tenant) as connection:
+        rows = await read_models.receipts_page(connection, who.tenant, run_id, limit + 1, *after)
+    return page(rows, limit, lambda row: (row["intended_at"], row["receipt_id"]))
+
+
+@router.get("/{run_id}/timeline", response_model=models.Page[models.TimelineEvent], summary="What happened in a run")
+async def timeline(
+    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
+) -> dict[str, Any]:
+    """The facts of the audit chain in their order. They hold no values."""
+    following = await _lines(faces, who, run_id, limit, cursor)
+    return {**following, "items": [_event(row) for row in following["items"]]}
+
+
+@router.get("/{run_id}/audit", response_model=models.Page[models.AuditLine], summary="The audit chain of a run")
+async def audit_lines(
+    run_id: UUID, who: Auditor, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
+) -> dict[str, Any]:
+    """The exact lines that are hashed. Reading them is an audit event of the tenant."""
+    following = await _lines(faces, who, run_id, limit, cursor)
+    async with faces.database.transaction(who.tenant) as connection:
+        data = {"run": str(run_id), "what": "audit"}
+        await audit.record(connection, who.tenant, EventType.EVIDENCE_READ, who.actor, {**data})
+    return {**following, "items": [{**row, "line": row["line"].decode()} for row in following["items"]]}
+
+
+@router.post("/{run_id}/cancel", response_model=models.CancelAnswer, summary="Cancel a run")
+async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesDep) -> dict[str, Any]:
+    """Waits and open steps are canceled with it; an action under way ends first. 409 if the run has ended."""
+    async with faces.database.transaction(who.tenant) as connection:
+        status = await starting.cancel_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
+    return {"run_id": run_id, "status": status}
+
+
+async def run_row(faces: Faces, who: Principal, run_id: UUID) -> Row:
+    """The run; ``NotFoundError`` if the tenant has none of this id."""
+    async with faces.database.reading(who.tenant) as connection:
+        row = await read_models.run(connection, who.tenant, run_id)
+    if row is None:
+        raise NotFoundError(f"There is no run {run_id}.")
+    return row
+
+
+async def _lines(faces: Faces, who: Principal, run_id: UUID, limit: int, cursor: str) -> dict[str, Any]:
+    after = decode_cursor(cursor, int) or [-1]
+    await run_row(faces, who, run_id)
+    async with faces.database.reading(who.tenant) as connection:
+        rows = await read_models.audit_page(connection, who.tenant, run_id, limit + 1, *after)
+    return page(rows, limit, lambda row: (row["seq"],))
+
+
+def _event(row: Row) -> dict[str, Any]:
+    line = orjson.loads(row["line"])
+    return {"at": line["ts"], **{name: line[name] for name in ("seq", "type", "actor", "step", "data")}}

@@ -1,0 +1,67 @@
+"""uvicorn, run as one task among others: it takes no signals, and its socket is ours before anything starts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from core.errors import ConfigurationError
+
+GRACE_SECONDS = 10
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals belong to the process, which stops all of its parts."""
+        yield
+
+
+class HttpServer:
+    """Listens from its construction on; ``port`` 0 takes a free one, which ``url`` tells.
+
+    ``ConfigurationError`` if the address cannot be had.
+    """
+
+    def __init__(self, application: ASGIApp, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._socket = socket.create_server((host, port), family=family, backlog=2048)
+        except (OSError, UnicodeError) as error:
+            raise ConfigurationError(
+                f"{host}:{port} cannot be listened on: {getattr(error, 'strerror', None) or error}.",
+                remedy="Set COUNTERSEAL_PORT (0 takes a free port) or COUNTERSEAL_HOST.",
+            ) from None
+        shown = f"[{host}]" if family == socket.AF_INET6 else host
+        self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
+        config = uvicorn.Config(
+            application,
+            loop="none",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        self._server = _Server(config)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until ``stop`` is set; requests under way are answered first."""
+
+        async def end() -> None:
+            await stop.wait()
+            self._server.should_exit = True
+
+        ending = asyncio.create_task(end())
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            ending.cancel()
+            self._socket.close()

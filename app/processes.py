@@ -1,0 +1,144 @@
+"""The long-running parts in one process: serving HTTP, working on steps, keeping the outbox and the clock.
+
+``serve``, ``work`` and ``keep`` may run in any number of processes each; ``up`` is all three in one. SIGTERM or SIGINT
+stops them gracefully: what is under way is finished, and the process exits with 0. A second signal does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import asyncpg
+import structlog
+
+from app import definitions
+from app.settings import Settings
+from app.wiring import App, build
+from core.db import Database
+from core.errors import CountersealError
+from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
+
+log = structlog.get_logger(__name__)
+
+RECONNECT_SECONDS = 1.0
+
+
+class Part(StrEnum):
+    """What a process does."""
+
+    SERVE = "serve"
+    WORK = "work"
+    KEEP = "keep"
+
+
+ALL = frozenset(Part)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What runs, once it does. ``url`` is where HTTP is served, None if it is not."""
+
+    parts: frozenset[Part]
+    url: str | None
+
+
+async def run_settings(settings: Settings, parts: frozenset[Part], announce: Callable[[Running], None]) -> None:
+    """Build, run the parts until a signal comes, and close everything."""
+    stop = asyncio.Event()
+    _stop_at_signals(stop)
+    async with build(settings) as app:
+        await definitions.prepare(app.faces, app.connectors)
+        await run(app, parts, stop, announce)
+
+
+async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: Callable[[Running], None]) -> None:
+    """Run the parts until ``stop`` is set. If one of them fails, the others are ended and the failure is raised."""
+    async with AsyncExitStack() as stack:
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        wakes: dict[str, list[Callable[[], None]]] = {}
+        if Part.WORK in parts:
+            group.create_task(app.worker().run(stop), name="worker")
+            if (wake := getattr(app.queue, "wake", None)) is not None:
+                wakes.setdefault(STEPS_CHANNEL, []).append(wake)
+        if Part.KEEP in parts:
+            dispatcher, scheduler = app.dispatcher(), app.scheduler()
+            group.create_task(dispatcher.run(stop), name="dispatcher")
+            group.create_task(scheduler.run(stop), name="scheduler")
+            group.create_task(app.sweeper().run(stop), name="sweeper")
+            wakes.setdefault(MESSAGES_CHANNEL, []).append(dispatcher.wake)
+            if app.queue.needs_dispatch:
+                wakes.setdefault(STEPS_CHANNEL, []).append(scheduler.wake)
+        if wakes:
+            group.create_task(listen(app.database, wakes, stop), name="listener")
+        url = _serve(app, group, stop) if Part.SERVE in parts else None
+        announce(Running(parts, url))
+
+
+def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
+    from app.http import create_app
+    from app.http.server import HttpServer
+
+    application = create_app(app.faces)
+    server = HttpServer(application, app.settings.host, app.settings.port)
+    group.create_task(server.run(stop), name="http")
+    group.create_task(application.state.refusals.run(stop), name="refusals")
+    return server.url
+
+
+async def listen(database: Database, wakes: Mapping[str, list[Callable[[], None]]], stop: asyncio.Event) -> None:
+    """Pass NOTIFY on until ``stop``. A line that breaks is taken up again, and everybody looks for what was missed."""
+
+    def notify(channel: str, _: str = "") -> None:
+        for wake in wakes[channel]:
+            wake()
+
+    while not stop.is_set():
+        try:
+            async with database.listening(tuple(wakes), notify) as lost:
+                for channel in wakes:
+                    notify(channel)
+                await _first(lost, stop)
+        except (CountersealError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            log.warning("not listening to the database; polling goes on", reason=str(error))
+        if not stop.is_set():
+            await _rest(stop)
+
+
+async def _first(lost: asyncio.Future[None], stop: asyncio.Event) -> None:
+    stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+    try:
+        waiting: set[asyncio.Future[Any]] = {lost, stopping}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+
+
+async def _rest(stop: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(RECONNECT_SECONDS):
+            await stop.wait()
+    except TimeoutError:
+        return
+
+
+def _stop_at_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    main = asyncio.current_task()
+    assert main is not None
+
+    def received() -> None:
+        if stop.is_set():
+            log.warning("stopping at once")
+            main.cancel()
+        else:
+            log.info("stopping: finishing what is under way")
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, received)

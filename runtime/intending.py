@@ -1,0 +1,115 @@
+"""The intent: what lets an action out, and the receipt that says so before it goes (Q-4, promises 1 and 2). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from connectors.catalog import reverse_of
+from connectors.operation import Operation
+from connectors.port import Call
+from core.action import Action
+from core.ids import derived_id
+from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
+from policy.evaluate import ApprovalTerms
+from runtime import asking
+from runtime.deciding import ActivePolicy
+from runtime.definition.workflow import Workflow
+from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
+from runtime.kernel.graph import OperationNode
+from runtime.kernel.transition import Transition
+from runtime.moves import Known, Next, Nonce, Perform
+from runtime.receipting import action_json, put_receipt, record_intent
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Everything that the deciding of one action needs."""
+
+    transition: Transition
+    step: StepRow
+    leaf: OperationNode
+    operation: Operation
+    workflow: Workflow
+    policy: ActivePolicy
+    known: Known
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """By what an action may go out: the digest that was judged, the decision, and the approval that it asked for."""
+
+    bound: str
+    decision: UUID
+    approval: UUID | None
+    terms: ApprovalTerms | None
+
+
+def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
+    """Whether a receipt is of this very step; a key of a wider scope may have been used by another."""
+    return receipt.run_id == transition.view.run_id and receipt.step_key == step.key
+
+
+def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
+    """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
+    step = p.transition.put_step(replace(p.step, idempotency_key=key))
+    if authority.approval is not None and p.known.given is not None:
+        p.transition.rows.approvals.append(ApprovalMove(authority.approval, "approved", consumed=True))
+    seconds = p.operation.timeouts.perform.total_seconds()
+    call = Call(action.operation, action.input, key, seconds, p.known.before)
+    if not p.operation.has_effect:
+        return Perform(step, p.operation, call, None)
+    previous = p.known.receipt
+    if previous is not None and previous.action_digest == authority.bound and is_own(p.transition, step, previous):
+        receipt = _retried(p, previous)
+    else:
+        receipt = _new_receipt(p, action, key, authority)
+    approval = str(authority.approval) if authority.approval else None
+    record_intent(p.transition, receipt, str(authority.decision), approval)
+    return Perform(step, p.operation, call, receipt)
+
+
+def _retried(p: Proposal, previous: ReceiptRow) -> ReceiptRow:
+    status = RECEIPT.next(ReceiptStatus(previous.status), ReceiptEvent.RETRY)
+    return put_receipt(
+        p.transition,
+        replace(
+            previous,
+            status=status,
+            attempt=previous.attempt + 1,
+            lease_epoch=p.step.lease_epoch,
+            error=None,
+            intended_at=p.transition.view.now,
+        ),
+    )
+
+
+def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) -> ReceiptRow:
+    """A first attempt, or one at another action than the attempt that failed, which gives its key up for it."""
+    view, rows, previous = p.transition.view, p.transition.rows, p.known.receipt
+    if previous is not None:
+        rows.freed_receipts.append(previous.receipt_id)
+    stored = action_json(action, p.known.before)
+    stored["decision"] = str(authority.decision)
+    stored["approval"] = str(authority.approval) if authority.approval else None
+    stored["terms"] = asking.terms_to_json(asking.terms_of(authority.terms)) if authority.terms else None
+    receipt = ReceiptRow(
+        receipt_id=derived_id(view.run_id, f"receipt:{key}:{view.version}"),
+        step_key=p.step.key,
+        operation=action.operation,
+        target=action.target,
+        idempotency_key=key,
+        action_digest=authority.bound,
+        action=stored,
+        status=ReceiptStatus.INTENDED,
+        attempt=1,
+        lease_epoch=p.step.lease_epoch,
+        reversible=action.reversible,
+        reverse=reverse_of(p.operation, action, p.known.before),
+        intended_at=view.now,
+        run_id=view.run_id,
+    )
+    rows.new_receipts.append(receipt)
+    p.transition.writes += 1
+    return receipt

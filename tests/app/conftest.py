@@ -1,0 +1,362 @@
+"""A whole installation on a real PostgreSQL, served over real HTTP on loopback, with one strict outside system."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+import httpx
+import pytest
+
+from app import access
+from app.access import Role
+from app.http import create_app
+from app.http.server import HttpServer
+from app.settings import Settings, load_settings
+from app.wiring import App, build
+from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.registry import Connectors
+from core.db import ENGINE_ROLE, Database
+from evidence.chain import Actor
+from runtime import publishing
+from runtime.queue.postgres import PostgresQueue
+
+WEBHOOK_SECRET = "a-webhook-secret-of-tests"
+SIGNING_SECRET = "a-slack-signing-secret"
+TESTER = Actor("test", "tester")
+
+OPERATIONS = """
+operations:
+  - name: probe.effect.apply
+    handler: probe:apply
+    side_effects: external_call
+    risk: medium
+    summary: "Set {name}"
+    target: "thing/{name}"
+    in_doubt: probe
+    input_schema:
+      type: object
+      required: [name]
+      properties: {name: {type: string}}
+      additionalProperties: false
+    output_schema: {type: object}
+  - name: probe.danger.apply
+    handler: probe:apply
+    side_effects: external_call
+    risk: high
+    summary: "Endanger {name}"
+    target: "thing/{name}"
+    in_doubt: probe
+    input_schema:
+      type: object
+      required: [name]
+      properties: {name: {type: string}, pin: {type: string, x-secret: true}}
+      additionalProperties: false
+    output_schema: {type: object}
+"""
+
+WORKFLOWS = """
+workflow: simple
+version: 1
+reference: ${{ trigger.number }}
+triggers:
+  servicenow: {table: incident, events: [insert], dedupe: "${{ trigger.sys_id }}:${{ trigger.sys_mod_count }}"}
+steps:
+  - id: first
+    do: probe.effect.apply
+    with: {name: "${{ trigger.number }}"}
+---
+workflow: asking
+version: 1
+reference: ${{ trigger.number }}
+steps:
+  - id: danger
+    do: probe.danger.apply
+    with: {name: "${{ trigger.number }}", pin: "4711-secret"}
+"""
+
+POLICY = """
+policy: tests
+version: 1
+rules:
+  - id: effects
+    match: {operation: probe.effect.apply}
+    outcome: allow
+    because: It is a test.
+  - id: dangers
+    match: {operation: probe.danger.apply}
+    outcome: needs_approval
+    tier: high
+    approvers: [{group: leads, of: 1}]
+    expires: PT1H
+    because: Danger needs a person.
+"""
+
+PEOPLE = """
+directory: tests
+people:
+  - {id: ann, name: Ann, slack: U0ANN}
+  - {id: bob, name: Bob, slack: U0BOB}
+  - {id: eve, name: Eve, slack: U0EVE}
+groups:
+  leads: [ann, bob]
+"""
+
+
+@dataclass
+class OutsideWorld:
+    """Records every effect."""
+
+    effects: list[Call] = field(default_factory=list)
+
+    async def read_before(self, call: Call) -> Before | Refused | NotSent:
+        return Refused("no_pre_read", "nothing to read")
+
+    async def perform(self, call: Call) -> Outcome:
+        self.effects.append(call)
+        return Done({"applied": len(self.effects)}, external_id=f"e{len(self.effects)}")
+
+    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
+        return Probe(ProbeVerdict.CANNOT_TELL, "nobody knows")
+
+    async def check(self) -> tuple[bool, str]:
+        return True, "in process"
+
+    async def aclose(self) -> None:
+        return None
+
+
+@dataclass
+class Installation:
+    """The parts, and verbs that tests read like sentences."""
+
+    app: App
+    url: str
+    outside: OutsideWorld
+    engine: Database
+    stack: AsyncExitStack
+
+    @property
+    def settings(self) -> Settings:
+        return self.app.settings
+
+    async def client(self, *roles: Role, subject: str = "tess", tenant: str = "default") -> httpx.AsyncClient:
+        """A client with a token; without roles, one without a token."""
+        headers = {}
+        if roles:
+            headers["Authorization"] = f"Bearer {await self.token(*roles, subject=subject, tenant=tenant)}"
+        client = httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False)
+        return await self.stack.enter_async_context(client)
+
+    async def token(
+        self, *roles: Role, subject: str = "tess", tenant: str = "default", lifetime: timedelta | None = None
+    ) -> str:
+        return await access.create_token(self.app.faces.database, tenant, subject, frozenset(roles), lifetime, TESTER)
+
+    async def publish(self, tenant: str = "default") -> None:
+        """The workflows, the policy and the people of these tests."""
+        faces = self.app.faces
+        async with faces.database.transaction(tenant) as connection:
+            await publishing.ensure_tenant(connection, tenant)
+            for text in WORKFLOWS.split("---"):
+                await publishing.publish_workflow(connection, faces.definitions, tenant, text, "test.yaml", TESTER)
+            await publishing.publish_policy(connection, faces.definitions, tenant, POLICY, "policy.yaml", TESTER)
+            await publishing.publish_directory(connection, tenant, PEOPLE, "people.yaml", TESTER)
+
+    async def work(self) -> None:
+        """Do everything that can be done now: steps, then messages."""
+        await self.app.worker().work_off()
+        await self.app.dispatcher().work_off()
+
+    async def start(self, workflow: str, number: str = "INC1", subject: str = "tess", tenant: str = "default") -> UUID:
+        client = await self.client(Role.TRIGGER, subject=subject, tenant=tenant)
+        answer = await client.post("/v1/runs", json={"workflow": workflow, "input": {"number": number}})
+        assert answer.status_code == 201, answer.text
+        return UUID(answer.json()["run_id"])
+
+    async def asked(self, number: str = "INC1", tenant: str = "default") -> tuple[UUID, UUID, str]:
+        """A run that waits for people: its id, its approval's id and nonce."""
+        run_id = await self.start("asking", number, tenant=tenant)
+        await self.work()
+        row = await self.one("SELECT approval_id, nonce FROM approvals WHERE run_id = $1", run_id)
+        return run_id, row["approval_id"], row["nonce"]
+
+    async def one(self, sql: str, *parameters: Any) -> Any:
+        async with self.engine.connection() as connection:
+            return await connection.fetchrow(sql, *parameters)
+
+    async def all(self, sql: str, *parameters: Any) -> list[Any]:
+        async with self.engine.connection() as connection:
+            return await connection.fetch(sql, *parameters)
+
+    async def tenant_events(self, kind: str, tenant: str = "default") -> list[dict[str, Any]]:
+        """The tenant's own audit events of this type."""
+        rows = await self.all(
+            "SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id "
+            "WHERE t.tenant_id = $1 AND type = $2 ORDER BY seq",
+            tenant,
+            kind,
+        )
+        return [json.loads(row["line"]) for row in rows]
+
+    async def webhook(
+        self,
+        event: dict[str, Any] | bytes,
+        *,
+        endpoint: str = "incidents",
+        secret: str = WEBHOOK_SECRET,
+        at: float | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> httpx.Response:
+        """One signed delivery; ``headers`` replace those of the signature."""
+        body = event if isinstance(event, bytes) else json.dumps(event).encode()
+        timestamp = str(int(time.time() if at is None else at))
+        digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
+        signed = {"X-Counterseal-Timestamp": timestamp, "X-Counterseal-Signature": f"sha256={digest}"}
+        client = await self.client()
+        return await client.post(
+            f"/webhooks/servicenow/{endpoint}",
+            content=body,
+            headers={"Content-Type": "application/json", **signed, **(headers or {})},
+        )
+
+    async def slack(
+        self, payload: dict[str, Any] | bytes, *, secret: str = SIGNING_SECRET, at: float | None = None
+    ) -> httpx.Response:
+        """One interaction, signed as Slack signs."""
+        body = payload if isinstance(payload, bytes) else f"payload={quote(json.dumps(payload))}".encode()
+        timestamp = str(int(time.time() if at is None else at))
+        digest = hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256).hexdigest()
+        client = await self.client()
+        return await client.post(
+            "/slack/events",
+            content=body,
+            headers={
+                "Content-Type": "application/x-www-form-urlencoded",
+                "X-Slack-Request-Timestamp": timestamp,
+                "X-Slack-Signature": f"v0={digest}",
+            },
+        )
+
+    def click(self, approval: UUID, nonce: str, user: str = "U0ANN", button: str = "approve") -> dict[str, Any]:
+        """The payload of one press of a button."""
+        return {
+            "type": "block_actions",
+            "user": {"id": user, "team_id": "T0TEST"},
+            "team": {"id": "T0TEST"},
+            "container": {"type": "message", "channel_id": "C0CARDS", "message_ts": "1.2"},
+            "trigger_id": "1.2.3",
+            "actions": [
+                {
+                    "type": "button",
+                    "action_id": f"counterseal.{button}",
+                    "block_id": "b",
+                    "value": json.dumps({"a": str(approval), "n": nonce}),
+                }
+            ],
+        }
+
+    def submission(self, approval: UUID, nonce: str, choice: str, reason: str, user: str = "U0ANN") -> dict[str, Any]:
+        """The payload of the modal that asks for a reason."""
+        return {
+            "type": "view_submission",
+            "user": {"id": user, "team_id": "T0TEST"},
+            "team": {"id": "T0TEST"},
+            "view": {
+                "id": "V1",
+                "type": "modal",
+                "callback_id": "counterseal.reason",
+                "private_metadata": json.dumps({"a": str(approval), "n": nonce, "c": choice}),
+                "state": {"values": {"reason": {"reason": {"type": "plain_text_input", "value": reason}}}},
+            },
+        }
+
+
+@pytest.fixture
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """No setting of the developer's own; home is a folder of the test's."""
+    for name in list(os.environ):
+        if name.startswith("COUNTERSEAL_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("COUNTERSEAL_HOME", str(tmp_path / "home"))
+    return monkeypatch
+
+
+@pytest.fixture
+def definitions_dir(tmp_path: Path) -> Path:
+    """A definitions' directory that declares the operations of these tests."""
+    folder = tmp_path / "definitions"
+    (folder / "operations").mkdir(parents=True)
+    (folder / "operations" / "probe.yaml").write_text(OPERATIONS)
+    return folder
+
+
+@pytest.fixture
+def settings(clean_environment: pytest.MonkeyPatch, database_url: str, definitions_dir: Path) -> Settings:
+    return load_settings(
+        database_url=database_url,
+        port=0,
+        definitions_dir=definitions_dir,
+        webhooks={
+            "incidents": {"secret": WEBHOOK_SECRET},
+            "others": {"secret": WEBHOOK_SECRET + "2", "tenant": "other"},
+        },
+        slack_bot_token="xoxb-test",
+        slack_signing_secret=SIGNING_SECRET,
+        # Nobody listens there: what these tests need of Slack is only that it calls us.
+        slack_api_url="http://127.0.0.1:9/api/",
+    )
+
+
+Serve = Callable[..., Awaitable[Installation]]
+
+
+@pytest.fixture
+async def serve(settings: Settings) -> AsyncIterator[Serve]:
+    """Builds and serves an installation, with these settings or others."""
+    async with AsyncExitStack() as stack:
+
+        async def start(given: Settings | None = None) -> Installation:
+            used = given or settings
+            outside = OutsideWorld()
+            app = await stack.enter_async_context(
+                build(
+                    used,
+                    connectors=Connectors({"probe": outside}),
+                    queue=PostgresQueue(idle=timedelta(milliseconds=10)),
+                )
+            )
+            server = HttpServer(create_app(app.faces), "127.0.0.1", 0)
+            stop = asyncio.Event()
+            serving = asyncio.create_task(server.run(stop))
+
+            async def end() -> None:
+                stop.set()
+                await serving
+
+            stack.push_async_callback(end)
+            assert used.database_url is not None
+            engine = await stack.enter_async_context(Database(used.database_url.get_secret_value(), ENGINE_ROLE))
+            return Installation(app, server.url, outside, engine, stack)
+
+        yield start
+
+
+@pytest.fixture
+async def installation(serve: Serve) -> Installation:
+    """An installation with workflows, a policy and people."""
+    installation = await serve()
+    await installation.publish()
+    return installation

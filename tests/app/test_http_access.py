@@ -1,0 +1,160 @@
+"""Who may do what over HTTP, and that no tenant sees another's."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+from fastapi.routing import APIRoute
+
+from app import access
+from app.access import Role
+from app.http import create_app
+from core.errors import AuthenticationError
+
+RUN = "01890000-0000-7000-8000-000000000002"
+
+# What each role may reach; everything else of the table is 403 for it.
+ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
+    ("POST", "/v1/runs", {"workflow": "nowhere"}, {Role.ADMIN, Role.OPERATOR, Role.TRIGGER}),
+    ("GET", "/v1/runs", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/steps", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/checkpoints", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/receipts", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/timeline", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/audit", None, {Role.ADMIN, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/evidence", None, {Role.ADMIN, Role.AUDITOR}),
+    ("POST", f"/v1/runs/{RUN}/cancel", {}, {Role.ADMIN, Role.OPERATOR}),
+    ("GET", "/v1/approvals", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/approvals/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("POST", f"/v1/approvals/{RUN}/votes", {"choice": "approve"}, {Role.APPROVER}),
+    ("GET", "/v1/workflows", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("POST", "/v1/workflows", {"source": "x"}, {Role.ADMIN}),
+    ("GET", "/v1/policies", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("POST", "/v1/policies", {"source": "x"}, {Role.ADMIN}),
+]
+
+
+async def test_nothing_but_healthz_is_open(installation) -> None:
+    client = await installation.client()
+    assert (await client.get("/healthz")).status_code == 200
+    for path in ("/readyz", "/metrics", "/openapi.json", "/docs", "/v1/runs", "/nowhere", "/healthz/", "/v1"):
+        answer = await client.get(path)
+        assert answer.status_code == 401, path
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_the_table_of_roles_covers_every_route(installation) -> None:
+    listed = {(method, path.replace(RUN, "*")) for method, path, _, _ in ROUTES}
+    schema = create_app(installation.app.faces).openapi()
+    found = {
+        (method.upper(), path.replace("{run_id}", "*").replace("{approval_id}", "*"))
+        for path, methods in schema["paths"].items()
+        for method in methods
+        if path.startswith("/v1")
+    }
+    assert found == listed
+
+
+async def test_every_route_lets_in_exactly_its_roles(installation) -> None:
+    for role in Role:
+        client = await installation.client(role)
+        for method, path, body, roles in ROUTES:
+            answer = await client.request(method, path, json=body)
+            assert (answer.status_code != 403) == (role in roles), (role, method, path, answer.text)
+            assert answer.status_code < 500, (role, method, path)
+
+
+async def test_every_route_has_a_summary(installation) -> None:
+    application = create_app(installation.app.faces)
+    assert all(route.summary for route in application.routes if isinstance(route, APIRoute))
+    operations = [item for path in application.openapi()["paths"].values() for item in path.values()]
+    assert all(operation.get("summary") and operation.get("description") for operation in operations)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic YTpi",
+        "Bearer nope",
+        "Bearer cst_" + "x" * 43,
+        "Bearer cst_\xff",
+        "cst_x",
+        "Bearer a b",
+    ],
+)
+async def test_a_wrong_token_is_401(installation, header: str) -> None:
+    client = await installation.client()
+    answer = await client.get("/v1/runs", headers={"Authorization": header.encode("latin-1")})
+    assert (answer.status_code, answer.json()["code"]) == (401, "authentication")
+
+
+async def test_two_authorization_headers_are_401(installation) -> None:
+    token = await installation.token(Role.ADMIN)
+    client = await installation.client()
+    headers = [("Authorization", f"Bearer {token}"), ("Authorization", f"Bearer {token}")]
+    assert (await client.get("/v1/runs", headers=headers)).status_code == 401
+
+
+async def test_an_expired_and_a_revoked_token_are_refused_at_once(installation) -> None:
+    database = installation.app.faces.database
+    expired = await installation.token(Role.ADMIN, lifetime=timedelta(seconds=-1))
+    with pytest.raises(AuthenticationError):
+        await access.principal_of(database, expired)
+    valid = await installation.token(Role.ADMIN, Role.AUDITOR, subject="ann")
+    found = await access.principal_of(database, valid)
+    assert (found.tenant, found.subject, found.roles) == ("default", "ann", {"admin", "auditor"})
+    assert await access.revoke_token(database, "default", valid) == 1
+    with pytest.raises(AuthenticationError):
+        await access.principal_of(database, valid)
+
+
+async def test_only_the_hash_of_a_token_is_stored_and_its_making_is_audited(installation) -> None:
+    token = await installation.token(Role.OPERATOR, subject="ann")
+    rows = await installation.all("SELECT * FROM tokens")
+    assert token not in str(rows)
+    (event,) = await installation.tenant_events("token.created")
+    assert event["data"] == {"token": access.token_hash(token)[:12], "subject": "ann", "roles": ["operator"]}
+    assert token not in str(event)
+
+
+async def test_another_tenants_run_and_approval_do_not_exist(installation) -> None:
+    await installation.publish("other")
+    run_id, approval_id, _ = await installation.asked(tenant="other")
+    everything = tuple(Role)
+    stranger = await installation.client(*everything, subject="ann")
+    owner = await installation.client(*everything, subject="ann", tenant="other")
+    for method, path, body, _ in ROUTES:
+        if RUN not in path:
+            continue
+        own = path.replace(RUN, str(approval_id if "approvals" in path else run_id))
+        answer = await stranger.request(method, own, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), own
+    assert (await stranger.get("/v1/runs")).json()["items"] == []
+    assert (await stranger.get("/v1/approvals")).json()["items"] == []
+    assert 'counterseal_runs{status="' not in (await stranger.get("/metrics")).text
+    assert len((await owner.get("/v1/runs")).json()["items"]) == 1
+    assert len((await owner.get("/v1/approvals")).json()["items"]) == 1
+    row = await installation.one("SELECT status FROM runs WHERE run_id = $1", run_id)
+    assert row["status"] == "waiting_approval"
+
+
+async def test_a_query_that_forgets_its_tenant_sees_nothing(installation) -> None:
+    await installation.start("simple")
+    database = installation.app.faces.database
+    for table in ("runs", "steps", "approvals", "tokens", "tenants", "audit_events", "receipts", "people"):
+        async with database.transaction() as connection:
+            assert await connection.fetchval(f"SELECT count(*) FROM {table}") == 0
+        async with database.transaction("other") as connection:
+            seen = await connection.fetchval(f"SELECT count(*) FROM {table} WHERE tenant_id <> 'other'")
+            assert seen == 0
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        async with database.transaction("other") as connection:
+            await connection.execute("INSERT INTO people VALUES ('default', 'x', 'X', NULL)")

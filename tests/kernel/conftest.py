@@ -1,0 +1,248 @@
+"""A run in memory: the kernel's commits applied as the database would, and nothing remembered that it would not keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+
+from connectors.catalog import Catalog, Source, load_catalog
+from core.ids import derived_id
+from evidence.chain import Actor, ChainHead, verify_lines
+from runtime.definition.workflow import load_workflow
+from runtime.kernel.channels import initial_values
+from runtime.kernel.commit import CommandRow, Commit, StepRow, WaitRow
+from runtime.kernel.graph import OperationNode
+from runtime.kernel.plan import scope_of, variables
+from runtime.kernel.state import State
+from runtime.kernel.states import COMMAND, STEP, CommandState, RunState, StepEvent, StepState, WaitKind, WaitState
+from runtime.kernel.transition import NeedsWholeView, RunView, Transition, wait_of
+
+OPERATIONS = """
+operations:
+  - name: probe.value.read
+    handler: probe:read
+    side_effects: none
+    risk: low
+    summary: "Read {name}"
+    target: "thing/{name}"
+    input_schema: {type: object, properties: {name: {type: string}}, additionalProperties: true}
+    output_schema: {type: object}
+"""
+RUN_ID = UUID("01930000-0000-8000-8000-000000000001")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WORKER = "w"
+
+
+@dataclass
+class Simulation:
+    """One run. ``view()`` is read back from what was stored, through JSON, as after a crash of everything."""
+
+    workflow: Any
+    trigger: dict[str, Any]
+    rows: dict[str, StepRow] = field(default_factory=dict)
+    waits: dict[str, WaitRow] = field(default_factory=dict)
+    commands: dict[UUID, CommandRow] = field(default_factory=dict)
+    checkpoints: dict[int, tuple[bytes, str]] = field(default_factory=dict)
+    lines: list[bytes] = field(default_factory=list)
+    executed: list[str] = field(default_factory=list)
+    run: Commit | None = None
+    version: int = 1
+    finished: bool = False
+
+    def view(self, *, whole: bool = True, only: str | None = None) -> RunView:
+        run = self.run
+        content = (
+            orjson.loads(self.checkpoints[run.superstep][0])
+            if run
+            else {"channels": initial_values(self.workflow.graph.channels)}
+        )
+        superstep = run.superstep if run else 0
+        steps = {key: row for key, row in self.rows.items() if row.superstep >= superstep or key == only}
+        return RunView(
+            run_id=RUN_ID,
+            tenant_id="acme",
+            workspace_id="main",
+            workflow=self.workflow.name,
+            workflow_version=1,
+            workflow_digest=self.workflow.digest,
+            reference="r",
+            requested_by="someone",
+            trigger_type="test",
+            status=run.status if run else RunState.QUEUED,
+            version=self.version,
+            superstep=superstep,
+            executing=run.executing if run else 0,
+            width=run.width if run else 0,
+            writes=run.writes if run else 0,
+            head=run.head if run else ChainHead.of_run(RUN_ID),
+            state=State.from_json(content),
+            constants={"trigger": self.trigger, "run.id": str(RUN_ID)},
+            run_key=b"k" * 32,
+            now=NOW,
+            deadline_at=None,
+            canceling=run.canceling if run else None,
+            policy_digest=None,
+            writes_max=None,
+            whole=whole,
+            steps=steps if whole else {key: row for key, row in steps.items() if key == only},
+        )
+
+    def open(self) -> Simulation:
+        transition = Transition(self.view(), self.workflow.graph)
+        transition.open({"workflow": {"name": self.workflow.name}}, Actor("test", "t"))
+        self.apply(transition)
+        return self
+
+    def apply(self, transition: Transition) -> Commit:
+        """What the store does with a commit, as strict as the database."""
+        commit = transition.commit()
+        assert commit.expected_version == self.version
+        self.version += self.run is not None
+        self.run, self.finished = commit, self.finished or commit.finished
+        for row in [*commit.new_steps, *commit.steps]:
+            known = self.rows.get(row.key)
+            assert known is None or known.status == row.status or (known.status, row.status) in STEP.moves()
+            assert known is not None or row.status in STEP.initial
+            self.rows[row.key] = row
+        for wait in commit.new_waits:
+            assert wait.wait_id not in {known.wait_id for known in self.waits.values()}
+            self.waits[wait.step_key] = wait
+        for wait in commit.waits:
+            self.waits[wait.step_key] = wait
+        for command in commit.commands:
+            assert command.status in COMMAND.initial
+            self.commands.setdefault(command.command_id, command)
+        for command_id, status in commit.command_moves:
+            known_command = self.commands[command_id]
+            assert (str(known_command.status), str(status)) in COMMAND.moves()
+            self.commands[command_id] = replace(known_command, status=status)
+        for checkpoint in commit.checkpoints:
+            assert checkpoint.superstep not in self.checkpoints, "a checkpoint is written once"
+            self.checkpoints[checkpoint.superstep] = (orjson.dumps(checkpoint.state), checkpoint.digest)
+        self.lines += [line.bytes for line in commit.lines]
+        if commit.cancels_rest:
+            for key, row in self.rows.items():
+                if row.status in (StepState.READY, StepState.WAITING_APPROVAL, StepState.FAILED_RETRYABLE):
+                    self.rows[key] = replace(row, status=StepState.CANCELED)
+        return commit
+
+    def ready(self) -> list[str]:
+        """Steps that a worker could claim: ready, with a pending command."""
+        pending = {c.step_id for c in self.commands.values() if c.kind == "step" and c.status is CommandState.PENDING}
+        return sorted(k for k, row in self.rows.items() if row.status is StepState.READY and row.step_id in pending)
+
+    def claim(self, key: str) -> StepRow:
+        row = self.rows[key]
+        for command_id, command in self.commands.items():
+            if command.step_id == row.step_id and command.status is CommandState.PENDING:
+                self.commands[command_id] = replace(command, status=CommandState.DISPATCHED)
+        held = replace(
+            row,
+            status=STEP.next(row.status, StepEvent.CLAIM),
+            lease_owner=WORKER,
+            lease_epoch=row.lease_epoch + 1,
+        )
+        self.rows[key] = held
+        if self.run and self.run.status is RunState.QUEUED:
+            self.run = replace(self.run, status=RunState.RUNNING)
+        self.executed.append(key)
+        self.attempt(key, lambda t, step: t.started(step))
+        return self.rows[key]
+
+    def attempt(self, key: str, move: Callable[[Transition, StepRow], object]) -> Transition:
+        """As a worker does: on the part of the run that it has, then on the whole of it."""
+        for whole in (False, True):
+            view = self.view(whole=whole, only=key)
+            transition = Transition(view, self.workflow.graph)
+            try:
+                move(transition, view.steps[key])
+            except NeedsWholeView:
+                continue
+            self.apply(transition)
+            return transition
+        raise AssertionError("a whole view is not enough")
+
+    def succeed(self, key: str, output: Any = None) -> Transition:
+        leaf = self.workflow.graph.leaf(key)
+        assert isinstance(leaf, OperationNode)
+
+        def move(transition: Transition, step: StepRow) -> None:
+            values = variables(transition.state, transition.view.constants, scope_of(key))
+            result = leaf.inputs.render(values) if output is None else output
+            values["output"] = result
+            writes = {name: source.render(values) for name, source in leaf.sets.items()}
+            transition.succeed(step, result, writes)
+
+        return self.attempt(key, move)
+
+    def fail(self, key: str) -> Transition:
+        return self.attempt(key, lambda t, step: t.fail(step, {"class": "transport", "code": "x", "message": "no"}))
+
+    def park(self, key: str, kind: WaitKind = WaitKind.APPROVAL) -> Transition:
+        def move(transition: Transition, step: StepRow) -> None:
+            wait = WaitRow(
+                wait_of(RUN_ID, step), step.step_id, key, kind, WaitState.WAITING, "t", timedelta(seconds=5), {}
+            )
+            transition.park(step, kind, wait)
+
+        return self.attempt(key, move)
+
+    def resume(self, key: str) -> Transition:
+        return self.attempt(key, lambda t, step: t.resume(step, self.waits[key]))
+
+    def settle_all(self, choose: Callable[[list[str]], str] = min) -> Simulation:
+        """Claim and finish whatever is ready until nothing is, in the order that ``choose`` takes."""
+        while not self.finished and (ready := self.ready()):
+            key = choose(ready)
+            self.claim(key)
+            self.succeed(key)
+        return self
+
+    @property
+    def status(self) -> str:
+        assert self.run is not None
+        return str(self.run.status)
+
+    @property
+    def state(self) -> State:
+        return self.view().state
+
+    @property
+    def open_steps(self) -> dict[str, str]:
+        return {key: str(row.status) for key, row in self.rows.items() if not STEP.terminal(row.status)}
+
+    def verified(self) -> bool:
+        report = verify_lines(self.lines)
+        return report.ok
+
+
+@pytest.fixture(scope="session")
+def kernel_catalog() -> Catalog:
+    return load_catalog([Source("probe.yaml", OPERATIONS)])
+
+
+@pytest.fixture
+def simulate(kernel_catalog: Catalog) -> Callable[..., Simulation]:
+    """A run of a workflow given as text, opened."""
+
+    def start(text: str, trigger: dict[str, Any] | None = None) -> Simulation:
+        return Simulation(load_workflow(text, "test.yaml", kernel_catalog), trigger or {}).open()
+
+    return start
+
+
+@pytest.fixture
+def step_id() -> Callable[[str], UUID]:
+    return lambda key: derived_id(RUN_ID, f"step:{key}")
+
+
+@pytest.fixture(scope="session")
+def simulate_any(kernel_catalog: Catalog) -> Callable[[str], Simulation]:
+    """As ``simulate``, for properties: it keeps nothing between the runs that it makes."""
+    return lambda text: Simulation(load_workflow(text, "test.yaml", kernel_catalog), {}).open()
