@@ -177,6 +177,11 @@ class Settings(BaseSettings):
         return self
 
     @property
+    def tenants(self) -> tuple[str, ...]:
+        """Every tenant that the settings name; each exists from the first start on."""
+        return tuple(sorted({self.tenant, *(item.tenant for item in self.webhooks.values() if item.tenant)}))
+
+    @property
     def signing_key_path(self) -> Path:
         """Where the key that signs evidence is; it is made there if it is missing."""
         return self.signing_key or self.home / "keys" / "evidence.pem"

@@ -174,8 +174,9 @@ async def _faces(stack: AsyncExitStack, settings: Settings, url: str, blobs: Blo
     if settings.slack_bot_token is not None:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         slack = adapters.slack_client_of(settings, session)
-    async with database.transaction(settings.tenant) as connection:
-        await ensure_tenant(connection, settings.tenant)
+    for tenant in settings.tenants:
+        async with database.transaction(tenant) as connection:
+            await ensure_tenant(connection, tenant)
     return Faces(settings, database, definitions, blobs or adapters.blobs_of(settings), slack)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import secrets
 import signal
@@ -97,6 +98,7 @@ def _aws() -> Iterator[dict[str, str]]:
         raise ConfigurationError(
             "The demo against AWS needs moto.", remedy="Use `make demo AWS=moto`, which installs it."
         ) from None
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto's server would write every request to the terminal
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:

@@ -70,12 +70,13 @@ class GraphCompiler:
             step_id: self._needs(step, ids, number, (*place.path, number))
             for number, (step_id, step) in enumerate(zip(ids, steps, strict=True))
         }
+        numbers = {step_id: number for number, step_id in enumerate(ids)}
         try:
             order = in_order(ids, needs)
         except Circle as circle:
-            self._problem(place.path, f"The steps need each other in a circle: {circle}.", "Take one of the needs out.")
+            path = (*place.path, min(numbers[step_id] for step_id in circle.steps), "needs")
+            self._problem(path, f"The steps need each other in a circle: {circle}.", "Take one of the needs out.")
             return Scope(())
-        numbers = {step_id: number for number, step_id in enumerate(ids)}
         nodes = []
         for step_id in order:
             number = numbers[step_id]

@@ -49,7 +49,7 @@ class Draft:
         self._events: list[Event] = []
         self._new: dict[str, StepRow] = {}
         self._changed: dict[str, StepRow] = {}
-        if False:
+        if view.whole:
             self._catch_up()
 
     def _catch_up(self) -> None:

@@ -157,7 +157,7 @@ class Installation:
         headers = {}
         if roles:
             headers["Authorization"] = f"Bearer {await self.token(*roles, subject=subject, tenant=tenant)}"
-        client = httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False)
+        client = httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False, verify=False)
         return await self.stack.enter_async_context(client)
 
     async def token(

@@ -76,24 +76,16 @@ async def test_every_route_has_a_summary(installation) -> None:
     assert all(operation.get("summary") and operation.get("description") for operation in operations)
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        "Bearer",
-        "Bearer ",
-        "Basic YTpi",
-        "Bearer nope",
-        "Bearer cst_" + "x" * 43,
-        "Bearer cst_\xff",
-        "cst_x",
-        "Bearer a b",
-    ],
-)
-async def test_a_wrong_token_is_401(installation, header: str) -> None:
+WRONG_TOKENS = (
+    "", "Bearer", "Basic YTpi", "Bearer nope", "Bearer cst_" + "x" * 43, "Bearer cst_\xff", "cst_x", "Bearer a b"
+)  # fmt: skip
+
+
+async def test_a_wrong_token_is_401(installation) -> None:
     client = await installation.client()
-    answer = await client.get("/v1/runs", headers={"Authorization": header.encode("latin-1")})
-    assert (answer.status_code, answer.json()["code"]) == (401, "authentication")
+    for header in WRONG_TOKENS:
+        answer = await client.get("/v1/runs", headers={"Authorization": header.encode("latin-1")})
+        assert (answer.status_code, answer.json()["code"]) == (401, "authentication"), header
 
 
 async def test_two_authorization_headers_are_401(installation) -> None:

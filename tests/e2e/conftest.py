@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import httpx
 import pytest
 
 from sandbox.slack import SlackConfig
@@ -29,6 +30,7 @@ class Stack:
     def __init__(self, world: World, database_url: str, home: Path, pool: Any, port: int) -> None:
         self.world, self.home, self.port = world, home, port
         self._pool = pool
+        self.client = httpx.AsyncClient(timeout=30)
         self._processes: list[asyncio.subprocess.Process] = []
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -72,6 +74,17 @@ class Stack:
         assert not check or process.returncode == 0, err.decode()
         return out.decode()
 
+    async def healthy(self) -> None:
+        """Wait until HTTP answers; ServiceNow gives up on a webhook after a few tries."""
+
+        async def answers() -> bool:
+            try:
+                return (await self.client.get(f"{self.url}/healthz")).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        await self.until(answers)
+
     async def kill(self, process: asyncio.subprocess.Process) -> None:
         process.kill()
         await process.wait()
@@ -103,6 +116,7 @@ class Stack:
         return found
 
     async def close(self) -> None:
+        await self.client.aclose()
         for process in self._processes:
             if process.returncode is None:
                 process.send_signal(signal.SIGKILL)

@@ -18,16 +18,17 @@ async def test_a_worker_killed_around_the_patch_leaves_one_change(stack: Any, ef
     await stack.run("db", "upgrade")
     await stack.publish_examples()
     serving, keeping, worker = await asyncio.gather(*(stack.spawn(role) for role in ("serve", "keep", "work")))
+    await stack.healthy()
     servicenow.faults.inject(Fault(r"/api/now/table/incident/", method="PATCH", kind=FaultKind.HANG, effect=effect))
     record = servicenow.state.insert("incident", {"short_description": "Printer jams"}, "raj.quist")
 
     def written() -> list[Any]:
-        return servicenow.state.writes("incident", record.sys_id, "counterseal.integration")
+        return servicenow.state.writes("incident", record["sys_id"], "counterseal.integration")
 
     if effect is Effect.LANDED:
-        await servicenow.state.until(lambda: len(written()) == 1)
+        await servicenow.state.until(lambda: len(written()) == 1, seconds=60)
     else:
-        await servicenow.faults.until(lambda: servicenow.faults.count(r"/api/now/table/incident/", "PATCH") == 1)
+        await servicenow.faults.until(lambda: servicenow.faults.count(r"/api/now/table/incident/", "PATCH") == 1, seconds=60)
     await stack.kill(worker)
     assert (await stack.one("SELECT status FROM receipts"))["status"] == "intended"
     servicenow.faults.clear()

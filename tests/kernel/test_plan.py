@@ -28,7 +28,9 @@ def test_a_sequence_runs_one_after_the_other(simulate: Any) -> None:
 
 @pytest.mark.req("V-5")
 def test_a_diamond_runs_its_sides_together_and_joins(simulate: Any) -> None:
-    run = simulate(HEAD + "steps:\n" + step("a") + step("b", needs="a") + step("c", needs="a") + step("d", needs="b, c"))
+    run = simulate(
+        HEAD + "steps:\n" + step("a") + step("b", needs="a") + step("c", needs="a") + step("d", needs="b, c")
+    )
     run.claim("a")
     run.succeed("a")
     assert run.ready() == ["b", "c"]
@@ -100,7 +102,9 @@ def test_a_condition_that_fails_fails_the_run_and_takes_no_branch(simulate: Any)
     run = simulate(CONDITION.replace("trigger.big", "trigger.missing"), {})
     assert run.rows == {}
     assert run.run.error["class"] == "expression"
-    run = simulate(HEAD + "steps:\n" + step("first") + CONDITION.split("steps:\n")[1].replace("trigger.big", "trigger.no"))
+    run = simulate(
+        HEAD + "steps:\n" + step("first") + CONDITION.split("steps:\n")[1].replace("trigger.big", "trigger.no")
+    )
     run.claim("first")
     run.succeed("first")
     assert (run.status, run.executed, run.open_steps) == ("failed_terminal", ["first"], {})

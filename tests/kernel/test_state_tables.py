@@ -20,7 +20,9 @@ def pairs() -> list[Any]:
     found = []
     for machine in MACHINES:
         state, event = next(iter(machine.table))
-        found += [pytest.param(machine, s, e, id=f"{machine.name}-{s}-{e}") for s, e in product(type(state), type(event))]
+        found += [
+            pytest.param(machine, s, e, id=f"{machine.name}-{s}-{e}") for s, e in product(type(state), type(event))
+        ]
     return found
 
 

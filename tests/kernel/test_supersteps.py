@@ -16,7 +16,9 @@ from evidence.commitments import blind
 from runtime.kernel.states import RunEvent, WaitKind
 from runtime.kernel.transition import Transition
 
-HEAD = "workflow: w\nversion: 1\nreference: r\nchannels: {seen: {reduce: append}, n: {reduce: sum, initial: 0}}\nsteps:\n"
+HEAD = (
+    "workflow: w\nversion: 1\nreference: r\nchannels: {seen: {reduce: append}, n: {reduce: sum, initial: 0}}\nsteps:\n"
+)
 ACTOR = Actor("person", "ann")
 
 
@@ -296,7 +298,9 @@ def graphs(draw: st.DrawFn) -> tuple[str, int]:
             lines.append(f"     then: [{{id: t{number}, {body}}}], else: [{{id: e{number}, {body}}}]}}")
         else:
             parallel = draw(st.integers(1, 3))
-            lines.append(f"  - {{id: n{number}, needs: [{listed}], foreach: '${{{{ [1, 2, 3] }}}}', max_parallel: {parallel},")
+            lines.append(
+                f"  - {{id: n{number}, needs: [{listed}], foreach: '${{{{ [1, 2, 3] }}}}', max_parallel: {parallel},"
+            )
             lines.append(f"     steps: [{{id: l{number}, {body}}}]}}")
     text = HEAD.replace("{reduce: append}", "{reduce: append, initial: []}") + "\n".join(lines) + "\n"
     return text, count
@@ -307,7 +311,9 @@ def graphs(draw: st.DrawFn) -> tuple[str, int]:
 @pytest.mark.req("X-21")
 @settings(max_examples=25, deadline=None)
 @given(graph=graphs(), data=st.data())
-def test_the_state_does_not_depend_on_who_was_faster(simulate_any: Any, graph: tuple[str, int], data: st.DataObject) -> None:
+def test_the_state_does_not_depend_on_who_was_faster(
+    simulate_any: Any, graph: tuple[str, int], data: st.DataObject
+) -> None:
     text, _ = graph
     orderly = simulate_any(text).settle_all()
     racing = simulate_any(text)

@@ -161,9 +161,13 @@ class Runtime:
 
     async def tenant(self, tenant: str = "acme", *, concurrency: int = 16, **columns: Any) -> None:
         async with self.database.transaction() as connection:
-            await connection.execute("INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, gen_random_uuid())", tenant)
             await connection.execute(
-                "INSERT INTO slots (tenant_id, slot) SELECT $1, n FROM generate_series(1, $2::int) n", tenant, concurrency
+                "INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, gen_random_uuid())", tenant
+            )
+            await connection.execute(
+                "INSERT INTO slots (tenant_id, slot) SELECT $1, n FROM generate_series(1, $2::int) n",
+                tenant,
+                concurrency,
             )
             for name, value in columns.items():
                 await connection.execute(f"UPDATE tenants SET {name} = $2 WHERE tenant_id = $1", tenant, value)
@@ -178,7 +182,13 @@ class Runtime:
         policy = self.definitions.compile_policy(text, "policy.yaml")
         async with self.database.transaction() as connection:
             await documents.publish_policy(
-                connection, tenant, digest=policy.digest, name=policy.name, version=policy.version, source=text, by="test"
+                connection,
+                tenant,
+                digest=policy.digest,
+                name=policy.name,
+                version=policy.version,
+                source=text,
+                by="test",
             )
 
     async def person(self, person: str, groups: tuple[str, ...] = (), tenant: str = "acme") -> None:
@@ -192,11 +202,20 @@ class Runtime:
             )
             for group in groups:
                 await connection.execute(
-                    "INSERT INTO group_members (tenant_id, group_name, person_id) VALUES ($1, $2, $3)", tenant, group, person
+                    "INSERT INTO group_members (tenant_id, group_name, person_id) VALUES ($1, $2, $3)",
+                    tenant,
+                    group,
+                    person,
                 )
 
     async def start(
-        self, name: str, trigger: dict[str, Any] | None = None, *, ref: str = "1", tenant: str = "acme", workspace: str = "main"
+        self,
+        name: str,
+        trigger: dict[str, Any] | None = None,
+        *,
+        ref: str = "1",
+        tenant: str = "acme",
+        workspace: str = "main",
     ) -> Started:
         async with self.database.transaction() as connection:
             (stored,) = await documents.newest_workflows(connection, tenant, name)
@@ -231,5 +250,8 @@ class Runtime:
 async def runtime(database_url: str) -> AsyncIterator[Runtime]:
     catalog = load_catalog([Source("probe.yaml", OPERATIONS)])
     outside = Outside()
-    async with Database(database_url, ENGINE_ROLE, connections=16) as database, Database(database_url, FACES_ROLE) as faces:
+    async with (
+        Database(database_url, ENGINE_ROLE, connections=16) as database,
+        Database(database_url, FACES_ROLE) as faces,
+    ):
         yield Runtime(database, faces, Definitions(catalog), outside, Connectors({"probe": outside}), catalog)

@@ -38,7 +38,11 @@ def sqs_client() -> Iterator[Any]:
     server.start()
     host, port = server.get_host_and_port()
     client = boto3.client(
-        "sqs", endpoint_url=f"http://{host}:{port}", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="y"
+        "sqs",
+        endpoint_url=f"http://{host}:{port}",
+        region_name="us-east-1",
+        aws_access_key_id="x",
+        aws_secret_access_key="y",
     )
     yield client
     client.close()

@@ -257,7 +257,9 @@ async def test_drift_after_the_approval_asks_again_and_supersedes_the_old_card(o
 async def test_a_policy_that_denies_meanwhile_wins_over_the_approval(office: Office) -> None:
     run_id = await office.open()
     await office.vote("ana")
-    denial = "policy: ask\nversion: 2\nrules:\n  - {id: none, match: {connector: probe}, outcome: deny, because: Frozen.}\n"
+    denial = (
+        "policy: ask\nversion: 2\nrules:\n  - {id: none, match: {connector: probe}, outcome: deny, because: Frozen.}\n"
+    )
     await office.runtime.policy(denial)
     await office.finish()
     assert await office.runtime.status(run_id) == "failed_terminal"
@@ -302,7 +304,9 @@ async def test_after_the_escalation_the_managers_may_decide(office: Office) -> N
 async def test_a_card_whose_post_is_in_doubt_is_looked_for_and_never_doubled(office: Office, fault: str) -> None:
     office.board.fault = fault
     await office.open()
-    await office.runtime.execute("UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND kind = 'card'")
+    await office.runtime.execute(
+        "UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND kind = 'card'"
+    )
     await office.dispatcher.work_off()
     assert office.board.posts == 1
     assert (await office.approval())["message_ts"] == "1.0"
@@ -319,8 +323,7 @@ async def test_a_canceled_run_cancels_its_question(office: Office) -> None:
     assert await office.runtime.status(run_id) == "canceled"
     assert (await office.runtime.steps(run_id))["raise"] == "canceled"
     assert office.board.states() == ["canceled"]
-    assert (await office.vote("ana", approval=(await office.approval("canceled"))["approval_id"])).code == "already_decided"
+    assert (
+        await office.vote("ana", approval=(await office.approval("canceled"))["approval_id"])
+    ).code == "already_decided"
     assert (await office.verified(run_id)).ok
-
-
-

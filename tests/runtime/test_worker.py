@@ -39,5 +39,8 @@ async def test_a_sequence_runs_to_its_end(runtime) -> None:
     assert await runtime.worker().work_off() == 1
     assert await runtime.status(started.run_id) == "succeeded"
     assert await runtime.steps(started.run_id) == {"first": "succeeded", "second": "succeeded", "third": "succeeded"}
-    assert [(call.input["name"], call.input["value"]) for call in runtime.outside.effects] == [("INC1", "a"), ("INC1", "b")]
+    assert [(call.input["name"], call.input["value"]) for call in runtime.outside.effects] == [
+        ("INC1", "a"),
+        ("INC1", "b"),
+    ]
     assert (await runtime.events(started.run_id))[-1] == "run.closed"

@@ -1,0 +1,231 @@
+"""What the database itself refuses: illegal moves and births, another tenant's rows, a changed record."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator
+from itertools import product
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from approvals.states import APPROVAL
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from core.machine import Machine
+from evidence.receipts import RECEIPT
+from runtime.kernel.states import COMMAND, RUN, STEP, WAIT
+from runtime.store.schema import TENANT_TABLES, metadata
+
+MACHINES: dict[str, Machine[Any, Any]] = {
+    "runs": RUN, "steps": STEP, "waits": WAIT, "commands": COMMAND, "approvals": APPROVAL, "receipts": RECEIPT,
+}  # fmt: skip
+
+# One row of every table, in an order in which what is referred to comes first; $1 is the tenant, $2 the run.
+ROWS = {
+    "tenants": "INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2)",
+    "lanes": "INSERT INTO lanes (tenant_id, workspace_id) SELECT $1, 'w' WHERE $2::uuid IS NOT NULL",
+    "slots": "INSERT INTO slots (tenant_id, slot, step_id) VALUES ($1, 1, $2)",
+    "workflows": "INSERT INTO workflows (tenant_id, name, version, digest, source, operations, published_by)"
+    " VALUES ($1, 'w', 1, $2::uuid::text, 's', '{}', 'p')",
+    "policies": "INSERT INTO policies (tenant_id, digest, name, version, source, published_by)"
+    " VALUES ($1, $2::uuid::text, 'n', 1, 's', 'p')",
+    "people": "INSERT INTO people (tenant_id, person_id, name) VALUES ($1, $2::uuid::text, 'n')",
+    "group_members": "INSERT INTO group_members (tenant_id, group_name, person_id) VALUES ($1, 'g', $2::uuid::text)",
+    "tokens": "INSERT INTO tokens (token_hash, tenant_id, subject, roles) VALUES ($2::uuid::text, $1, 's', '{}')",
+    "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,"
+    " trigger_ref, reference, requested_by, status) VALUES ($2, $1, 'w', 'w', 1, 'd', 't', $2::uuid::text, 'r', 'p', 'queued')",
+    "run_inputs": "INSERT INTO run_inputs (run_id, tenant_id, trigger) VALUES ($2, $1, '{}')",
+    "steps": "INSERT INTO steps (step_id, run_id, tenant_id, step_key, step_index, operation, superstep, status)"
+    " VALUES ($2, $2, $1, 'k', 1, 'o', 0, 'ready')",
+    "checkpoints": "INSERT INTO checkpoints (run_id, superstep, tenant_id, state, digest) VALUES ($2, 0, $1, '{}', 'd')",
+    "decisions": "INSERT INTO decisions (decision_id, run_id, tenant_id, step_key, operation, action_digest, outcome, rules,"
+    " errors, reasons, facts) VALUES ($2, $2, $1, 'k', 'o', 'd', 'deny', '[]', '[]', '[]', '{}')",
+    "receipts": "INSERT INTO receipts (receipt_id, run_id, tenant_id, step_key, operation, target, idempotency_key,"
+    " action_digest, action, status, lease_epoch, reversible)"
+    " VALUES ($2, $2, $1, 'k', 'o', 't', $2::uuid::text, 'd', '{}', 'intended', 1, false)",
+    "approvals": "INSERT INTO approvals (approval_id, run_id, tenant_id, step_id, step_key, kind, status, action_digest,"
+    " nonce, tier, terms, requester, card, expires_at)"
+    " VALUES ($2, $2, $1, $2, 'k', 'action', 'requested', 'd', 'n', 'low', '{}', 'r', '{}', now())",
+    "votes": "INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)"
+    " VALUES ($2, 'p', $1, 'approve', '', '{}', 'cli')",
+    "waits": "INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token)"
+    " VALUES ($2, $2, $1, $2, 'k', 'retry', 'waiting', 't')",
+    "inbox": "INSERT INTO inbox (tenant_id, source, notification_id, payload) VALUES ($1, 's', $2::uuid::text, '{}')",
+    "commands": "INSERT INTO commands (command_id, tenant_id, workspace_id, run_id, kind, dedupe_key, payload, status)"
+    " VALUES ($2, $1, 'w', $2, 'card', $2::uuid::text, '{}', 'pending')",
+    "audit_events": "INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash) VALUES ($2, 0, $1, 't', '', 'h')",
+    "bundles": "INSERT INTO bundles (run_id, tenant_id, name, uri, sha256, bytes, key_id)"
+    " VALUES ($2, $1, 'n', 'u', 's', 1, 'k')",
+}  # fmt: skip
+MIGRATION = importlib.import_module("migrations.versions.0001_first_schema")
+
+
+@pytest.fixture
+async def peopled(runtime: Any) -> Any:
+    """Two tenants with one row in every table."""
+    for tenant in ("alpha", "beta"):
+        run_id = uuid4()
+        for statement in ROWS.values():
+            await runtime.execute(statement, tenant, run_id)
+    return runtime
+
+
+@pytest.fixture
+async def owner(database_url: str) -> AsyncIterator[Any]:
+    """A connection of the tables' owner, for what the engine may not do: to arrange a state behind the triggers."""
+    connection = await asyncpg.connect(database_url)
+    yield connection
+    await connection.close()
+
+
+def test_every_tenant_table_is_tried_here() -> None:
+    assert set(ROWS) == {table.name for table in TENANT_TABLES} == set(metadata.tables)
+
+
+# -- moves -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("Q-5")
+@pytest.mark.req("Q-6")
+@pytest.mark.req("O-3")
+@pytest.mark.req("O-4")
+async def test_the_database_allows_exactly_the_moves_of_the_tables(runtime: Any, owner: Any) -> None:
+    run_id, wrong = uuid4(), []
+    for statement in ROWS.values():
+        await runtime.execute(statement, "acme", run_id)
+    for table, machine in MACHINES.items():
+        states = [str(state) for state in type(next(iter(machine.table))[0])]
+        for before, after in product(states, states):
+            legal = before == after or (before, after) in machine.moves()
+            if await _moves(owner, table, before, after) != legal:
+                wrong.append((table, before, after))
+    assert wrong == []
+
+
+async def _moves(connection: Any, table: str, before: str, after: str) -> bool:
+    """Whether the engine may move a row, which is put into its state behind the trigger's back, and put back."""
+    await connection.execute("BEGIN")
+    try:
+        await connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER legal_move")
+        await connection.execute(f"UPDATE {table} SET status = $1", before)
+        await connection.execute(f"ALTER TABLE {table} ENABLE TRIGGER legal_move")
+        await connection.execute(f"SET LOCAL ROLE {ENGINE_ROLE}")
+        changed = await connection.execute(f"UPDATE {table} SET status = $1", after)
+        assert changed == "UPDATE 1"
+    except asyncpg.IntegrityConstraintViolationError as error:
+        assert "illegal move" in str(error)
+        return False
+    finally:
+        await connection.execute("ROLLBACK")
+    return True
+
+
+async def test_the_database_allows_exactly_the_births_of_the_tables(runtime: Any) -> None:
+    wrong = []
+    for table, machine in MACHINES.items():
+        run_id = uuid4()
+        for name, statement in ROWS.items():
+            if name == table:
+                break
+            await runtime.execute(statement + " ON CONFLICT DO NOTHING", "acme", run_id)
+        born = ROWS[table].split("VALUES")[1]
+        default = next(str(s) for s in type(next(iter(machine.table))[0]) if f"'{s}'" in born)
+        for state in type(next(iter(machine.table))[0]):
+            async with runtime.database.connection() as connection:
+                await connection.execute("BEGIN")
+                try:
+                    await connection.execute(ROWS[table].replace(f"'{default}'", f"'{state}'"), "acme", run_id)
+                    legal = True
+                except asyncpg.IntegrityConstraintViolationError as error:
+                    assert "illegal move" in str(error)
+                    legal = False
+                await connection.execute("ROLLBACK")
+            if legal != (state in machine.initial):
+                wrong.append((table, str(state)))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("table", MACHINES)
+def test_the_frozen_moves_of_the_migration_are_those_of_the_tables(table: str) -> None:
+    assert set(MIGRATION.MOVES[table]) == MACHINES[table].moves()
+    assert set(MIGRATION.BORN[table]) == {str(state) for state in MACHINES[table].initial}
+
+
+@pytest.mark.req("P-3")
+@pytest.mark.parametrize("table", ["checkpoints", "audit_events", "decisions"])
+async def test_a_record_is_never_changed(peopled: Any, table: str) -> None:
+    for role in (peopled.database, peopled.faces):
+        for statement in (f"UPDATE {table} SET tenant_id = tenant_id", f"DELETE FROM {table}"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                async with role.transaction("alpha") as connection:
+                    await connection.execute(statement)
+
+
+# -- schema ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_migrations_make_what_the_models_say(runtime: Any) -> None:
+    async with runtime.database.reading() as connection:
+        difference = await connection.run_sync(
+            lambda plain: compare_metadata(MigrationContext.configure(plain, opts={"compare_type": True}), metadata)
+        )
+    assert difference == []
+
+
+# -- tenants ---------------------------------------------------------------------------------------------------------
+
+
+async def test_who_names_no_tenant_sees_nothing_and_writes_nothing(peopled: Any) -> None:
+    async with peopled.faces.transaction() as connection:
+        seen = {name: await connection.fetchval(f"SELECT count(*) FROM {name}") for name in ROWS}
+        changed = {name: await connection.execute(f"UPDATE {name} SET tenant_id = tenant_id") for name in _updatable()}
+        deleted = {name: await connection.execute(f"DELETE FROM {name}") for name in _updatable()}
+    assert seen == dict.fromkeys(ROWS, 0)
+    assert changed == dict.fromkeys(_updatable(), "UPDATE 0")
+    assert deleted == dict.fromkeys(_updatable(), "DELETE 0")
+    assert await _refused(peopled.faces, None, "alpha") == list(ROWS)
+
+
+async def test_a_tenant_sees_its_own_and_touches_nothing_else(peopled: Any) -> None:
+    async with peopled.faces.transaction("alpha") as connection:
+        for name in ROWS:
+            owners = await connection.fetch(f"SELECT tenant_id FROM {name}")
+            assert [row["tenant_id"] for row in owners] == ["alpha"], name
+    for name in _updatable():
+        async with peopled.faces.transaction("alpha") as connection:
+            changed = await connection.execute(f"UPDATE {name} SET tenant_id = tenant_id WHERE tenant_id = 'beta'")
+        assert changed == "UPDATE 0", name
+        if name != "tenants":
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
+                async with peopled.faces.transaction("alpha") as connection:
+                    await connection.execute(f"UPDATE {name} SET tenant_id = 'beta'")
+    assert await _refused(peopled.faces, "alpha", "beta") == list(ROWS)
+
+
+async def test_the_tenant_of_one_transaction_is_gone_in_the_next(peopled: Any, database_url: str) -> None:
+    async with Database(database_url, FACES_ROLE, connections=1) as faces:
+        async with faces.transaction("alpha") as connection:
+            assert await connection.fetchval("SELECT count(*) FROM runs") == 1
+        async with faces.transaction() as connection:
+            assert await connection.fetchval("SELECT count(*) FROM runs") == 0
+
+
+def _updatable() -> list[str]:
+    return [name for name in ROWS if name not in ("checkpoints", "audit_events", "decisions")]
+
+
+async def _refused(database: Database, tenant: str | None, owner: str) -> list[str]:
+    """The tables into which a row of ``owner`` cannot be put."""
+    refused = []
+    for name, statement in ROWS.items():
+        try:
+            async with database.transaction(tenant) as connection:
+                await connection.execute(statement, owner, uuid4())
+        except asyncpg.InsufficientPrivilegeError as error:
+            assert "row-level security" in str(error)
+            refused.append(name)
+    return refused

@@ -1,0 +1,232 @@
+"""Write the generated parts of docs/ anew, or with --check say which ones are not current.
+
+A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what it holds comes from the code.
+Exit codes: 0 all is current (or was written), 1 something is not, 2 a page or a description is missing.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+from fastapi.routing import APIRoute
+from ruamel.yaml import YAML
+
+from app.cli.entry import root as command_line
+from app.http import approvals, definitions, evidence, runs, slack, system, webhooks
+from app.http.application import create_app
+from app.http.middleware import OPEN, SIGNED
+from app.settings import PREFIX, Settings
+from app.wiring import Faces
+from approvals.states import APPROVAL
+from connectors.catalog import load_catalog
+from core.db import FACES_ROLE, Database
+from core.durations import format_duration
+from core.machine import Machine
+from evidence.events import REQUIRED_DATA, RUN_EVENTS, EventType
+from evidence.files import FileBlobStore
+from evidence.receipts import RECEIPT
+from runtime.definition.catalog import Definitions
+from runtime.kernel.states import COMMAND, RUN, STEP, WAIT
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+# Everything that create_app includes.
+_FACES = (runs, approvals, evidence, definitions, webhooks, slack, system)
+_PART = re.compile(r"<!-- generated: (?P<name>[a-z-]+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
+
+
+def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _diagram(machine: Machine[Any, Any]) -> Callable[[], str]:
+    return lambda: f"```mermaid\n{machine.mermaid()}```\n"
+
+
+def _operations() -> str:
+    def rows() -> Iterator[tuple[str, ...]]:
+        for name, operation in sorted(load_catalog().operations.items()):
+            reverse = f"`{operation.reverse.operation}`" if operation.reverse else "-"
+            doubt = str(operation.in_doubt) if operation.has_effect else "-"
+            seconds = format_duration(operation.timeouts.perform)
+            yield f"`{name}`", str(operation.side_effects), str(operation.risk), doubt, reverse, seconds
+
+    return _table(("operation", "side effects", "risk", "in doubt", "reversed by", "time limit"), rows())
+
+
+def _inputs() -> str:
+    def rows() -> Iterator[tuple[str, ...]]:
+        for name, operation in sorted(load_catalog().operations.items()):
+            required = set(operation.input_schema.get("required", ()))
+            names = [f"**{key}**" if key in required else key for key in operation.input_schema.get("properties", {})]
+            yield f"`{name}`", ", ".join(names), operation.description
+
+    return _table(("operation", "inputs (required ones bold)", "what it does"), rows())
+
+
+def _events() -> str:
+    def rows() -> Iterator[tuple[str, ...]]:
+        for kind in EventType:
+            stream = "run" if kind in RUN_EVENTS else "tenant"
+            yield f"`{kind}`", stream, ", ".join(f"`{name}`" for name in sorted(REQUIRED_DATA.get(kind, ())))
+
+    return _table(("event", "stream", "always holds"), rows())
+
+
+def _settings() -> str:
+    words: Mapping[str, str] = YAML(typ="safe").load((ROOT / "tools" / "settings.yaml").read_text(encoding="utf-8"))
+    fields = Settings.model_fields
+    if set(words) != set(fields):
+        wrong = ", ".join(sorted(set(words) ^ set(fields)))
+        raise LookupError(f"tools/settings.yaml and app/settings.py differ: {wrong}")
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for name, field in fields.items():
+            yield f"`{PREFIX}{name.upper()}`", _default(field.get_default(call_default_factory=True)), words[name]
+
+    return _table(("variable", "default", "meaning"), rows())
+
+
+def _default(value: object) -> str:
+    return "-" if value in (None, "", (), {}) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _routes() -> str:
+    settings = Settings.model_construct()
+    faces = Faces(
+        settings,
+        Database("postgresql://docs@localhost/docs", FACES_ROLE),
+        Definitions(load_catalog()),
+        FileBlobStore(DOCS),
+        None,
+    )
+
+    paths = create_app(faces).openapi()["paths"]
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for module in _FACES:
+            for route in module.router.routes:
+                if isinstance(route, APIRoute):
+                    path = route.path if route.path in paths else f"/v1{route.path}"
+                    for method in sorted(route.methods or ()):
+                        yield f"`{method} {path}`", _who(route), paths[path][method.lower()]["summary"]
+
+    return _table(("request", "who", "what"), rows())
+
+
+def _who(route: APIRoute) -> str:
+    if route.path in OPEN:
+        return "anybody"
+    if route.path.startswith(SIGNED):
+        return "signed"
+    for dependency in route.dependant.dependencies:
+        call = dependency.call
+        if call is not None and call.__qualname__.startswith("allow.<locals>"):
+            (roles,) = [cell.cell_contents for cell in call.__closure__ or ()]
+            return ", ".join(roles)
+    return "any valid token"
+
+
+def _commands() -> str:
+    found = typer.main.get_command(command_line)
+    return "\n".join(_command(command, f"counterseal {name}") for name, command in _leaves(found, ""))
+
+
+def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield path.strip(), command
+        return
+    for name, child in children.items():
+        yield from _leaves(child, f"{path} {name}")
+
+
+def _command(command: Any, name: str) -> str:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    usage = " ".join([name, *(_argument(p) for p in arguments), *(_required(p) for p in options if p.required)])
+    lines = [f"### `{name}`", "", (command.help or "").strip(), "", "```", usage, "```", ""]
+    if arguments or options:
+        rows = [(f"`{_argument(p)}`", p.help or "") for p in arguments]
+        rows += [(f"`{', '.join(p.opts)}`", p.help or "") for p in options]
+        lines.append(_table(("", "meaning"), iter(rows)))
+    return "\n".join(lines)
+
+
+def _argument(parameter: Any) -> str:
+    text = (parameter.metavar or str(parameter.name)).upper()
+    many = "..." if parameter.nargs == -1 else ""
+    return f"{text}{many}" if parameter.required else f"[{text}]{many}"
+
+
+def _required(parameter: Any) -> str:
+    return f"{parameter.opts[-1]} {str(parameter.name).upper()}"
+
+
+def _facts() -> str:
+    from policy.facts import BASE_FACTS
+
+    return _table(("fact", "type"), ((f"`{name}`", kind) for name, kind in BASE_FACTS.items()))
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "run-states": _diagram(RUN),
+    "step-states": _diagram(STEP),
+    "wait-states": _diagram(WAIT),
+    "command-states": _diagram(COMMAND),
+    "approval-states": _diagram(APPROVAL),
+    "receipt-states": _diagram(RECEIPT),
+    "operations": _operations,
+    "inputs": _inputs,
+    "events": _events,
+    "settings": _settings,
+    "routes": _routes,
+    "commands": _commands,
+    "facts": _facts,
+}
+
+
+def renew(text: str) -> str:
+    """The page with its generated parts as the code says now. ``LookupError`` for a part that nothing makes."""
+
+    def part(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in PARTS:
+            raise LookupError(f"nothing generates {name!r}; one of {', '.join(PARTS)}")
+        return f"<!-- generated: {name} -->\n{PARTS[name]()}<!-- end -->"
+
+    return _PART.sub(part, text)
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check every page."""
+    stale, used = [], set()
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        used |= {match["name"] for match in _PART.finditer(text)}
+        try:
+            current = renew(text)
+        except LookupError as error:
+            sys.stderr.write(f"{page.relative_to(ROOT)}: {error}\n")
+            return 2
+        if current != text:
+            stale.append(page.relative_to(ROOT))
+            if "--check" not in arguments:
+                page.write_text(current, encoding="utf-8")
+    if unused := PARTS.keys() - used:
+        sys.stderr.write(f"no page has {', '.join(sorted(unused))}\n")
+        return 2
+    for name in stale:
+        sys.stdout.write(f"{name} {'is not current: run make docs' if '--check' in arguments else 'written'}\n")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
