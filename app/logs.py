@@ -12,18 +12,8 @@ import structlog
 from app.settings import LogFormat, LogLevel
 
 # These write bodies, headers or tokens below WARNING.
-_TALKATIVE = (
-    "slack_bolt",
-    "slack_sdk",
-    "botocore",
-    "boto3",
-    "urllib3",
-    "httpx",
-    "httpcore",
-    "aiohttp",
-    "asyncio",
-    "uvicorn",
-)
+_TALKATIVE = ("slack_bolt", "slack_sdk", "botocore", "boto3", "urllib3", "httpx", "httpcore", "aiohttp", "asyncio")
+_QUIET = (*_TALKATIVE, "uvicorn", "alembic")
 _SECRET_WORDS = ("secret", "token", "password", "authorization", "api_key", "signature", "cookie", "private_key")
 HIDDEN = "[hidden]"
 
@@ -53,14 +43,23 @@ def configure(format_: LogFormat = LogFormat.CONSOLE, level: LogLevel = LogLevel
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name in _TALKATIVE:
+    logging.getLogger("counterseal.slack.bolt").addFilter(_not_about_authorize)
+    for name in _QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def _not_about_authorize(record: logging.LogRecord) -> bool:
+    """Bolt warns that `authorize` replaces the client's token, which is what we want of it."""
+    return "`authorize`" not in record.getMessage()
 
 
 def _rendering(format_: LogFormat) -> list[structlog.types.Processor]:
     if format_ is LogFormat.JSON:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    return [
+        # Not the default one, which prints the values of local variables.
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    ]
 
 
 def hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

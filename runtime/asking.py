@@ -134,7 +134,7 @@ def action_card(
         if decision and rule.outcome == decision.outcome
     )
     return CardContent(
-        title=words.title,
+        title=action.summary,
         summary=action.summary,
         target=action.target,
         operation=action.operation,
@@ -164,7 +164,6 @@ def action_card(
 class CardWords:
     """The parts of a card that do not come from the action or the run."""
 
-    title: str
     reverse: str
     expires_seconds: int
     sensitive: tuple[str, ...] = ()
@@ -175,7 +174,7 @@ def gate_card(transition: Transition, step: StepRow, summary: str, expires_secon
     """The card of a gate: a question of the workflow, without an action."""
     view = transition.view
     return CardContent(
-        title="A decision is needed",
+        title=summary,
         summary=summary,
         target=view.reference,
         operation="approve",

@@ -116,7 +116,6 @@ def ask_people(
     action = build_action(operation, call.input, call.before)
     reverse = reverse_of(operation, action, call.before)
     words = CardWords(
-        title="In doubt: did this happen?",
         reverse=f"{reverse['operation']} with the values read before" if reverse else "",
         expires_seconds=asking.DOUBT_EXPIRES_SECONDS,
         sensitive=asking.secret_fields(operation),

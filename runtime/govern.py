@@ -151,7 +151,6 @@ def _ask(p: Proposal, action: Action, decision: Decision, bound: str) -> Next:
     assert decision.approval is not None
     terms = asking.terms_of(decision.approval)
     words = CardWords(
-        title="Approval needed",
         reverse=_reverse_words(p.operation, action, p.known.before),
         expires_seconds=terms.expires_seconds or 0,
         sensitive=asking.secret_fields(p.operation),

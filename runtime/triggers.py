@@ -95,7 +95,8 @@ async def _start(
             where="triggers.servicenow.dedupe",
             remedy="Send sys_id and sys_mod_count, or whatever it reads.",
         ) from None
-    opened_by = event.body.get("opened_by")
+    # Separation of duties needs the person whom the directory knows, not the record id of a user.
+    opened_by = event.body.get("opened_by_user_name") or event.body.get("opened_by")
     request = StartRequest(
         tenant_id=tenant,
         workspace_id=workspace,

@@ -60,6 +60,8 @@ class Webhooks(Watched):
         if not self.url:
             return
         payload = {"table": table, "event": event} | {name: record.get(name, "") for name in _FIELDS}
+        # A business rule can follow the reference: current.opened_by.user_name. Whoever inserts here has opened it.
+        payload["opened_by_user_name"] = record.get("sys_created_by", "")
         self._start(Delivery(str(uuid.uuid4()), json.dumps(payload, separators=(",", ":")).encode()))
 
     def redeliver(self, delivery: Delivery) -> None:

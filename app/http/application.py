@@ -36,7 +36,7 @@ def create_app(faces: Faces) -> FastAPI:
     problems.install(application)
     token = [Security(HTTPBearer(auto_error=False, description="`counterseal token create`"))]
     for module in (runs, evidence, approvals, definitions):
-        application.include_router(module.router, prefix="/v1", dependencies=token)
+        application.include_router(module.router, dependencies=token)
     application.include_router(system.router)
     application.include_router(webhooks.router)
     application.include_router(slack.router)

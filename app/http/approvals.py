@@ -21,7 +21,7 @@ from runtime.store import read_models
 from runtime.store.read_models import Row
 from runtime.voting import VoteAnswer, VoteRequest
 
-router = APIRouter(prefix="/approvals", tags=["approvals"])
+router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 
 # An answer that is counted already is no error: the sender may be repeating a request whose answer was lost.
 REFUSED: Mapping[RefusalCode, int] = {

@@ -13,7 +13,7 @@ from runtime import publishing
 from runtime.publishing import Published
 from runtime.store import read_models
 
-router = APIRouter(tags=["definitions"])
+router = APIRouter(prefix="/v1", tags=["definitions"])
 
 
 @router.get("/workflows", response_model=models.Page[models.WorkflowVersion], summary="Every published workflow")

@@ -21,7 +21,7 @@ from runtime.kernel.states import RunState
 from runtime.store import read_models
 from runtime.store.read_models import Row
 
-router = APIRouter(prefix="/runs", tags=["evidence"])
+router = APIRouter(prefix="/v1/runs", tags=["evidence"])
 
 ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED})
 

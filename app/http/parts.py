@@ -79,7 +79,10 @@ def page(rows: Sequence[Row], limit: int, key: Callable[[Row], Sequence[object]]
 
 def encode_cursor(key: Sequence[object]) -> str:
     """An opaque text for the place after a row."""
-    plain = [value.isoformat() if isinstance(value, datetime) else value for value in key]
+    plain = [
+        value.isoformat() if isinstance(value, datetime) else str(value) if isinstance(value, UUID) else value
+        for value in key
+    ]
     return base64.urlsafe_b64encode(orjson.dumps(plain)).decode().rstrip("=")
 
 

@@ -33,7 +33,7 @@ from runtime.starting import StartRequest
 from runtime.store import documents, read_models
 from runtime.store.read_models import Row, RunFilter
 
-router = APIRouter(prefix="/runs", tags=["runs"])
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 TRIGGER_TYPE = "http"
 Text = Annotated[str, Query(max_length=200, pattern=models.PRINTABLE)]

@@ -45,6 +45,14 @@ def sections(lines: Sequence[str]) -> list[Block]:
     return [*blocks, section(current)] if current else blocks
 
 
+def small_print(lines: Sequence[str]) -> list[Block]:
+    """Lines in Slack's smaller type, if they fit one block of it; as sections otherwise."""
+    text = "\n".join(lines)
+    if len(text) > SECTION_CHARACTERS_MAX:
+        return sections(lines)
+    return [{"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]}]
+
+
 def plain_sections(text: str) -> list[Block]:
     """Our own words that may name people or groups: no mrkdwn is interpreted in them at all."""
     shown = visible(text, edges=False)

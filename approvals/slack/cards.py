@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 
 from approvals.model import CardContent, CardState, CardView, Choice, choices_of
-from approvals.slack.blocks import Block, fits_message, header, section, sections
-from approvals.slack.lines import content_lines, heading, vote_lines
+from approvals.slack.blocks import Block, fits_message, header, section, sections, small_print
+from approvals.slack.lines import content_lines, decision_lines, detail_lines, heading, vote_lines
 from approvals.slack.text import code, entry, shown
 from core.action import Risk
 
@@ -39,8 +39,9 @@ class Rendered:
 def render(view: CardView) -> Rendered:
     """Draw the card as it stands."""
     masked = bool(view.content.sensitive)
+    content = view.content.masked()
     footer = [*_detail(view), *vote_lines(view)]
-    body = sections([*content_lines(view.content.masked()), *footer])
+    body = [*sections(decision_lines(content)), *sections(footer), *small_print(detail_lines(content))]
     complete = not masked and fits_message(body)
     if masked and fits_message(body):
         body = [

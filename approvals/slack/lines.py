@@ -40,25 +40,43 @@ def heading(view: CardView) -> str:
 
 
 def content_lines(content: CardContent) -> list[str]:
-    """Everything about the request, complete."""
+    """Everything about the request, complete: first what decides, then where it comes from."""
+    return [*decision_lines(content), *detail_lines(content)]
+
+
+def decision_lines(content: CardContent) -> list[str]:
+    """What a person needs in order to decide: what is asked, what would change, why people are asked."""
     return [
         *entry("*Request*", content.title),
         *(entry("*Summary*", content.summary) if content.summary != content.title else []),
-        *entry("*Target*", content.target),
-        *entry("*Operation*", content.operation, note=f"· risk *{content.risk}*"),
-        *reversal_lines(content),
         *_section("*Changes*", (line for change in content.changes for line in change_lines(change))),
-        *_section("*Also sent*", (line for item in content.inputs for line in value_lines(item.field, item.value))),
         *_section("*Why people are asked*", (line for rule in content.rules for line in _rule(rule.id, rule.because))),
         *(entry("*What the target system says*", content.evidence) if content.evidence else []),
+        f"*Risk* {content.risk}",
+        *reversal_lines(content),
         *entry("*Requested by*", content.requester),
-        *entry("*Workflow*", content.workflow, note=f"version {content.workflow_version}"),
-        *entry("*Step*", content.step),
-        *(entry("*Reference*", content.reference) if content.reference else []),
-        *entry("*Run*", content.run_id),
-        *entry("*Policy*", content.policy_name, note=f"version {content.policy_version}"),
-        *entry("*Policy digest*", content.policy_digest_short),
         f"*Expires* {moment(content.expires_at)}" if content.expires_at else "*Expires* never by itself",
+    ]
+
+
+def detail_lines(content: CardContent) -> list[str]:
+    """Exactly what would be sent where, and what it belongs to."""
+    return [
+        *entry("Target", content.target),
+        *entry("Operation", content.operation),
+        *_section("Also sent", (line for item in content.inputs for line in value_lines(item.field, item.value))),
+        *(entry("Reference", content.reference) if content.reference else []),
+        *entry("Workflow", content.workflow, note=f"version {content.workflow_version}"),
+        *entry("Step", content.step),
+        *entry("Run", content.run_id),
+        *(_policy(content) if content.policy_name else []),
+    ]
+
+
+def _policy(content: CardContent) -> list[str]:
+    return [
+        *entry("Policy", content.policy_name, note=f"version {content.policy_version}"),
+        *entry("Policy digest", content.policy_digest_short),
     ]
 
 

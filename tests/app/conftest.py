@@ -360,3 +360,8 @@ async def installation(serve: Serve) -> Installation:
     installation = await serve()
     await installation.publish()
     return installation
+
+
+@pytest.fixture
+def outside_world() -> OutsideWorld:
+    return OutsideWorld()

@@ -69,29 +69,32 @@ def test_card_shows_everything(view: CardView, check_blocks: Any) -> None:
     card = render(view)
     check_blocks(card.blocks, False)
     assert card.complete
-    assert [block["type"] for block in card.blocks] == ["header", "section", "actions"]
+    assert [block["type"] for block in card.blocks] == ["header", "section", "context", "actions"]
     assert words_of(card.blocks).split("\n") == [
         "*Request* `Raise the priority of INC0010023`",
         "*Summary* `Mail is down for the whole floor.`",
-        "*Target* `incident INC0010023`",
-        "*Operation* `servicenow.incident.update` · risk *medium*",
-        "*Can be undone:* `set priority back to 3`",
         "*Changes*",
         "• `priority` `3` → `1`",
         "• `assigned_to` _not set_ → `ann`",
-        "*Also sent*",
-        "• `work_notes` `raised by triage`",
         "*Why people are asked*",
         "• rule `priority`",
         "because: `Priority changes wake people up.`",
+        "*Risk* medium",
+        "*Can be undone:* `set priority back to 3`",
         "*Requested by* `triage-agent`",
-        "*Workflow* `incident-triage` version 4",
-        "*Step* `escalate`",
-        "*Reference* `INC0010023`",
-        "*Run* `01890000-0000-7000-8000-000000000002`",
-        "*Policy* `it-operations` version 7",
-        "*Policy digest* `9f86d081`",
         "*Expires* <!date^1785603600^{date_short_pretty} {time}|2026-08-01 17:00 UTC>",
+    ]
+    assert card.blocks[2]["elements"][0]["text"].split("\n") == [
+        "Target `incident INC0010023`",
+        "Operation `servicenow.incident.update`",
+        "Also sent",
+        "• `work_notes` `raised by triage`",
+        "Reference `INC0010023`",
+        "Workflow `incident-triage` version 4",
+        "Step `escalate`",
+        "Run `01890000-0000-7000-8000-000000000002`",
+        "Policy `it-operations` version 7",
+        "Policy digest `9f86d081`",
     ]
     assert buttons_of(card.blocks) == ["counterseal.approve", "counterseal.reject"]
     value = json.loads(card.blocks[-1]["elements"][0]["value"])

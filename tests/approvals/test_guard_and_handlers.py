@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -113,7 +114,8 @@ async def face(view: CardView, client: AsyncWebClient, serve: Any) -> AsyncItera
     # bolt verifies as well, by its own clock
     for middleware in bolt._async_middleware_list:
         if verifier := getattr(middleware, "verifier", None):
-            verifier.clock.now = lambda: bolt_now["now"]
+            # A clock of its own: the default one is shared by every verifier of the process.
+            verifier.clock = SimpleNamespace(now=lambda: bolt_now["now"])
     app = FastAPI()
 
     @app.post("/slack/events")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,11 +11,13 @@ from uuid import UUID
 
 import pytest
 
+from approvals.model import Choice, VoteChannel
 from connectors.catalog import Catalog, Source, load_catalog
 from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
-from evidence.chain import Actor
+from evidence.chain import Actor, verify_lines
+from evidence.history import History
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
 from runtime.driving import Tools
@@ -22,6 +25,9 @@ from runtime.queue.postgres import PostgresQueue
 from runtime.starting import Started, StartRequest, start_run
 from runtime.store import documents
 from runtime.store.documents import StoredWorkflow
+from runtime.store.schema import metadata
+from runtime.sweeper import Sweeper
+from runtime.voting import VoteRequest, Voting
 from runtime.worker import Worker
 
 OPERATIONS = """
@@ -67,6 +73,27 @@ operations:
     in_doubt: ask
     input_schema: {type: object, properties: {text: {type: string}}, additionalProperties: false}
     output_schema: {type: object}
+  - name: probe.key.put
+    handler: probe:put
+    side_effects: external_call
+    risk: low
+    summary: "Put {name}"
+    target: "key/{name}"
+    in_doubt: idempotent
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    retry: {attempts: 2, backoff: [5], jitter: 0}
+  - name: probe.ticket.open
+    handler: probe:open
+    side_effects: external_call
+    risk: low
+    summary: "Open a ticket about {name}"
+    target: "ticket/{name}"
+    in_doubt: probe
+    idempotency: {scope: reference}
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    retry: {attempts: 3, backoff: [5], jitter: 0}
   - name: probe.value.read
     handler: probe:read
     side_effects: none
@@ -90,6 +117,19 @@ rules:
 ACTOR = Actor("test", "tester")
 
 
+class Gate:
+    """Holds calls up: before their effect, or after it and before their answer."""
+
+    def __init__(self, *, after_effect: bool = False) -> None:
+        self.after_effect = after_effect
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+
+    async def hold(self) -> None:
+        self.reached.set()
+        await self.opened.wait()
+
+
 @dataclass
 class Outside:
     """The outside system: records every effect, answers as the test says, and can be asked what happened."""
@@ -101,6 +141,9 @@ class Outside:
     script: dict[str, list[Outcome | Exception]] = field(default_factory=dict)
     verdict: Probe | None = None
     on_perform: Callable[[Call], None] | None = None
+    gates: dict[str, Gate] = field(default_factory=dict)
+    inside: int = 0
+    crowd: int = 0
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         self.reads += 1
@@ -111,6 +154,20 @@ class Outside:
     async def perform(self, call: Call) -> Outcome:
         if self.on_perform:
             self.on_perform(call)
+        self.inside += 1
+        self.crowd = max(self.crowd, self.inside)
+        gate = self.gates.pop(call.input.get("name", call.operation), None)
+        try:
+            if gate is not None and not gate.after_effect:
+                await gate.hold()
+            outcome = self._answer(call)
+            if gate is not None and gate.after_effect:
+                await gate.hold()
+        finally:
+            self.inside -= 1
+        return outcome
+
+    def _answer(self, call: Call) -> Outcome:
         name = call.input.get("name", call.operation)
         answers = self.script.get(name)
         if answers:
@@ -222,6 +279,81 @@ class Runtime:
             request = StartRequest(tenant, workspace, "test", ref, trigger or {}, "requester", ACTOR)
             return await start_run(connection, self.definitions.compiled(stored), request)
 
+    async def go(self, text: str, trigger: dict[str, Any] | None = None, policy: str | None = ALLOW_ALL) -> UUID:
+        """A tenant with this policy (None for none at all) starts this workflow, and a worker does what there is."""
+        await self.tenant()
+        if policy is not None:
+            await self.policy(policy)
+        await self.publish(text)
+        started = await self.start(load_workflow(text, "test.yaml", self.catalog).name, trigger)
+        await self.worker().work_off()
+        return started.run_id
+
+    async def wait_is_due(self) -> None:
+        """Let every wait be due now, and go on as a sweeper and a worker would."""
+        await self.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
+        await self.sweep()
+        await self.worker().work_off()
+
+    async def sweep(self) -> int:
+        return await Sweeper(self.database, self.definitions).sweep()
+
+    async def crash(self, gate: Gate, name: str) -> None:
+        """A worker dies while its call of ``name`` is held up; its lease runs out and a sweeper finds it."""
+        self.outside.gates[name] = gate
+        working = asyncio.create_task(self.worker("dying").work_off())
+        await asyncio.wait_for(gate.reached.wait(), 10)
+        working.cancel()
+        await asyncio.wait({working})
+        await self.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+        assert await self.sweep() == 1
+
+    async def vote(self, person: str, choice: str, tenant: str = "acme") -> Any:
+        """Answer the one open question of a tenant."""
+        open_now = await self.one(
+            "SELECT approval_id FROM approvals WHERE status = 'requested' AND tenant_id = $1", tenant
+        )
+        voting = Voting(self.faces, self.definitions)
+        request = VoteRequest(tenant, open_now["approval_id"], person, Choice(choice), "because", VoteChannel.CLI)
+        return await voting.vote(request)
+
+    async def history(self, run_id: UUID) -> History:
+        """The run's chain as an auditor reads it: whole, and every action let out by a decision or an approval."""
+        history = History()
+        rows = await self.all("SELECT line FROM audit_events WHERE stream_id = $1 ORDER BY seq", run_id)
+        report = verify_lines([row["line"] for row in rows], history.observe)
+        assert report.ok, report.problem
+        assert (history.unauthorised, history.irregular) == ([], [])
+        return history
+
+    async def at_rest(self) -> None:
+        """Nothing is held or open any more."""
+        slots = await self.all("SELECT step_id FROM slots WHERE step_id IS NOT NULL")
+        waits = await self.all("SELECT wait_id FROM waits WHERE status = 'waiting'")
+        questions = await self.all("SELECT approval_id FROM approvals WHERE status = 'requested'")
+        steps = await self.all(
+            "SELECT step_key, status FROM steps WHERE status NOT IN ('succeeded', 'failed_terminal', 'canceled')"
+        )
+        assert (slots, waits, questions, steps) == ([], [], [], [])
+
+    @property
+    def actor(self) -> Actor:
+        return ACTOR
+
+    async def definitions_of(self, tenant: str, name: str) -> Any:
+        """The newest version of a workflow, compiled."""
+        async with self.database.connection() as connection:
+            (stored,) = await documents.newest_workflows(connection, tenant, name)
+        return self.definitions.compiled(stored)
+
+    async def fingerprint(self) -> dict[str, str]:
+        """What every table holds, as a digest each: to say that nothing was written."""
+        found = {}
+        for table in metadata.sorted_tables:
+            content = f"SELECT md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) AS sum FROM {table.name} t"
+            found[table.name] = (await self.one(content))["sum"]
+        return found
+
     async def one(self, sql: str, *parameters: Any) -> Any:
         async with self.database.connection() as connection:
             return await connection.fetchrow(sql, *parameters)
@@ -255,3 +387,15 @@ async def runtime(database_url: str) -> AsyncIterator[Runtime]:
         Database(database_url, FACES_ROLE) as faces,
     ):
         yield Runtime(database, faces, Definitions(catalog), outside, Connectors({"probe": outside}), catalog)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    """Holds a call up before its effect."""
+    return Gate()
+
+
+@pytest.fixture
+def late_gate() -> Gate:
+    """Holds a call up after its effect."""
+    return Gate(after_effect=True)

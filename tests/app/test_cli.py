@@ -1,0 +1,266 @@
+"""The command line: exit codes as documented, JSON where it is asked for, never a traceback for a user's mistake."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import main
+from app.cli.outcome import CODES, Exit
+from app.http import problems
+from app.settings import load_settings
+from app.wiring import build
+from connectors.registry import Connectors
+
+
+class Command:
+    """Runs the command line in this process and tells how it ended."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *arguments: str, exit_code: int = 0) -> str:
+        self._monkeypatch.setattr(sys, "argv", ["counterseal", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = self._capsys.readouterr()
+        assert int(ended.value.code or 0) == exit_code, (arguments, printed.out, printed.err)
+        assert "Traceback" not in printed.err
+        if exit_code:
+            assert printed.err.strip() or printed.out.strip()
+        return printed.out
+
+    def json(self, *arguments: str, exit_code: int = 0) -> Any:
+        return json.loads(self(*arguments, "--json", exit_code=exit_code))
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], clean_environment, database_url: str, definitions_dir: Path) -> Command:
+    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", database_url)
+    clean_environment.setenv("COUNTERSEAL_DEFINITIONS_DIR", str(definitions_dir))
+    clean_environment.setenv("COUNTERSEAL_PERSON", "tess")
+    return Command(capsys, clean_environment)
+
+
+@pytest.fixture
+def documents(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The documents of these tests, as files."""
+    shared = sys.modules[type(request.getfixturevalue("outside_world")).__module__]
+    simple, asking = shared.WORKFLOWS.split("---")
+    texts = {"simple": simple, "asking": asking, "policy": shared.POLICY, "people": shared.PEOPLE}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return {name: str(tmp_path / f"{name}.yaml") for name in texts}
+
+
+def _work(outside: Any) -> None:
+    """Everything that workers and keepers would do."""
+
+    async def work() -> None:
+        async with build(load_settings(), connectors=Connectors({"probe": outside})) as app:
+            assert hasattr(app.queue, "wake")
+            app.queue._idle = 0.01
+            await app.worker().work_off()
+            await app.dispatcher().work_off()
+
+    asyncio.run(work())
+
+
+def test_the_main_job_from_the_command_line(command: Command, documents, outside_world, tmp_path: Path) -> None:
+    command("workflow", "publish", documents["simple"], documents["asking"])
+    command("policy", "publish", documents["policy"])
+    command("directory", "publish", documents["people"])
+    assert [item["name"] for item in command.json("workflow", "list")] == ["asking", "simple"]
+    started = command.json("run", "start", "asking", "--input", '{"number": "INC9"}', "--key", "k")
+    assert (started["created"], started["reference"]) == (True, "INC9")
+    assert command.json("run", "start", "asking", "--input", '{"number": "INC9"}', "--key", "k")["created"] is False
+    run_id = started["run_id"]
+    _work(outside_world)
+    command("evidence", "get", run_id, "-o", str(tmp_path), exit_code=Exit.CONFLICT)
+    (waiting,) = command.json("approval", "list")
+    approval = waiting["approval_id"]
+    assert (waiting["masked"], command.json("approval", "show", approval)["masked"]) == (True, True)
+    assert command.json("approval", "show", approval, "--as", "ann")["masked"] is False
+    assert command.json("approval", "approve", approval, exit_code=Exit.CONFLICT)["code"] == "separation_of_duties"
+    assert command.json("approval", "approve", approval, "--as", "ann")["counted"] is True
+    assert command.json("approval", "approve", approval, "--as", "ann", exit_code=Exit.CONFLICT)["counted"] is False
+    _work(outside_world)
+    shown = command.json("run", "show", run_id)
+    assert (shown["run"]["status"], len(shown["receipts"]), len(outside_world.effects)) == ("succeeded", 1, 1)
+    assert "succeeded" in command("run", "show", run_id)
+    assert [run["run_id"] for run in command.json("run", "list", "--status", "succeeded")] == [run_id]
+    bundle = command.json("evidence", "get", run_id, "-o", str(tmp_path))["path"]
+    assert command.json("evidence", "verify", bundle)["ok"] is True
+    damaged = tmp_path / "damaged.zip"
+    data = bytearray(Path(bundle).read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    command("evidence", "verify", str(damaged), exit_code=Exit.FAILED)
+    command("run", "cancel", run_id, exit_code=Exit.CONFLICT)
+
+
+def test_a_waiting_run_is_rejected_and_another_canceled(command: Command, documents, outside_world) -> None:
+    command("workflow", "publish", documents["asking"])
+    command("policy", "publish", documents["policy"])
+    command("directory", "publish", documents["people"])
+    first, second = (
+        command.json("run", "start", "asking", "--input", f'{{"number": "INC{n}"}}')["run_id"] for n in (1, 2)
+    )
+    _work(outside_world)
+    by_run = {item["run_id"]: item["approval_id"] for item in command.json("approval", "list")}
+    command("approval", "reject", by_run[first], "--as", "bob", exit_code=Exit.INPUT)
+    command("approval", "resolve", by_run[first], "maybe", "--reason", "x", exit_code=Exit.INPUT)
+    command("approval", "reject", by_run[first], "--as", "bob", "--reason", "no")
+    assert command.json("run", "cancel", second, "--reason", "enough")["status"] == "canceled"
+    _work(outside_world)
+    statuses = {run["run_id"]: run["status"] for run in command.json("run", "list")}
+    assert statuses == {first: "failed_terminal", second: "canceled"}
+    assert command("approval", "list") == ""
+    assert outside_world.effects == []
+
+
+MISTAKES: list[tuple[tuple[str, ...], int]] = [
+    (("nonsense",), Exit.INPUT),
+    (("run",), Exit.INPUT),
+    (("run", "show"), Exit.INPUT),
+    (("run", "show", "nonsense"), Exit.INPUT),
+    (("run", "show", "01890000-0000-7000-8000-000000000002"), Exit.CONFLICT),
+    (("run", "list", "--status", "nonsense"), Exit.INPUT),
+    (("run", "start", "nowhere"), Exit.CONFLICT),
+    (("run", "start", "nowhere", "--input", "{"), Exit.INPUT),
+    (("run", "start", "nowhere", "--input", "@/nowhere.json"), Exit.INPUT),
+    (("run", "cancel", "01890000-0000-7000-8000-000000000002"), Exit.CONFLICT),
+    (("approval", "approve", "nonsense"), Exit.INPUT),
+    (("approval", "approve", "01890000-0000-7000-8000-000000000002"), Exit.CONFLICT),
+    (("approval", "list", "--status", "nonsense"), Exit.INPUT),
+    (("evidence", "get", "01890000-0000-7000-8000-000000000002", "-o", "x"), Exit.CONFLICT),
+    (("evidence", "verify", "/nowhere.zip"), Exit.INPUT),
+    (("workflow", "check", "/nowhere.yaml"), Exit.INPUT),
+    (("workflow", "publish", "/nowhere.yaml"), Exit.INPUT),
+    (("policy", "publish", "/nowhere.yaml"), Exit.INPUT),
+    (("policy", "explain", "/nowhere.json"), Exit.INPUT),
+    (("token", "create", "--subject", "a b", "--role", "admin"), Exit.INPUT),
+    (("token", "create", "--subject", "ann", "--role", "king"), Exit.INPUT),
+    (("token", "create", "--subject", "ann", "--role", "admin", "--expires", "soon"), Exit.INPUT),
+    (("token", "create", "--subject", "ann", "--role", "admin", "--tenant", "No"), Exit.INPUT),
+    (("token", "revoke", "nonsense"), Exit.INPUT),
+    (("token", "revoke", "0123456789"), Exit.CONFLICT),
+    (("tenant", "set", "No Tenant"), Exit.INPUT),
+    (("demo", "--aws", "azure"), Exit.INPUT),
+]
+
+
+def test_mistakes_end_with_the_documented_code_and_one_clear_line(command: Command) -> None:
+    for arguments, code in MISTAKES:
+        command(*arguments, exit_code=code)
+
+
+def test_settings_and_reach_have_codes_of_their_own(command: Command, clean_environment) -> None:
+    clean_environment.setenv("COUNTERSEAL_PORT", "x")
+    command("run", "list", exit_code=Exit.CONFIGURATION)
+    clean_environment.delenv("COUNTERSEAL_PORT")
+    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
+    command("run", "list", exit_code=Exit.UNAVAILABLE)
+    clean_environment.setenv("COUNTERSEAL_HOST", "256.0.0.1")
+    command("db", "upgrade", exit_code=Exit.UNAVAILABLE)
+
+
+def test_every_error_of_the_tree_has_an_exit_code() -> None:
+    assert set(CODES) == set(problems.STATUS)
+
+
+def test_tokens_are_made_listed_and_revoked(command: Command) -> None:
+    made = command.json(
+        "token", "create", "--subject", "ann", "--role", "approver", "--role", "auditor", "--expires", "P1D"
+    )
+    assert made["token"].startswith("cst_")
+    assert command("token", "create", "--subject", "bob", "--role", "admin").startswith("cst_")
+    listed = command.json("token", "list")
+    assert [(item["subject"], item["roles"]) for item in listed] == [
+        ("ann", ["approver", "auditor"]),
+        ("bob", ["admin"]),
+    ]
+    assert listed[0]["expires_at"] is not None
+    assert made["token"] not in json.dumps(listed)
+    command("token", "revoke", made["token"])
+    command("token", "revoke", listed[1]["token"])
+    assert all(item["revoked_at"] for item in command.json("token", "list"))
+
+
+@pytest.mark.req("Q-12")
+def test_a_tenants_caps_are_set_and_kept(command: Command) -> None:
+    arguments = ("--max-concurrency", "3", "--max-runs-per-min", "60", "--max-writes-per-run", "5", "--weight", "2.5")
+    shown = command.json("tenant", "set", "acme", *arguments)
+    assert (shown["max_concurrency"], shown["max_runs_per_min"], shown["max_writes_per_run"]) == (3, 60, 5)
+    assert command.json("tenant", "set", "acme") == shown
+
+
+def test_documents_are_checked_with_their_places_and_without_a_database(
+    command: Command, clean_environment, documents, tmp_path: Path, capsys
+) -> None:
+    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
+    command("workflow", "check", documents["simple"], documents["asking"])
+    command("policy", "check", documents["policy"])
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("policy: p\nversion: 1\nrules: 7\n")
+    (result,) = command.json("policy", "check", str(broken), exit_code=Exit.INPUT)
+    assert result["problem"].startswith(f"{broken}:3:")
+
+
+def test_a_policy_is_explained_on_a_described_action(command: Command, documents, tmp_path: Path) -> None:
+    action = tmp_path / "action.json"
+    action.write_text(
+        json.dumps({"operation": "probe.danger.apply", "input": {"name": "x"}, "run": {"writes_in_run": 3}})
+    )
+    command("policy", "explain", str(action), exit_code=Exit.CONFLICT)
+    offline = command.json("policy", "explain", str(action), "--policy", documents["policy"])
+    assert (offline["decision"]["outcome"], [rule["fired"] for rule in offline["rules"]]) == (
+        "needs_approval",
+        [False, True],
+    )
+    command("policy", "publish", documents["policy"])
+    assert command.json("policy", "explain", str(action)) == offline
+    assert "needs_approval" in command("policy", "explain", str(action))
+    for wrong in ({"operation": 7}, {"operation": "no.such.thing"}, {"operation": "probe.danger.apply", "x": 1}):
+        action.write_text(json.dumps(wrong))
+        command("policy", "explain", str(action), exit_code=Exit.INPUT)
+    action.write_text(json.dumps({"operation": "probe.danger.apply", "input": {"name": "x"}, "run": {"clock": "now"}}))
+    command("policy", "explain", str(action), exit_code=Exit.INPUT)
+
+
+def test_the_doctor_says_what_is_missing_and_what_is_broken(command: Command, clean_environment, documents) -> None:
+    checks = {item["what"]: item["state"] for item in command.json("doctor")}
+    assert checks["database"] == checks["schema"] == checks["queue"] == checks["evidence store"] == "ok"
+    assert (
+        checks["policy"] == checks["slack cards"] == checks["connector servicenow"] == checks["webhooks"] == "missing"
+    )
+    command("policy", "publish", documents["policy"])
+    command("workflow", "publish", documents["simple"])
+    clean_environment.setenv("COUNTERSEAL_SLACK_TOKEN", "typo")
+    checks = {item["what"]: item["state"] for item in command.json("doctor")}
+    assert (checks["policy"], checks["workflow simple@1"], checks["settings"]) == ("ok", "ok", "warning")
+    clean_environment.setenv("COUNTERSEAL_SLACK_BOT_TOKEN", "xoxb-test")
+    clean_environment.setenv("COUNTERSEAL_SLACK_API_URL", "http://127.0.0.1:9/api/")
+    checks = {item["what"]: item["state"] for item in command.json("doctor", exit_code=Exit.FAILED)}
+    assert checks["slack cards"] == checks["connector slack"] == "broken"
+    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
+    checks = {item["what"]: item["state"] for item in command.json("doctor", exit_code=Exit.FAILED)}
+    assert checks["database"] == "broken"
+
+
+def test_the_schema_is_upgraded_and_is_so_already(command: Command) -> None:
+    result = command.json("db", "upgrade")
+    assert result["before"] == result["after"]
+
+
+def test_help_documents_the_exit_codes(command: Command) -> None:
+    printed = command("--help")
+    assert "Exit codes" in printed
+    for name in ("up", "serve", "work", "keep", "demo", "doctor", "evidence", "approval"):
+        assert name in printed

@@ -1,0 +1,80 @@
+"""Evidence over HTTP: what is downloaded is what was stored, and every download is on record (U-8)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from app.access import Role
+from evidence.verify import verify_bundle
+
+
+@pytest.mark.req("U-8")
+async def test_an_auditor_downloads_a_bundle_that_verifies(installation, tmp_path: Path) -> None:
+    run_id = await installation.start("simple")
+    await installation.work()
+    client = await installation.client(Role.AUDITOR, subject="aud")
+    answer = await client.get(f"/v1/runs/{run_id}/evidence")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/zip")
+    digest = hashlib.sha256(answer.content)
+    assert answer.headers["etag"] == f'"{digest.hexdigest()}"'
+    assert answer.headers["content-digest"] == f"sha-256=:{base64.b64encode(digest.digest()).decode()}:"
+    assert answer.headers["cache-control"] == "private, no-store"
+    row = await installation.one("SELECT name, sha256 FROM bundles WHERE run_id = $1", run_id)
+    assert row["sha256"] == digest.hexdigest()
+    assert row["name"] in answer.headers["content-disposition"]
+    path, key = tmp_path / "bundle.zip", tmp_path / "key.pem"
+    path.write_bytes(answer.content)
+    key.write_bytes(installation.app.signer.public_key.pem)
+    result = verify_bundle(path, public_key=key)
+    assert result.ok, result.to_text()
+    (event,) = await installation.tenant_events("evidence.exported")
+    assert event["actor"] == {"kind": "token", "id": "aud"}
+    assert event["data"] == {"run": str(run_id), "sha256": digest.hexdigest()}
+
+
+async def test_evidence_of_a_run_that_has_not_ended_is_409(installation) -> None:
+    run_id, _, _ = await installation.asked()
+    client = await installation.client(Role.AUDITOR)
+    answer = await client.get(f"/v1/runs/{run_id}/evidence")
+    assert (answer.status_code, answer.json()["code"]) == (409, "unfinished")
+
+
+async def test_evidence_that_is_not_written_yet_is_409_for_a_moment(installation) -> None:
+    run_id = await installation.start("simple")
+    await installation.app.worker().work_off()
+    client = await installation.client(Role.ADMIN)
+    answer = await client.get(f"/v1/runs/{run_id}/evidence")
+    assert (answer.status_code, answer.json()["code"]) == (409, "being_written")
+    assert answer.headers["retry-after"] == "1"
+    await installation.app.dispatcher().work_off()
+    assert (await client.get(f"/v1/runs/{run_id}/evidence")).status_code == 200
+
+
+async def test_a_bundle_that_was_changed_on_disk_is_not_handed_out(installation) -> None:
+    run_id = await installation.start("simple")
+    await installation.work()
+    (path,) = [path for path in installation.settings.evidence_path.rglob("*") if path.is_file()]
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes() + b"x")
+    client = await installation.client(Role.AUDITOR)
+    answer = await client.get(f"/v1/runs/{run_id}/evidence")
+    assert (answer.status_code, answer.json()["code"]) == (409, "consistency")
+    assert await installation.tenant_events("evidence.exported") == []
+
+
+async def test_evidence_that_cannot_be_recorded_is_not_handed_out(installation) -> None:
+    run_id = await installation.start("simple")
+    await installation.work()
+    client = await installation.client(Role.AUDITOR)
+    assert installation.settings.database_url is not None
+    owner = await asyncpg.connect(installation.settings.database_url.get_secret_value())
+    await owner.execute("REVOKE INSERT ON audit_events FROM counterseal_faces")
+    await owner.close()
+    answer = await client.get(f"/v1/runs/{run_id}/evidence")
+    assert answer.status_code == 500
+    assert b"PK" not in answer.content

@@ -1,0 +1,110 @@
+"""Every example in the documentation is accepted by what it is an example for."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from app.cli.entry import root as command_line
+from app.explaining import explain_offline, read_action
+from connectors.catalog import Source, load_catalog
+from runtime.definition.catalog import Definitions
+from runtime.definition.workflow import load_workflow
+
+
+def test_workflows_compile(examples: Any) -> None:
+    blocks = examples("yaml", "workflow: ")
+    assert len(blocks) >= 5
+    for block in blocks:
+        load_workflow(block.text, block.place, load_catalog())
+
+
+def test_every_key_of_a_workflow_is_described(docs_root: Path) -> None:
+    from runtime.definition.model import StepDocument, WorkflowDocument
+
+    page = (docs_root / "docs" / "workflows.md").read_text(encoding="utf-8")
+    for model in (WorkflowDocument, StepDocument):
+        for name, field in model.model_fields.items():
+            assert re.search(rf"\b{field.alias or name}\b", page), name
+
+
+def test_policies_compile(examples: Any) -> None:
+    blocks = examples("yaml", "policy: ")
+    assert blocks
+    for block in blocks:
+        Definitions(load_catalog()).compile_policy(block.text, block.place)
+
+
+def test_operations_load(examples: Any) -> None:
+    blocks = examples("yaml", "operations:")
+    assert blocks
+    for block in blocks:
+        load_catalog([Source(block.place, block.text)])
+
+
+def test_the_action_to_explain_is_explained(examples: Any, docs_root: Path) -> None:
+    (block,) = examples("json", r'\s+"operation"')
+    policy = docs_root / "examples" / "policies" / "it-operations.yaml"
+    explained = explain_offline(read_action(block.text.encode(), block.place), (policy.read_text(), str(policy)))
+    assert explained.decision.outcome == "needs_approval"
+
+
+def test_the_slack_manifest_asks_for_what_is_called(examples: Any) -> None:
+    from ruamel.yaml import YAML
+
+    (block,) = examples("yaml", "display_information:")
+    manifest = YAML(typ="safe").load(block.text)
+    assert "chat:write" in manifest["oauth_config"]["scopes"]["bot"]
+    assert manifest["settings"]["interactivity"]["request_url"].endswith("/slack/events")
+
+
+def test_json_is_json(docs_root: Path) -> None:
+    for file in (docs_root / "deploy").glob("*.json"):
+        json.loads(file.read_text())
+
+
+def test_every_command_that_is_shown_exists(pages: list[Path]) -> None:
+    tree = typer.main.get_command(command_line)
+    shown = 0
+    for page in pages:
+        for line in re.findall(r"^(?:\S+/)?counterseal (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            words = shlex.split(line, comments=True)
+            _walk(tree, words, f"{page.name}: counterseal {line}")
+            shown += 1
+    assert shown > 30
+
+
+def _walk(command: Any, words: list[str], place: str) -> None:
+    rest = list(words)
+    while hasattr(command, "commands"):
+        assert rest, place
+        assert rest[0] in command.commands, place
+        command = command.commands[rest.pop(0)]
+    known = {name for parameter in command.params for name in parameter.opts}
+    for word in rest:
+        if re.match(r"--?[a-z]", word):
+            assert word in known, f"{place}: {word}"
+
+
+def test_links_lead_somewhere(pages: list[Path]) -> None:
+    broken = []
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if not (page.parent / target).exists():
+                broken.append(f"{page.name}: {target}")
+    assert broken == []
+
+
+def test_settings_that_are_named_exist(pages: list[Path], docs_root: Path) -> None:
+    from app.settings import PREFIX, Settings
+
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    named = set()
+    for file in [*pages, docs_root / "deploy" / "counterseal.env"]:
+        named |= set(re.findall(rf"\b{PREFIX}[A-Z0-9_]*[A-Z0-9]\b", file.read_text(encoding="utf-8")))
+    assert named - known == set()

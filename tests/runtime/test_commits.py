@@ -1,0 +1,149 @@
+"""A commit is all or nothing: against another of the same run, against a change of the policy, against itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from core.errors import NotFoundError
+from runtime.kernel.commit import VoteRow
+from runtime.kernel.transition import Transition, wait_of
+from runtime.settle import later
+from runtime.store.commits import apply
+from runtime.store.views import load
+
+DIAMOND = """
+workflow: diamond
+version: 1
+reference: ${{ run.id }}
+channels: {seen: {reduce: append}}
+steps:
+  - {id: top, do: probe.value.read, with: {name: top}}
+  - {id: left, needs: [top], do: probe.effect.apply, with: {name: left}, set: {seen: "${{ 'left' }}"}}
+  - {id: right, needs: [top], do: probe.effect.apply, with: {name: right}, set: {seen: "${{ 'right' }}"}}
+  - {id: mid, needs: [top], do: probe.value.read, with: {name: mid}, set: {seen: "${{ 'mid' }}"}}
+  - {id: bottom, needs: [left, right, mid], do: probe.effect.apply, with: {name: "${{ state.seen[0] + state.seen[1] }}"}}
+"""
+
+
+async def held_view(runtime: Any, gate: Any) -> tuple[Any, Any, asyncio.Task[int]]:
+    """A run whose step `left` is with a worker, as anybody would read it now."""
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(DIAMOND)
+    started = await runtime.start("diamond")
+    runtime.outside.gates["left"] = gate
+    working = asyncio.create_task(runtime.worker("holder").work_off())
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    async with runtime.database.connection() as connection:
+        view, _ = await load(connection, started.run_id, ["left"])
+    return view, (await runtime.definitions_of("acme", "diamond")).graph, working
+
+
+async def stop(gate: Any, working: asyncio.Task[int]) -> None:
+    gate.opened.set()
+    await working
+
+
+@pytest.mark.req("P-1")
+@pytest.mark.req("V-8")
+@pytest.mark.req("V-14")
+async def test_parallel_steps_of_several_workers_meet_at_one_barrier(runtime: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(DIAMOND)
+    runs = [(await runtime.start("diamond", ref=str(number))).run_id for number in range(4)]
+    while any(await asyncio.gather(*(runtime.worker(f"w{number}").work_off() for number in range(5)))):
+        pass
+    for run_id in runs:
+        assert await runtime.status(run_id) == "succeeded"
+        rows = await runtime.all(
+            "SELECT superstep, state FROM checkpoints WHERE run_id = $1 ORDER BY superstep", run_id
+        )
+        assert [row["superstep"] for row in rows] == [0, 1, 2, 3]
+        assert rows[-1]["state"]["channels"]["seen"] == ["left", "right", "mid"]
+        await runtime.history(run_id)
+    await runtime.at_rest()
+
+
+@pytest.mark.req("V-7")
+@pytest.mark.req("X-17")
+async def test_of_two_commits_on_one_version_one_is_applied_and_nothing_of_the_other(runtime: Any, gate: Any) -> None:
+    view, graph, working = await held_view(runtime, gate)
+    one, other = Transition(view, graph), Transition(view, graph)
+    error = {"class": "transport", "code": "not_sent", "message": "no"}
+    later(one, view.steps["left"], error, one.rows.lease)
+    other.message("card", uuid4(), "other")
+    other.succeed(view.steps["left"], {"other": True}, {"seen": "other"})
+    async with runtime.database.connection() as first, runtime.database.connection() as second:
+        applied = await asyncio.gather(apply(first, one.commit()), apply(second, other.commit()))
+    assert sorted(applied) == [False, True]
+    waits = await runtime.all("SELECT wait_id FROM waits")
+    cards = await runtime.all("SELECT command_id FROM commands WHERE kind = 'card'")
+    retrying = await runtime.one("SELECT status, next_eligible_at > now() AS later FROM steps WHERE step_key = 'left'")
+    if applied[0]:
+        assert ([row["wait_id"] for row in waits], cards) == ([wait_of(view.run_id, view.steps["left"])], [])
+        assert tuple(retrying) == ("failed_retryable", True)
+    else:
+        assert (waits, len(cards)) == ([], 1)
+        assert tuple(retrying) == ("succeeded", None)
+    version = await runtime.one("SELECT version, audit_count FROM runs")
+    assert version["version"] == view.version + 1
+    lines = await runtime.all("SELECT seq FROM audit_events WHERE stream_id = $1 ORDER BY seq", view.run_id)
+    assert [row["seq"] for row in lines] == list(range(version["audit_count"]))
+    await stop(gate, working)
+
+
+async def test_a_commit_that_the_database_refuses_in_part_leaves_nothing(runtime: Any, gate: Any) -> None:
+    view, graph, working = await held_view(runtime, gate)
+    transition = Transition(view, graph)
+    transition.succeed(view.steps["left"], {}, {})
+    rows = transition.commit()
+    rows.votes = [VoteRow(uuid4(), "nobody", "approve", "", [], "cli")]  # on an approval that is not there
+    before = await runtime.fingerprint()
+    with pytest.raises(asyncpg.ForeignKeyViolationError):
+        async with runtime.database.connection() as connection:
+            await apply(connection, rows)
+    assert await runtime.fingerprint() == before
+    await stop(gate, working)
+
+
+async def test_a_decision_is_void_once_the_policy_has_changed(runtime: Any, gate: Any) -> None:
+    view, graph, working = await held_view(runtime, gate)
+    judged = Transition(view, graph)
+    judged.rows.checks_policy, judged.rows.expected_policy = True, view.policy_digest
+    judged.succeed(view.steps["left"], {}, {})
+    await runtime.execute("UPDATE tenants SET policy_digest = 'another'")
+    before = await runtime.fingerprint()
+    async with runtime.database.connection() as connection:
+        assert not await apply(connection, judged.commit())
+    assert await runtime.fingerprint() == before
+    await stop(gate, working)
+
+
+@pytest.mark.req("O-2")
+@pytest.mark.req("P-6")
+async def test_a_command_is_written_once_under_its_deterministic_key(runtime: Any, gate: Any) -> None:
+    view, graph, working = await held_view(runtime, gate)
+    approval = uuid4()
+    keys = set()
+    for _ in range(2):
+        async with runtime.database.connection() as connection:
+            view, _ = await load(connection, view.run_id)
+            transition = Transition(view, graph)
+            transition.message("remind", approval, "1")
+            keys.add(transition.rows.commands[0].dedupe_key)
+            assert await apply(connection, transition.commit())
+    assert len(keys) == 1
+    assert len(await runtime.all("SELECT FROM commands WHERE kind = 'remind'")) == 1
+    await stop(gate, working)
+
+
+async def test_there_is_no_view_of_a_run_that_is_not_there(runtime: Any) -> None:
+    async with runtime.database.connection() as connection:
+        with pytest.raises(NotFoundError, match="There is no run"):
+            await load(connection, uuid4())

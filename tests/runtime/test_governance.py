@@ -1,0 +1,303 @@
+"""Policy before every effect: what denies, what counts, what is retried, and what is never done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from connectors.port import NotSent, Refused
+
+EFFECT = """
+workflow: effect
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: a, do: probe.effect.apply, with: {name: a}}
+"""
+TWO = EFFECT + "  - {id: b, do: probe.effect.apply, with: {name: b}}\n"
+ALLOW = "policy: allow\nversion: 1\nrules: [{id: all, match: {connector: probe}, outcome: allow}]\n"
+ANOTHER = ALLOW.replace("version: 1", "version: 2")
+BY_AMOUNT = """
+policy: amount
+version: 1
+rules:
+  - {id: all, match: {connector: probe}, outcome: allow}
+  - {id: large, match: {operation: probe.effect.apply}, when: action.fields.amount > 100, outcome: deny}
+"""
+
+
+# -- fail-closed -----------------------------------------------------------------------------------------------------
+
+
+async def denied(runtime: Any, run_id: Any, reason: str, rule: str) -> None:
+    """Nothing was sent, the run has failed, and the reason is in the decision, the step and the audit."""
+    assert await runtime.status(run_id) == "failed_terminal"
+    assert (runtime.outside.effects, runtime.outside.crowd) == ([], 0)
+    decision = await runtime.one("SELECT outcome, rules, errors, reasons FROM decisions WHERE run_id = $1", run_id)
+    assert decision["outcome"] == "deny"
+    assert reason in " ".join(decision["reasons"])
+    assert rule in [found.get("id") or found.get("rule") for found in [*decision["rules"], *decision["errors"]]]
+    step = await runtime.one("SELECT last_error FROM steps WHERE run_id = $1 AND step_key = 'a'", run_id)
+    assert step["last_error"]["code"] == "policy_denied"
+    assert reason in step["last_error"]["message"]
+    assert await runtime.all("SELECT FROM receipts") == []
+    events = await runtime.events(run_id)
+    assert "decision.made" in events
+    assert "action.intended" not in events
+    await runtime.history(run_id)
+    await runtime.at_rest()
+
+
+@pytest.mark.req("U-4")
+@pytest.mark.req("Q-16")
+@pytest.mark.parametrize(
+    ("policy", "reason", "rule"),
+    [
+        (None, "There is no policy, so nothing is allowed.", "policy:none"),
+        (BY_AMOUNT, "Rule large could not be evaluated", "large"),
+        (ALLOW.replace("connector: probe", "connector: http"), "allows probe.effect.apply", None),
+        (ALLOW.replace("outcome: allow", "outcome: deny, because: It is Sunday."), "It is Sunday.", "all"),
+    ],
+)
+async def test_whatever_does_not_allow_denies(runtime: Any, policy: str | None, reason: str, rule: str | None) -> None:
+    run_id = await runtime.go(EFFECT, policy=policy)
+    if rule is None:
+        decision = await runtime.one("SELECT outcome, rules FROM decisions")
+        assert (decision["outcome"], decision["rules"], runtime.outside.effects) == ("deny", [], [])
+        assert reason in (await runtime.one("SELECT last_error FROM steps"))["last_error"]["message"]
+    else:
+        await denied(runtime, run_id, reason, rule)
+
+
+@pytest.mark.req("U-4")
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("UPDATE policies SET source = 'rules: ['", "cannot be read"),
+        (r"UPDATE policies SET source = E'policy: empty\nversion: 1\nrules: []'", "without rules denies everything"),
+        ("UPDATE policies SET source = source || '# edited'", "not the one that was published"),
+        ("DELETE FROM policies", "not in the database"),
+        ("UPDATE tenants SET policy_digest = repeat('0', 64)", "not in the database"),
+    ],
+)
+async def test_a_policy_that_cannot_be_read_denies(runtime: Any, damage: str, reason: str) -> None:
+    await runtime.tenant()
+    await runtime.policy(ALLOW)
+    await runtime.publish(EFFECT)
+    started = await runtime.start("effect")
+    runtime.definitions = type(runtime.definitions)(runtime.catalog)  # a process that has not seen it before
+    await runtime.execute(damage)
+    await runtime.worker().work_off()
+    await denied(runtime, started.run_id, reason, "policy:unreadable")
+
+
+async def test_an_input_that_has_no_digest_fails_the_step_instead_of_repeating_it(runtime: Any) -> None:
+    run_id = await runtime.go(EFFECT.replace("{name: a}", '{name: a, amount: "${{ 1152921504606846976 }}"}'))
+    assert await runtime.status(run_id) == "failed_terminal"
+    assert runtime.outside.effects == []
+
+
+# -- caps ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("Q-12")
+@pytest.mark.req("Q-22")
+@pytest.mark.parametrize("where", ["tenant", "workflow", "both"])
+async def test_a_run_makes_no_more_writes_than_it_may(runtime: Any, where: str) -> None:
+    tenant = {"tenant": 1, "workflow": None, "both": 5}[where]
+    caps = "" if where == "tenant" else "caps: {max_writes_per_run: 1}\n"
+    await runtime.tenant(max_writes_per_run=tenant)
+    await runtime.policy(ALLOW)
+    await runtime.publish(TWO.replace("steps:", f"{caps}steps:"))
+    started = await runtime.start("effect")
+    await runtime.worker().work_off()
+    assert await runtime.status(started.run_id) == "failed_terminal"
+    assert len(runtime.outside.effects) == 1
+    decision = await runtime.one("SELECT rules, reasons FROM decisions WHERE step_key = 'b'")
+    assert decision["rules"][0]["id"] == "cap:max_writes_per_run"
+    assert decision["reasons"] == ["This run has made 1 writes; at most 1 are allowed."]
+    await runtime.history(started.run_id)
+
+
+# -- retries ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("Q-19")
+@pytest.mark.req("X-19")
+async def test_what_was_certainly_not_sent_is_tried_again_later(runtime: Any) -> None:
+    runtime.outside.script["a"] = [NotSent("connection refused"), NotSent("429", retry_after_seconds=90)]
+    run_id = await runtime.go(EFFECT)
+    for attempt, seconds in ((1, 5), (2, 90)):
+        assert await runtime.status(run_id) == "failed_retryable"
+        step = await runtime.one(
+            "SELECT status, attempt, last_error, lease_owner, round(extract(epoch FROM next_eligible_at - now())) AS wait"
+            " FROM steps"
+        )
+        assert (step["status"], step["attempt"], step["lease_owner"]) == ("failed_retryable", attempt, None)
+        assert step["last_error"]["code"] == "not_sent"
+        assert step["wait"] == pytest.approx(seconds, abs=3)
+        wait = await runtime.one(
+            "SELECT kind, extract(epoch FROM due_at - now()) AS due FROM waits WHERE status = 'waiting'"
+        )
+        assert (wait["kind"], float(wait["due"])) == ("retry", pytest.approx(seconds, abs=3))
+        assert await runtime.all("SELECT FROM slots WHERE step_id IS NOT NULL") == []
+        assert await runtime.sweep() == 0
+        await runtime.wait_is_due()
+    assert await runtime.status(run_id) == "succeeded"
+    receipt = await runtime.one("SELECT status, attempt FROM receipts")
+    assert tuple(receipt) == ("succeeded", 3)
+    assert len(runtime.outside.effects) == 1
+    assert (await runtime.one("SELECT next_eligible_at FROM steps"))["next_eligible_at"] is None
+    await runtime.history(run_id)
+    await runtime.at_rest()
+
+
+@pytest.mark.req("Q-19")
+async def test_attempts_come_to_an_end(runtime: Any) -> None:
+    runtime.outside.script["a"] = [NotSent("refused")] * 9
+    run_id = await runtime.go(EFFECT)
+    await runtime.wait_is_due()
+    await runtime.wait_is_due()
+    assert await runtime.status(run_id) == "failed_terminal"
+    assert len(runtime.outside.script["a"]) == 6
+    error = (await runtime.one("SELECT error FROM runs"))["error"]
+    assert error["message"] == "refused (3 attempts were made)"
+    await runtime.at_rest()
+
+
+@pytest.mark.req("Q-19")
+async def test_no_retry_is_planned_past_the_sla(runtime: Any) -> None:
+    runtime.outside.script["a"] = [NotSent("refused")]
+    run_id = await runtime.go(EFFECT.replace("steps:", "sla: PT4S\nsteps:"))
+    assert await runtime.status(run_id) == "failed_terminal"
+    assert "the SLA leaves no time" in (await runtime.one("SELECT error FROM runs"))["error"]["message"]
+
+
+@pytest.mark.req("Q-18")
+async def test_a_refusal_is_final(runtime: Any) -> None:
+    runtime.outside.script["a"] = [Refused("400", "no such field")]
+    run_id = await runtime.go(TWO)
+    assert await runtime.status(run_id) == "failed_terminal"
+    assert await runtime.steps(run_id) == {"a": "failed_terminal"}
+    receipt = await runtime.one("SELECT status, error FROM receipts")
+    assert (receipt["status"], receipt["error"]["code"]) == ("failed", "400")
+    assert await runtime.all("SELECT FROM waits") == []
+    await runtime.history(run_id)
+
+
+@pytest.mark.req("Q-14")
+async def test_a_retry_under_another_policy_is_another_action_under_the_same_key(runtime: Any) -> None:
+    runtime.outside.script["a"] = [NotSent("refused"), NotSent("refused")]
+    run_id = await runtime.go(EFFECT, policy=ALLOW)
+    await runtime.policy(ANOTHER)
+    await runtime.wait_is_due()
+    await runtime.policy(ALLOW)
+    await runtime.wait_is_due()
+    assert await runtime.status(run_id) == "succeeded"
+    receipts = await runtime.all("SELECT status, idempotency_key, action_digest FROM receipts ORDER BY intended_at")
+    assert [row["status"] for row in receipts] == ["failed", "failed", "succeeded"]
+    assert receipts[0]["action_digest"] == receipts[2]["action_digest"] != receipts[1]["action_digest"]
+    key = runtime.outside.effects[0].idempotency_key
+    assert [row["idempotency_key"] == key for row in receipts] == [False, False, True]
+    await runtime.history(run_id)
+
+
+# -- one effect, one receipt -----------------------------------------------------------------------------------------
+
+TICKET = """
+workflow: ticket
+version: 1
+reference: ${{ trigger.number }}
+steps:
+  - {id: open, do: probe.ticket.open, with: {name: t}}
+  - {id: read, do: probe.value.read, with: {name: "${{ string(steps.open.output.applied) }}"}}
+"""
+
+
+async def ticket_runs(runtime: Any, *refs: str, numbers: tuple[str, ...] = ("INC1", "INC1")) -> list[Any]:
+    await runtime.tenant()
+    await runtime.policy(ALLOW)
+    await runtime.publish(TICKET)
+    return [
+        (await runtime.start("ticket", {"number": number}, ref=ref)).run_id
+        for ref, number in zip(refs, numbers, strict=True)
+    ]
+
+
+@pytest.mark.req("Q-15")
+@pytest.mark.req("U-6")
+async def test_an_effect_that_is_recorded_is_not_done_again_but_its_result_used(runtime: Any) -> None:
+    first, second = await ticket_runs(runtime, "1", "2")
+    await runtime.worker().work_off()
+    await runtime.worker().work_off()
+    assert [await runtime.status(run) for run in (first, second)] == ["succeeded", "succeeded"]
+    assert len(runtime.outside.effects) == 1
+    outputs = await runtime.all("SELECT output FROM steps WHERE step_key = 'open'")
+    assert outputs[0]["output"] == outputs[1]["output"] == {"name": "t", "applied": 1}
+    assert "action.recalled" in await runtime.events(second)
+    await runtime.history(first)
+
+
+async def test_another_reference_is_another_effect(runtime: Any) -> None:
+    await ticket_runs(runtime, "1", "2", numbers=("INC1", "INC2"))
+    while await runtime.worker().work_off():
+        pass
+    assert len(runtime.outside.effects) == 2
+
+
+@pytest.mark.req("Q-15")
+async def test_an_effect_under_way_elsewhere_is_waited_for(runtime: Any, gate: Any) -> None:
+    first, second = await ticket_runs(runtime, "1", "2")
+    runtime.outside.gates["t"] = gate
+    working = asyncio.create_task(runtime.worker("w1").work_off())
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    await runtime.worker("w2").work_off()
+    assert await runtime.status(second) == "failed_retryable"
+    gate.opened.set()
+    await working
+    await runtime.wait_is_due()
+    assert [await runtime.status(run) for run in (first, second)] == ["succeeded", "succeeded"]
+    assert len(runtime.outside.effects) == 1
+    await runtime.at_rest()
+
+
+@pytest.mark.req("Q-15")
+async def test_an_effect_in_doubt_elsewhere_is_not_waited_for_without_end(runtime: Any, gate: Any) -> None:
+    first, second = await ticket_runs(runtime, "1", "2")
+    runtime.outside.gates["t"] = gate
+    working = asyncio.create_task(runtime.worker("w1").work_off())
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    await runtime.worker("w2").work_off()
+    for _ in range(12):
+        await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
+        await runtime.sweep()
+        await runtime.worker("w2").work_off()
+    assert await runtime.status(second) == "failed_terminal"
+    assert (
+        "Resolve that one"
+        in (await runtime.one("SELECT error FROM runs WHERE run_id = $1", second))["error"]["message"]
+    )
+    gate.opened.set()
+    await working
+    assert await runtime.status(first) == "succeeded"
+
+
+@pytest.mark.req("Q-14")
+@pytest.mark.req("Q-15")
+async def test_an_effect_that_failed_here_and_was_done_elsewhere_is_not_done_here_too(runtime: Any) -> None:
+    first, second = await ticket_runs(runtime, "1", "2")
+    runtime.outside.script["t"] = [NotSent("refused")]
+    await runtime.worker().work_off()  # the first run fails to send and waits; the second one takes the key over
+    assert {await runtime.status(run) for run in (first, second)} == {"failed_retryable", "succeeded"}
+    await runtime.wait_is_due()
+    assert [await runtime.status(run) for run in (first, second)] == ["succeeded", "succeeded"]
+    assert len(runtime.outside.effects) == 1
+    for run_id in (first, second):
+        known = await runtime.history(run_id)
+        rows = await runtime.all("SELECT receipt_id, status FROM receipts WHERE run_id = $1", run_id)
+        assert {str(row["receipt_id"]): row["status"] for row in rows} == {
+            receipt: str(found.status) for receipt, found in known.receipts.items()
+        }
+    await runtime.at_rest()
