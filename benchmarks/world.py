@@ -193,7 +193,7 @@ async def _publish(world: World) -> None:
 @asynccontextmanager
 async def new_server() -> AsyncIterator[tuple[str, Path]]:
     """A durable embedded PostgreSQL in a temporary folder: its DSN, and the folder."""
-    with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="counterseal-bench-", ignore_cleanup_errors=True) as folder:
         server = EmbeddedPostgres(Path(folder) / "postgres", durable=True)
         url = await asyncio.to_thread(server.start)
         try:

@@ -54,7 +54,6 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
     """
     view = transition.view
     approval_id = derived_id(view.run_id, f"approval:{step.key}:{step.lease_epoch}")
-    wait_id = wait_of(view.run_id, step)
     expires = question.terms.expires_seconds or DOUBT_EXPIRES_SECONDS
     card = question.card.to_json()
     shown = commit(view.run_key, card_path(approval_id), card)
@@ -73,17 +72,7 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
         expires_in=timedelta(seconds=expires),
     )
     transition.rows.new_approvals.append(row)
-    stages = ladder(question.terms, expires)
-    wait = WaitRow(
-        wait_id=wait_id,
-        step_id=step.step_id,
-        step_key=step.key,
-        kind=WaitKind.APPROVAL,
-        status=WaitState.WAITING,
-        token=nonce,
-        due_in=timedelta(seconds=stages[0][1]),
-        context={"approval": str(approval_id), "ladder": [[stage, seconds] for stage, seconds in stages], "next": 0},
-    )
+    wait = _wait(transition, step, approval_id, ladder(question.terms, expires), nonce)
     bound = question.kind is not ApprovalKind.GATE
     facts: JsonObject = {
         "approval": str(approval_id),
@@ -93,10 +82,25 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
         "tier": row.tier,
     }
     transition.record(EventType.APPROVAL_REQUESTED, facts, step=step.key)
-    transition.record(EventType.STEP_PARKED, {"wait": str(wait_id), "kind": "approval"}, step=step.key)
+    transition.record(EventType.STEP_PARKED, {"wait": str(wait.wait_id), "kind": "approval"}, step=step.key)
     transition.message("card", approval_id, "requested")
     transition.park(step, WaitKind.APPROVAL, wait, error)
     return approval_id
+
+
+def _wait(
+    transition: Transition, step: StepRow, approval_id: UUID, stages: list[tuple[str, int]], nonce: str
+) -> WaitRow:
+    return WaitRow(
+        wait_id=wait_of(transition.view.run_id, step),
+        step_id=step.step_id,
+        step_key=step.key,
+        kind=WaitKind.APPROVAL,
+        status=WaitState.WAITING,
+        token=nonce,
+        due_in=timedelta(seconds=stages[0][1]),
+        context={"approval": str(approval_id), "ladder": [[stage, seconds] for stage, seconds in stages], "next": 0},
+    )
 
 
 def card_path(approval_id: UUID) -> str:

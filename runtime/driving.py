@@ -20,6 +20,7 @@ import structlog
 from connectors.operation import Operation
 from connectors.port import Before, Connector, InDoubt, Outcome, Probe, ProbeVerdict, Refused
 from connectors.registry import Connectors
+from core.clock import DatabaseClock
 from core.db import Connection, Database
 from core.errors import CountersealError
 from core.ids import new_nonce
@@ -75,6 +76,11 @@ class _Hold:
     step: StepRow
     workflow: Workflow
     policy: ActivePolicy
+    clock: DatabaseClock
+
+    def view_now(self) -> RunView:
+        """The view, at the time that it is by now."""
+        return replace(self.view, now=self.clock.now())
 
 
 class Drive:
@@ -127,7 +133,7 @@ class Drive:
                 transition, work = self._begin(view, view.steps[step.key], workflow, policy, known)
             if not await apply(connection, transition.commit()):
                 raise LostRace("The tenant's policy changed while a step was being claimed.")
-        self._keep(transition, workflow, policy, work)
+        self._keep(transition, workflow, policy, work, DatabaseClock(view.now))
         return work
 
     def _begin(
@@ -147,8 +153,10 @@ class Drive:
             work = begin(transition, following, workflow, policy, Known(), new_nonce)
         return work
 
-    def _keep(self, transition: Transition, workflow: Workflow, policy: ActivePolicy, work: Next) -> None:
-        self._hold = None if isinstance(work, Over) else _Hold(transition.after(), work.step, workflow, policy)
+    def _keep(
+        self, transition: Transition, workflow: Workflow, policy: ActivePolicy, work: Next, clock: DatabaseClock
+    ) -> None:
+        self._hold = None if isinstance(work, Over) else _Hold(transition.after(), work.step, workflow, policy, clock)
 
     async def _carry_out(self, work: Next) -> Next:
         match work:
@@ -167,11 +175,11 @@ class Drive:
         """Apply a transition to the held step: on the view at hand first, then on a fresh one (V-7)."""
         hold = self._holding()
         try:
-            transition = Transition(hold.view, hold.workflow.graph, lease=self._tools.lease)
+            transition = Transition(hold.view_now(), hold.workflow.graph, lease=self._tools.lease)
             work = self._go_on(transition, build(transition, hold.step, hold.policy), hold.workflow, hold.policy)
             async with self._tools.database.connection() as connection:
                 if await apply(connection, transition.commit()):
-                    self._keep(transition, hold.workflow, hold.policy, work)
+                    self._keep(transition, hold.workflow, hold.policy, work, hold.clock)
                     return work
         except NeedsWholeView:
             pass
@@ -193,7 +201,7 @@ class Drive:
             work = self._go_on(transition, build(transition, step, policy), hold.workflow, policy)
             if not await apply(connection, transition.commit()):
                 return None
-        self._keep(transition, hold.workflow, policy, work)
+        self._keep(transition, hold.workflow, policy, work, DatabaseClock(view.now))
         return work
 
     def _holding(self) -> _Hold:

@@ -6,9 +6,10 @@ import asyncio
 import hashlib
 import hmac
 import json
+import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,6 +20,7 @@ from uuid import UUID
 
 import httpx
 import pytest
+import structlog
 
 from app import access
 from app.access import Role
@@ -318,6 +320,17 @@ def settings(clean_environment: pytest.MonkeyPatch, database_url: str, definitio
         # Nobody listens there: what these tests need of Slack is only that it calls us.
         slack_api_url="http://127.0.0.1:9/api/",
     )
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """Undo what the code under test does to the process's logging."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 Serve = Callable[..., Awaitable[Installation]]

@@ -41,7 +41,9 @@ class Command:
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], clean_environment, database_url: str, definitions_dir: Path) -> Command:
+def command(
+    capsys: pytest.CaptureFixture[str], clean_environment, restored_logging, database_url: str, definitions_dir: Path
+) -> Command:
     clean_environment.setenv("COUNTERSEAL_DATABASE_URL", database_url)
     clean_environment.setenv("COUNTERSEAL_DEFINITIONS_DIR", str(definitions_dir))
     clean_environment.setenv("COUNTERSEAL_PERSON", "tess")
@@ -193,7 +195,6 @@ def test_tokens_are_made_listed_and_revoked(command: Command) -> None:
     assert all(item["revoked_at"] for item in command.json("token", "list"))
 
 
-@pytest.mark.req("Q-12")
 def test_a_tenants_caps_are_set_and_kept(command: Command) -> None:
     arguments = ("--max-concurrency", "3", "--max-runs-per-min", "60", "--max-writes-per-run", "5", "--weight", "2.5")
     shown = command.json("tenant", "set", "acme", *arguments)
@@ -215,9 +216,8 @@ def test_documents_are_checked_with_their_places_and_without_a_database(
 
 def test_a_policy_is_explained_on_a_described_action(command: Command, documents, tmp_path: Path) -> None:
     action = tmp_path / "action.json"
-    action.write_text(
-        json.dumps({"operation": "probe.danger.apply", "input": {"name": "x"}, "run": {"writes_in_run": 3}})
-    )
+    danger = {"operation": "probe.danger.apply", "input": {"name": "x"}}
+    action.write_text(json.dumps({**danger, "run": {"writes_in_run": 3}}))
     command("policy", "explain", str(action), exit_code=Exit.CONFLICT)
     offline = command.json("policy", "explain", str(action), "--policy", documents["policy"])
     assert (offline["decision"]["outcome"], [rule["fired"] for rule in offline["rules"]]) == (
@@ -230,7 +230,7 @@ def test_a_policy_is_explained_on_a_described_action(command: Command, documents
     for wrong in ({"operation": 7}, {"operation": "no.such.thing"}, {"operation": "probe.danger.apply", "x": 1}):
         action.write_text(json.dumps(wrong))
         command("policy", "explain", str(action), exit_code=Exit.INPUT)
-    action.write_text(json.dumps({"operation": "probe.danger.apply", "input": {"name": "x"}, "run": {"clock": "now"}}))
+    action.write_text(json.dumps({**danger, "run": {"clock": "now"}}))
     command("policy", "explain", str(action), exit_code=Exit.INPUT)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from app import definitions, storage
 from app.http.server import HttpServer
-from app.settings import load_settings
+from app.settings import DefinitionsMode, load_settings
 from app.wiring import build, build_faces
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, Database
@@ -120,9 +120,9 @@ def _write(folder: Path, texts: Sequence[tuple[str, str]]) -> None:
 
 async def _names(settings) -> list[str]:
     assert settings.database_url is not None
-    async with Database(settings.database_url.get_secret_value(), ENGINE_ROLE) as database:
-        async with database.connection() as connection:
-            return [row["name"] for row in await connection.fetch("SELECT name FROM workflows ORDER BY name")]
+    url = settings.database_url.get_secret_value()
+    async with Database(url, ENGINE_ROLE) as database, database.connection() as connection:
+        return [row["name"] for row in await connection.fetch("SELECT name FROM workflows ORDER BY name")]
 
 
 @pytest.mark.req("X-2")
@@ -134,7 +134,7 @@ async def test_an_invalid_definition_stops_a_strict_start_and_only_itself_in_war
         await definitions.prepare(faces)
         assert await _names(settings) == ["good"]
         await definitions.prepare(faces)  # again, as at the next start
-    strict = settings.model_copy(update={"definitions_mode": "strict"})
+    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
     async with build_faces(strict) as faces:
         with pytest.raises(ConfigurationError, match=r"broken\.yaml:3:"):
             await definitions.prepare(faces)
@@ -142,10 +142,9 @@ async def test_an_invalid_definition_stops_a_strict_start_and_only_itself_in_war
         await definitions.prepare(faces)
 
 
-@pytest.mark.req("X-3")
 async def test_a_workflow_whose_connector_is_not_configured_is_named_at_the_start(settings, definitions_dir) -> None:
     _write(definitions_dir, [("good.yaml", GOOD)])
-    strict = settings.model_copy(update={"definitions_mode": "strict"})
+    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
     async with build(strict, connectors=Connectors({})) as app:
         with pytest.raises(ConfigurationError, match="good@1: the connector 'probe' is not configured"):
             await definitions.prepare(app.faces, app.connectors)
@@ -153,7 +152,7 @@ async def test_a_workflow_whose_connector_is_not_configured_is_named_at_the_star
 
 async def test_a_published_version_that_changed_is_reported(settings, definitions_dir) -> None:
     _write(definitions_dir, [("good.yaml", GOOD)])
-    strict = settings.model_copy(update={"definitions_mode": "strict"})
+    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
     async with build_faces(strict) as faces:
         await definitions.prepare(faces)
         _write(definitions_dir, [("good.yaml", GOOD.replace("name: x", "name: y"))])

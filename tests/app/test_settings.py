@@ -109,21 +109,17 @@ def test_a_variable_that_nothing_reads_is_found() -> None:
 
 
 @pytest.mark.parametrize("format_", list(LogFormat))
-def test_log_lines_hide_secrets_and_local_variables(format_: LogFormat, capsys: pytest.CaptureFixture[str]) -> None:
-    before = logging.getLogger().handlers[:], logging.getLogger().level
+def test_log_lines_hide_secrets_and_local_variables(
+    format_: LogFormat, restored_logging, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure(format_, LogLevel.DEBUG)
+    hidden = LONG
     try:
-        logs.configure(format_, LogLevel.DEBUG)
-        hidden = LONG
-        try:
-            raise ValueError(len(hidden))
-        except ValueError:
-            structlog.get_logger("x").exception("failed", bot_token=hidden, Authorization=hidden, run="r1")
-        logging.getLogger("slack_sdk.web").debug("body %s", hidden)
-        printed = capsys.readouterr().err
-    finally:
-        structlog.reset_defaults()
-        logging.getLogger().handlers[:] = before[0]
-        logging.getLogger().setLevel(before[1])
+        raise ValueError(len(hidden))
+    except ValueError:
+        structlog.get_logger("x").exception("failed", bot_token=hidden, Authorization=hidden, run="r1")
+    logging.getLogger("slack_sdk.web").debug("body %s", hidden)
+    printed = capsys.readouterr().err
     assert "r1" in printed
     assert "ValueError" in printed
     assert LONG not in printed

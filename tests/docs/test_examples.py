@@ -92,11 +92,9 @@ def _walk(command: Any, words: list[str], place: str) -> None:
 
 
 def test_links_lead_somewhere(pages: list[Path]) -> None:
-    broken = []
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            if not (page.parent / target).exists():
-                broken.append(f"{page.name}: {target}")
+    link = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+    targets = [(page, target) for page in pages for target in link.findall(page.read_text(encoding="utf-8"))]
+    broken = [f"{page.name}: {target}" for page, target in targets if not (page.parent / target).exists()]
     assert broken == []
 
 

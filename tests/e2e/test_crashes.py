@@ -28,7 +28,9 @@ async def test_a_worker_killed_around_the_patch_leaves_one_change(stack: Any, ef
     if effect is Effect.LANDED:
         await servicenow.state.until(lambda: len(written()) == 1, seconds=60)
     else:
-        await servicenow.faults.until(lambda: servicenow.faults.count(r"/api/now/table/incident/", "PATCH") == 1, seconds=60)
+        await servicenow.faults.until(
+            lambda: servicenow.faults.count(r"/api/now/table/incident/", "PATCH") == 1, seconds=60
+        )
     await stack.kill(worker)
     assert (await stack.one("SELECT status FROM receipts"))["status"] == "intended"
     servicenow.faults.clear()
@@ -38,7 +40,10 @@ async def test_a_worker_killed_around_the_patch_leaves_one_change(stack: Any, ef
     receipt = await stack.one("SELECT * FROM receipts WHERE run_id = $1", run["run_id"])
     assert receipt["status"] == "succeeded"
     assert receipt["resolution"].startswith(words)
-    events = [row["type"] for row in await stack.all("SELECT type FROM audit_events WHERE stream_id = $1 ORDER BY seq", run["run_id"])]
+    events = [
+        row["type"]
+        for row in await stack.all("SELECT type FROM audit_events WHERE stream_id = $1 ORDER BY seq", run["run_id"])
+    ]
     assert "lease.expired" in events
     assert "action.doubt_resolved" in events
     bundle = stack.home / "evidence.zip"

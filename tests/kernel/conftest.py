@@ -1,4 +1,4 @@
-"""A run in memory: the kernel's commits applied as the database would, and nothing remembered that it would not keep."""
+"""A run in memory: the kernel's commits applied as the database would, nothing remembered that it would not keep."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ ACTOR = Actor("person", "ann")
 def wide(count: int) -> str:
     """A first step, ``count`` beside each other that write their name, and a last one."""
     lines = ["  - {id: s, do: probe.value.read, with: {name: s}}"]
-    for number in range(count):
-        lines.append(
-            f"  - {{id: p{number}, do: probe.value.read, with: {{name: p{number}}}, needs: [s],"
-            ' set: {seen: "${{ output.name }}", n: "${{ 1 }}"}}'
-        )
+    lines += [
+        f"  - {{id: p{number}, do: probe.value.read, with: {{name: p{number}}}, needs: [s],"
+        ' set: {seen: "${{ output.name }}", n: "${{ 1 }}"}}'
+        for number in range(count)
+    ]
     needs = ", ".join(f"p{number}" for number in range(count))
     lines.append(f"  - {{id: z, do: probe.value.read, with: {{name: z}}, needs: [{needs}]}}")
     return HEAD + "\n".join(lines) + "\n"
@@ -290,7 +290,8 @@ def graphs(draw: st.DrawFn) -> tuple[str, int]:
         needs = sorted(draw(st.sets(st.integers(0, number - 1), max_size=2))) if number else []
         listed = ", ".join(f"n{need}" for need in needs)
         shape = draw(st.sampled_from(["leaf", "leaf", "if", "loop"]))
-        body = f'do: probe.value.read, with: {{name: b{number}}}, set: {{seen: "${{{{ output.name }}}}", n: "${{{{ 1 }}}}"}}'
+        sets = 'set: {seen: "${{ output.name }}", n: "${{ 1 }}"}'
+        body = f"do: probe.value.read, with: {{name: b{number}}}, {sets}"
         if shape == "leaf":
             lines.append(f"  - {{id: n{number}, needs: [{listed}], {body}}}")
         elif shape == "if":

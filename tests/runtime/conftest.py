@@ -61,7 +61,10 @@ operations:
       required: [name, fields]
       properties:
         name: {type: string}
-        fields: {type: object, properties: {priority: {type: string}, owner: {type: string}}, additionalProperties: false}
+        fields:
+          type: object
+          properties: {priority: {type: string}, owner: {type: string}}
+          additionalProperties: false
       additionalProperties: false
     output_schema: {type: object}
   - name: probe.mail.send
@@ -308,14 +311,19 @@ class Runtime:
         await self.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
         assert await self.sweep() == 1
 
-    async def vote(self, person: str, choice: str, tenant: str = "acme") -> Any:
-        """Answer the one open question of a tenant."""
-        open_now = await self.one(
+    async def question(self, tenant: str = "acme") -> UUID:
+        """The one open question of a tenant."""
+        (row,) = await self.all(
             "SELECT approval_id FROM approvals WHERE status = 'requested' AND tenant_id = $1", tenant
         )
-        voting = Voting(self.faces, self.definitions)
-        request = VoteRequest(tenant, open_now["approval_id"], person, Choice(choice), "because", VoteChannel.CLI)
-        return await voting.vote(request)
+        found: UUID = row["approval_id"]
+        return found
+
+    async def vote(self, person: str, choice: str, tenant: str = "acme", *, on: UUID | None = None) -> Any:
+        """Answer a question: the open one, if none is named."""
+        approval = on or await self.question(tenant)
+        request = VoteRequest(tenant, approval, person, Choice(choice), "because", VoteChannel.CLI)
+        return await Voting(self.faces, self.definitions).vote(request)
 
     async def history(self, run_id: UUID) -> History:
         """The run's chain as an auditor reads it: whole, and every action let out by a decision or an approval."""

@@ -211,16 +211,14 @@ async def test_who_was_idle_starts_level_and_not_ahead(runtime: Any) -> None:
 async def test_a_cap_on_starts_buys_no_better_turn(runtime: Any) -> None:
     await queued(runtime, "metered", 20, max_runs_per_min=600)
     await queued(runtime, "plain", 20)
-    assert Counter((await claimed_in_order(runtime, 12))) == {"metered": 6, "plain": 6}
+    assert Counter(await claimed_in_order(runtime, 12)) == {"metered": 6, "plain": 6}
 
 
 @pytest.mark.req("Q-13")
 async def test_the_workspaces_of_a_tenant_take_turns_too(runtime: Any) -> None:
     await queued(runtime, "acme", 20, workspace="busy")
     await queued(runtime, "acme", 2, workspace="calm")
-    order = []
-    for _ in range(4):
-        order.append((await claim(runtime))["run"]["workspace_id"])
+    order = [(await claim(runtime))["run"]["workspace_id"] for _ in range(4)]
     assert Counter(order) == {"busy": 2, "calm": 2}
 
 

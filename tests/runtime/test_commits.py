@@ -26,7 +26,7 @@ steps:
   - {id: left, needs: [top], do: probe.effect.apply, with: {name: left}, set: {seen: "${{ 'left' }}"}}
   - {id: right, needs: [top], do: probe.effect.apply, with: {name: right}, set: {seen: "${{ 'right' }}"}}
   - {id: mid, needs: [top], do: probe.value.read, with: {name: mid}, set: {seen: "${{ 'mid' }}"}}
-  - {id: bottom, needs: [left, right, mid], do: probe.effect.apply, with: {name: "${{ state.seen[0] + state.seen[1] }}"}}
+  - {id: bottom, needs: [left, right, mid], do: probe.effect.apply, with: {name: "${{ state.seen[0] }}"}}
 """
 
 

@@ -132,8 +132,8 @@ async def test_what_was_certainly_not_sent_is_tried_again_later(runtime: Any) ->
     for attempt, seconds in ((1, 5), (2, 90)):
         assert await runtime.status(run_id) == "failed_retryable"
         step = await runtime.one(
-            "SELECT status, attempt, last_error, lease_owner, round(extract(epoch FROM next_eligible_at - now())) AS wait"
-            " FROM steps"
+            "SELECT status, attempt, last_error, lease_owner, "
+            "round(extract(epoch FROM next_eligible_at - now())) AS wait FROM steps"
         )
         assert (step["status"], step["attempt"], step["lease_owner"]) == ("failed_retryable", attempt, None)
         assert step["last_error"]["code"] == "not_sent"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 SEQUENCE = """
 workflow: sequence
 version: 1

@@ -1,0 +1,64 @@
+"""`counterseal demo --auto`, as a newcomer runs it: an empty folder, no service running, nothing configured."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COUNTERSEAL_", "AWS_"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.req("U-1")
+@pytest.mark.req("U-7")
+@pytest.mark.req("U-8")
+@pytest.mark.req("Q-21")
+@pytest.mark.req("Q-22")
+@pytest.mark.parametrize("options", [[], ["--aws", "moto"]], ids=["embedded", "aws"])
+async def test_the_demo_ends_with_three_verified_bundles(tmp_path: Path, options: list[str]) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "app", "demo", "--auto", *options, cwd=tmp_path, env=_environment(tmp_path),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode == 0, out.decode()[-3000:] + err.decode()[-3000:]
+    report = json.loads(out.decode().splitlines()[-1])
+    assert [run["status"] for run in report["runs"]] == ["succeeded", "failed_terminal", "failed_terminal"]
+    assert all(run["verified"] for run in report["runs"])
+    for run in report["runs"]:
+        _verify_elsewhere(Path(run["bundle"]), run["sha256"], tmp_path)
+
+
+def _verify_elsewhere(bundle: Path, sha256: str, folder: Path) -> None:
+    """Verify in a folder of its own, with no server running and a database that does not exist."""
+    away = folder / f"away-{bundle.stem}"
+    away.mkdir()
+    moved = shutil.copy(bundle, away / "bundle.zip")
+    key = shutil.copy(bundle.parent / "evidence.pub.pem", away)
+    environment = {**_environment(away), "COUNTERSEAL_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing"}
+    for command in (["app", "evidence", "verify"], ["evidence.verify"]):
+        done = subprocess.run(
+            [sys.executable, "-m", *command, str(moved), "--key", str(key)],
+            cwd=away, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(moved) as archive:
+        archive.extractall(away / "files")
+    sums = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=away / "files", capture_output=True, check=False)
+    assert sums.returncode == 0, sums.stdout
+    whole = subprocess.run(["sha256sum", str(moved)], capture_output=True, text=True, check=True)
+    assert whole.stdout.split()[0] == sha256

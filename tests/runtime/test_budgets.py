@@ -1,0 +1,154 @@
+"""Counted budgets (DESIGN section 9): transactions and statements per run, counted at the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
+from runtime.queue.postgres import PostgresQueue
+
+RULES = "".join(
+    f"  - {{id: r{number}, match: {{operation: probe.effect.apply}}, outcome: deny,"
+    f" when: \"action.fields.name == 'never{number}' && counters.writes_in_run > {number}\"}}\n"
+    for number in range(48)
+)
+POLICY = f"""
+policy: fifty
+version: 1
+rules:
+{RULES}  - {{id: all, match: {{connector: probe}}, outcome: allow}}
+  - id: third
+    match: {{operation: probe.effect.apply}}
+    when: action.fields.name == 'e3'
+    outcome: needs_approval
+    approvers: [{{group: owners}}]
+"""
+
+
+def effects(name: str, count: int, first: int = 1) -> str:
+    steps = "".join(
+        f"  - {{id: s{number}, do: probe.effect.apply, with: {{name: e{number}}}}}\n"
+        for number in range(first, first + count)
+    )
+    return f"workflow: {name}\nversion: 1\nreference: ${{{{ run.id }}}}\nsteps:\n{steps}"
+
+
+@dataclass
+class Counter:
+    """What went over the wire. ``statements`` are those besides BEGIN, COMMIT and the tenant of a transaction."""
+
+    transactions: int = 0
+    statements: list[str] = field(default_factory=list)
+    inside: set[int] = field(default_factory=set)
+
+    def note(self, connection: int, query: str) -> None:
+        if query.startswith("BEGIN"):
+            self.inside.add(connection)
+            self.transactions += 1
+        elif query in ("COMMIT", "ROLLBACK"):
+            self.inside.discard(connection)
+        else:
+            self.statements.append(" ".join(query.split())[:60])
+            self.transactions += connection not in self.inside
+
+    async def settled(self) -> None:
+        """asyncpg tells its loggers in the next turn of the loop."""
+        await asyncio.sleep(0)
+        assert not self.inside
+
+    def reset(self) -> None:
+        self.transactions = 0
+        self.statements.clear()
+
+
+class CountedDatabase(Database):
+    """A database whose every statement is counted, however it is sent."""
+
+    def __init__(self, url: str, role: str, counter: Counter) -> None:
+        super().__init__(url, role)
+        self._counter = counter
+
+    async def connect(self) -> Connection:
+        connection = await super().connect()
+        connection.add_query_logger(lambda record: self._counter.note(id(connection), record.query))
+        return connection
+
+
+@pytest.fixture
+async def counted(runtime: Any, database_url: str) -> AsyncIterator[tuple[Any, Counter]]:
+    """The runtime, its policy of fifty rules, and a count of what it sends; everything compiled and prepared."""
+    counter = Counter()
+    async with (
+        CountedDatabase(database_url, ENGINE_ROLE, counter) as engine,
+        CountedDatabase(database_url, FACES_ROLE, counter) as faces,
+    ):
+        world = replace(runtime, database=engine, faces=faces)
+        await world.tenant()
+        await world.policy(POLICY)
+        await world.person("olga", ("owners",))
+        for text in (effects("w1", 4), effects("w2", 10, first=10)):
+            await world.publish(text)
+        world.uncounted = runtime
+        await w1(world, "warm")
+        await w2(world, "warm")
+        await counter.settled()
+        counter.reset()
+        yield world, counter
+
+
+async def claimed(world: Any) -> None:
+    """One delivery that has work; a look that finds none belongs to no run."""
+    worker = world.worker()
+    (delivery,) = await PostgresQueue().receive(1)
+    assert await worker._take(delivery)
+
+
+async def w1(world: Any, ref: str) -> Any:
+    started = await world.start("w1", ref=ref)
+    await claimed(world)
+    question = await world.uncounted.question()
+    assert (await world.vote("olga", "approve", on=question)).counted
+    await claimed(world)
+    return started.run_id
+
+
+async def w2(world: Any, ref: str) -> Any:
+    started = await world.start("w2", ref=ref)
+    await claimed(world)
+    return started.run_id
+
+
+async def test_w1_four_effects_and_a_human_decision(counted: tuple[Any, Counter]) -> None:
+    world, counter = counted
+    run_id = await w1(world, "counted")
+    await counter.settled()
+    assert counter.transactions <= 8, "\n".join(counter.statements)
+    assert len(counter.statements) <= 14, "\n".join(counter.statements)
+    assert await world.status(run_id) == "succeeded"
+    assert len(world.outside.effects) == 4 + 10 + 4
+
+
+async def test_w2_ten_effects_in_sequence(counted: tuple[Any, Counter]) -> None:
+    world, counter = counted
+    run_id = await w2(world, "counted")
+    await counter.settled()
+    assert counter.transactions <= 12, "\n".join(counter.statements)
+    assert len(counter.statements) <= 15, "\n".join(counter.statements)
+    assert await world.status(run_id) == "succeeded"
+
+
+async def test_a_commit_costs_the_same_in_a_long_run(counted: tuple[Any, Counter]) -> None:
+    """Rows and statements of one step do not grow with the steps that are done."""
+    world, counter = counted
+    await world.publish(effects("long", 60, first=100))
+    await world.start("long")
+    await claimed(world)
+    await counter.settled()
+    kinds = {statement for statement in counter.statements if statement.startswith("WITH guard AS ( UPDATE")}
+    assert len(kinds) == 1
+    assert counter.transactions <= 64
