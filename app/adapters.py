@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from connectors.servicenow import BasicAuth, ClientCredentials, ServiceNowConnec
 from connectors.slack import SlackConnector, SlackSettings
 from connectors.transform import TransformConnector
 from core.errors import ConfigurationError, TransportError
-from evidence.blobs import BlobStore
+from evidence.blobs import BlobStore, StoredBlob
 from evidence.files import FileBlobStore
 from evidence.s3 import Retention, S3BlobStore
 from runtime.queue.port import WorkQueue
@@ -111,7 +112,24 @@ def blobs_of(settings: Settings) -> BlobStore:
     retention = None
     if settings.s3_object_lock_mode is not None:
         retention = Retention(settings.s3_object_lock_mode, settings.s3_object_lock_days)
-    return S3BlobStore(_aws_client(settings, "s3"), settings.s3_bucket, retention=retention)
+    store = S3BlobStore(_aws_client(settings, "s3"), settings.s3_bucket, retention=retention)
+    return Prefixed(store, settings.s3_prefix) if settings.s3_prefix else store
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixed:
+    """A ``BlobStore`` that keeps everything below ``prefix``; a URI holds the prefix, so it is read as it is."""
+
+    store: BlobStore
+    prefix: str
+
+    async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
+        """See ``BlobStore.put``."""
+        return await self.store.put(f"{self.prefix}/{key}", data, sha256)
+
+    async def get(self, blob: StoredBlob) -> bytes:
+        """See ``BlobStore.get``."""
+        return await self.store.get(blob)
 
 
 def _aws_client(settings: Settings, service: str) -> Any:

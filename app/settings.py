@@ -28,6 +28,7 @@ from evidence.s3 import LockMode
 PREFIX = "COUNTERSEAL_"
 WEBHOOK_SECRET_CHARACTERS_MIN = 16
 _ENDPOINT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
+_KEY_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9._=-]{0,127})*\Z", re.ASCII)
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?P<private>/private)?\Z")
 # Read by the tests and the Makefile, never by us.
 _OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "DEEP"})
@@ -130,6 +131,14 @@ class Settings(BaseSettings):
     @classmethod
     def _check_tenant(cls, value: str) -> str:
         return _tenant(value)
+
+    @field_validator("s3_prefix")
+    @classmethod
+    def _check_prefix(cls, value: str) -> str:
+        value = value.strip("/")
+        if value and not _KEY_PREFIX.match(value):
+            raise ValueError("is not plain names separated by /")
+        return value
 
     @field_validator("database_url")
     @classmethod

@@ -19,9 +19,11 @@ import asyncpg
 
 from core.db import Connection
 
-# The cap on starts is a token bucket of one minute's starts that refills all the time.
+# The cap on starts is a token bucket of one minute's starts that refills all the time. A transaction that has waited
+# for another may have begun before it: time does not run backwards for that.
 _STARTS_LEFT = """least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
-  + extract(epoch FROM now() - coalesce(t.starts_left_at, now())) * t.max_runs_per_min / 60)"""
+  + extract(epoch FROM greatest(now(), t.starts_left_at) - coalesce(t.starts_left_at, now()))
+    * t.max_runs_per_min / 60)"""
 
 # Where a served tenant or lane stands then: a share further, or level with the others if it comes back from idling.
 _TENANT_SERVED = """1 / t.weight + greatest(t.virtual_time,
@@ -54,7 +56,8 @@ lane AS (
   ) s
   LIMIT 1),
 metered AS (
-  UPDATE tenants t SET starts_left_at = now(), starts_left = {_STARTS_LEFT} - 1, virtual_time = {_TENANT_SERVED}
+  UPDATE tenants t SET virtual_time = {_TENANT_SERVED}, starts_left = {_STARTS_LEFT} - 1,
+    starts_left_at = greatest(now(), t.starts_left_at)
   FROM lane WHERE lane.metered AND lane.fresh AND t.tenant_id = lane.tenant_id AND {_STARTS_LEFT} >= 1
   RETURNING t.tenant_id),
 admitted AS (

@@ -16,12 +16,15 @@ import httpx
 import pytest
 
 from app import definitions, storage
+from app.adapters import Prefixed
 from app.http.server import HttpServer
 from app.settings import DefinitionsMode, load_settings
 from app.wiring import build, build_faces
 from connectors.registry import Connectors
+from core.canonical import sha256_hex
 from core.db import ENGINE_ROLE, Database
 from core.errors import ConfigurationError, TransportError
+from evidence.files import FileBlobStore
 
 
 @asynccontextmanager
@@ -172,6 +175,13 @@ async def test_a_schema_that_is_behind_is_upgraded_or_said(settings, postgres_ur
             raise AssertionError
     with pytest.raises(TransportError, match="COUNTERSEAL_DATABASE_URL"):
         await storage.schema_revision("postgresql://nobody@127.0.0.1:9/nothing")
+
+
+async def test_a_prefix_stands_before_every_key_and_in_its_uri(tmp_path: Path) -> None:
+    store = Prefixed(FileBlobStore(tmp_path), "team/evidence")
+    blob = await store.put("tenant/run.zip", b"bundle", sha256_hex(b"bundle"))
+    assert blob.uri == "file:team/evidence/tenant/run.zip"
+    assert await store.get(blob) == b"bundle"
 
 
 async def test_with_no_settings_a_database_is_found_in_home(clean_environment, tmp_path: Path) -> None:

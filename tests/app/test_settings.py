@@ -34,6 +34,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"SQS_QUEUE_URL": "queue"}, "SQS_QUEUE_URL"),
     ({"S3_OBJECT_LOCK_MODE": "FOREVER"}, "S3_OBJECT_LOCK_MODE"),
     ({"S3_OBJECT_LOCK_MODE": "COMPLIANCE"}, "S3_BUCKET"),
+    ({"S3_PREFIX": "../up"}, "S3_PREFIX"),
     ({"S3_OBJECT_LOCK_DAYS": "0"}, "S3_OBJECT_LOCK_DAYS"),
     ({"WEBHOOKS": "{"}, "WEBHOOKS"),
     ({"WEBHOOKS": "[]"}, "WEBHOOKS"),
