@@ -51,6 +51,7 @@ class EventType(StrEnum):
     EVIDENCE_EXPORTED = "evidence.exported"
     EVIDENCE_READ = "evidence.read"
     TOKEN_CREATED = "token.created"  # noqa: S105  the name of an event
+    TOKEN_REVOKED = "token.revoked"  # noqa: S105  the name of an event
     POLICY_PUBLISHED = "policy.published"
     WORKFLOW_PUBLISHED = "workflow.published"
     DIRECTORY_PUBLISHED = "directory.published"
@@ -62,6 +63,7 @@ _TENANT_ONLY = frozenset(
         EventType.EVIDENCE_EXPORTED,
         EventType.EVIDENCE_READ,
         EventType.TOKEN_CREATED,
+        EventType.TOKEN_REVOKED,
         EventType.POLICY_PUBLISHED,
         EventType.WORKFLOW_PUBLISHED,
         EventType.DIRECTORY_PUBLISHED,

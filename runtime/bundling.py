@@ -111,7 +111,8 @@ def _approval(row: asyncpg.Record, votes: Sequence[Mapping[str, Any]], key: byte
         action=None if row["kind"] in _UNBOUND else blind(key, row["action_digest"]),
         status=row["choice"] if in_doubt else row["status"],
         card_commitment=commit(key, path, row["card"]),
-        card_disclosure=disclosure(key, path, row["card"]),
+        # A card with secret values is committed to and withheld: who holds a bundle may not have been who approved.
+        card_disclosure=None if row["card"].get("sensitive") else disclosure(key, path, row["card"]),
         votes=tuple(
             VoteRecord(vote["voter"], vote["choice"], vote["channel"], vote["at"])
             for vote in votes

@@ -141,6 +141,8 @@ class Voting:
         )
         if isinstance(judged, Refused):
             return await _refuse(connection, request, stored, judged)
+        if stored.approval.step_key not in waits or stored.approval.step_key not in view.steps:
+            return None  # the two reads fell on either side of another vote's commit
         workflow = await self.definitions.workflow(
             connection, view.tenant_id, view.workflow, view.workflow_version, view.workflow_digest
         )

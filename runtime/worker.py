@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -63,7 +64,7 @@ class Worker:
             if not any(results):
                 return claimed
 
-    async def _receive(self) -> list[Delivery]:
+    async def _receive(self) -> Sequence[Delivery]:
         """Deliveries for as many free places as there are; at least one place is waited for."""
         await self._free.acquire()
         self._free.release()
@@ -75,7 +76,7 @@ class Worker:
             await asyncio.sleep(PAUSE_SECONDS)
             return []
 
-    def _start(self, deliveries: list[Delivery]) -> None:
+    def _start(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             drive = Drive(self._tools, self._look_again)
             task = asyncio.create_task(self._job(drive, delivery))
@@ -125,5 +126,5 @@ class Worker:
         for step_id, job in held.items():
             if step_id in ours:
                 await job.delivery.extend(tools.lease)
-            else:
+            elif job.drive.held is not None and job.drive.held.step_id == step_id:
                 log.warning("lease is no longer ours", step=str(step_id))

@@ -6,6 +6,7 @@ the time at which a step is looked at. Every adapter passes tests/queue's one be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -30,7 +31,7 @@ class Delivery(Protocol):
 class WorkQueue(Protocol):
     """Where deliveries come from. Safe for several concurrent receivers."""
 
-    async def receive(self, count: int) -> list[Delivery]:
+    async def receive(self, count: int) -> Sequence[Delivery]:
         """Up to ``count`` deliveries; waits a bounded time for the first, and may return none."""
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:

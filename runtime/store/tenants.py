@@ -19,8 +19,10 @@ _DROP_SLOTS = "DELETE FROM slots WHERE tenant_id = $1 AND slot > $2 AND step_id 
 _COUNT_SLOTS = "SELECT count(*) FROM slots WHERE tenant_id = $1"
 _SET_CONCURRENCY = "UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1"
 _SET_CAPS = """
-UPDATE tenants SET max_runs_per_min = coalesce($2, max_runs_per_min),
-  max_writes_per_run = coalesce($3, max_writes_per_run), weight = coalesce($4, weight)
+UPDATE tenants SET
+  max_runs_per_min = CASE WHEN $2 < 0 THEN NULL ELSE coalesce($2, max_runs_per_min) END,
+  max_writes_per_run = CASE WHEN $3 < 0 THEN NULL ELSE coalesce($3, max_writes_per_run) END,
+  weight = coalesce($4, weight)
 WHERE tenant_id = $1"""
 
 
@@ -44,7 +46,7 @@ async def set_slots(connection: Connection, tenant: str, count: int) -> None:
 async def set_caps(
     connection: Connection, tenant: str, runs_per_min: int | None, writes_per_run: int | None, weight: float | None
 ) -> None:
-    """Set the caps that are given."""
+    """Set the caps that are given; a negative one is lifted."""
     await connection.execute(_SET_CAPS, tenant, runs_per_min, writes_per_run, weight)
 
 
