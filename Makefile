@@ -15,7 +15,7 @@ DEV := .venv/.stamp-dev
 on = $(filter-out 0 no false,$(1))
 
 .NOTPARALLEL:
-.PHONY: help demo up test check bench requirements pin clean
+.PHONY: help demo up test check bench docs requirements pin clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -37,6 +37,9 @@ check: $(DEV) ## Check style, format, types and the direction of imports
 
 bench: $(DEV) ## Measure against the budgets
 	@$(BIN)/python -m benchmarks
+
+docs: $(DEV) ## Write the generated parts of docs/ anew
+	@$(BIN)/python tools/generate_docs.py
 
 requirements: $(DEV) ## Show which tests prove which requirement (JSON=1: as JSON)
 	@$(BIN)/python tools/requirements_report.py $(if $(call on,$(JSON)),--json)

@@ -91,7 +91,7 @@ async def create_token(
     return token
 
 
-async def revoke_token(database: Database, tenant: str, named: str) -> int:
+async def revoke_token(database: Database, tenant: str, named: str, actor: Actor) -> int:
     """Revoke by the token itself or the beginning of its hash (at least 8 digits); how many. ``NotFoundError`` if none.
 
     It takes effect with the next request: nothing caches tokens.
@@ -101,6 +101,9 @@ async def revoke_token(database: Database, tenant: str, named: str) -> int:
         raise InputError("is neither a token nor the beginning of a token's hash", where="token")
     async with database.transaction(tenant) as connection:
         count = await tokens.revoke(connection, tenant, prefix)
+        if count:
+            data: JsonObject = {"token": prefix[:12], "count": count}
+            await audit.record(connection, tenant, EventType.TOKEN_REVOKED, actor, data)
     if not count:
         raise NotFoundError("There is no such token that is still valid.")
     return count

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
@@ -99,10 +99,10 @@ def slack_client_of(settings: Settings, session: aiohttp.ClientSession) -> Async
 def queue_of(settings: Settings) -> WorkQueue:
     """SQS where a queue is named, otherwise PostgreSQL."""
     if settings.sqs_queue_url is None:
-        return cast("WorkQueue", PostgresQueue())  # list[PostgresDelivery] is no list[Delivery] to the type checker
+        return PostgresQueue()
     from runtime.queue.sqs import SqsQueue
 
-    return cast("WorkQueue", SqsQueue(_aws_client(settings, "sqs"), settings.sqs_queue_url))
+    return SqsQueue(_aws_client(settings, "sqs"), settings.sqs_queue_url)
 
 
 def blobs_of(settings: Settings) -> BlobStore:

@@ -45,7 +45,7 @@ class GroupQuorum:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """After ``after`` without a decision, the approval goes to ``name``: a group, a slack_group or a channel."""
+    """After ``after`` without a decision, the approval goes to ``name``, too: a group or a slack_group."""
 
     after: timedelta
     kind: str

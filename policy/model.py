@@ -73,15 +73,14 @@ class Approver(_Part):
 
 
 class EscalateTo(_Part):
-    """Whom an overdue approval is put to: a group of ours, a Slack user group, or a Slack channel."""
+    """Whom an overdue approval is put to as well: a group of ours, or a Slack user group."""
 
     group: GroupName | None = None
     slack_group: GroupName | None = None
-    channel: GroupName | None = None
 
     @model_validator(mode="after")
     def _one(self) -> EscalateTo:
-        _exactly_one(self, "group", "slack_group", "channel")
+        _exactly_one(self, "group", "slack_group")
         return self
 
 

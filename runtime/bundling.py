@@ -26,8 +26,8 @@ from evidence.commitments import blind, commit, commit_fields, disclosure, path_
 from evidence.events import timestamp
 from evidence.receipts import Receipt, ReceiptStatus, Reverse
 from evidence.signing import Signer
-from runtime.asking import card_path
 from runtime.dispatcher import Delivered, Handler, Later, Result, Undeliverable
+from runtime.governance.asking import card_path
 from runtime.store import bundles
 from runtime.store.bundles import RunRows
 from runtime.store.outbox import Message

@@ -6,32 +6,32 @@ order. No transaction is open during a call, and no outcome stays unrecorded acr
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TypeAlias, TypeVar
+from functools import cached_property
+from typing import TypeAlias
 from uuid import UUID
 
 import asyncpg
 import structlog
 
-from connectors.operation import Operation
-from connectors.port import Before, Connector, InDoubt, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import Before
 from connectors.registry import Connectors
 from core.clock import DatabaseClock
 from core.db import Connection, Database
 from core.errors import CountersealError
 from core.ids import new_nonce
-from runtime import settle
-from runtime.deciding import ActivePolicy
+from runtime.calling import Calls
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
-from runtime.govern import begin
+from runtime.governance import settling
+from runtime.governance.deciding import ActivePolicy
+from runtime.governance.moves import Inquire, Known, LookUp, Next, Over, Perform, ReadBefore
+from runtime.governance.proposing import begin
 from runtime.kernel.commit import StepRow
 from runtime.kernel.transition import NeedsWholeView, RunView, Transition
-from runtime.moves import Inquire, Known, LookUp, Next, Over, Perform, ReadBefore
 from runtime.queue.port import Delivery
 from runtime.store import receipts
 from runtime.store.commits import apply
@@ -39,11 +39,8 @@ from runtime.store.views import load, run_view, step_row
 
 log = structlog.get_logger(__name__)
 
-# A connector keeps its own deadline; this much later we stop waiting for one that does not.
-DEADLINE_GRACE_SECONDS = 5.0
 CONFLICTS_MAX = 20
 
-Result = TypeVar("Result")
 Build: TypeAlias = Callable[[Transition, StepRow, ActivePolicy], Next]
 
 
@@ -66,6 +63,11 @@ class Tools:
     connectors: Connectors
     owner: str
     lease: timedelta
+
+    @cached_property
+    def calls(self) -> Calls:
+        """The connectors, as they may be called."""
+        return Calls(self.connectors)
 
 
 @dataclass
@@ -211,86 +213,51 @@ class Drive:
 
     async def _read_before(self, work: ReadBefore) -> Next:
         hold = self._holding()
-        connector = self._connector(work.operation)
-        read: Before | Outcome = (
-            connector
-            if isinstance(connector, Refused)
-            else await _bounded(connector.read_before(work.call), work.call.timeout_seconds)
-        )
+        read = await self._tools.calls.read_before(work)
         chance = random.random()
 
         def proceed(transition: Transition, step: StepRow, policy: ActivePolicy) -> Next:
             if isinstance(read, Before):
                 return begin(transition, step, hold.workflow, policy, replace(work.known, before=read), new_nonce)
             perform = Perform(step, work.operation, work.call, None)
-            settle.performed(transition, perform, read, nonce=new_nonce, chance=chance)
+            settling.performed(transition, perform, read, nonce=new_nonce, chance=chance)
             return Over()
 
         return await self._commit(proceed)
 
     async def _look_up(self, work: LookUp) -> Next:
         hold = self._holding()
-        async with self._tools.database.connection() as connection:
-            receipt = await receipts.by_key(connection, hold.view.tenant_id, work.idempotency_key)
-        known = replace(work.known, receipt=receipt, receipt_checked=True)
+        for _ in range(CONFLICTS_MAX):
+            async with self._tools.database.connection() as connection:
+                receipt = await receipts.by_key(connection, hold.view.tenant_id, work.idempotency_key)
+            known = replace(work.known, receipt=receipt, receipt_checked=True)
 
-        def proceed(transition: Transition, step: StepRow, policy: ActivePolicy) -> Next:
-            return begin(transition, step, hold.workflow, policy, known, new_nonce)
+            def proceed(transition: Transition, step: StepRow, policy: ActivePolicy, known: Known = known) -> Next:
+                return begin(transition, step, hold.workflow, policy, known, new_nonce)
 
-        return await self._commit(proceed)
+            try:
+                return await self._commit(proceed)
+            except asyncpg.UniqueViolationError:
+                continue  # another run has just written the receipt of this effect: it is to be seen now
+        raise CountersealError(f"The receipt of {work.idempotency_key} is written and freed too fast.")
 
     async def _perform(self, work: Perform) -> Next:
-        connector = self._connector(work.operation)
-        outcome: Outcome = (
-            connector
-            if isinstance(connector, Refused)
-            else await _bounded(connector.perform(work.call), work.call.timeout_seconds)
-        )
+        outcome = await self._tools.calls.perform(work)
         chance = random.random()
 
         def settled(transition: Transition, step: StepRow, _: ActivePolicy) -> Next:
-            settle.performed(transition, replace(work, step=step), outcome, nonce=new_nonce, chance=chance)
+            settling.performed(transition, replace(work, step=step), outcome, nonce=new_nonce, chance=chance)
             return Over()
 
         return await self._commit(settled)
 
     async def _inquire(self, work: Inquire) -> Next:
-        connector = self._connector(work.operation)
-        asked: Probe | Outcome = (
-            connector
-            if isinstance(connector, Refused)
-            else await _bounded(
-                connector.probe(work.call, seconds_since_intent=work.seconds_since_intent), work.call.timeout_seconds
-            )
-        )
-        if isinstance(asked, Probe):
-            probe = asked
-        else:
-            message = getattr(asked, "message", "The target could not be asked.")
-            probe = Probe(ProbeVerdict.CANNOT_TELL, message, retry_after_seconds=settle.PROBE_AFTER.total_seconds())
+        probe = await self._tools.calls.inquire(work)
 
         def inquired(transition: Transition, step: StepRow, _: ActivePolicy) -> Next:
-            return settle.inquired(transition, replace(work, step=step), probe, nonce=new_nonce)
+            return settling.inquired(transition, replace(work, step=step), probe, nonce=new_nonce)
 
         return await self._commit(inquired)
-
-    def _connector(self, operation: Operation) -> Connector | Refused:
-        try:
-            return self._tools.connectors.for_operation(operation.name)
-        except CountersealError as error:
-            return Refused("not_configured", str(error))
-
-
-async def _bounded(call: Awaitable[Result], seconds: float) -> Result | InDoubt:
-    """Await a connector, which should neither overrun nor raise; if it does, nobody knows what came of the call."""
-    try:
-        async with asyncio.timeout(seconds + DEADLINE_GRACE_SECONDS):
-            return await call
-    except TimeoutError:
-        return InDoubt(f"No answer within {seconds:g} seconds.")
-    except Exception as error:
-        log.exception("connector raised")
-        return InDoubt(f"The connector failed: {type(error).__name__}: {error}")
 
 
 async def _claimed(connection: Connection, record: asyncpg.Record) -> tuple[RunView, StepRow, Known]:

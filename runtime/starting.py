@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from core.canonical import JsonObject
@@ -20,8 +21,6 @@ from runtime.kernel.transition import RunView, Transition
 from runtime.store import reads
 from runtime.store.commits import NewRun, apply, apply_start
 from runtime.store.views import load
-
-CONFLICTS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,33 @@ class Started:
 async def start_run(connection: Connection, workflow: Workflow, request: StartRequest) -> Started:
     """Start a run inside the caller's transaction. A crash before its commit leaves nothing, and the sender repeats."""
     now = await connection.fetchval("SELECT now()")
+    view = _new_view(workflow, request, now)
+    transition = Transition(view, workflow.graph)
+    transition.open(_opening(workflow, request, view.run_key, view.reference), request.actor)
+    new_run = NewRun(
+        workflow=workflow.name,
+        workflow_version=workflow.version,
+        workflow_digest=workflow.digest,
+        trigger_type=request.trigger_type,
+        trigger_ref=request.trigger_ref,
+        reference=view.reference,
+        requested_by=request.requested_by,
+        sla=workflow.sla,
+        trigger=request.trigger,
+        run_key=view.run_key,
+    )
+    if not await apply_start(connection, transition.commit(), new_run):
+        known = await reads.run_of_trigger(
+            connection, request.tenant_id, workflow.name, request.trigger_type, request.trigger_ref
+        )
+        return Started(known["run_id"], False, known["reference"])
+    if not transition.state.open:
+        await _end_at_once(connection, transition, workflow)
+    return Started(view.run_id, True, view.reference)
+
+
+def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunView:
+    """The run as it is before its first move."""
     run_id = new_id()
     constants: dict[str, object] = {
         "trigger": request.trigger,
@@ -59,9 +85,7 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
         "run.requested_by": request.requested_by,
     }
     reference = _reference(workflow, constants)
-    constants["run.reference"] = reference
-    run_key = new_run_key()
-    view = RunView(
+    return RunView(
         run_id=run_id,
         tenant_id=request.tenant_id,
         workspace_id=request.workspace_id,
@@ -79,8 +103,8 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
         writes=0,
         head=ChainHead.of_run(run_id),
         state=State(initial_values(workflow.graph.channels)),
-        constants=constants,
-        run_key=run_key,
+        constants={**constants, "run.reference": reference},
+        run_key=new_run_key(),
         now=now,
         deadline_at=None,
         canceling=None,
@@ -88,28 +112,6 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
         writes_max=None,
         whole=True,
     )
-    transition = Transition(view, workflow.graph)
-    transition.open(_opening(workflow, request, run_key, reference), request.actor)
-    new_run = NewRun(
-        workflow=workflow.name,
-        workflow_version=workflow.version,
-        workflow_digest=workflow.digest,
-        trigger_type=request.trigger_type,
-        trigger_ref=request.trigger_ref,
-        reference=reference,
-        requested_by=request.requested_by,
-        sla=workflow.sla,
-        trigger=request.trigger,
-        run_key=run_key,
-    )
-    if not await apply_start(connection, transition.commit(), new_run):
-        known = await reads.run_of_trigger(
-            connection, request.tenant_id, workflow.name, request.trigger_type, request.trigger_ref
-        )
-        return Started(known["run_id"], False, known["reference"])
-    if not transition.state.open:
-        await _end_at_once(connection, transition, workflow)
-    return Started(run_id, True, reference)
 
 
 def _reference(workflow: Workflow, constants: dict[str, object]) -> str:

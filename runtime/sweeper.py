@@ -19,8 +19,8 @@ from core.db import Connection, Database
 from core.errors import CountersealError
 from evidence.chain import EventType
 from evidence.receipts import ReceiptStatus
-from runtime import doubt
 from runtime.definition.catalog import Definitions
+from runtime.governance import doubt
 from runtime.kernel.commit import ApprovalMove, StepRow, WaitRow
 from runtime.kernel.states import StepState, WaitEvent, WaitKind
 from runtime.kernel.transition import Transition

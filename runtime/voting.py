@@ -18,9 +18,10 @@ from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError
 from evidence.chain import Actor, EventType
-from runtime import audit, doubt
+from runtime import audit
 from runtime.definition.catalog import Definitions
 from runtime.directory import DatabaseDirectory
+from runtime.governance import doubt
 from runtime.kernel.commit import ApprovalMove, VoteRow, WaitRow
 from runtime.kernel.states import WaitEvent
 from runtime.kernel.transition import Transition
@@ -129,6 +130,8 @@ class Voting:
         view, waits = await load(connection, stored.approval.run_id, [stored.approval.step_key], lock=lock)
         if lock:
             stored = await approvals.read(connection, request.approval_id, request.person_id)
+        elif stored.run_version != view.version:
+            return None  # the two reads fell on either side of another commit of the run
         judged = consider(
             stored.approval,
             _voter(request, stored, slack or Membership(frozenset(), frozenset())),
@@ -141,8 +144,6 @@ class Voting:
         )
         if isinstance(judged, Refused):
             return await _refuse(connection, request, stored, judged)
-        if stored.approval.step_key not in waits or stored.approval.step_key not in view.steps:
-            return None  # the two reads fell on either side of another vote's commit
         workflow = await self.definitions.workflow(
             connection, view.tenant_id, view.workflow, view.workflow_version, view.workflow_digest
         )

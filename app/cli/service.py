@@ -195,7 +195,8 @@ def token_revoke(
 
     async def revoke() -> int:
         async with context.faces() as faces:
-            return await access.revoke_token(faces.database, tenant or faces.settings.tenant, token)
+            owner = tenant or faces.settings.tenant
+            return await access.revoke_token(faces.database, owner, token, context.actor(faces.settings))
 
     typer.echo(f"Revoked {run(revoke())}.")
 

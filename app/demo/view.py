@@ -47,7 +47,9 @@ class View:
         """Where to look, and what to do there."""
         self._console.print(f"\n  Slack (stand-in)       {world.slack}/c/{CARDS_CHANNEL}", highlight=False)
         self._console.print(f"  ServiceNow (stand-in)  {world.servicenow}/_sandbox/records/incident", highlight=False)
-        self._console.print(f"  Counterseal            {world.app} (HTTP; `counterseal token create` opens it)\n", highlight=False)
+        self._console.print(
+            f"  Counterseal            {world.app} (HTTP; `counterseal token create` opens it)\n", highlight=False
+        )
         for incident in incidents:
             self._console.print(f"  [bold]{incident.number}[/] {incident.text}", highlight=False)
         if not self._auto:

@@ -23,10 +23,10 @@ from approvals.states import ApprovalStatus
 from approvals.tally import progress
 from core.db import Connection
 from core.errors import NotFoundError
-from runtime.asking import terms_from_json
+from runtime.governance.asking import terms_from_json
 
 _READ = """
-SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id, r.finished_at IS NOT NULL AS run_over,
+SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id, r.version AS run_version,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes,
@@ -55,7 +55,7 @@ class StoredApproval:
     choice: str | None
     reason: str | None
     workspace_id: str
-    run_over: bool
+    run_version: int
     consumed: bool
     now: datetime
     created_at: datetime
@@ -77,7 +77,7 @@ async def read(connection: Connection, approval_id: UUID, person_id: str = "") -
         choice=item["choice"],
         reason=item["reason"],
         workspace_id=row["workspace_id"],
-        run_over=row["run_over"],
+        run_version=row["run_version"],
         consumed=item["consumed_at"] is not None,
         now=row["now"],
         created_at=datetime.fromisoformat(item["created_at"]),

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from approvals.model import ApprovalKind, Choice
 from core.db import Connection
+from runtime.governance.moves import Given
 from runtime.kernel.commit import ReceiptRow
-from runtime.moves import Given
 
 _BY_KEY = "SELECT to_jsonb(r) AS receipt FROM receipts r WHERE tenant_id = $1 AND idempotency_key = $2"
 _OF_STEP = """

@@ -25,6 +25,10 @@ claimed AS (
   UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = NULL FROM steps s
   WHERE commands.status = 'leased' AND commands.kind = 'step' AND commands.lease_expires_at < now()
     AND s.step_id = commands.step_id AND s.status <> 'ready'),
+settled AS (
+  UPDATE commands SET lease_expires_at = NULL FROM steps s
+  WHERE commands.status = 'dispatched' AND commands.lease_expires_at < now() AND commands.kind = 'step'
+    AND s.step_id = commands.step_id AND s.status <> 'ready'),
 returned AS (
   UPDATE commands SET status = 'pending', lease_owner = NULL, lease_expires_at = NULL
   FROM stale WHERE commands.command_id = stale.command_id RETURNING commands.kind),

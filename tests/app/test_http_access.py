@@ -13,6 +13,7 @@ from app import access
 from app.access import Role
 from app.http import create_app
 from core.errors import AuthenticationError
+from evidence.chain import Actor
 
 RUN = "01890000-0000-7000-8000-000000000002"
 
@@ -103,7 +104,7 @@ async def test_an_expired_and_a_revoked_token_are_refused_at_once(installation) 
     valid = await installation.token(Role.ADMIN, Role.AUDITOR, subject="ann")
     found = await access.principal_of(database, valid)
     assert (found.tenant, found.subject, found.roles) == ("default", "ann", {"admin", "auditor"})
-    assert await access.revoke_token(database, "default", valid) == 1
+    assert await access.revoke_token(database, "default", valid, Actor("test", "tests")) == 1
     with pytest.raises(AuthenticationError):
         await access.principal_of(database, valid)
 

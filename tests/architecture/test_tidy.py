@@ -25,6 +25,7 @@ CLOCKS = {
 }
 MAY_READ_THE_CLOCK = {
     "core/ids.py": "a UUIDv7 begins with the time; nothing is decided by it",
+    "evidence/s3.py": "Object Lock takes a date; S3 itself decides by its own clock",
 }
 
 Modules = Callable[..., Iterator[Any]]

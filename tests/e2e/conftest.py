@@ -103,9 +103,10 @@ class Stack:
     async def until(self, fact: Callable[[], Awaitable[Any]]) -> Any:
         """Wait for a fact outside of this process; there is nothing that could tell us of it."""
         async with asyncio.timeout(WAIT_SECONDS):
-            while not (found := await fact()):
+            while True:
+                if found := await fact():
+                    return found
                 await asyncio.sleep(0.05)
-            return found
 
     async def run_status(self, status: str, count: int = 1) -> list[Any]:
         async def reached() -> list[Any] | None:

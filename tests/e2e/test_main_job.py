@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from sandbox.servicenow_webhook import sign
 
 OUTAGE = "Outage of the production order system"
+LOW_OUTAGE = {"short_description": OUTAGE, "impact": "3", "urgency": "3"}
 WEBHOOK_SECRET = "a-webhook-secret-of-the-tests"
 
 
@@ -24,10 +27,6 @@ async def _card(stack: Any, action: str = "counterseal.approve") -> str:
     return str(found().ts)
 
 
-async def _texts(stack: Any) -> list[str]:
-    return [str(message.blocks) for message in stack.world.slack.state.messages("C0OPS")]
-
-
 @pytest.mark.req("Q-1")
 @pytest.mark.req("P-11")
 async def test_a_webhook_delivered_ten_times_at_once_starts_one_run(stack: Any) -> None:
@@ -38,9 +37,6 @@ async def test_a_webhook_delivered_ten_times_at_once_starts_one_run(stack: Any) 
     stack.world.servicenow.webhooks.url = ""
     record = stack.world.servicenow.state.insert("incident", {"short_description": OUTAGE}, "raj.quist")
     fields = ("sys_id", "sys_mod_count", "number", "short_description", "priority")
-    import json
-    import time
-
     body = json.dumps({"table": "incident", "event": "insert", **{name: record[name] for name in fields}}).encode()
     now = int(time.time())
 
@@ -66,7 +62,7 @@ async def test_drift_between_the_approval_and_the_act_asks_again(stack: Any) -> 
     _, _, worker = await asyncio.gather(*(stack.spawn(role) for role in ("serve", "keep", "work")))
     await stack.healthy()
     servicenow, slack = stack.world.servicenow, stack.world.slack
-    record = servicenow.state.insert("incident", {"short_description": OUTAGE, "impact": "3", "urgency": "3"}, "raj.quist")
+    record = servicenow.state.insert("incident", LOW_OUTAGE, "raj.quist")
     first = await _card(stack)
     await stack.kill(worker)
     outcome = await slack.people.click("C0OPS", first, "counterseal.approve", "U0ANA")
@@ -83,7 +79,9 @@ async def test_drift_between_the_approval_and_the_act_asks_again(stack: Any) -> 
     assert servicenow.state.record("incident", record["sys_id"])["priority"] == "3"
     card = (await stack.one("SELECT card FROM approvals WHERE status = 'requested'"))["card"]
     assert '"before": "3"' in str(card)
-    await asyncio.gather(*(slack.people.click("C0OPS", second, "counterseal.approve", user) for user in ["U0ANA", "U0BEN"] * 5))
+    await asyncio.gather(
+        *(slack.people.click("C0OPS", second, "counterseal.approve", user) for user in ["U0ANA", "U0BEN"] * 5)
+    )
     await stack.run_status("succeeded")
     assert servicenow.state.record("incident", record["sys_id"])["priority"] == "1"
     decided = await stack.all("SELECT 1 FROM audit_events WHERE type = 'approval.decided'")
@@ -103,7 +101,7 @@ async def test_who_reported_the_incident_may_not_approve_it(stack: Any) -> None:
     await asyncio.gather(*(stack.spawn(role) for role in ("serve", "keep", "work")))
     await stack.healthy()
     slack = stack.world.slack
-    stack.world.servicenow.state.insert("incident", {"short_description": OUTAGE, "impact": "3", "urgency": "3"}, "raj.quist")
+    stack.world.servicenow.state.insert("incident", LOW_OUTAGE, "raj.quist")
     card = await _card(stack)
     assert (await slack.people.click("C0OPS", card, "counterseal.approve", "U0REQ")).ok
     await slack.state.until(

@@ -159,7 +159,7 @@ class TestApprovalTerms:
   allow_requester: true
   expires: P2D
   remind: [PT1H, PT20H]
-  escalate: {{after: PT12H, to: {{channel: C0OPS}}}}
+  escalate: {{after: PT12H, to: {{slack_group: S0OPS}}}}
 - id: b
   {UPDATE}
   outcome: needs_approval

@@ -59,7 +59,7 @@ def test_mistakes(load: Callable[[str], Policy], rules: str, line: int, message:
         ("approvers: [{group: a}]\n  expires: PT2H\n  remind: [PT1H, PT2H]", "expired already"),
         ("approvers: [{group: a}]\n  escalate: {after: P2D, to: {group: b}}", "expired already"),
         ("approvers: [{group: a}]\n  escalate: {after: PT1H}", "the key 'to' is missing"),
-        ("approvers: [{group: a}]\n  escalate: {after: PT1H, to: {}}", "exactly one of group, slack_group, channel"),
+        ("approvers: [{group: a}]\n  escalate: {after: PT1H, to: {}}", "exactly one of group, slack_group"),
         ("approvers: [{group: a}]\n  tier: severe", "One of low, medium, high"),
         ('approvers: [{group: a}]\n  two_person: "yes"', "valid boolean"),
     ],

@@ -11,13 +11,13 @@ from connectors.operation import InDoubtRule, Operation
 from core.canonical import Json, JsonObject
 from evidence.chain import EventType
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
-from runtime import asking
-from runtime.asking import CardWords, Question
+from runtime.governance import asking
+from runtime.governance.asking import CardWords, Question
+from runtime.governance.moves import Inquire, Known, Next, Nonce, Over, Perform
+from runtime.governance.receipting import call_of, finish, put_receipt, record_intent
 from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
 from runtime.kernel.graph import OperationNode
 from runtime.kernel.transition import Transition
-from runtime.moves import Inquire, Known, Next, Nonce, Over, Perform
-from runtime.receipting import call_of, finish, put_receipt, record_intent
 
 # Who is asked about an action that policy had let out without an approval.
 OPERATORS = "operators"

@@ -12,14 +12,14 @@ from core.action import Action
 from core.ids import derived_id
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
 from policy.evaluate import ApprovalTerms
-from runtime import asking
-from runtime.deciding import ActivePolicy
 from runtime.definition.workflow import Workflow
+from runtime.governance import asking
+from runtime.governance.deciding import ActivePolicy
+from runtime.governance.moves import Known, Next, Nonce, Perform
+from runtime.governance.receipting import action_json, put_receipt, record_intent
 from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
 from runtime.kernel.graph import OperationNode
 from runtime.kernel.transition import Transition
-from runtime.moves import Known, Next, Nonce, Perform
-from runtime.receipting import action_json, put_receipt, record_intent
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from connectors.port import Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict
 from core.canonical import Json, JsonObject
 from evidence.chain import EventType
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
-from runtime import doubt
+from runtime.governance import doubt
+from runtime.governance.moves import Inquire, Next, Nonce, Over, Perform
+from runtime.governance.receipting import finish, put_receipt
 from runtime.kernel.commit import ReceiptRow, StepRow, WaitRow
 from runtime.kernel.graph import OperationNode
 from runtime.kernel.states import WaitKind, WaitState
 from runtime.kernel.transition import Transition, wait_of
-from runtime.moves import Inquire, Next, Nonce, Over, Perform
-from runtime.receipting import finish, put_receipt
 
 # A target that timed out may still be at work: the first look back at it waits this long.
 PROBE_AFTER = timedelta(seconds=5)

@@ -19,18 +19,18 @@ from evidence.chain import EventType
 from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision
 from policy.model import Outcome
-from runtime import asking, settle
-from runtime.asking import CardWords, Question
-from runtime.deciding import ActivePolicy, judge, readable, record_decision
 from runtime.definition.workflow import Workflow
-from runtime.doubt import resolve
-from runtime.intending import Authority, Proposal, intend, is_own
+from runtime.governance import asking, settling
+from runtime.governance.asking import CardWords, Question
+from runtime.governance.deciding import ActivePolicy, judge, readable, record_decision
+from runtime.governance.doubt import resolve
+from runtime.governance.intending import Authority, Proposal, intend, is_own
+from runtime.governance.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
+from runtime.governance.receipting import action_json, finish
 from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
 from runtime.kernel.graph import GateNode
 from runtime.kernel.plan import scope_of, variables
 from runtime.kernel.transition import Transition
-from runtime.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
-from runtime.receipting import action_json, finish
 
 
 def begin(
@@ -44,7 +44,7 @@ def begin(
     if receipt is not None and receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT):
         if is_own(transition, step, receipt):
             return resolve(transition, step, operation, known, receipt, nonce)
-        settle.under_way(transition, step)
+        settling.under_way(transition, step)
         return Over()
     if transition.view.canceling is not None:
         transition.cancel_step(step)
