@@ -20,7 +20,7 @@ from core.db import Connection
 from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
 from evidence.chain import Actor
 from runtime import publishing
-from runtime.governance.deciding import BrokenPolicy
+from runtime.definition.active_policy import BrokenPolicy
 from runtime.publishing import Published
 from runtime.store import documents
 

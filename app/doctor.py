@@ -17,8 +17,8 @@ from connectors.registry import SETTINGS, Connectors
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError, CountersealError
 from evidence.signing import FileSigner
+from runtime.definition.active_policy import BrokenPolicy
 from runtime.definition.catalog import Definitions
-from runtime.governance.deciding import BrokenPolicy
 from runtime.store import documents, read_models
 
 SECONDS_MAX = 15.0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from approvals.content import CardContent, CardState, InputField, RuleReason
 from approvals.states import ApprovalStatus
+from core.canonical import Json, JsonObject
 
 __all__ = [
     "Approval",
@@ -99,6 +102,15 @@ class GroupQuorum:
         """``group:leads``, ``slack_group:S0ITLEADS``: names of the two sources never mean each other."""
         return f"{self.source}:{self.group}"
 
+    def to_json(self) -> JsonObject:
+        """As it is stored."""
+        return {"group": self.group, "of": self.of, "source": str(self.source)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> GroupQuorum:
+        """Read what ``to_json`` wrote."""
+        return cls(value["group"], value["of"], GroupSource(value["source"]))
+
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
@@ -129,6 +141,41 @@ class Terms:
     expires_seconds: int | None = None
     remind_seconds: tuple[int, ...] = ()
     escalate: Escalation | None = None
+
+    def to_json(self) -> JsonObject:
+        """A JSON object that ``from_json`` reads back to an equal value: as it is stored with the approval."""
+        escalate: JsonObject | None = None
+        if self.escalate is not None:
+            covers: list[Json] = [*sorted(self.escalate.covers)]
+            to = self.escalate.to.to_json()
+            escalate = {"after_seconds": self.escalate.after_seconds, "to": to, "covers": covers}
+        return {
+            "tier": str(self.tier),
+            "approvers": [group.to_json() for group in self.approvers],
+            "two_person": self.two_person,
+            "allow_requester": self.allow_requester,
+            "expires_seconds": self.expires_seconds,
+            "remind_seconds": [*self.remind_seconds],
+            "escalate": escalate,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Terms:
+        """Read what ``to_json`` wrote."""
+        escalate = value["escalate"]
+        return cls(
+            tier=Tier(value["tier"]),
+            approvers=tuple(GroupQuorum.from_json(group) for group in value["approvers"]),
+            two_person=value["two_person"],
+            allow_requester=value["allow_requester"],
+            expires_seconds=value["expires_seconds"],
+            remind_seconds=tuple(value["remind_seconds"]),
+            escalate=None
+            if escalate is None
+            else Escalation(
+                escalate["after_seconds"], GroupQuorum.from_json(escalate["to"]), frozenset(escalate["covers"])
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,17 @@ order. No transaction is open during a call, and no outcome stays unrecorded acr
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
 import structlog
 
+from approvals.model import ApprovalKind, Choice
 from connectors.port import Before
 from connectors.registry import Connectors
 from core.clock import DatabaseClock
@@ -24,11 +25,11 @@ from core.db import Connection, Database
 from core.errors import CountersealError
 from core.ids import new_nonce
 from runtime.calling import Calls
+from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
 from runtime.governance import settling
-from runtime.governance.deciding import ActivePolicy
-from runtime.governance.moves import Inquire, Known, LookUp, Next, Over, Perform, ReadBefore
+from runtime.governance.moves import Given, Inquire, Known, LookUp, Next, Over, Perform, ReadBefore
 from runtime.governance.proposing import begin
 from runtime.kernel.commit import StepRow
 from runtime.kernel.transition import NeedsWholeView, RunView, Transition
@@ -269,5 +270,16 @@ async def _claimed(connection: Connection, record: asyncpg.Record) -> tuple[RunV
     else:
         view = run_view(record, whole=False, steps={step.key: step})
     receipt = receipts.receipt_row(record["receipt"]) if record["receipt"] else None
-    given = receipts.given(record["approval"]) if record["approval"] else None
+    given = _given(record["approval"]) if record["approval"] else None
     return view, step, Known(receipt=receipt, given=given)
+
+
+def _given(item: Mapping[str, Any]) -> Given:
+    """An approval that was given, from its row as JSON."""
+    return Given(
+        approval_id=UUID(item["approval_id"]),
+        kind=ApprovalKind(item["kind"]),
+        digest=item["action_digest"],
+        choice=Choice(item["choice"]),
+        reason=item["reason"] or "",
+    )

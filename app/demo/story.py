@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 import httpx
 
 from app.demo.people import STORIES, Incident, People
+from app.demo.told import Told
 from app.demo.view import View
-from app.demo.world import World, demo_world
+from app.demo.world import demo_world
 from app.settings import load_settings
 from app.wiring import Faces, build_faces
 from core.errors import ConfigurationError
@@ -31,30 +32,6 @@ from runtime.store.read_models import RunFilter
 ACTOR = Actor("demo", "counterseal demo")
 ANNOUNCEMENTS = "C0INC"
 AUTO_SECONDS = 120.0
-ENDINGS = {
-    "approved": ("succeeded", None),
-    "rejected": ("failed_terminal", "rejected"),
-    "policy_denied": ("failed_terminal", "policy_denied"),
-}
-
-
-@dataclass(frozen=True)
-class Told:
-    """One incident's run: its newest row, and its bundle once it is stored and verified."""
-
-    incident: Incident
-    run: Any = None
-    bundle: Path | None = None
-    sha256: str | None = None
-    verified: bool = False
-
-    @property
-    def ended_as_told(self) -> bool:
-        """Whether the run ended as its story says, with evidence that verifies."""
-        if self.run is None or self.bundle is None:
-            return False
-        error = (self.run["error"] or {}).get("code")
-        return (self.run["status"], error) == ENDINGS[self.incident.ending] and self.verified
 
 
 async def run_demo(*, auto: bool, aws: bool) -> int:
@@ -184,6 +161,3 @@ async def _until_interrupted() -> None:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
         sys.stdout.flush()
-
-
-__all__ = ["Told", "World", "run_demo"]

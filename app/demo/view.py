@@ -7,17 +7,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from app.demo.people import Incident
+from app.demo.told import Told
 from app.demo.world import CARDS_CHANNEL, World
-
-if TYPE_CHECKING:
-    from app.demo.story import Told
 
 _WORDS = {
     "queued": "[dim]queued[/]",

@@ -11,8 +11,8 @@ from core.db import Connection
 from core.errors import CountersealError, NotFoundError
 from policy.facts import OperationFacts
 from policy.load import Policy, load_policy
+from runtime.definition.active_policy import ActivePolicy, BrokenPolicy
 from runtime.definition.workflow import Workflow, load_workflow, thaw_operations
-from runtime.governance.deciding import ActivePolicy, BrokenPolicy
 from runtime.store import documents
 from runtime.store.documents import StoredWorkflow
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -21,7 +20,7 @@ from approvals.model import (
 )
 from connectors.operation import Operation
 from core.action import Action, Risk
-from core.canonical import Json, JsonObject, digest
+from core.canonical import JsonObject, digest
 from core.ids import derived_id
 from evidence.chain import EventType
 from evidence.commitments import blind, commit, path_of
@@ -65,7 +64,7 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
         action_digest=question.digest,
         nonce=nonce,
         tier=str(question.terms.tier),
-        terms=terms_to_json(question.terms),
+        terms=question.terms.to_json(),
         requester=view.requested_by,
         card=card,
         action=question.action,
@@ -240,43 +239,3 @@ def terms_of(terms: ApprovalTerms) -> Terms:
         remind_seconds=tuple(int(remind.total_seconds()) for remind in terms.remind),
         escalate=escalate,
     )
-
-
-def terms_to_json(terms: Terms) -> JsonObject:
-    """Terms as stored with the approval."""
-    escalate: Json = None
-    if terms.escalate is not None:
-        covers: list[Json] = [*sorted(terms.escalate.covers)]
-        escalate = {"after_seconds": terms.escalate.after_seconds, "to": _group(terms.escalate.to), "covers": covers}
-    return {
-        "tier": str(terms.tier),
-        "approvers": [_group(group) for group in terms.approvers],
-        "two_person": terms.two_person,
-        "allow_requester": terms.allow_requester,
-        "expires_seconds": terms.expires_seconds,
-        "remind_seconds": [*terms.remind_seconds],
-        "escalate": escalate,
-    }
-
-
-def terms_from_json(value: Mapping[str, Any]) -> Terms:
-    """Read what ``terms_to_json`` wrote."""
-    escalate = value["escalate"]
-    return Terms(
-        tier=Tier(value["tier"]),
-        approvers=tuple(_quorum(group) for group in value["approvers"]),
-        two_person=value["two_person"],
-        allow_requester=value["allow_requester"],
-        expires_seconds=value["expires_seconds"],
-        remind_seconds=tuple(value["remind_seconds"]),
-        escalate=escalate
-        and Escalation(escalate["after_seconds"], _quorum(escalate["to"]), frozenset(escalate["covers"])),
-    )
-
-
-def _group(group: GroupQuorum) -> JsonObject:
-    return {"group": group.group, "of": group.of, "source": str(group.source)}
-
-
-def _quorum(value: Mapping[str, Any]) -> GroupQuorum:
-    return GroupQuorum(value["group"], value["of"], GroupSource(value["source"]))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 from core.action import Action
@@ -13,26 +12,10 @@ from evidence.chain import Actor, EventType
 from evidence.commitments import blind
 from policy.evaluate import Decision, deny, evaluate
 from policy.facts import FactContext, build_facts
-from policy.load import Policy
+from runtime.definition.active_policy import ActivePolicy, BrokenPolicy, readable
 from runtime.definition.workflow import Workflow
 from runtime.kernel.commit import DecisionRow, StepRow
 from runtime.kernel.transition import Transition
-
-
-@dataclass(frozen=True, slots=True)
-class BrokenPolicy:
-    """The tenant's active policy cannot be read; ``message`` says why. It allows nothing."""
-
-    digest: str
-    message: str
-
-
-ActivePolicy: TypeAlias = Policy | BrokenPolicy | None
-
-
-def readable(policy: ActivePolicy) -> Policy | None:
-    """The policy, if there is one that can be read."""
-    return policy if isinstance(policy, Policy) else None
 
 
 def judge(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, action: Action) -> Decision:

@@ -110,7 +110,7 @@ def ask_people(
     stored = receipt.action.get("terms")
     terms = Terms(Tier.HIGH, (GroupQuorum(OPERATORS),))
     if isinstance(stored, dict):
-        terms = replace(asking.terms_from_json(stored), remind_seconds=(), escalate=None)
+        terms = replace(Terms.from_json(stored), remind_seconds=(), escalate=None)
     terms = replace(terms, expires_seconds=asking.DOUBT_EXPIRES_SECONDS)
     call = call_of(operation, receipt)
     action = build_action(operation, call.input, call.before)

@@ -12,9 +12,9 @@ from core.action import Action
 from core.ids import derived_id
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
 from policy.evaluate import ApprovalTerms
+from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.workflow import Workflow
 from runtime.governance import asking
-from runtime.governance.deciding import ActivePolicy
 from runtime.governance.moves import Known, Next, Nonce, Perform
 from runtime.governance.receipting import action_json, put_receipt, record_intent
 from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
@@ -93,7 +93,7 @@ def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) ->
     stored = action_json(action, p.known.before)
     stored["decision"] = str(authority.decision)
     stored["approval"] = str(authority.approval) if authority.approval else None
-    stored["terms"] = asking.terms_to_json(asking.terms_of(authority.terms)) if authority.terms else None
+    stored["terms"] = asking.terms_of(authority.terms).to_json() if authority.terms else None
     receipt = ReceiptRow(
         receipt_id=derived_id(view.run_id, f"receipt:{key}:{view.version}"),
         step_key=p.step.key,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from approvals.model import ApprovalKind
+from approvals.model import ApprovalKind, Terms
 from connectors.catalog import build_action, idempotency_key, reverse_of
 from connectors.operation import Operation, Scope
 from connectors.port import Before, Call
@@ -19,10 +19,11 @@ from evidence.chain import EventType
 from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision
 from policy.model import Outcome
+from runtime.definition.active_policy import ActivePolicy, readable
 from runtime.definition.workflow import Workflow
 from runtime.governance import asking, settling
 from runtime.governance.asking import CardWords, Question
-from runtime.governance.deciding import ActivePolicy, judge, readable, record_decision
+from runtime.governance.deciding import judge, record_decision
 from runtime.governance.doubt import resolve
 from runtime.governance.intending import Authority, Proposal, intend, is_own
 from runtime.governance.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
@@ -183,7 +184,7 @@ def _gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, n
         transition.rows.approvals.append(ApprovalMove(known.given.approval_id, "approved", consumed=True))
         transition.succeed(step, {"approved": True, "reason": known.given.reason}, {})
         return Over()
-    terms = asking.terms_from_json(leaf.terms)
+    terms = Terms.from_json(leaf.terms)
     card = asking.gate_card(transition, step, str(summary), terms.expires_seconds or 0)
     asking.ask(transition, step, Question(ApprovalKind.GATE, bound, terms, card), nonce())
     return Over()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import timedelta
 
 import asyncpg
@@ -26,7 +27,11 @@ class PostgresDelivery:
 
 
 class PostgresQueue:
-    """Hands out turns: at once while there is work, then on every wake-up, and after ``idle`` in case one was lost."""
+    """Hands out one turn per wake-up, and one after ``idle`` in case a wake-up was lost.
+
+    Who finds something to claim wakes the queue again, so a burst is worked off by as many as there are places for,
+    and the end of it costs one look in vain, not one per place.
+    """
 
     def __init__(self, *, idle: timedelta = timedelta(seconds=5)) -> None:
         self._idle = idle.total_seconds()
@@ -39,18 +44,16 @@ class PostgresQueue:
         return False
 
     def wake(self) -> None:
-        """Something may have become ready. Called on NOTIFY, and by a worker that has just freed a slot."""
+        """Something may have become ready. Called on NOTIFY, and by a worker that has just claimed a step."""
         self._woken.set()
 
     async def receive(self, count: int) -> list[PostgresDelivery]:
-        """``count`` turns, once there is reason to look."""
-        try:
+        """One turn, once there is reason to look; ``count`` bounds only what a queue has to give."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._idle):
                 await self._woken.wait()
-        except TimeoutError:
-            return [PostgresDelivery()]  # the safety look for a lost wake-up costs one statement
         self._woken.clear()
-        return [PostgresDelivery() for _ in range(count)]
+        return [PostgresDelivery()]
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
         """Commands stay where they are."""

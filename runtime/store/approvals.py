@@ -15,6 +15,7 @@ from approvals.model import (
     CardState,
     CardView,
     Choice,
+    Terms,
     Vote,
     VoteChannel,
 )
@@ -23,7 +24,6 @@ from approvals.states import ApprovalStatus
 from approvals.tally import progress
 from core.db import Connection
 from core.errors import NotFoundError
-from runtime.governance.asking import terms_from_json
 
 _READ = """
 SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id, r.version AS run_version,
@@ -102,7 +102,7 @@ def _approval(item: Mapping[str, Any], votes: list[Any]) -> Approval:
         status=ApprovalStatus(item["status"]),
         action_digest=item["action_digest"],
         nonce=item["nonce"],
-        terms=terms_from_json(item["terms"]),
+        terms=Terms.from_json(item["terms"]),
         requester=item["requester"],
         card=CardContent.from_json(item["card"]),
         votes=tuple(_vote(entry["vote"], entry["name"], item["action_digest"]) for entry in votes),

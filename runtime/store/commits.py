@@ -89,7 +89,7 @@ async def apply_start(connection: Connection, commit: Commit, run: NewRun) -> bo
 
 async def _execute(connection: Connection, commit: Commit, guard: str, parameters: list[object]) -> bool:
     present = tuple(part for part in PARTS if part.present(commit))
-    statement = _statement(guard, len(parameters), present, _channels(commit))
+    statement = _statement(guard, len(parameters), present, _channels(commit), bool(commit.released))
     for part in present:
         parameters.extend(part.parameters(commit))
     return await connection.fetchrow(statement, *parameters) is not None
@@ -101,8 +101,14 @@ def _channels(commit: Commit) -> tuple[str, ...]:
     return tuple(name for name, steps in ((STEPS_CHANNEL, True), (MESSAGES_CHANNEL, False)) if steps in pending)
 
 
+# Where the tenant was at its cap, a step may be waiting for this very slot, at whichever worker.
+_WAKE_AT_CAP = f""", CASE WHEN NOT EXISTS (
+    SELECT FROM slots WHERE slots.tenant_id = guard.tenant_id AND slots.step_id IS NULL)
+  THEN pg_notify('{STEPS_CHANNEL}', '') END"""
+
+
 @lru_cache(maxsize=256)
-def _statement(guard: str, number: int, present: tuple[Part, ...], wakes: tuple[str, ...]) -> str:
+def _statement(guard: str, number: int, present: tuple[Part, ...], wakes: tuple[str, ...], frees_slot: bool) -> str:
     """The text of one shape of commit. NOTIFY is sent only if the guard held, and only on commit."""
     parts = [guard]
     for part in present:
@@ -110,4 +116,6 @@ def _statement(guard: str, number: int, present: tuple[Part, ...], wakes: tuple[
         parts.append(f"\n{part.cte} AS ({part.sql.format(*(f'${number + n + 1}' for n in range(count)))})")
         number += count
     notify = "".join(f", pg_notify('{channel}', '')" for channel in wakes)
+    if frees_slot and STEPS_CHANNEL not in wakes:
+        notify += _WAKE_AT_CAP
     return f"WITH {','.join(parts)}\nSELECT run_id{notify} FROM guard"

@@ -7,9 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from approvals.model import ApprovalKind, Choice
 from core.db import Connection
-from runtime.governance.moves import Given
 from runtime.kernel.commit import ReceiptRow
 
 _BY_KEY = "SELECT to_jsonb(r) AS receipt FROM receipts r WHERE tenant_id = $1 AND idempotency_key = $2"
@@ -51,15 +49,4 @@ def receipt_row(item: Mapping[str, Any]) -> ReceiptRow:
         error=item["error"],
         intended_at=datetime.fromisoformat(item["intended_at"]),
         run_id=UUID(item["run_id"]),
-    )
-
-
-def given(item: Mapping[str, Any]) -> Given:
-    """An approval that was given, from its row as JSON."""
-    return Given(
-        approval_id=UUID(item["approval_id"]),
-        kind=ApprovalKind(item["kind"]),
-        digest=item["action_digest"],
-        choice=Choice(item["choice"]),
-        reason=item["reason"] or "",
     )
