@@ -67,6 +67,18 @@ operations:
           additionalProperties: false
       additionalProperties: false
     output_schema: {type: object}
+  - name: probe.secret.send
+    handler: probe:send
+    side_effects: external_call
+    risk: high
+    summary: "Tell {name}"
+    target: "thing/{name}"
+    in_doubt: ask
+    input_schema:
+      type: object
+      properties: {name: {type: string}, password: {type: string, x-secret: true}}
+      additionalProperties: false
+    output_schema: {type: object}
   - name: probe.mail.send
     handler: probe:send
     side_effects: external_call

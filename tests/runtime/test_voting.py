@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import zipfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -175,6 +178,47 @@ async def test_an_approved_action_is_performed_once_and_its_bundle_verifies(offi
     assert verification.ok, verification.to_text()
 
 
+@pytest.mark.req("O-6")
+async def test_a_resume_is_told_apart_by_the_wait_that_it_follows(office: Office) -> None:
+    run_id = await office.open()
+    wait = await office.runtime.one("SELECT wait_id FROM waits WHERE run_id = $1 AND kind = 'approval'", run_id)
+    await office.vote("ana")
+    line = await office.runtime.one(
+        "SELECT line FROM audit_events WHERE stream_id = $1 AND type = 'step.resumed'", run_id
+    )
+    assert json.loads(line["line"])["data"]["invocation"] == f"resume:{wait['wait_id']}"
+
+
+SECRET = """
+workflow: secret
+version: 1
+reference: ${{ trigger.name }}
+steps:
+  - id: tell
+    do: probe.secret.send
+    with: {name: "${{ trigger.name }}", password: hunter2}
+"""
+
+
+async def test_secrets_of_an_approved_action_stay_out_of_its_bundle(office: Office) -> None:
+    run_id = await office.open()
+    await office.vote("ana", "reject", "not this one")
+    policy = (
+        ASK.replace("OF", "1").replace("probe.record.update", "probe.secret.send").replace("version: 1", "version: 2")
+    )
+    await office.runtime.policy(policy)
+    await office.runtime.publish(SECRET)
+    run_id = (await office.runtime.start("secret", {"name": "INC2"})).run_id
+    await office.finish()
+    await office.vote("ana")
+    await office.finish()
+    assert await office.runtime.status(run_id) == "succeeded"
+    assert (await office.verified(run_id)).ok
+    with zipfile.ZipFile(office.folder / "bundle.zip") as archive:
+        texts = [archive.read(name) for name in archive.namelist() if name != "workflow/secret-1.yaml"]
+    assert not any(b"hunter2" in text or base64.b64encode(b"hunter2")[:8] in text for text in texts)
+
+
 @pytest.mark.req("Q-3")
 async def test_a_rejection_ends_the_run_with_the_reason(office: Office) -> None:
     run_id = await office.open()
@@ -213,6 +257,7 @@ async def test_a_quorum_of_two_needs_two_people(office: Office) -> None:
     assert (await office.verified(run_id)).ok
 
 
+@pytest.mark.req("P-12")
 @pytest.mark.parametrize(
     ("person", "code"), [("requester", "separation_of_duties"), ("cara", "not_eligible"), ("nobody", "not_eligible")]
 )
