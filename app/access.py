@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+import asyncpg
+
 from core.canonical import JsonObject, sha256_hex
 from core.db import Database
 from core.errors import AuthenticationError, InputError, NotFoundError
@@ -73,7 +75,10 @@ async def principal_of(database: Database, token: str) -> Principal:
 async def create_token(
     database: Database, tenant: str, subject: str, roles: frozenset[Role], lifetime: timedelta | None, actor: Actor
 ) -> str:
-    """Make a token and record that it was made; the token itself is returned once and kept nowhere."""
+    """Make a token and record that it was made; the token itself is returned once and kept nowhere.
+
+    ``NotFoundError`` if there is no such tenant.
+    """
     if not _SUBJECT.match(subject):
         raise InputError(
             "is not a subject.",
@@ -85,7 +90,12 @@ async def create_token(
     token = PREFIX + secrets.token_urlsafe(32)
     names = sorted(str(role) for role in roles)
     async with database.transaction(tenant) as connection:
-        await tokens.create(connection, tenant, token_hash(token), subject, names, lifetime)
+        try:
+            await tokens.create(connection, tenant, token_hash(token), subject, names, lifetime)
+        except asyncpg.ForeignKeyViolationError:
+            raise NotFoundError(
+                f"There is no tenant {tenant!r}.", remedy=f"Create it with `counterseal tenant set {tenant}`."
+            ) from None
         data: JsonObject = {"token": token_hash(token)[:12], "subject": subject, "roles": [*names]}
         await audit.record(connection, tenant, EventType.TOKEN_CREATED, actor, data)
     return token

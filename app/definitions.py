@@ -6,7 +6,8 @@ strict mode an invalid one stops the start; in warn mode it is reported and unav
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -31,21 +32,53 @@ ACTOR = Actor("installation", "definitions_dir")
 Publish = Callable[[Connection, Source], Awaitable[Published]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Document:
+    source: Source
+    publish: Publish
+
+
 async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
     """Publish the directory, then compile everything that the tenant has published.
 
-    In strict mode ``ConfigurationError`` lists what is invalid.
+    In strict mode all of it is one transaction: ``ConfigurationError`` lists what is invalid, and nothing of the
+    directory was published. In warn mode what is invalid is reported, and the rest is published.
     """
-    problems = [*await _publish(faces), *await _check(faces, connectors)]
-    for problem in problems:
-        log.error("a definition is unavailable", reason=problem)
-    if problems and faces.settings.definitions_mode is DefinitionsMode.STRICT:
+    found = _documents(faces)
+    database, tenant = faces.database, faces.settings.tenant
+    if faces.settings.definitions_mode is DefinitionsMode.STRICT:
+        async with database.transaction(tenant) as connection:
+            done, problems = await _publish_all(connection, found)
+            _refuse_to_start([*problems, *await _check(faces, connection, connectors)])
+        for document, published in done:
+            _tell(document, published)
+        return
+    problems = []
+    for document in found:
+        # Each in a transaction of its own, so that one that is invalid leaves the others alone.
+        try:
+            async with database.transaction(tenant) as connection:
+                published = await document.publish(connection, document.source)
+        except (InputError, ConsistencyError) as error:
+            problems.append(str(error))
+        else:
+            _tell(document, published)
+    async with database.transaction(tenant) as connection:
+        problems += await _check(faces, connection, connectors)
+    for line in (line for problem in problems for line in problem.splitlines()):
+        log.warning("a definition is unavailable", reason=line)
+
+
+def _refuse_to_start(problems: Sequence[str]) -> None:
+    if problems:
+        lines = "\n".join(line for problem in problems for line in problem.splitlines())
         raise ConfigurationError(
-            "\n".join(problems), remedy="Repair them, or set COUNTERSEAL_DEFINITIONS_MODE=warn to start without them."
+            f"definitions are invalid, and COUNTERSEAL_DEFINITIONS_MODE is strict:\n{lines}\n",
+            remedy="Repair them, or set COUNTERSEAL_DEFINITIONS_MODE=warn to start without them.",
         )
 
 
-async def _publish(faces: Faces) -> list[str]:
+def _documents(faces: Faces) -> list[_Document]:
     folder = faces.settings.definitions_dir
     if folder is None:
         return []
@@ -63,10 +96,28 @@ async def _publish(faces: Faces) -> list[str]:
         return await publishing.publish_directory(connection, tenant, source.text, source.file, ACTOR)
 
     return [
-        *await _each(faces, adapters.documents_in(folder / "workflows"), workflow),
-        *await _each(faces, adapters.documents_in(folder / "policies"), policy),
-        *await _each(faces, _directory_of(folder), people),
+        *(_Document(source, workflow) for source in adapters.documents_in(folder / "workflows")),
+        *(_Document(source, policy) for source in adapters.documents_in(folder / "policies")),
+        *(_Document(source, people) for source in _directory_of(folder)),
     ]
+
+
+async def _publish_all(
+    connection: Connection, found: Iterable[_Document]
+) -> tuple[list[tuple[_Document, Published]], list[str]]:
+    """Publish every one; what was published, and what is wrong with the others."""
+    done, problems = [], []
+    for document in found:
+        try:
+            done.append((document, await document.publish(connection, document.source)))
+        except (InputError, ConsistencyError) as error:
+            problems.append(str(error))
+    return done, problems
+
+
+def _tell(document: _Document, published: Published) -> None:
+    if published.changed:
+        log.info("published", file=document.source.file, name=published.name, version=published.version)
 
 
 def _directory_of(folder: Path) -> list[Source]:
@@ -74,36 +125,30 @@ def _directory_of(folder: Path) -> list[Source]:
     return [Source(str(path), adapters.read_document(path))] if path.exists() else []
 
 
-async def _each(faces: Faces, sources: Sequence[Source], publish: Publish) -> list[str]:
-    """Each document in a transaction of its own, so that one that is invalid leaves the others alone."""
-    problems = []
-    for source in sources:
-        try:
-            async with faces.database.transaction(faces.settings.tenant) as connection:
-                published = await publish(connection, source)
-        except (InputError, ConsistencyError) as error:
-            problems.append(str(error))
-        else:
-            if published.changed:
-                log.info("published", file=source.file, name=published.name, version=published.version)
-    return problems
-
-
-async def _check(faces: Faces, connectors: Connectors | None) -> list[str]:
-    """Compile the newest version of every workflow, and the active policy; name connectors that are missing."""
+async def _check(faces: Faces, connection: Connection, connectors: Connectors | None) -> list[str]:
+    """Compile the newest version of every workflow, and the active policy; name every connector that is missing."""
     tenant, problems = faces.settings.tenant, []
-    async with faces.database.transaction(tenant) as connection:
-        row = await connection.fetchrow("SELECT policy_digest FROM tenants WHERE tenant_id = $1", tenant)
-        policy = await faces.definitions.policy(connection, tenant, row["policy_digest"] if row else None)
-        stored = await documents.newest_workflows(connection, tenant)
+    row = await connection.fetchrow("SELECT policy_digest FROM tenants WHERE tenant_id = $1", tenant)
+    policy = await faces.definitions.policy(connection, tenant, row["policy_digest"] if row else None)
     if isinstance(policy, BrokenPolicy):
         problems.append(f"The active policy cannot be read, so nothing is allowed: {policy.message}")
-    for version in stored:
+    for version in await documents.newest_workflows(connection, tenant):
+        name = f"{version.name}@{version.version}"
         try:
             workflow = faces.definitions.compiled(version)
-            if connectors is not None:
-                for name in workflow.connectors:
-                    connectors.get(name)
         except CountersealError as error:
-            problems.append(f"{version.name}@{version.version}: {error}")
+            problems.append(f"{name}: {error}")
+            continue
+        if connectors is not None:
+            problems += [f"{name}: {words}" for words in _missing(workflow.connectors, connectors)]
     return problems
+
+
+def _missing(names: Iterable[str], connectors: Connectors) -> list[str]:
+    words = []
+    for name in names:
+        try:
+            connectors.get(name)
+        except CountersealError as error:
+            words.append(str(error))
+    return words

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 import aiohttp
 
@@ -135,9 +137,17 @@ async def _queue(settings: Settings) -> list[Check]:
 async def _blobs(settings: Settings) -> list[Check]:
     if settings.s3_bucket is None:
         words = f"{settings.evidence_path} (COUNTERSEAL_S3_BUCKET names no bucket)"
+        if not _writable(settings.evidence_path):
+            return [Check("evidence store", State.BROKEN, f"{settings.evidence_path} cannot be written to")]
         return [Check("evidence store", State.OK, words)]
     await adapters.check_bucket(settings)
     return [Check("evidence store", State.OK, f"s3://{settings.s3_bucket} answers")]
+
+
+def _writable(folder: Path) -> bool:
+    """Whether files can be made in it, or it can be made in what there is of its path."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 async def _slack(settings: Settings) -> list[Check]:

@@ -29,11 +29,11 @@ def lock(path: Path, *, shared: bool = False) -> int:
     return handle
 
 
-def try_lock(path: Path) -> int | None:
-    """The open file that holds the exclusive lock, or None when somebody else holds it."""
+def try_lock(path: Path, *, shared: bool = False) -> int | None:
+    """The open file that holds the lock, or None when somebody else's lock does not let us."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         return None
@@ -43,9 +43,9 @@ def try_lock(path: Path) -> int | None:
     return handle
 
 
-def is_held(path: Path) -> bool:
-    """Whether anybody holds the lock at this moment."""
-    handle = try_lock(path)
+def is_held(path: Path, *, shared: bool = False) -> bool:
+    """Whether anybody holds the lock at this moment; ``shared``: whether anybody holds it alone."""
+    handle = try_lock(path, shared=shared)
     if handle is not None:
         os.close(handle)
     return handle is None

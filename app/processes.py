@@ -17,7 +17,7 @@ from typing import Any
 import asyncpg
 import structlog
 
-from app import definitions
+from app import definitions, occupancy
 from app.settings import Settings
 from app.wiring import App, build
 from core.db import Database
@@ -52,7 +52,10 @@ async def run_settings(settings: Settings, parts: frozenset[Part], announce: Cal
     """Build, run the parts until a signal comes, and close everything."""
     stop = asyncio.Event()
     _stop_at_signals(stop)
-    async with build(settings) as app:
+    async with AsyncExitStack() as stack:
+        if settings.database_url is None:
+            stack.enter_context(occupancy.installation(settings.home))
+        app = await stack.enter_async_context(build(settings))
         await definitions.prepare(app.faces, app.connectors)
         await run(app, parts, stop, announce)
 

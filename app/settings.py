@@ -216,7 +216,7 @@ def load_settings(**overrides: Any) -> Settings:
         raise ConfigurationError(f"{name} is not valid JSON.", remedy=_remedy()) from None
     except ValidationError as error:
         words = "; ".join(_problem(item) for item in error.errors(include_url=False, include_input=False))
-        raise ConfigurationError(f"{words}.", remedy=_remedy()) from None
+        raise ConfigurationError(f"{words.rstrip('.')}.", remedy=_remedy()) from None
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
@@ -247,7 +247,7 @@ def _tenant(value: str) -> str:
     try:
         return check_tenant(value)
     except InputError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(f"is no name: {error.remedy[:1].lower()}{error.remedy[1:].rstrip('.')}") from None
 
 
 def _host(text: str) -> AllowedHost:

@@ -8,7 +8,7 @@ JSON library.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import orjson
@@ -58,21 +58,36 @@ def digest(value: object) -> str:
 
 
 def _in_audit_domain(value: object, depth: int) -> bool:
-    if depth > DEPTH_MAX:
-        return False
+    """Plain loops that look at a scalar where it stands: this runs over every line, digest and checkpoint."""
     kind = type(value)
-    if kind is str or kind is bool or value is None:
-        return True
+    if kind is dict:
+        keys: Iterable[object] = value  # type: ignore[assignment]
+        for key in keys:
+            if type(key) is not str or not key.isascii():
+                return False
+        items: Iterable[object] = value.values()  # type: ignore[attr-defined]
+    elif kind is list or kind is tuple:
+        items = value  # type: ignore[assignment]
+    else:
+        return depth <= DEPTH_MAX and _is_audit_scalar(value, kind)
+    if depth >= DEPTH_MAX:
+        return depth == DEPTH_MAX and not value
+    for item in items:
+        kind = type(item)
+        if kind is str:
+            continue
+        if kind is dict or kind is list or kind is tuple:
+            if not _in_audit_domain(item, depth + 1):
+                return False
+        elif not _is_audit_scalar(item, kind):
+            return False
+    return True
+
+
+def _is_audit_scalar(value: object, kind: type) -> bool:
     if kind is int:
         return -INTEGER_MAX <= value <= INTEGER_MAX  # type: ignore[operator]
-    if kind is dict:
-        return all(
-            type(key) is str and key.isascii() and _in_audit_domain(item, depth + 1)
-            for key, item in value.items()  # type: ignore[attr-defined]
-        )
-    if kind is list or kind is tuple:
-        return all(_in_audit_domain(item, depth + 1) for item in value)  # type: ignore[attr-defined]
-    return False
+    return kind is str or kind is bool or value is None
 
 
 def _refuse_depth(value: object, depth: int) -> None:

@@ -30,6 +30,19 @@ FACES_ROLE = "counterseal_faces"
 TENANT_SETTING = "counterseal.tenant"
 TENANT_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
+# The hot path's statements are few and wide: planning one costs more than running it. So each is planned once per
+# connection, for any parameters, and none is prepared again because it is long or because time has passed. A plan made
+# for empty tables must still be right when they are full: every row is found by its key, whatever the statistics say.
+_HOT_SETTINGS = {
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+_STATEMENTS_KEPT = 512
+_STATEMENT_BYTES_MAX = 64 * 1024
+
 _SET_TENANT = text(f"SELECT set_config('{TENANT_SETTING}', :tenant, true)")
 
 
@@ -76,7 +89,10 @@ class Database:
             connection: Connection = await asyncpg.connect(
                 self._dsn,
                 timeout=10,
-                server_settings={"role": self._role, "application_name": "counterseal", "jit": "off"},
+                server_settings={"role": self._role, "application_name": "counterseal", **_HOT_SETTINGS},
+                statement_cache_size=_STATEMENTS_KEPT,
+                max_cached_statement_lifetime=0,
+                max_cacheable_statement_size=_STATEMENT_BYTES_MAX,
             )
         except (OSError, TimeoutError, asyncpg.PostgresError) as error:
             raise TransportError(

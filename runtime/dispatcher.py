@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from core.db import Connection, Database
+from runtime.governance.fitness import clean
 from runtime.store import outbox
 from runtime.store.outbox import Message
 
@@ -139,7 +140,11 @@ class Dispatcher:
         result: Result = Undeliverable(f"Nobody here delivers messages of kind {message.kind!r}.")
         if handler is not None:
             result = await self._handled(handler, message)
-        await self._end(message, result)
+        try:
+            await self._end(message, result)
+        except Exception as error:
+            log.exception("the end of a delivery could not be recorded", command=str(message.command_id))
+            await self._end(message, Later(f"It was delivered, but: {type(error).__name__}: {error}"))
 
     async def _handled(self, handler: Handler, message: Message) -> Result:
         try:
@@ -160,10 +165,11 @@ class Dispatcher:
                     await outbox.end_message(connection, message, self._owner, "dispatched", None, timedelta(0))
                 case Later() if message.attempts < ATTEMPTS_MAX:
                     delay = timedelta(seconds=max(result.seconds or 0.0, _backoff(message.attempts)))
-                    await outbox.end_message(connection, message, self._owner, "pending", result.message, delay)
+                    await outbox.end_message(connection, message, self._owner, "pending", clean(result.message), delay)
                 case _:
-                    log.error("a message could not be delivered", kind=message.kind, reason=result.message)
-                    await outbox.end_message(connection, message, self._owner, "failed", result.message, timedelta(0))
+                    reason = clean(result.message)
+                    log.error("a message could not be delivered", kind=message.kind, reason=reason)
+                    await outbox.end_message(connection, message, self._owner, "failed", reason, timedelta(0))
 
 
 def _backoff(attempts: int) -> float:

@@ -7,46 +7,44 @@ order. No transaction is open during a call, and no outcome stays unrecorded acr
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 import asyncpg
 import structlog
 
-from approvals.model import ApprovalKind, Choice
 from connectors.port import Before
 from connectors.registry import Connectors
 from core.clock import DatabaseClock
-from core.db import Connection, Database
+from core.db import Database
 from core.errors import CountersealError
 from core.ids import new_nonce
 from runtime.calling import Calls
+from runtime.claiming import claimed
 from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
 from runtime.governance import settling
-from runtime.governance.moves import Given, Inquire, Known, LookUp, Next, Over, Perform, ReadBefore
+from runtime.governance.moves import Inquire, Known, LookUp, Next, Over, Perform, ReadBefore
 from runtime.governance.proposing import begin
 from runtime.kernel.commit import StepRow
 from runtime.kernel.transition import NeedsWholeView, RunView, Transition
+from runtime.leasing import Hold, Lease, LostLease
 from runtime.queue.port import Delivery
+from runtime.setbacks import is_passing, set_aside, set_back
 from runtime.store import receipts
 from runtime.store.commits import apply
-from runtime.store.views import load, run_view, step_row
+from runtime.store.views import load
 
 log = structlog.get_logger(__name__)
 
 CONFLICTS_MAX = 20
 
 Build: TypeAlias = Callable[[Transition, StepRow, ActivePolicy], Next]
-
-
-class LostLease(Exception):
-    """Somebody else has the step, or it is over: nothing that we know about it may be written."""
 
 
 class LostRace(CountersealError):
@@ -71,21 +69,6 @@ class Tools:
         return Calls(self.connectors)
 
 
-@dataclass
-class _Hold:
-    """The step that is held right now; the worker's heartbeat reads it."""
-
-    view: RunView
-    step: StepRow
-    workflow: Workflow
-    policy: ActivePolicy
-    clock: DatabaseClock
-
-    def view_now(self) -> RunView:
-        """The view, at the time that it is by now."""
-        return replace(self.view, now=self.clock.now())
-
-
 class Drive:
     """One delivery being worked off. ``held`` is the step whose lease must be kept alive, None between steps.
 
@@ -95,16 +78,25 @@ class Drive:
     def __init__(self, tools: Tools, claimed: Callable[[], None] = lambda: None) -> None:
         self._tools = tools
         self._claimed = claimed
-        self._hold: _Hold | None = None
+        self._tried: UUID | None = None
+        self._lease = Lease(tools.lease)
+        self._hold: Hold | None = None
 
     @property
     def held(self) -> StepRow | None:
         """The leased step."""
         return self._hold.step if self._hold else None
 
+    def beaten(self, step_id: UUID, began: float, *, ours: bool) -> bool:
+        """What a heartbeat that began then says about a step; whether that is the one that is held."""
+        still_held = self.held is not None and self.held.step_id == step_id
+        if still_held:
+            self._lease.renewed(began) if ours else self._lease.lost()
+        return still_held
+
     async def run(self, delivery: Delivery) -> bool:
         """Claim and go on until the run waits or ends; False if there was nothing to claim."""
-        work = await self._claim(delivery)
+        work = await self._claim_at_all(delivery)
         if work is None:
             return False
         self._claimed()
@@ -113,39 +105,61 @@ class Drive:
                 work = await self._carry_out(work)
         except LostLease:
             log.warning("lease lost", step=str(self.held.step_id) if self.held else None)
+        except Exception as error:
+            hold = self._hold
+            if hold is None or is_passing(error):
+                raise
+            async with self._tools.database.transaction() as connection:
+                await set_back(connection, hold.view.run_id, hold.step, error, claimed=False)
         finally:
             self._hold = None
         return True
 
-    async def _claim(self, delivery: Delivery) -> Next | None:
+    async def _claim_at_all(self, delivery: Delivery) -> Next | None:
+        """Claim, also a step that cannot be begun: undone, its claim would be the first of all to be made again."""
+        for goes_on in (True, False):
+            try:
+                return await self._claim(delivery, goes_on=goes_on)
+            except LostRace:
+                raise
+            except Exception as error:
+                if is_passing(error) or self._tried is None:
+                    raise
+                failed = error
+        async with self._tools.database.transaction() as connection:
+            record = await delivery.claim(connection, self._tools.owner, self._tools.lease)
+            return Over() if await set_aside(connection, record, self._tried, failed) else None
+
+    async def _claim(self, delivery: Delivery, *, goes_on: bool) -> Next | None:
         """Claim, propose, decide and intend in one transaction. A crash inside it leaves the command pending."""
-        tools = self._tools
+        tools, began = self._tools, Lease.now()
         async with tools.database.transaction() as connection:
             record = await delivery.claim(connection, tools.owner, tools.lease)
             if record is None:
                 return None
-            view, step, known = await _claimed(connection, record)
+            self._tried = UUID(record["step"]["step_id"])
+            view, step, known = await claimed(connection, record)
             workflow = await tools.definitions.workflow(
                 connection, view.tenant_id, view.workflow, view.workflow_version, view.workflow_digest
             )
             policy = await tools.definitions.policy(connection, view.tenant_id, view.policy_digest)
             try:
-                transition, work = self._begin(view, step, workflow, policy, known)
+                transition, work = self._begin(view, step, workflow, policy, known, goes_on)
             except NeedsWholeView:
                 view, _ = await load(connection, view.run_id, [step.key])
-                transition, work = self._begin(view, view.steps[step.key], workflow, policy, known)
+                transition, work = self._begin(view, view.steps[step.key], workflow, policy, known, goes_on)
             if not await apply(connection, transition.commit()):
                 raise LostRace("The tenant's policy changed while a step was being claimed.")
-        self._keep(transition, workflow, policy, work, DatabaseClock(view.now))
+        self._keep(transition, workflow, policy, work, DatabaseClock(view.now), began)
         return work
 
     def _begin(
-        self, view: RunView, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known
+        self, view: RunView, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known, goes_on: bool
     ) -> tuple[Transition, Next]:
         transition = Transition(view, workflow.graph, lease=self._tools.lease)
         step = transition.started(step)
         work = begin(transition, step, workflow, policy, known, new_nonce)
-        return transition, self._go_on(transition, work, workflow, policy)
+        return transition, self._go_on(transition, work, workflow, policy) if goes_on else work
 
     def _go_on(self, transition: Transition, work: Next, workflow: Workflow, policy: ActivePolicy) -> Next:
         """While a step is over without touching the outside, take the next one in the same transaction."""
@@ -157,9 +171,13 @@ class Drive:
         return work
 
     def _keep(
-        self, transition: Transition, workflow: Workflow, policy: ActivePolicy, work: Next, clock: DatabaseClock
+        self, to: Transition, workflow: Workflow, policy: ActivePolicy, work: Next, clock: DatabaseClock, began: float
     ) -> None:
-        self._hold = None if isinstance(work, Over) else _Hold(transition.after(), work.step, workflow, policy, clock)
+        """Remember what is held after a commit that began then; only a step that is new has a new lease."""
+        before = self.held
+        self._hold = None if isinstance(work, Over) else Hold(to.after(), work.step, workflow, policy, clock)
+        if self.held is not None and (before is None or before.step_id != self.held.step_id):
+            self._lease.taken(began)
 
     async def _carry_out(self, work: Next) -> Next:
         match work:
@@ -175,25 +193,41 @@ class Drive:
                 return work
 
     async def _commit(self, build: Build) -> Next:
-        """Apply a transition to the held step: on the view at hand first, then on a fresh one (V-7)."""
-        hold = self._holding()
+        """Apply a transition to the held step and begin the next with it; a fault of that one costs this nothing."""
+        try:
+            return await self._commit_until(build, goes_on=True)
+        except LostLease:
+            raise
+        except Exception as error:
+            if is_passing(error):
+                raise
+            log.warning("a step is settled without going on to the next", reason=str(error))
+            return await self._commit_until(build, goes_on=False)
+
+    async def _commit_until(self, build: Build, *, goes_on: bool) -> Next:
+        """On the view at hand first, then on a fresh one (V-7). Whom PostgreSQL chose to end a deadlock tries again."""
+        hold, began = self._holding(), Lease.now()
         try:
             transition = Transition(hold.view_now(), hold.workflow.graph, lease=self._tools.lease)
-            work = self._go_on(transition, build(transition, hold.step, hold.policy), hold.workflow, hold.policy)
+            work = build(transition, hold.step, hold.policy)
+            work = self._go_on(transition, work, hold.workflow, hold.policy) if goes_on else work
             async with self._tools.database.connection() as connection:
                 if await apply(connection, transition.commit()):
-                    self._keep(transition, hold.workflow, hold.policy, work, hold.clock)
+                    self._keep(transition, hold.workflow, hold.policy, work, hold.clock, began)
                     return work
-        except NeedsWholeView:
+        except (NeedsWholeView, asyncpg.TransactionRollbackError):
             pass
         for attempt in range(CONFLICTS_MAX):
-            done = await self._commit_fresh(build, lock=attempt > 0)
+            try:
+                done = await self._commit_fresh(build, lock=attempt > 0, goes_on=goes_on)
+            except asyncpg.TransactionRollbackError:
+                continue
             if done is not None:
                 return done
         raise CountersealError(f"Run {hold.view.run_id} moves too fast to commit to.")
 
-    async def _commit_fresh(self, build: Build, *, lock: bool) -> Next | None:
-        hold, tools = self._holding(), self._tools
+    async def _commit_fresh(self, build: Build, *, lock: bool, goes_on: bool) -> Next | None:
+        hold, tools, began = self._holding(), self._tools, Lease.now()
         async with tools.database.transaction() as connection:
             view, _ = await load(connection, hold.view.run_id, [hold.step.key], lock=lock)
             step = view.steps.get(hold.step.key)
@@ -201,20 +235,21 @@ class Drive:
                 raise LostLease
             policy = await tools.definitions.policy(connection, view.tenant_id, view.policy_digest)
             transition = Transition(view, hold.workflow.graph, lease=tools.lease)
-            work = self._go_on(transition, build(transition, step, policy), hold.workflow, policy)
+            work = build(transition, step, policy)
+            work = self._go_on(transition, work, hold.workflow, policy) if goes_on else work
             if not await apply(connection, transition.commit()):
                 return None
-        self._keep(transition, hold.workflow, policy, work, DatabaseClock(view.now))
+        self._keep(transition, hold.workflow, policy, work, DatabaseClock(view.now), began)
         return work
 
-    def _holding(self) -> _Hold:
+    def _holding(self) -> Hold:
         if self._hold is None:
             raise LostLease
         return self._hold
 
     async def _read_before(self, work: ReadBefore) -> Next:
         hold = self._holding()
-        read = await self._tools.calls.read_before(work)
+        read = await self._lease.call(lambda: self._tools.calls.read_before(work))
         chance = random.random()
 
         def proceed(transition: Transition, step: StepRow, policy: ActivePolicy) -> Next:
@@ -243,7 +278,7 @@ class Drive:
         raise CountersealError(f"The receipt of {work.idempotency_key} is written and freed too fast.")
 
     async def _perform(self, work: Perform) -> Next:
-        outcome = await self._tools.calls.perform(work)
+        outcome = await self._lease.call(lambda: self._tools.calls.perform(work))
         chance = random.random()
 
         def settled(transition: Transition, step: StepRow, _: ActivePolicy) -> Next:
@@ -253,33 +288,9 @@ class Drive:
         return await self._commit(settled)
 
     async def _inquire(self, work: Inquire) -> Next:
-        probe = await self._tools.calls.inquire(work)
+        probe = await self._lease.call(lambda: self._tools.calls.inquire(work))
 
         def inquired(transition: Transition, step: StepRow, _: ActivePolicy) -> Next:
             return settling.inquired(transition, replace(work, step=step), probe, nonce=new_nonce)
 
         return await self._commit(inquired)
-
-
-async def _claimed(connection: Connection, record: asyncpg.Record) -> tuple[RunView, StepRow, Known]:
-    """What a claim returned, as values."""
-    step = step_row(record["step"])
-    if record["state"] is None:
-        # The claim waited for another commit of this run, whose checkpoint its snapshot did not see yet.
-        view, _ = await load(connection, UUID(record["run"]["run_id"]), [step.key])
-    else:
-        view = run_view(record, whole=False, steps={step.key: step})
-    receipt = receipts.receipt_row(record["receipt"]) if record["receipt"] else None
-    given = _given(record["approval"]) if record["approval"] else None
-    return view, step, Known(receipt=receipt, given=given)
-
-
-def _given(item: Mapping[str, Any]) -> Given:
-    """An approval that was given, from its row as JSON."""
-    return Given(
-        approval_id=UUID(item["approval_id"]),
-        kind=ApprovalKind(item["kind"]),
-        digest=item["action_digest"],
-        choice=Choice(item["choice"]),
-        reason=item["reason"] or "",
-    )

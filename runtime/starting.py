@@ -14,7 +14,9 @@ from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
+from runtime.governance.fitness import check_text, clean
 from runtime.kernel.channels import initial_values
+from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.state import State
 from runtime.kernel.states import RunEvent, RunState
 from runtime.kernel.transition import RunView, Transition
@@ -124,8 +126,9 @@ def _reference(workflow: Workflow, constants: dict[str, object]) -> str:
             remedy="Send the fields that the workflow's `reference` reads.",
         ) from None
     text = str(value)
-    if not text or len(text) > 200:
-        raise InputError("the workflow's reference is empty or longer than 200 characters", where="trigger")
+    if not text or len(text) > 200 or clean(text) != text:
+        message = "the workflow's reference is empty, longer than 200 characters, or holds what no text can"
+        raise InputError(message, where="trigger")
     return text
 
 
@@ -154,14 +157,16 @@ async def _end_at_once(connection: Connection, opened: Transition, workflow: Wor
 async def cancel_run(
     connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
 ) -> RunState:
-    """Cancel a run inside the caller's transaction; its status afterwards (running while an action is under way)."""
+    """Cancel a run inside the caller's transaction; its status afterwards (running while an action is under way).
+
+    ``ConsistencyError`` if it is over, or has just moved on.
+    """
+    check_text(reason, "reason")
     view, _ = await load(connection, run_id, lock=True)
     if view.tenant_id != tenant:
         raise NotFoundError(f"There is no run {run_id}.")
-    workflow = await definitions.workflow(
-        connection, tenant, view.workflow, view.workflow_version, view.workflow_digest
-    )
-    transition = Transition(view, workflow.graph)
+    # Nothing is evaluated or planned, so that a run whose workflow cannot be read any more can be canceled as well.
+    transition = Transition(view, NO_GRAPH)
     transition.cancel(actor, reason)
     if not await apply(connection, transition.commit()):
         raise ConsistencyError("The run has just moved on.", remedy="Look at it again, then cancel.")

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import structlog
 
 from core.canonical import JsonObject
@@ -22,8 +23,10 @@ from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
 from runtime.governance import doubt
 from runtime.kernel.commit import ApprovalMove, StepRow, WaitRow
+from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.states import StepState, WaitEvent, WaitKind
 from runtime.kernel.transition import Transition
+from runtime.setbacks import is_passing, set_back_wait
 from runtime.store import approvals, receipts, sweeps
 from runtime.store.commits import apply
 from runtime.store.views import load
@@ -66,17 +69,23 @@ class Sweeper:
         return count
 
     async def _guarded(self, repair: Any, run_id: UUID) -> int:
+        """One run's repair, whose failure is no other run's business."""
         try:
             return int(await repair)
         except CountersealError as error:
             log.error("a run could not be set going; the next sweep tries again", run=str(run_id), reason=str(error))
-            return 0
+        except asyncpg.TransactionRollbackError:
+            log.info("a run moves just now; the next sweep looks again", run=str(run_id))
+        except Exception:
+            log.exception("a run could not be set going; the next sweep tries again", run=str(run_id))
+        return 0
 
     async def _expire_lease(self, run_id: UUID, step_key: str, epoch: int) -> bool:
         """Take a dead worker's lease away; whoever claims the step next finds out what became of its action."""
         async with self._database.transaction() as connection:
-            transition, _ = await self._open(connection, run_id, step_key)
-            step = transition.view.steps.get(step_key)
+            view, _ = await load(connection, run_id, [step_key], lock=True)
+            transition = Transition(view, NO_GRAPH)
+            step = view.steps.get(step_key)
             if step is None or step.status is not StepState.RUNNING or step.lease_epoch != epoch:
                 return False
             if not await sweeps.lease_is_over(connection, step.step_id, epoch):
@@ -85,6 +94,16 @@ class Sweeper:
             return await apply(connection, transition.commit())
 
     async def _end_wait(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
+        try:
+            return await self._complete(run_id, step_key, wait_id)
+        except Exception as error:
+            if is_passing(error):
+                raise
+            async with self._database.transaction() as connection:
+                await set_back_wait(connection, run_id, step_key, wait_id, error)
+            return False
+
+    async def _complete(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
         async with self._database.transaction() as connection:
             transition, waits = await self._open(connection, run_id, step_key)
             step, wait = transition.view.steps.get(step_key), waits.get(step_key)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.canonical import JsonObject, digest
+from core.canonical import JsonObject, digest, sha256_hex
 from core.db import Connection
 from core.errors import ExpressionError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import ServiceNowStart, Workflow
+from runtime.governance.fitness import clean
 from runtime.starting import Started, StartRequest, start_run
 from runtime.store import documents
+
+REFERENCE_CHARACTERS_MAX = 500
 
 _RECORD = """
 INSERT INTO inbox (tenant_id, source, notification_id, payload) VALUES ($1, $2, $3, $4)
@@ -88,7 +91,7 @@ async def _start(
     event: ServiceNowEvent,
 ) -> Started:
     try:
-        dedupe = str(listens.dedupe.render({"trigger": event.body}))
+        dedupe = clean(listens.dedupe.render({"trigger": event.body}))
     except ExpressionError as error:
         raise InputError(
             f"the dedupe text of workflow {workflow.name} cannot be made from this event: {error.message}",
@@ -101,9 +104,16 @@ async def _start(
         tenant_id=tenant,
         workspace_id=workspace,
         trigger_type="servicenow",
-        trigger_ref=f"{event.endpoint}:{event.event}:{dedupe}"[:500],
+        trigger_ref=_bounded(f"{event.endpoint}:{event.event}:{dedupe}"),
         trigger=event.body,
         requested_by=opened_by if isinstance(opened_by, str) and opened_by else f"servicenow:{event.endpoint}",
         actor=Actor("webhook", event.endpoint),
     )
     return await start_run(connection, workflow, request)
+
+
+def _bounded(reference: str) -> str:
+    """A text that an index holds. A long one is told apart by its digest: cut, it would swallow others."""
+    if len(reference) <= REFERENCE_CHARACTERS_MAX:
+        return reference
+    return f"{reference[: REFERENCE_CHARACTERS_MAX - 65]}:{sha256_hex(reference.encode())}"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+import asyncpg
+
 from approvals.model import ApprovalKind, CardView, Choice, GroupQuorum, GroupSource, VoteChannel, Voter
 from approvals.ports import Membership
 from approvals.quorum import Counted, RefusalCode, Refused, consider
@@ -22,6 +24,7 @@ from runtime import audit
 from runtime.definition.catalog import Definitions
 from runtime.directory import DatabaseDirectory
 from runtime.governance import doubt
+from runtime.governance.fitness import check_text
 from runtime.kernel.commit import ApprovalMove, VoteRow, WaitRow
 from runtime.kernel.states import WaitEvent
 from runtime.kernel.transition import Transition
@@ -87,19 +90,31 @@ class Voting:
 
     async def vote(self, request: VoteRequest) -> VoteAnswer:
         """Judge and record one vote. ``NotFoundError`` if the tenant has no such approval."""
+        check_text(request.reason, "reason")
         slack = None
         for attempt in range(CONFLICTS_MAX):
-            async with self.database.transaction(request.tenant_id) as connection:
-                stored = await approvals.read(connection, request.approval_id, request.person_id)
-                wanted = _slack_groups(stored)
-                if slack is not None or not wanted:
-                    answer = await self._judge(connection, request, stored, slack, lock=attempt > 1)
-                    if answer is not None:
-                        return answer
-                    continue
+            try:
+                stored, answer = await self._once(request, slack, lock=attempt > 1)
+            except asyncpg.TransactionRollbackError:
+                continue  # PostgreSQL chose this vote to end a deadlock
+            if answer is not None:
+                return answer
+            wanted = _slack_groups(stored)
+            if slack is not None or not wanted:
+                continue
             # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
             slack = await self._ask_slack(stored, wanted)
         raise ConsistencyError("The run moves too fast to record this vote.", remedy="Try again.")
+
+    async def _once(
+        self, request: VoteRequest, slack: Membership | None, *, lock: bool
+    ) -> tuple[StoredApproval, VoteAnswer | None]:
+        """The approval, and the answer where nothing more has to be asked and the run did not move on meanwhile."""
+        async with self.database.transaction(request.tenant_id) as connection:
+            stored = await approvals.read(connection, request.approval_id, request.person_id)
+            if slack is None and _slack_groups(stored):
+                return stored, None
+            return stored, await self._judge(connection, request, stored, slack, lock=lock)
 
     async def view(self, tenant: str, approval_id: UUID) -> CardView:
         """The approval as every face shows it."""

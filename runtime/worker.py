@@ -11,6 +11,7 @@ import structlog
 
 from core.errors import CountersealError
 from runtime.driving import Drive, Tools
+from runtime.leasing import Lease
 from runtime.queue.port import Delivery, WorkQueue
 from runtime.store import claims
 
@@ -37,18 +38,17 @@ class Worker:
         self._free = asyncio.Semaphore(concurrency)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then finish what is under way."""
+        """Work until ``stop`` is set, then finish what is under way. Cancelled, it takes all of that with it."""
         async with asyncio.TaskGroup() as group:
             beating = group.create_task(self._beat())
             stopping = group.create_task(stop.wait())
             while not stop.is_set():
-                receiving = asyncio.create_task(self._receive())
+                receiving = group.create_task(self._receive())
                 await asyncio.wait({receiving, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if not receiving.done():
                     receiving.cancel()
-                    await asyncio.wait({receiving})
                     break
-                self._start(receiving.result())
+                self._start(group, receiving.result())
             if self._jobs:
                 await asyncio.wait(set(self._jobs))
             beating.cancel()
@@ -73,13 +73,15 @@ class Worker:
             return await self._queue.receive(max(1, free))
         except CountersealError as error:
             log.error("queue unavailable", reason=str(error))
-            await asyncio.sleep(PAUSE_SECONDS)
-            return []
+        except Exception:
+            log.exception("the queue failed in a way that it should not")
+        await asyncio.sleep(PAUSE_SECONDS)
+        return []
 
-    def _start(self, deliveries: Sequence[Delivery]) -> None:
+    def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             drive = Drive(self._tools, self._look_again)
-            task = asyncio.create_task(self._job(drive, delivery))
+            task = group.create_task(self._job(drive, delivery))
             self._jobs[task] = _Job(drive, delivery)
             task.add_done_callback(self._jobs.pop)
 
@@ -98,7 +100,10 @@ class Worker:
             log.exception("a step was left to its lease")
             await asyncio.sleep(PAUSE_SECONDS)
             return False
-        await delivery.done()
+        try:
+            await delivery.done()
+        except Exception:
+            log.exception("a message comes once more, and will find nothing to claim")
         return found
 
     def _look_again(self) -> None:
@@ -120,11 +125,12 @@ class Worker:
                 log.exception("leases not extended")
 
     async def _extend(self, held: dict[UUID, _Job]) -> None:
-        tools = self._tools
+        tools, began = self._tools, Lease.now()
         async with tools.database.connection() as connection:
             ours = await claims.heartbeat(connection, tools.owner, tools.lease, list(held))
         for step_id, job in held.items():
+            still_held = job.drive.beaten(step_id, began, ours=step_id in ours)
             if step_id in ours:
                 await job.delivery.extend(tools.lease)
-            elif job.drive.held is not None and job.drive.held.step_id == step_id:
-                log.warning("lease is no longer ours", step=str(step_id))
+            elif still_held:
+                log.warning("lease is no longer ours; its call is given up", step=str(step_id))

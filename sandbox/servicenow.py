@@ -21,6 +21,7 @@ from starlette.routing import Route
 from sandbox.faults import FaultMiddleware, FaultTable
 from sandbox.servicenow_access import DEFAULT_ACL, INTEGRATION_USER, Access, Accounts, AclRule, RateRule
 from sandbox.servicenow_control import control_routes
+from sandbox.servicenow_page import page_routes
 from sandbox.servicenow_query import QueryError, select
 from sandbox.servicenow_seed import seed
 from sandbox.servicenow_state import JOURNAL_TABLE, REFERENCES, Effect, Record, ServiceNowState
@@ -94,6 +95,7 @@ class ServiceNow:
                 Route("/api/now/table/{table}", self._table, methods=["GET", "POST"]),
                 Route("/api/now/table/{table}/{sys_id}", self._record, methods=["GET", "PATCH", "PUT", "DELETE"]),
                 *control_routes(self.state, self.faults, self.webhooks),
+                *page_routes(self.state),
             ],
             middleware=[Middleware(FaultMiddleware, table=self.faults)],
         )

@@ -103,7 +103,7 @@ def _date(target: str, fallback: str) -> Markup:
     formats = (
         ("{date_short_pretty}", "%b %d, %Y"), ("{date_short}", "%b %d, %Y"), ("{date_long_pretty}", "%A, %B %d, %Y"),
         ("{date_long}", "%A, %B %d, %Y"), ("{date_pretty}", "%B %d, %Y"), ("{date_num}", "%Y-%m-%d"),
-        ("{date}", "%B %d, %Y"), ("{time_secs}", "%H:%M:%S"), ("{time}", "%H:%M"), ("{ago}", "%Y-%m-%d %H:%M"),
+        ("{date}", "%B %d, %Y"), ("{time_secs}", "%H:%M:%S UTC"), ("{time}", "%H:%M UTC"), ("{ago}", "%Y-%m-%d %H:%M"),
     )  # fmt: skip
     for token, pattern in formats:
         shown = shown.replace(token, at.strftime(pattern))

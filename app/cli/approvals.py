@@ -54,14 +54,21 @@ def show(approval_id: ApprovalId, as_person: As = None, as_json: Json = False) -
         return
     card = shown["card"]
     heads = {name: card[name] for name in ("title", "summary", "target", "operation", "risk", "reversible", "reverse")}
-    rest = {name: shown[name] for name in ("status", "state", "detail", "requester", "expires_at", "digest", "masked")}
-    print_fields({**heads, **rest, "run": shown["run_id"], "step": shown["step"]}, as_json=False)
+    rest = {name: shown[name] for name in ("tier", "status", "state", "detail", "requester", "expires_at", "digest")}
+    fields = {**heads, **rest, "masked": shown["masked"], "run": shown["run_id"], "step": shown["step"]}
+    if fields["summary"] == fields["title"]:
+        del fields["summary"]
+    print_fields({name: value for name, value in fields.items() if value not in ("", None)}, as_json=False)
+    needed = [
+        {"group": item["group"], "votes": f"{len(item['names'])} of {item['of']}", "from": ", ".join(item["names"])}
+        for item in shown["progress"]
+    ]
     for title, rows, columns in (
         ("changes", card["changes"], ("field", "before", "after")),
         ("other inputs", card["inputs"], ("field", "value")),
         ("rules", card["rules"], ("id", "because")),
         ("votes", shown["votes"], ("person", "choice", "reason", "channel", "at")),
-        ("needed", shown["progress"], ("group", "of", "names")),
+        ("needed", needed, ("group", "votes", "from")),
     ):
         typer.echo(f"\n{title}")
         print_rows(rows, columns, as_json=False, empty=f"no {title}")

@@ -60,6 +60,16 @@ def uuid(text: str, what: str) -> UUID:
         raise InputError("is not an id.", where=what, remedy="Copy it from the list command.") from None
 
 
+def name(text: str, what: str) -> str:
+    """A tenant's or workspace's name as it was typed; ``InputError`` that says where, if it cannot be one."""
+    from core.db import check_tenant
+
+    try:
+        return check_tenant(text)
+    except InputError as error:
+        raise InputError(f"{text!r} is no name.", where=what, remedy=error.remedy) from None
+
+
 def read_input(path: Path, bytes_max: int = 1024 * 1024) -> bytes:
     """A file's bytes; ``InputError`` if it cannot be read or is too large."""
     try:

@@ -68,7 +68,9 @@ def explained() -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("asyncpg", "sqlalchemy")):
             raise
-        typer.echo(f"counterseal: the database failed: {error}", err=True)
+        # The first line says what; those after it may hold the statement's values.
+        words = next(iter(str(error).splitlines()), type(error).__name__)
+        typer.echo(f"counterseal: the database failed: {words}", err=True)
         raise SystemExit(Exit.UNAVAILABLE) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
@@ -52,7 +52,8 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        table.add_column(name.replace("_", " "), overflow="fold")
+        # An id that is folded cannot be copied.
+        table.add_column(name.replace("_", " "), overflow="fold", no_wrap=name.endswith("_id"))
     for line in cells:
         # As Text: what comes from outside is never markup.
         table.add_row(*(Text(cell) for cell in line))
@@ -63,10 +64,17 @@ def _cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, datetime):
-        return value.isoformat(timespec="seconds")
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, dict | list):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(value))
+        return printable(json.dumps(value, default=_plain, ensure_ascii=False))
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """What comes from outside, with everything escaped that could steer a terminal or turn the order of letters."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _plain(value: object) -> object:

@@ -38,7 +38,6 @@ def start(
 async def _start(
     name: str, trigger: dict[str, Any], version: int | None, key: str | None, workspace: str | None
 ) -> dict[str, Any]:
-    from core.db import check_tenant
     from core.ids import new_id
     from runtime import starting
     from runtime.store import documents
@@ -49,10 +48,11 @@ async def _start(
         async with faces.database.transaction(settings.tenant) as connection:
             found = await documents.newest_workflows(connection, settings.tenant, name, version)
             if not found:
-                raise NotFoundError(f"There is no workflow {name!r}.", remedy="See `counterseal workflow list`.")
+                wanted = f"{name!r}" if version is None else f"{name!r} version {version}"
+                raise NotFoundError(f"There is no workflow {wanted}.", remedy="See `counterseal workflow list`.")
             request = starting.StartRequest(
                 tenant_id=settings.tenant,
-                workspace_id=check_tenant(workspace) if workspace else settings.workspace,
+                workspace_id=context.name(workspace, "--workspace") if workspace else settings.workspace,
                 trigger_type="cli",
                 trigger_ref=key or str(new_id()),
                 trigger=trigger,
@@ -84,8 +84,11 @@ def listed(
             wanted = read_models.RunFilter(status, workflow, reference)
             return list(await read_models.runs_page(connection, faces.settings.tenant, wanted, limit))
 
-    columns = ("run_id", "reference", "workflow", "workflow_version", "status", "created_at", "finished_at")
-    print_rows(run_(found()), columns, as_json=as_json, empty="There are no such runs.")
+    rows = run_(found())
+    if not as_json:
+        rows = [{**row, "workflow": f"{row['workflow']}@{row['workflow_version']}"} for row in rows]
+    columns = ("run_id", "reference", "workflow", "status", "created_at", "finished_at")
+    print_rows(rows, columns, as_json=as_json, empty="There are no such runs.")
 
 
 @run.command("show")
@@ -95,16 +98,38 @@ def show(run_id: RunId, as_json: Json = False) -> None:
     if as_json:
         print_json(shown)
         return
-    heads = ("run_id", "reference", "workflow", "workflow_version", "status", "error", "requested_by", "created_at")
-    print_fields({name: shown["run"][name] for name in (*heads, "finished_at", "bundle")}, as_json=False)
+    row = shown["run"]
+    heads = ("run_id", "reference", "workflow", "workflow_version", "status", "requested_by", "created_at")
+    fields = {name: row[name] for name in (*heads, "finished_at")}
+    bundle = row["bundle"] and f"{row['bundle']['uri']} (SHA-256 {row['bundle']['sha256']})"
+    print_fields({**fields, "error": _error(row["error"]), "evidence": bundle}, as_json=False)
+    shown["steps"] = [_step(step) for step in shown["steps"]]
     for title, columns in (
-        ("steps", ("step_key", "operation", "status", "attempt", "last_error")),
+        ("steps", ("step_key", "operation", "status", "attempt", "next_try", "last_error")),
         ("receipts", ("step_key", "operation", "target", "status", "reversible", "resolution")),
         ("approvals", ("approval_id", "step_key", "kind", "status", "choice", "reason")),
         ("timeline", ("seq", "at", "type", "actor", "step")),
     ):
         typer.echo(f"\n{title}")
         print_rows(shown[title], columns, as_json=False, empty=f"no {title}")
+
+
+def _step(step: dict[str, Any]) -> dict[str, Any]:
+    retried = step["status"] == "failed_retryable"
+    return {
+        **step,
+        "next_try": step["next_eligible_at"] if retried else None,
+        "last_error": _error(step["last_error"]),
+    }
+
+
+def _error(error: dict[str, Any] | None) -> str | None:
+    """What went wrong, as a sentence: its code, where, by whom, and the message."""
+    if error is None:
+        return None
+    where = f" at {error['step']}" if error.get("step") else ""
+    who = f" by {error['by']}" if error.get("by") else ""
+    return f"{error.get('code', 'error')}{where}{who}: {error.get('message', '')}"
 
 
 async def _show(run_id: str) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def token_create(
 
     async def create() -> str:
         async with context.faces() as faces:
-            owner = tenant or faces.settings.tenant
+            owner = context.name(tenant, "--tenant") if tenant else faces.settings.tenant
             return await access.create_token(
                 faces.database, owner, subject, roles, lifetime, context.actor(faces.settings)
             )
@@ -176,7 +176,7 @@ def token_list(tenant: Tenant = None, as_json: Json = False) -> None:
 
     async def listed() -> list[dict[str, object]]:
         async with context.faces() as faces:
-            owner = tenant or faces.settings.tenant
+            owner = context.name(tenant, "--tenant") if tenant else faces.settings.tenant
             async with faces.database.transaction(owner) as connection:
                 return [dict(row) for row in await tokens.listed(connection, owner)]
 
@@ -195,7 +195,7 @@ def token_revoke(
 
     async def revoke() -> int:
         async with context.faces() as faces:
-            owner = tenant or faces.settings.tenant
+            owner = context.name(tenant, "--tenant") if tenant else faces.settings.tenant
             return await access.revoke_token(faces.database, owner, token, context.actor(faces.settings))
 
     typer.echo(f"Revoked {run(revoke())}.")
@@ -217,7 +217,7 @@ def tenant_set(
 
     async def set_() -> dict[str, object]:
         async with context.faces() as faces:
-            owner = name or faces.settings.tenant
+            owner = context.name(name, "NAME") if name else faces.settings.tenant
             async with faces.database.transaction(owner) as connection:
                 await ensure_tenant(
                     connection,

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from app import occupancy
 from app.demo.people import STORIES, Incident, People
 from app.demo.told import Told
 from app.demo.view import View
@@ -44,7 +45,12 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
             "There is no examples/ folder here.", remedy="Run the demo in the repository's folder."
         )
     view = View(auto=auto)
-    view.say("Starting PostgreSQL, Counterseal and the stand-ins for ServiceNow, Slack and a model …")
+    with occupancy.demo(home):
+        view.say("Starting PostgreSQL, Counterseal and the stand-ins for ServiceNow, Slack and a model …")
+        return await _in_world(home, examples, view, began, auto=auto, aws=aws)
+
+
+async def _in_world(home: Path, examples: Path, view: View, began: float, *, auto: bool, aws: bool) -> int:
     async with demo_world(home, aws=aws) as world, httpx.AsyncClient(timeout=30) as client:
         os.environ.update(world.environment)
         async with build_faces(load_settings()) as faces:

@@ -43,19 +43,19 @@ class View:
     def introduce(self, world: World, incidents: Sequence[Incident]) -> None:
         """Where to look, and what to do there."""
         self._console.print(f"\n  Slack (stand-in)       {world.slack}/c/{CARDS_CHANNEL}", highlight=False)
-        self._console.print(f"  ServiceNow (stand-in)  {world.servicenow}/_sandbox/records/incident", highlight=False)
-        self._console.print(
-            f"  Counterseal            {world.app} (HTTP; `counterseal token create` opens it)\n", highlight=False
-        )
+        self._console.print(f"  ServiceNow (stand-in)  {world.servicenow}/", highlight=False)
+        self._console.print(f"  Counterseal (HTTP)     {world.app} [dim](asks for a token)[/]\n", highlight=False)
         for incident in incidents:
             self._console.print(f"  [bold]{incident.number}[/] {incident.text}", highlight=False)
         if not self._auto:
             first, second, _ = incidents
             self._console.print(
-                f"\nOpen the Slack page, choose Ana or Ben, press [bold]Approve[/] on the card of {first.number} "
-                f"and [bold]Reject[/] on that of {second.number}.\n",
+                f"\nOpen the Slack page; you are Ana there. Press [bold]Approve[/] on the card of {first.number} "
+                f"and [bold]Reject[/] on that of {second.number}.\nOr decide here, in another terminal:",
                 highlight=False,
             )
+            self._print(f"  {_command()} approval list")
+            self._print(f"  {_command()} approval approve APPROVAL --as ana.lee\n")
 
     @contextmanager
     def live(self) -> Iterator[None]:

@@ -14,6 +14,8 @@ from runtime.kernel.states import RunState
 Item = TypeVar("Item")
 
 PRINTABLE = r"^[\x20-\x7e]+$"
+# A business reference is whatever the outside system calls it: any letters, but nothing that cannot be stored.
+REFERENCE = r"^[^\x00-\x1f\x7f]+$"
 
 
 class _In(BaseModel):

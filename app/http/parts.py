@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from runtime.store.read_models import Row
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 200
 _CURSOR_CHARACTERS_MAX = 400
+_FIRST_YEAR, _LAST_YEAR = 1970, 9998
 
 
 def _faces(request: Request) -> Faces:
@@ -104,8 +105,9 @@ def _read(value: object, kind: type) -> object:
         return UUID(value)
     if kind is datetime and isinstance(value, str):
         at = datetime.fromisoformat(value)
-        if at.tzinfo is not None:
-            return at
+        # Times of ours are in UTC; what lies at the ends of the calendar cannot even be converted to it.
+        if at.tzinfo is not None and _FIRST_YEAR <= at.year <= _LAST_YEAR:
+            return at.astimezone(UTC)
     if kind is int and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31:
         return value
     raise ValueError

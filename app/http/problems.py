@@ -46,6 +46,13 @@ _CODES = {
     415: "media_type",
     422: "input",
 }
+_OURS_TO_REPAIR: Mapping[str, str] = MappingProxyType(
+    {
+        "transport": "Something that this needs cannot be reached at the moment; try again.",
+        "timeout": "Something that this needs did not answer in time; try again.",
+        "configuration": "This installation is not configured for it; its log names the setting.",
+    }
+)
 # PostgreSQL is restarting, out of connections, or the network to it broke: trying again helps.
 _UNAVAILABLE = (
     asyncpg.PostgresConnectionError,
@@ -86,6 +93,10 @@ def of_error(error: CountersealError) -> Response:
     if status is None:
         log.error("an error without a status reached a face", code=error.code, exc_info=error)
         return problem(500, "internal")
+    if error.code in _OURS_TO_REPAIR:
+        # Addresses and settings are for the operator, who reads the log; the caller may be anybody.
+        log.warning("something that a request needs is missing", code=error.code, reason=str(error))
+        return problem(status, error.code, _OURS_TO_REPAIR[error.code])
     more: dict[str, Any] = {"remedy": error.remedy} if error.remedy else {}
     if isinstance(error, DefinitionError):
         more["problems"] = [
@@ -118,6 +129,9 @@ def install(application: FastAPI) -> None:
     async def http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = _CODES.get(error.status_code, "http")
+        if error.status_code in (404, 405) and error.detail == HTTPStatus(error.status_code).phrase:
+            words = "There is nothing at this path." if error.status_code == 404 else "This path has no such method."
+            return problem(error.status_code, code, words, error.headers, remedy="See /openapi.json for what there is.")
         return problem(error.status_code, code, str(error.detail), error.headers)
 
     async def invalid(_: Request, error: Exception) -> Response:

@@ -37,6 +37,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 TRIGGER_TYPE = "http"
 Text = Annotated[str, Query(max_length=200, pattern=models.PRINTABLE)]
+Reference = Annotated[str, Query(max_length=200, pattern=models.REFERENCE)]
 
 
 @router.post("", status_code=201, response_model=models.RunStarted, summary="Start a run")
@@ -92,7 +93,7 @@ async def listed(
     cursor: Cursor = "",
     status: RunState | None = None,
     workflow: Text | None = None,
-    reference: Text | None = None,
+    reference: Reference | None = None,
 ) -> dict[str, Any]:
     """All runs of the token's tenant, or those with this status, workflow or business reference."""
     after = decode_cursor(cursor, datetime, UUID) or [read_models.LAST_TIME, read_models.LAST_ID]

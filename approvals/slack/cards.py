@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from approvals.model import CardContent, CardState, CardView, Choice, choices_of
 from approvals.slack.blocks import Block, fits_message, header, section, sections, small_print
-from approvals.slack.lines import content_lines, decision_lines, detail_lines, heading, vote_lines
-from approvals.slack.text import code, entry, shown
+from approvals.slack.lines import content_lines, decision_lines, detail_lines, heading, outcome_lines, vote_lines
+from approvals.slack.text import code, shown
 from core.action import Risk
 
 REVIEW = "counterseal.review"
@@ -40,7 +40,7 @@ def render(view: CardView) -> Rendered:
     """Draw the card as it stands."""
     masked = bool(view.content.sensitive)
     content = view.content.masked()
-    footer = [*_detail(view), *vote_lines(view)]
+    footer = [*outcome_lines(view), *vote_lines(view)]
     body = [*sections(decision_lines(content)), *sections(footer), *small_print(detail_lines(content))]
     complete = not masked and fits_message(body)
     if masked and fits_message(body):
@@ -92,10 +92,6 @@ def _confirmation(content: CardContent) -> Block:
 def _button(words: str, action_id: str, value: str) -> Block:
     text = {"type": "plain_text", "text": words, "emoji": False}
     return {"type": "button", "text": text, "action_id": action_id, "value": value}
-
-
-def _detail(view: CardView) -> list[str]:
-    return entry("*Outcome*", view.detail) if view.detail else []
 
 
 def _short_body(view: CardView) -> list[Block]:

@@ -112,6 +112,13 @@ def value_lines(field: str, value: Json) -> list[str]:
     return [*entry("• Field", field), *(entry("value", text, note=note) if text else [f"value {note}"])]
 
 
+def outcome_lines(view: CardView) -> list[str]:
+    """What became of it, unless a vote's reason, which is shown as well, says just that."""
+    if not view.detail or any(view.detail == vote.reason for vote in current_votes(view.votes)):
+        return []
+    return entry("*Outcome*", view.detail)
+
+
 def vote_lines(view: CardView) -> list[str]:
     """Votes so far, and how many are needed of whom."""
     lines: list[str] = []

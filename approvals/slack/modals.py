@@ -12,8 +12,7 @@ from approvals.model import ApprovalKind, CardState, CardView, Choice, choices_o
 from approvals.quorum import REASON_CHARACTERS_MAX
 from approvals.slack.blocks import Block, header, pages, plain_sections, section, sections
 from approvals.slack.cards import BUTTON_WORDS
-from approvals.slack.lines import content_lines, heading, vote_lines
-from approvals.slack.text import entry
+from approvals.slack.lines import content_lines, heading, outcome_lines, vote_lines
 
 REASON_CALLBACK = "counterseal.reason"
 REVIEW_CALLBACK = "counterseal.review"
@@ -23,8 +22,7 @@ CHOICE_FIELD = "choice"
 
 def review(view: CardView, page: int = 0) -> Block:
     """Page ``page`` (from 0; the last one if there are fewer) of everything, the decision on the last page."""
-    detail = entry("*Outcome*", view.detail) if view.detail else []
-    all_pages = pages(sections([*content_lines(view.content), *detail, *vote_lines(view)]))
+    all_pages = pages(sections([*content_lines(view.content), *outcome_lines(view), *vote_lines(view)]))
     page = max(0, min(page, len(all_pages) - 1))
     last = page == len(all_pages) - 1
     place = [section(f"Page {page + 1} of {len(all_pages)}")] if len(all_pages) > 1 else []

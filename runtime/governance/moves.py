@@ -9,7 +9,7 @@ from uuid import UUID
 
 from approvals.model import ApprovalKind, Choice
 from connectors.operation import Operation
-from connectors.port import Before, Call
+from connectors.port import Before, Call, Done
 from runtime.kernel.commit import ReceiptRow, StepRow
 
 
@@ -80,6 +80,14 @@ class Inquire:
 @dataclass(frozen=True, slots=True)
 class Over:
     """Nothing more is to be done with this step now: it parked, failed, succeeded from a receipt, or was canceled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """The effect happened, and what came back cannot be kept; ``problem`` says why. ``done`` is what can be."""
+
+    done: Done
+    problem: str
 
 
 Next: TypeAlias = ReadBefore | LookUp | Perform | Inquire | Over

@@ -25,6 +25,7 @@ from runtime.governance import asking, settling
 from runtime.governance.asking import CardWords, Question
 from runtime.governance.deciding import judge, record_decision
 from runtime.governance.doubt import resolve
+from runtime.governance.fitness import unfit
 from runtime.governance.intending import Authority, Proposal, intend, is_own
 from runtime.governance.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
 from runtime.governance.receipting import action_json, finish
@@ -58,6 +59,8 @@ def _propose(p: Proposal) -> Next:
     try:
         inputs = p.leaf.inputs.render(variables(p.transition.state, view.constants, scope_of(p.step.key)))
         assert isinstance(inputs, dict)
+        if problem := unfit(inputs, "What `with` gives"):
+            raise ExpressionError(problem)
         action = build_action(p.operation, inputs, known.before)
         key = idempotency_key(
             p.operation,
@@ -96,6 +99,9 @@ def _may_be_shared(operation: Operation, receipt: ReceiptRow | None) -> bool:
 def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
     """The effect is recorded as done: its result is reused, nothing is sent (Q-15)."""
     p.transition.record(EventType.ACTION_RECALLED, {"receipt": str(receipt.receipt_id)}, step=p.step.key)
+    if receipt.error is not None:
+        p.transition.fail(p.step, receipt.error)
+        return Over()
     finish(p.transition, p.step, p.leaf, receipt.output, receipt.usage)
     return Over()
 
@@ -176,6 +182,8 @@ def _gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, n
         return Over()
     try:
         summary = leaf.summary.render(variables(transition.state, view.constants, scope_of(step.key)))
+        if problem := unfit(summary, "The summary"):
+            raise ExpressionError(problem)
     except ExpressionError as error:
         transition.fail(step, {"class": "expression", "code": error.code, "message": str(error)})
         return Over()

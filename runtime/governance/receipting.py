@@ -14,6 +14,7 @@ from core.errors import ExpressionError
 from evidence.chain import EventType
 from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
+from runtime.governance.fitness import unfit
 from runtime.kernel.commit import ReceiptRow, StepRow
 from runtime.kernel.graph import OperationNode
 from runtime.kernel.plan import scope_of, variables
@@ -26,6 +27,8 @@ def finish(transition: Transition, step: StepRow, leaf: OperationNode, output: J
         values = variables(transition.state, transition.view.constants, scope_of(step.key))
         values["output"] = output
         writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
+        if problem := unfit(writes, "What `set` gives") if writes else None:
+            raise ExpressionError(problem)
     except ExpressionError as error:
         transition.fail(step, {"class": "expression", "code": error.code, "message": str(error)})
         return

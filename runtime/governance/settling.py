@@ -11,7 +11,8 @@ from core.canonical import Json, JsonObject
 from evidence.chain import EventType
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
 from runtime.governance import doubt
-from runtime.governance.moves import Inquire, Next, Nonce, Over, Perform
+from runtime.governance.fitness import UNUSABLE
+from runtime.governance.moves import Inquire, Next, Nonce, Over, Perform, Unfit
 from runtime.governance.receipting import finish, put_receipt
 from runtime.kernel.commit import ReceiptRow, StepRow, WaitRow
 from runtime.kernel.graph import OperationNode
@@ -26,11 +27,16 @@ PROBES_MAX = 12
 _AUTHORIZATION_CODES = ("401", "403", "unauthorized", "forbidden", "not_allowed", "invalid_auth")
 
 
-def performed(transition: Transition, work: Perform, outcome: Outcome, *, nonce: Nonce, chance: float) -> None:
+def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *, nonce: Nonce, chance: float) -> None:
     """Settle a call by how it ended. ``chance`` in [0, 1) chooses the jitter of a retry."""
     match outcome:
         case Done():
-            _succeeded(transition, work, outcome)
+            _receipt_succeeded(transition, work, outcome, None)
+            finish(transition, work.step, _leaf(transition, work.step), outcome.output, _usage(outcome.usage))
+        case Unfit(done, problem):
+            unusable: JsonObject = {"class": "transport", "code": UNUSABLE, "message": problem}
+            _receipt_succeeded(transition, work, done, unusable)
+            transition.fail(work.step, unusable)
         case Refused():
             error: JsonObject = {"class": _class_of(outcome), "code": outcome.code, "message": outcome.message}
             _failed_receipt(transition, work.receipt, error)
@@ -48,19 +54,26 @@ def _class_of(outcome: Refused) -> str:
     return "authorization" if outcome.code in _AUTHORIZATION_CODES else "transport"
 
 
-def _succeeded(transition: Transition, work: Perform, done: Done) -> None:
-    usage = _usage(done.usage)
-    if work.receipt is not None:
-        status = RECEIPT.next(ReceiptStatus(work.receipt.status), ReceiptEvent.SUCCEED)
-        settled = replace(
-            work.receipt, status=status, external_id=done.external_id, output=done.output, usage=usage, error=None
-        )
-        put_receipt(transition, settled)
-        facts: JsonObject = {"receipt": str(settled.receipt_id)}
-        transition.record(EventType.ACTION_SUCCEEDED, facts, step=work.step.key)
-    leaf = transition.graph.leaf(work.step.key)
+def _receipt_succeeded(transition: Transition, work: Perform, done: Done, error: JsonObject | None) -> None:
+    """The effect happened, also where its output is of no use; ``error`` is what whoever shares it will be told."""
+    if work.receipt is None:
+        return
+    settled = replace(
+        work.receipt,
+        status=RECEIPT.next(ReceiptStatus(work.receipt.status), ReceiptEvent.SUCCEED),
+        external_id=done.external_id,
+        output=done.output,
+        usage=_usage(done.usage),
+        error=error,
+    )
+    put_receipt(transition, settled)
+    transition.record(EventType.ACTION_SUCCEEDED, {"receipt": str(settled.receipt_id)}, step=work.step.key)
+
+
+def _leaf(transition: Transition, step: StepRow) -> OperationNode:
+    leaf = transition.graph.leaf(step.key)
     assert isinstance(leaf, OperationNode)
-    finish(transition, work.step, leaf, done.output, usage)
+    return leaf
 
 
 def _usage(usage: Usage | None) -> JsonObject | None:

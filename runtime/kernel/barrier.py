@@ -152,6 +152,8 @@ class Barrier(Draft):
         self.rows.executing = 0
         self.rows.cancels_rest = bool(self.view.status is RunState.QUEUED or self.state.parked or self.state.open)
         self.rows.commands = [row for row in self.rows.commands if row.kind != "step"]
+        # What this very transition has released is not to run after all.
+        self.rows.command_moves = [(command, CommandState.REJECTED) for command, _ in self.rows.command_moves]
         self._withdraw()
         decided = {move.approval_id for move in self.rows.approvals if move.status != "requested"}
         for approval in self.view.open_approvals:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from core.canonical import JsonObject, digest
+from core.canonical import JsonObject, canonical_bytes, digest, sha256_hex
+from core.errors import InputError
 from core.ids import derived_id
 from evidence.chain import Actor, Event, EventType, append
 from evidence.commitments import blind
@@ -20,6 +21,9 @@ from runtime.kernel.states import RUN, STEP, WAIT, CommandState, RunEvent, StepE
 from runtime.kernel.view import RunView
 
 ENGINE = Actor("engine", "counterseal")
+
+# Every checkpoint holds the whole state, so this bounds what a commit writes.
+STATE_BYTES_MAX = 1024 * 1024
 
 
 class Draft:
@@ -93,9 +97,16 @@ class Draft:
         self.rows.waits.append(replace(wait, status=WAIT.next(wait.status, event)))
 
     def checkpoint(self) -> None:
-        """Write the snapshot of this super-step. The audit shows its digest blinded: a state can be guessed."""
+        """Write the snapshot of this super-step. The audit shows its digest blinded: a state can be guessed.
+
+        ``InputError`` for a state that is too large or has no canonical form.
+        """
         content = self.state.to_json()
-        row = CheckpointRow(self.rows.superstep, content, digest(content))
+        data = canonical_bytes(content)
+        if len(data) > STATE_BYTES_MAX:
+            message = f"the run's state is {len(data)} bytes long; at most {STATE_BYTES_MAX} are kept"
+            raise InputError(message, where="state", remedy="Keep references in channels, or bound a list by `keep`.")
+        row = CheckpointRow(self.rows.superstep, content, sha256_hex(data))
         self.rows.checkpoints.append(row)
         facts: JsonObject = {"number": row.superstep, "digest": blind(self.view.run_key, row.digest)}
         self.record(EventType.CHECKPOINT_COMMITTED, facts)

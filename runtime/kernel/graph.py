@@ -121,3 +121,7 @@ class Graph:
     def leaf(self, step_key: str) -> Leaf:
         """The leaf behind a step key such as ``assign`` or ``each[3].assign``."""
         return self.leaves[step_key.rpartition(".")[2]]
+
+
+# For moves that evaluate, fold and plan nothing: they are possible also where the workflow cannot be read.
+NO_GRAPH = Graph("", 0, "", {}, Scope(()), {}, frozenset())

@@ -108,15 +108,33 @@ class Transition(Barrier):
         if RUN.terminal(self.rows.status):
             raise ConsistencyError(f"The run is {self.rows.status}; there is nothing left to cancel.")
         self.record(EventType.RUN_CANCELED, {"reason_given": bool(reason)}, actor=actor)
-        running = [row for row in self.steps.values() if row.status is StepState.RUNNING]
-        if not running:
+        # What has joined the next super-step is not counted among the executing; the run's end cancels it.
+        here = [row for row in self.steps.values() if row.superstep == self.rows.superstep]
+        # A step that is ready again after an intent: whoever claims it next finds out what became of its action.
+        under_way = [row for row in here if row.status is StepState.RUNNING or _left_behind(row)]
+        if not under_way:
             self.close(RunEvent.CANCEL, {"class": "canceled", "by": actor.id, "message": reason})
             return
         self.rows.canceling = self.view.canceling or {"by": actor.id, "reason": reason}
-        # What has joined the next super-step is not counted among the executing; the run's end cancels it.
-        here = [row for row in self.steps.values() if row.superstep == self.rows.superstep]
-        for row in [row for row in here if row.status is StepState.READY]:
+        for row in [row for row in here if row.status is StepState.READY and not _left_behind(row)]:
             self.move_step(row, StepEvent.CANCEL)
             self.state.open = [key for key in self.state.open if key != row.key]
             self.rows.executing -= 1
             self.rows.released.append(row.step_id)
+
+    def give_up(self, step: StepRow, error: JsonObject) -> None:
+        """Nothing can be evaluated, folded or planned for this step any more: the run fails with what it has."""
+        self.move_step(step, StepEvent.FAIL, last_error=error, superstep=self.rows.superstep, eligible_in=None)
+        self.record(EventType.STEP_FAILED, error_facts(error), step=step.key)
+        self._settle_invocation(self.state.parked.pop(step.key, None), CommandState.REJECTED)
+        if step.status is StepState.RUNNING:
+            self.state.open = [key for key in self.state.open if key != step.key]
+            self.rows.executing -= 1
+            self.rows.released.append(step.step_id)
+        # What is still executing comes to the barrier, or is given up as well.
+        if self.rows.executing == 0:
+            self.close(RunEvent.FAIL, {**error, "step": step.key})
+
+
+def _left_behind(step: StepRow) -> bool:
+    return step.status is StepState.READY and step.idempotency_key is not None

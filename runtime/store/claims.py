@@ -32,11 +32,12 @@ _LANE_SERVED = """1 / l.weight + greatest(l.virtual_time,
   (SELECT max(o.virtual_time) - max(1 / o.weight) FROM lanes o WHERE o.tenant_id = l.tenant_id))"""
 
 # The fairest lane that has both a command and a free slot, each locked; what others hold just now is passed over. A
-# command whose step is not ready any more is chosen as well, to be ended, and takes nothing.
+# command whose step is not ready any more is chosen as well, to be ended, and takes nothing. ``fresh`` is no EXISTS,
+# because the planner may turn that into a look at all ready steps.
 _FAIREST = f"""
 lane AS (
   SELECT l.tenant_id, l.workspace_id, l.metered AND c.starts_run AS metered, c.command_id, c.step_id, c.run_id, s.slot,
-    EXISTS (SELECT FROM steps WHERE steps.step_id = c.step_id AND steps.status = 'ready') AS fresh
+    (SELECT s.status = 'ready' FROM steps s WHERE s.step_id = c.step_id) IS TRUE AS fresh
   FROM (
     SELECT l.tenant_id, l.workspace_id, t.max_runs_per_min IS NOT NULL AS metered,
       t.max_runs_per_min IS NULL OR {_STARTS_LEFT} >= 1 AS can_start

@@ -3,65 +3,64 @@
 from __future__ import annotations
 
 from runtime.kernel.commit import Commit
-from runtime.store.commit_part import Part, columns, texts
-
-# Formatting a text once leaves the numbers of its parameters to be filled in when it is used.
-PLACES = tuple(f"{{{number}}}" for number in range(12))
+from runtime.store.commit_part import Part, records
 
 _DECISIONS = Part(
     "decisions",
     """INSERT INTO decisions (decision_id, run_id, tenant_id, step_key, operation, action_digest, outcome,
         policy_digest, rules, errors, reasons, facts)
-      SELECT d.decision_id, g.run_id, g.tenant_id, d.key, d.operation, d.digest, d.outcome, d.policy, d.rules::jsonb,
-        d.errors::jsonb, d.reasons::jsonb, d.facts::jsonb
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::text[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::text[], {8}::text[], {9}::text[])
-        AS d(decision_id, key, operation, digest, outcome, policy, rules, errors, reasons, facts)""",
+      SELECT d.decision_id, g.run_id, g.tenant_id, d.step_key, d.operation, d.action_digest, d.outcome,
+        d.policy_digest, d.rules, d.errors, d.reasons, d.facts
+      FROM guard g, json_to_recordset({0}) AS d(decision_id uuid, step_key text, operation text, action_digest text,
+        outcome text, policy_digest text, rules jsonb, errors jsonb, reasons jsonb, facts jsonb)""",
     lambda c: [
-        *columns(c.decisions, "decision_id", "step_key", "operation", "action_digest", "outcome", "policy_digest"),
-        *texts(c.decisions, "rules", "errors", "reasons", "facts"),
+        records(
+            c.decisions, "decision_id", "step_key", "operation", "action_digest", "outcome", "policy_digest", "rules",
+            "errors", "reasons", "facts",
+        )
     ],
     lambda c: bool(c.decisions),
-)
+)  # fmt: skip
 
 _INSERT_RECEIPTS = """INSERT INTO receipts (receipt_id, run_id, tenant_id, step_key, operation, target,
         idempotency_key, action_digest, action, status, attempt, lease_epoch, reversible, reverse)
-      SELECT r.receipt_id, g.run_id, g.tenant_id, r.key, r.operation, r.target, r.idempotency, r.digest,
-        r.action::jsonb, r.status, r.attempt, r.epoch, r.reversible, r.reverse::jsonb
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::text[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::int[], {8}::int[], {9}::bool[], {10}::text[], {11}::text[])
-        AS r(receipt_id, key, operation, target, idempotency, digest, status, attempt, epoch, reversible, action,
-             reverse){freed}"""
+      SELECT r.receipt_id, g.run_id, g.tenant_id, r.step_key, r.operation, r.target, r.idempotency_key,
+        r.action_digest, r.action, r.status, r.attempt, r.lease_epoch, r.reversible, r.reverse
+      FROM guard g, json_to_recordset({0}) AS r(receipt_id uuid, step_key text, operation text, target text,
+        idempotency_key text, action_digest text, status text, attempt int, lease_epoch int, reversible bool,
+        action jsonb, reverse jsonb)"""
 
 
 def _receipt_values(c: Commit) -> list[object]:
     return [
-        *columns(c.new_receipts, "receipt_id", "step_key", "operation", "target", "idempotency_key", "action_digest"),
-        *columns(c.new_receipts, "status", "attempt", "lease_epoch", "reversible"),
-        *texts(c.new_receipts, "action", "reverse"),
-    ]
+        records(
+            c.new_receipts, "receipt_id", "step_key", "operation", "target", "idempotency_key", "action_digest",
+            "status", "attempt", "lease_epoch", "reversible", "action", "reverse",
+        )
+    ]  # fmt: skip
 
 
 _NEW_RECEIPTS = Part(
     "new_receipts",
-    _INSERT_RECEIPTS.format(*PLACES, freed=""),
+    _INSERT_RECEIPTS,
     _receipt_values,
     lambda c: bool(c.new_receipts) and not c.freed_receipts,
 )
 
 # A failed attempt at another action gives its key up, so that a key never has more than one receipt (Q-14). The insert
 # waits for that: it counts what was freed. If somebody has taken the key meanwhile, it fails, and nothing is performed.
+# ``IS TRUE`` as in the parts of a run: a receipt is found by its id, never among all receipts of its tenant.
 _FREED_RECEIPTS = Part(
     "freed_receipts",
     """UPDATE receipts SET idempotency_key = receipts.idempotency_key || ':' || receipts.receipt_id::text
-      FROM guard g WHERE receipts.receipt_id = ANY ({0}::uuid[]) AND receipts.tenant_id = g.tenant_id
+      FROM guard g WHERE receipts.receipt_id = ANY ({0}::uuid[]) AND (receipts.tenant_id = g.tenant_id) IS TRUE
         AND receipts.status = 'failed' RETURNING receipts.receipt_id""",
     lambda c: [c.freed_receipts],
     lambda c: bool(c.freed_receipts),
 )
 _REPLACING_RECEIPTS = Part(
     "new_receipts",
-    _INSERT_RECEIPTS.format(*PLACES, freed=", (SELECT count(*) FROM do_freed_receipts) AS f(count)"),
+    f"{_INSERT_RECEIPTS}, (SELECT count(*) FROM do_freed_receipts) AS f(count)",
     _receipt_values,
     lambda c: bool(c.new_receipts) and bool(c.freed_receipts),
 )
@@ -69,37 +68,39 @@ _REPLACING_RECEIPTS = Part(
 # An attempt that is intended again is intended now: how long ago is what a probe wants to know.
 _RECEIPTS = Part(
     "receipts",
-    """UPDATE receipts SET status = r.status, attempt = r.attempt, lease_epoch = r.epoch, external_id = r.external,
-        resolution = r.resolution, output = r.output::jsonb, usage = r.usage::jsonb, error = r.error::jsonb,
+    """UPDATE receipts SET status = r.status, attempt = r.attempt, lease_epoch = r.lease_epoch,
+        external_id = r.external_id, resolution = r.resolution, output = r.output, usage = r.usage, error = r.error,
         intended_at = CASE WHEN r.status = 'intended' THEN now() ELSE receipts.intended_at END,
         settled_at = CASE WHEN r.status IN ('succeeded', 'failed') THEN now() END
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::text[], {8}::text[]) AS r(receipt_id, status, attempt, epoch, external, resolution, output, usage, error)
-      WHERE receipts.receipt_id = r.receipt_id AND receipts.tenant_id = g.tenant_id""",
+      FROM guard g, json_to_recordset({0}) AS r(receipt_id uuid, status text, attempt int, lease_epoch int,
+        external_id text, resolution text, output jsonb, usage jsonb, error jsonb)
+      WHERE receipts.receipt_id = r.receipt_id AND (receipts.tenant_id = g.tenant_id) IS TRUE""",
     lambda c: [
-        *columns(c.receipts, "receipt_id", "status", "attempt", "lease_epoch", "external_id", "resolution"),
-        *texts(c.receipts, "output", "usage", "error"),
+        records(
+            c.receipts, "receipt_id", "status", "attempt", "lease_epoch", "external_id", "resolution", "output",
+            "usage", "error",
+        )
     ],
     lambda c: bool(c.receipts),
-)
+)  # fmt: skip
 
 _NEW_APPROVALS = Part(
     "new_approvals",
     """INSERT INTO approvals (approval_id, run_id, tenant_id, step_id, step_key, kind, status, action_digest, nonce,
         tier, terms, requester, card, action, expires_at)
-      SELECT a.approval_id, g.run_id, g.tenant_id, a.step_id, a.key, a.kind, 'requested', a.digest, a.nonce, a.tier,
-        a.terms::jsonb, a.requester, a.card::jsonb, a.action::jsonb, now() + a.expires
-      FROM guard g, unnest({0}::uuid[], {1}::uuid[], {2}::text[], {3}::text[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::text[], {8}::text[], {9}::text[], {10}::text[], {11}::interval[])
-        AS a(approval_id, step_id, key, kind, digest, nonce, tier, requester, terms, card, action, expires)""",
+      SELECT a.approval_id, g.run_id, g.tenant_id, a.step_id, a.step_key, a.kind, 'requested', a.action_digest,
+        a.nonce, a.tier, a.terms, a.requester, a.card, a.action, now() + make_interval(secs => a.expires_in)
+      FROM guard g, json_to_recordset({0}) AS a(approval_id uuid, step_id uuid, step_key text, kind text,
+        action_digest text, nonce text, tier text, requester text, terms jsonb, card jsonb, action jsonb,
+        expires_in float8)""",
     lambda c: [
-        *columns(c.new_approvals, "approval_id", "step_id", "step_key", "kind", "action_digest", "nonce", "tier"),
-        *columns(c.new_approvals, "requester"),
-        *texts(c.new_approvals, "terms", "card", "action"),
-        *columns(c.new_approvals, "expires_in"),
+        records(
+            c.new_approvals, "approval_id", "step_id", "step_key", "kind", "action_digest", "nonce", "tier",
+            "requester", "terms", "card", "action", "expires_in",
+        )
     ],
     lambda c: bool(c.new_approvals),
-)
+)  # fmt: skip
 
 _APPROVALS = Part(
     "approvals",
@@ -107,26 +108,22 @@ _APPROVALS = Part(
         reason = coalesce(a.reason, approvals.reason), escalated = approvals.escalated OR a.escalated,
         consumed_at = CASE WHEN a.consumed THEN now() ELSE approvals.consumed_at END,
         decided_at = CASE WHEN a.status = 'requested' THEN NULL ELSE coalesce(approvals.decided_at, now()) END
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::text[], {4}::bool[], {5}::bool[])
-        AS a(approval_id, status, choice, reason, consumed, escalated)
-      WHERE approvals.approval_id = a.approval_id AND approvals.run_id = g.run_id""",
-    lambda c: columns(c.approvals, "approval_id", "status", "choice", "reason", "consumed", "escalated"),
+      FROM guard g, json_to_recordset({0}) AS a(approval_id uuid, status text, choice text, reason text, consumed bool,
+        escalated bool)
+      WHERE approvals.approval_id = a.approval_id AND (approvals.run_id = g.run_id) IS TRUE""",
+    lambda c: [records(c.approvals, "approval_id", "status", "choice", "reason", "consumed", "escalated")],
     lambda c: bool(c.approvals),
 )
 
 _VOTES = Part(
     "votes",
     """INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)
-      SELECT v.approval_id, v.person, g.tenant_id, v.choice, v.reason, string_to_array(v.groups, chr(31)), v.channel
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::text[], {4}::text[], {5}::text[])
-        AS v(approval_id, person, choice, reason, groups, channel)
+      SELECT v.approval_id, v.person_id, g.tenant_id, v.choice, v.reason, v.groups, v.channel
+      FROM guard g, json_to_recordset({0}) AS v(approval_id uuid, person_id text, choice text, reason text,
+        groups text[], channel text)
       ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
         groups = excluded.groups, channel = excluded.channel, voted_at = now()""",
-    lambda c: [
-        *columns(c.votes, "approval_id", "person_id", "choice", "reason"),
-        ["\x1f".join(vote.groups) for vote in c.votes],
-        *columns(c.votes, "channel"),
-    ],
+    lambda c: [records(c.votes, "approval_id", "person_id", "choice", "reason", "groups", "channel")],
     lambda c: bool(c.votes),
 )
 

@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
-from runtime.store.commit_part import Part, columns, texts
+from runtime.store.commit_part import Part, columns, records
 
 _NEW_STEPS = Part(
     "new_steps",
     """INSERT INTO steps (step_id, run_id, tenant_id, step_key, step_index, operation, superstep, status, lease_owner,
         lease_epoch, lease_expires_at, idempotency_key, attempt, output, writes, usage, last_error, finished_at)
-      SELECT s.step_id, g.run_id, g.tenant_id, s.key, s.index, s.operation, s.superstep, s.status, s.owner, s.epoch,
-        CASE WHEN s.status = 'running' THEN now() + {9} END, s.idempotency, s.attempt, s.output::jsonb,
-        s.writes::jsonb, s.usage::jsonb, s.error::jsonb,
-        CASE WHEN s.status IN ('succeeded', 'failed_terminal') THEN now() END
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::text[], {4}::int[], {5}::text[], {6}::text[],
-        {7}::int[], {8}::text[], {10}::int[], {11}::text[], {12}::text[], {13}::text[], {14}::text[])
-        AS s(step_id, key, index, operation, superstep, status, owner, epoch, idempotency, attempt, output, writes,
-             usage, error)""",
+      SELECT s.step_id, g.run_id, g.tenant_id, s.key, s.index, s.operation, s.superstep, s.status, s.lease_owner,
+        s.lease_epoch, CASE WHEN s.status = 'running' THEN now() + {1} END, s.idempotency_key, s.attempt, s.output,
+        s.writes, s.usage, s.last_error, CASE WHEN s.status IN ('succeeded', 'failed_terminal') THEN now() END
+      FROM guard g, json_to_recordset({0}) AS s(step_id uuid, key text, index int, operation text, superstep int,
+        status text, lease_owner text, lease_epoch int, idempotency_key text, attempt int, output jsonb, writes jsonb,
+        usage jsonb, last_error jsonb)""",
     lambda c: [
-        *columns(c.new_steps, "step_id", "key", "index", "operation", "superstep", "status", "lease_owner"),
-        *columns(c.new_steps, "lease_epoch", "idempotency_key"),
+        records(
+            c.new_steps, "step_id", "key", "index", "operation", "superstep", "status", "lease_owner", "lease_epoch",
+            "idempotency_key", "attempt", "output", "writes", "usage", "last_error",
+        ),
         c.lease,
-        *columns(c.new_steps, "attempt"),
-        *texts(c.new_steps, "output", "writes", "usage", "last_error"),
     ],
     lambda c: bool(c.new_steps),
-)
+)  # fmt: skip
 
-# The lease of a step that goes on running is renewed by heartbeats, not here; every other status has none.
+# The lease of a step that goes on running is renewed by heartbeats, not here; every other status has none. ``IS TRUE``
+# keeps the planner from looking for a row among all rows of its run, or of its tenant: the key comes first.
 _STEPS = Part(
     "steps",
-    """UPDATE steps SET status = s.status, superstep = s.superstep, attempt = s.attempt, output = s.output::jsonb,
-        writes = s.writes::jsonb, usage = s.usage::jsonb, last_error = s.error::jsonb,
-        idempotency_key = s.idempotency, next_eligible_at = now() + s.eligible,
-        lease_owner = CASE WHEN s.status = 'running' THEN lease_owner END,
-        lease_expires_at = CASE WHEN s.status = 'running' THEN lease_expires_at END,
+    """UPDATE steps SET status = s.status, superstep = s.superstep, attempt = s.attempt, output = s.output,
+        writes = s.writes, usage = s.usage, last_error = s.last_error, idempotency_key = s.idempotency_key,
+        next_eligible_at = now() + make_interval(secs => s.eligible_in),
+        lease_owner = CASE WHEN s.status = 'running' THEN steps.lease_owner END,
+        lease_expires_at = CASE WHEN s.status = 'running' THEN steps.lease_expires_at END,
         finished_at = CASE WHEN s.status IN ('succeeded', 'failed_terminal', 'canceled') THEN now() END
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::text[], {8}::text[], {9}::interval[])
-        AS s(step_id, status, superstep, attempt, idempotency, output, writes, usage, error, eligible)
-      WHERE steps.step_id = s.step_id AND steps.run_id = g.run_id""",
+      FROM guard g, json_to_recordset({0}) AS s(step_id uuid, status text, superstep int, attempt int,
+        idempotency_key text, output jsonb, writes jsonb, usage jsonb, last_error jsonb, eligible_in float8)
+      WHERE steps.step_id = s.step_id AND (steps.run_id = g.run_id) IS TRUE""",
     lambda c: [
-        *columns(c.steps, "step_id", "status", "superstep", "attempt", "idempotency_key"),
-        *texts(c.steps, "output", "writes", "usage", "last_error"),
-        *columns(c.steps, "eligible_in"),
+        records(
+            c.steps, "step_id", "status", "superstep", "attempt", "idempotency_key", "output", "writes", "usage",
+            "last_error", "eligible_in",
+        )
     ],
     lambda c: bool(c.steps),
-)
+)  # fmt: skip
 
 _SLOTS = Part(
     "slots",
@@ -61,26 +60,22 @@ _SLOTS = Part(
 _NEW_WAITS = Part(
     "new_waits",
     """INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token, context, due_at)
-      SELECT w.wait_id, g.run_id, g.tenant_id, w.step_id, w.key, w.kind, w.status, w.token, w.context::jsonb,
-        now() + w.due
-      FROM guard g, unnest({0}::uuid[], {1}::uuid[], {2}::text[], {3}::text[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::interval[]) AS w(wait_id, step_id, key, kind, status, token, context, due)""",
-    lambda c: [
-        *columns(c.new_waits, "wait_id", "step_id", "step_key", "kind", "status", "token"),
-        *texts(c.new_waits, "context"),
-        *columns(c.new_waits, "due_in"),
-    ],
+      SELECT w.wait_id, g.run_id, g.tenant_id, w.step_id, w.step_key, w.kind, w.status, w.token, w.context,
+        now() + make_interval(secs => w.due_in)
+      FROM guard g, json_to_recordset({0}) AS w(wait_id uuid, step_id uuid, step_key text, kind text, status text,
+        token text, context jsonb, due_in float8)""",
+    lambda c: [records(c.new_waits, "wait_id", "step_id", "step_key", "kind", "status", "token", "context", "due_in")],
     lambda c: bool(c.new_waits),
 )
 
 _WAITS = Part(
     "waits",
-    """UPDATE waits SET status = w.status, context = w.context::jsonb,
-        due_at = CASE WHEN w.due IS NULL THEN waits.due_at ELSE now() + w.due END,
+    """UPDATE waits SET status = w.status, context = w.context,
+        due_at = CASE WHEN w.due_in IS NULL THEN waits.due_at ELSE now() + make_interval(secs => w.due_in) END,
         completed_at = CASE WHEN w.status = 'waiting' THEN NULL ELSE now() END
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::interval[]) AS w(wait_id, status, context, due)
-      WHERE waits.wait_id = w.wait_id AND waits.run_id = g.run_id AND waits.status = 'waiting'""",
-    lambda c: [*columns(c.waits, "wait_id", "status"), *texts(c.waits, "context"), *columns(c.waits, "due_in")],
+      FROM guard g, json_to_recordset({0}) AS w(wait_id uuid, status text, context jsonb, due_in float8)
+      WHERE waits.wait_id = w.wait_id AND (waits.run_id = g.run_id) IS TRUE AND waits.status = 'waiting'""",
+    lambda c: [records(c.waits, "wait_id", "status", "context", "due_in")],
     lambda c: bool(c.waits),
 )
 
@@ -88,18 +83,19 @@ _COMMANDS = Part(
     "commands",
     """INSERT INTO commands (command_id, tenant_id, workspace_id, run_id, step_id, kind, dedupe_key, status, payload,
         starts_run, ordering_key)
-      SELECT c.command_id, g.tenant_id, g.workspace_id, g.run_id, c.step_id, c.kind, c.dedupe, c.status,
-        c.payload::jsonb, c.starts_run, c.ordering
-      FROM guard g, unnest({0}::uuid[], {1}::uuid[], {2}::text[], {3}::text[], {4}::text[], {5}::text[], {6}::bool[],
-        {7}::text[]) AS c(command_id, step_id, kind, dedupe, status, payload, starts_run, ordering)
+      SELECT c.command_id, g.tenant_id, g.workspace_id, g.run_id, c.step_id, c.kind, c.dedupe_key, c.status,
+        c.payload, c.starts_run, c.ordering_key
+      FROM guard g, json_to_recordset({0}) AS c(command_id uuid, step_id uuid, kind text, dedupe_key text, status text,
+        payload jsonb, starts_run bool, ordering_key text)
       ON CONFLICT (dedupe_key) DO NOTHING""",
     lambda c: [
-        *columns(c.commands, "command_id", "step_id", "kind", "dedupe_key", "status"),
-        *texts(c.commands, "payload"),
-        *columns(c.commands, "starts_run", "ordering_key"),
+        records(
+            c.commands, "command_id", "step_id", "kind", "dedupe_key", "status", "payload", "starts_run",
+            "ordering_key",
+        )
     ],
     lambda c: bool(c.commands),
-)
+)  # fmt: skip
 
 _COMMAND_MOVES = Part(
     "command_moves",
@@ -112,9 +108,9 @@ _COMMAND_MOVES = Part(
 _CHECKPOINTS = Part(
     "checkpoints",
     """INSERT INTO checkpoints (run_id, superstep, tenant_id, state, digest)
-      SELECT g.run_id, k.superstep, g.tenant_id, k.state::jsonb, k.digest
-      FROM guard g, unnest({0}::int[], {1}::text[], {2}::text[]) AS k(superstep, digest, state)""",
-    lambda c: [*columns(c.checkpoints, "superstep", "digest"), *texts(c.checkpoints, "state")],
+      SELECT g.run_id, k.superstep, g.tenant_id, k.state, k.digest
+      FROM guard g, json_to_recordset({0}) AS k(superstep int, digest text, state jsonb)""",
+    lambda c: [records(c.checkpoints, "superstep", "digest", "state")],
     lambda c: bool(c.checkpoints),
 )
 

@@ -88,7 +88,8 @@ async function act(element, action_id, selected) {
   trouble("");
   const outcome = inView
     ? await send("click_view", {view_id: inView.dataset.view, action_id, selected})
-    : await send("click", {channel, ts: message.dataset.ts, action_id, selected});
+    // What is pressed is what this screen shows, also where the app has edited the message since: as in Slack.
+    : await send("click", {channel, ts: message.dataset.ts, action_id, selected, stale: true});
   element.removeAttribute("aria-busy");
   if (!outcome.ok) (inView ? viewTrouble : trouble)(outcome.error);
   await refresh();

@@ -22,6 +22,7 @@ class Command:
     """Runs the command line in this process and tells how it ended."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.said = ""
         self._capsys = capsys
         self._monkeypatch = monkeypatch
 
@@ -30,6 +31,7 @@ class Command:
         with pytest.raises(SystemExit) as ended:
             main()
         printed = self._capsys.readouterr()
+        self.said = printed.err
         assert int(ended.value.code or 0) == exit_code, (arguments, printed.out, printed.err)
         assert "Traceback" not in printed.err
         if exit_code:
@@ -163,6 +165,48 @@ def test_mistakes_end_with_the_documented_code_and_one_clear_line(command: Comma
         command(*arguments, exit_code=code)
 
 
+def test_a_mistake_is_answered_with_its_place_and_the_remedy(command: Command, documents) -> None:
+    command("workflow", "publish", documents["simple"])
+    token = ("token", "create", "--subject", "ann", "--role", "admin")
+    for arguments, code, words in (
+        (("run", "start", "simple", "--version", "99"), Exit.CONFLICT, "There is no workflow 'simple' version 99."),
+        (("run", "start", "simple", "--workspace", "a b; --"), Exit.INPUT, "--workspace: 'a b; --' is no name. Use"),
+        (("run", "start", "simple", "--input", '{"a":"\\u0000"}'), Exit.INPUT, "--input.a: holds a character"),
+        ((*token, "--tenant", "nowhere"), Exit.CONFLICT, "Create it with `counterseal tenant set nowhere`."),
+        ((*token, "--tenant", "No Tenant"), Exit.INPUT, "--tenant: 'No Tenant' is no name."),
+    ):
+        command(*arguments, exit_code=code)
+        assert words in command.said, command.said
+        assert command.said.startswith("counterseal: ")
+        assert command.said.count("\n") == 1
+    assert command.json("run", "list") == command.json("token", "list") == []
+
+
+def test_what_people_wrote_cannot_steer_the_terminal(
+    command: Command, documents, outside_world, clean_environment
+) -> None:
+    command("workflow", "publish", documents["asking"])
+    command("policy", "publish", documents["policy"])
+    command("directory", "publish", documents["people"])
+    run_id = command.json("run", "start", "asking", "--input", '{"number": "INC1"}')["run_id"]
+    _work(outside_world)
+    approval = command.json("approval", "list")[0]["approval_id"]
+    command("approval", "reject", approval, "--as", "bob", "--reason", "no \u202e\x9b31m thanks")
+    for arguments in (("run", "show", run_id), ("approval", "show", approval)):
+        printed = command(*arguments)
+        assert "no \\u202e\\x9b31m thanks" in printed
+        assert all(char.isprintable() or char in "\n\t" for char in printed)
+    assert "rejected at danger by bob: no " in command("run", "show", run_id)
+
+
+def test_ids_are_never_folded_so_that_they_can_be_copied(command: Command, documents, clean_environment) -> None:
+    command("workflow", "publish", documents["simple"])
+    started = command.json("run", "start", "simple", "--input", '{"number": "INC1"}')
+    clean_environment.setenv("COLUMNS", "80")
+    clean_environment.setattr("sys.stdout.isatty", lambda: True)
+    assert started["run_id"] in command("run", "list")
+
+
 def test_settings_and_reach_have_codes_of_their_own(command: Command, clean_environment) -> None:
     clean_environment.setenv("COUNTERSEAL_PORT", "x")
     command("run", "list", exit_code=Exit.CONFIGURATION)
@@ -250,8 +294,9 @@ def test_the_doctor_says_what_is_missing_and_what_is_broken(command: Command, cl
     checks = {item["what"]: item["state"] for item in command.json("doctor", exit_code=Exit.FAILED)}
     assert checks["slack cards"] == checks["connector slack"] == "broken"
     clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
+    clean_environment.setenv("COUNTERSEAL_HOME", documents["simple"])  # a file, in which no bundle can be stored
     checks = {item["what"]: item["state"] for item in command.json("doctor", exit_code=Exit.FAILED)}
-    assert checks["database"] == "broken"
+    assert checks["database"] == checks["evidence store"] == "broken"
 
 
 def test_the_schema_is_upgraded_and_is_so_already(command: Command) -> None:

@@ -297,6 +297,8 @@ async def test_when_the_database_is_away_faces_answer_503(installation, postgres
     faces.database._dsn = "postgresql://nobody@127.0.0.1:9/nothing"
     answer = await client.get("/readyz")
     assert (answer.status_code, answer.json()["code"]) == (503, "transport")
+    assert answer.headers["retry-after"] == "1"
+    assert not any(word in answer.text for word in ("127.0.0.1", "nobody", "DATABASE_URL", "Errno"))
     assert (await installation.webhook(EVENT)).status_code == 503
     assert (await client.get("/healthz")).status_code == 200
 

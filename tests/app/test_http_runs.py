@@ -108,6 +108,9 @@ async def test_lists_are_filtered(installation) -> None:
     assert await found(workflow="simple") == ["INC1"]
     assert await found(reference="INC2") == ["INC2"]
     assert await found(reference="INC2", workflow="simple") == []
+    await installation.start("simple", "Störung 7")
+    assert await found(reference="Störung 7") == ["Störung 7"]
+    assert (await client.get("/v1/runs", params={"reference": "a\0"})).status_code == 422
     assert (await client.get(f"/v1/runs/{waiting}")).json()["status"] == "waiting_approval"
 
 
@@ -184,6 +187,21 @@ async def test_metrics_count_requests_votes_and_runs(installation) -> None:
     assert 'counterseal_requests_refused_total{code="signature",face="servicenow"} 1.0' in text
     assert 'route="/v1/approvals/{approval_id}/votes",status="200"' in text
     assert "nowhere" not in text
+
+
+async def test_a_cursor_that_somebody_made_up_is_400(installation) -> None:
+    client = await installation.client(Role.OPERATOR)
+    nil = "00000000-0000-0000-0000-000000000000"
+    for key in (
+        ["0001-01-01T00:00:00+23:59", nil],
+        ["9999-12-31T23:59:59-23:59", nil],
+        ["2026-01-01T00:00:00", nil],
+        ["2026-01-01T00:00:00Z", "x"],
+        ["2026-01-01T00:00:00Z"],
+        [2**60, nil],
+    ):
+        answer = await client.get("/v1/runs", params={"cursor": encode_cursor(key)})
+        assert (answer.status_code, answer.json()["where"]) == (400, "cursor"), key
 
 
 def test_a_cursor_comes_back_as_what_it_was() -> None:

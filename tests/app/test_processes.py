@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app import definitions, storage
+from app import definitions, occupancy, storage
 from app.adapters import Prefixed
 from app.http.server import HttpServer
 from app.settings import DefinitionsMode, load_settings
@@ -143,6 +143,39 @@ async def test_an_invalid_definition_stops_a_strict_start_and_only_itself_in_war
             await definitions.prepare(faces)
         (definitions_dir / "workflows" / "broken.yaml").unlink()
         await definitions.prepare(faces)
+
+
+def test_a_demo_and_an_installation_do_not_share_a_home(tmp_path: Path) -> None:
+    with (
+        occupancy.installation(tmp_path),
+        occupancy.installation(tmp_path),
+        pytest.raises(ConfigurationError, match="running"),
+        occupancy.demo(tmp_path),
+    ):
+        pytest.fail("the demo began")
+    with occupancy.demo(tmp_path):
+        with pytest.raises(ConfigurationError, match="demo is running"), occupancy.installation(tmp_path):
+            pytest.fail("the installation began")
+        with pytest.raises(ConfigurationError, match="already"), occupancy.demo(tmp_path):
+            pytest.fail("another demo began")
+    with occupancy.installation(tmp_path):
+        pass
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="COUNTERSEAL_HOME"), occupancy.installation(tmp_path / "file"):
+        pytest.fail("a file is no folder")
+
+
+@pytest.mark.req("X-2")
+async def test_a_strict_start_that_is_refused_has_published_nothing(settings, definitions_dir) -> None:
+    _write(definitions_dir, [("broken.yaml", BROKEN), ("good.yaml", GOOD)])
+    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
+    async with build_faces(strict) as faces:
+        with pytest.raises(ConfigurationError, match="DEFINITIONS_MODE is strict"):
+            await definitions.prepare(faces)
+        assert await _names(settings) == []
+        (definitions_dir / "workflows" / "broken.yaml").unlink()
+        await definitions.prepare(faces)
+        assert await _names(settings) == ["good"]
 
 
 async def test_a_workflow_whose_connector_is_not_configured_is_named_at_the_start(settings, definitions_dir) -> None:

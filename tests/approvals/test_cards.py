@@ -285,3 +285,11 @@ def test_card_content_names_what_is_missing(content: CardContent) -> None:
     del value["target"]
     with pytest.raises(InputError, match=r"card\.target: is missing"):
         CardContent.from_json(value)
+
+
+def test_a_reason_is_not_said_twice(view: CardView) -> None:
+    at = "2026-01-01T10:00:00+00:00"
+    vote = Vote("bob", "Bob", Choice.REJECT, "Not now.", frozenset(), VoteChannel.SLACK, at, "d" * 64)
+    rejected = replace(view, state=CardState.REJECTED, votes=(vote,), detail="Not now.")
+    assert words_of(render(rejected).blocks).count("Not now.") == 1
+    assert words_of(render(replace(rejected, detail="Too late.")).blocks).count("*Outcome* `Too late.`") == 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
+import structlog
 
 from approvals.model import Choice, VoteChannel
 from connectors.catalog import Catalog, Source, load_catalog
@@ -419,3 +420,12 @@ def gate() -> Gate:
 def late_gate() -> Gate:
     """Holds a call up after its effect."""
     return Gate(after_effect=True)
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Planned faults are not worth a traceback each."""
+    configured = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    yield
+    structlog.configure(**configured)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, DateTime, ForeignKey, Integer, MetaData, Text, text
+from sqlalchemy import Column, DateTime, ForeignKey, ForeignKeyConstraint, Integer, MetaData, Text, text
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 
 metadata = MetaData(
@@ -48,6 +48,17 @@ def tenant_column(*, key: bool = False) -> Column[str]:
     return Column("tenant_id", Text, ForeignKey("tenants.tenant_id"), primary_key=key, nullable=False)
 
 
-def run_column(*, key: bool = False, null: bool = False) -> Column[object]:
-    """Which run it belongs to."""
-    return Column("run_id", UUID(as_uuid=True), ForeignKey("runs.run_id"), primary_key=key, nullable=null)
+def owner_column() -> Column[str]:
+    """Whose row it is, where the statement that writes it takes that from a row that is checked.
+
+    A foreign key locks the row that it names. On the tenant's row all commits of a tenant would meet, and wait for
+    every claim, which locks it to keep the tenants' shares.
+    """
+    return Column("tenant_id", Text, nullable=False)
+
+
+def run_columns(*, key: bool = False) -> tuple[Column[object], Column[str], ForeignKeyConstraint]:
+    """Which run it belongs to, and whose that is: one key for both, so that a row never names another tenant."""
+    names = ("run_id", "tenant_id")
+    run: Column[object] = Column("run_id", UUID(as_uuid=True), primary_key=key, nullable=False)
+    return run, owner_column(), ForeignKeyConstraint(names, [f"runs.{name}" for name in names])

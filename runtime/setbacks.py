@@ -1,0 +1,120 @@
+"""Setbacks: what nobody foresaw must neither spin a worker nor stop the others, and ends after a bounded number.
+
+A step that cannot be worked on, because of a fault of ours, a row that cannot be read or a value that cannot be stored,
+is left to its lease with the error noted: the lease's time is the pause before the next try. After ``SETBACKS_MAX`` in
+a row the step fails, and its run with it. What is wrong with the database or the network is no setback of a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from core.canonical import JsonObject
+from core.db import Connection
+from core.errors import TransportError
+from evidence.receipts import ReceiptStatus
+from runtime.governance import doubt
+from runtime.governance.fitness import clean
+from runtime.kernel.commit import StepRow, WaitRow
+from runtime.kernel.graph import NO_GRAPH
+from runtime.kernel.states import StepState, WaitEvent
+from runtime.kernel.transition import Transition
+from runtime.store import receipts
+from runtime.store.commits import apply
+from runtime.store.views import load, step_row
+
+log = structlog.get_logger(__name__)
+
+SETBACKS_MAX = 5
+# Before what a wait should have caused is tried again.
+PAUSE = timedelta(seconds=30)
+
+# SQLSTATE classes that say something about what was written, and will say it again: data, constraint, statement,
+# program limit, and the moves that our triggers refuse.
+_LASTING = ("22", "23", "42", "54", "P0")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether an error is about the database or the network at this moment, and not about the step at hand."""
+    if isinstance(error, asyncpg.PostgresError):
+        return not str(error.sqlstate or "").startswith(_LASTING)
+    if isinstance(error, asyncpg.InterfaceError):
+        return not isinstance(error, ValueError)  # asyncpg's word for a parameter that it cannot encode
+    return isinstance(error, OSError | TimeoutError | TransportError)
+
+
+async def set_aside(
+    connection: Connection, record: asyncpg.Record | None, tried: UUID | None, error: Exception
+) -> bool:
+    """Keep a claim of the step that could not be begun, without beginning it; False if there is nothing to claim.
+
+    Raises ``error`` where the claim is of another step, which is to be begun as usual.
+    """
+    if record is None:
+        return False
+    step = step_row(record["step"])
+    if step.step_id != tried:
+        raise error
+    await set_back(connection, UUID(record["run"]["run_id"]), step, error, claimed=True)
+    return True
+
+
+async def set_back(connection: Connection, run_id: UUID, held: StepRow, error: Exception, *, claimed: bool) -> None:
+    """Note a setback of a leased step, or give the step up, in the caller's transaction.
+
+    ``claimed`` says that the lease is of this very transaction. A lease that is somebody else's by now is left alone.
+    """
+    view, _ = await load(connection, run_id, [held.key], lock=True)
+    step = view.steps.get(held.key)
+    if step is None or step.status is not StepState.RUNNING or step.lease_epoch != held.lease_epoch:
+        return
+    transition = Transition(view, NO_GRAPH)
+    if claimed:
+        transition.started(step)
+    count = _count(step.last_error)
+    log.error("a step met what nobody foresaw", run=str(run_id), step=step.key, setbacks=count, exc_info=error)
+    facts = _facts(error, count)
+    if count < SETBACKS_MAX:
+        transition.put_step(replace(step, last_error=facts))
+    else:
+        receipt = await receipts.of_step(connection, run_id, step.key)
+        if receipt is not None and receipt.status == ReceiptStatus.INTENDED:
+            doubt.mark(transition, receipt, "its outcome could not be recorded")
+        transition.give_up(step, facts)
+    await apply(connection, transition.commit())
+
+
+async def set_back_wait(connection: Connection, run_id: UUID, step_key: str, wait_id: UUID, error: Exception) -> None:
+    """As ``set_back``, for a wait that is due and whose step cannot be set going."""
+    view, waits = await load(connection, run_id, [step_key], lock=True)
+    step, wait = view.steps.get(step_key), waits.get(step_key)
+    if step is None or wait is None or wait.wait_id != wait_id:
+        return
+    transition = Transition(view, NO_GRAPH)
+    count = _count(wait.context)
+    log.error("a wait met what nobody foresaw", run=str(run_id), step=step_key, setbacks=count, exc_info=error)
+    if count < SETBACKS_MAX:
+        transition.rows.waits.append(_postponed(wait, count))
+    else:
+        transition.end_wait(wait, WaitEvent.TIME_OUT)
+        transition.give_up(step, _facts(error, count))
+    await apply(connection, transition.commit())
+
+
+def _postponed(wait: WaitRow, count: int) -> WaitRow:
+    return replace(wait, due_in=PAUSE * count, context={**(wait.context or {}), "setbacks": count})
+
+
+def _count(noted: JsonObject | None) -> int:
+    before = (noted or {}).get("setbacks")
+    return before + 1 if isinstance(before, int) else 1
+
+
+def _facts(error: Exception, count: int) -> JsonObject:
+    message = clean(f"{type(error).__name__}: {error}")
+    return {"class": "consistency", "code": "unexpected", "message": message, "setbacks": count}

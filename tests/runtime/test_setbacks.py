@@ -1,0 +1,405 @@
+"""What breaks a commit, a claim or a sweep must break one step only: values, rows and leases made by an enemy."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import pytest
+
+from approvals.model import Choice, VoteChannel
+from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Refused
+from connectors.registry import Connectors
+from core.db import Connection
+from core.errors import InputError
+from runtime.dispatcher import Delivered, Dispatcher
+from runtime.starting import cancel_run
+from runtime.store.outbox import Message
+from runtime.triggers import start_from_servicenow
+from runtime.voting import VoteRequest, Voting
+
+EXPIRE = "UPDATE steps SET lease_expires_at = now() - interval '1 s' WHERE status = 'running'"
+
+
+# -- values that no row can hold -------------------------------------------------------------------------------------
+
+EFFECT = """
+workflow: effect
+version: 1
+reference: ${{ run.id }}
+channels: {kept: {}}
+steps:
+  - {id: a, do: probe.effect.apply, with: {name: a}, set: {kept: "${{ 1 }}"}}
+"""
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+UNUSABLE: dict[str, Any] = {
+    "U+0000": {"text": "a\x00b"},
+    "U+0000 in a key": {"a\x00b": 1},
+    "lone surrogate": {"text": "\ud800"},
+    "not a number": {"n": float("nan")},
+    "infinite": {"n": float("inf")},
+    "beyond 2^53": {"n": 2**63},
+    "beyond 64 bits": {"n": 10**40},
+    "too deep": {"n": deep(40)},
+    "far too deep": {"n": deep(100_000)},
+    "too large": {"text": "x" * 300_000},
+    "bytes": {"data": b"x"},
+    "a key that is no text": {1: 2},
+    "a set": {"s": {1, 2}},
+    "a list": [1],
+    "nothing": None,
+}
+
+
+def odd(runtime: Any, output: Any) -> Any:
+    """The outside system, whose every answer is this."""
+
+    class Odd(type(runtime.outside)):  # type: ignore[misc]
+        def _answer(self, call: Call) -> Outcome:
+            done = super()._answer(call)
+            assert isinstance(done, Done)
+            return replace(done, output=output)
+
+    return Odd(effects=runtime.outside.effects)
+
+
+async def failed_clearly(runtime: Any, run_id: Any, code: str, word: str = "") -> Any:
+    """The run ended, with a reason in words, and its evidence is whole."""
+    assert await runtime.status(run_id) == "failed_terminal"
+    step = await runtime.one("SELECT last_error FROM steps WHERE run_id = $1 AND status = 'failed_terminal'", run_id)
+    assert step["last_error"]["code"] == code
+    assert word in step["last_error"]["message"]
+    await runtime.history(run_id)
+    await runtime.at_rest()
+    return step["last_error"]
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+async def test_an_output_that_cannot_be_kept_fails_its_step_and_not_its_receipt(runtime: Any, name: str) -> None:
+    runtime.connectors = Connectors({"probe": odd(runtime, UNUSABLE[name])})
+    run_id = await runtime.go(EFFECT)
+    await failed_clearly(runtime, run_id, "unusable_output")
+    assert len(runtime.outside.effects) == 1
+    receipt = await runtime.one("SELECT status, external_id FROM receipts")
+    assert tuple(receipt) == ("succeeded", "e1")
+
+
+async def test_who_shares_an_effect_without_a_usable_output_is_told_so(runtime: Any) -> None:
+    text = EFFECT.replace("probe.effect.apply", "probe.ticket.open").replace("run.id", "trigger.number")
+    runtime.connectors = Connectors({"probe": odd(runtime, UNUSABLE["U+0000"])})
+    run_id = await runtime.go(text, {"number": "INC1"})
+    await failed_clearly(runtime, run_id, "unusable_output", "U+0000")
+    second = (await runtime.start("effect", {"number": "INC1"}, ref="2")).run_id
+    await runtime.worker().work_off()
+    await failed_clearly(runtime, second, "unusable_output", "U+0000")
+    assert len(runtime.outside.effects) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "status"),
+    [
+        (Refused("no\x00way" * 100, "because\ud800\x00" * 9000), "no\ufffdway", "failed_terminal"),
+        (NotSent("later\x00", retry_after_seconds=float("nan")), "not_sent", "failed_retryable"),
+        (NotSent("later", retry_after_seconds=1e300), "not_sent", "failed_retryable"),
+        (InDoubt("who\x00knows"), "in_doubt", "failed_retryable"),
+        (RuntimeError("a bug\x00\ud800" * 9000), "in_doubt", "failed_retryable"),
+    ],
+)
+async def test_words_from_outside_are_kept_as_far_as_they_can(
+    runtime: Any, answer: Any, code: str, status: str
+) -> None:
+    runtime.outside.script["a"] = [answer]
+    run_id = await runtime.go(EFFECT)
+    assert await runtime.status(run_id) == status
+    error = (await runtime.one("SELECT last_error FROM steps"))["last_error"]
+    assert error["code"].startswith(code)
+    assert len(error["message"]) <= 5000
+    await runtime.history(run_id)
+
+
+NUL, LARGE, LONG = (
+    r"${{ 'a\\u0000b' }}",
+    "${{ trigger.large + trigger.large }}",
+    "${{ trigger.large }}${{ trigger.large }}",
+)
+WITH = "do: probe.effect.apply, with: {name: VALUE}"
+SET = "do: probe.effect.apply, with: {name: a}, set: {kept: VALUE}"
+GATE = "approve: {summary: VALUE, approvers: {group: owners}}"
+
+
+@pytest.mark.parametrize(
+    ("step", "value", "word"),
+    [
+        *((step, NUL, "U+0000") for step in (WITH, SET, GATE)),
+        *((step, LARGE, "bytes") for step in (WITH, SET, GATE)),
+        *((step, LONG, "characters") for step in (WITH, GATE)),
+    ],
+)
+async def test_a_value_that_an_expression_gives_is_bounded_too(runtime: Any, step: str, value: str, word: str) -> None:
+    line = step.replace("VALUE", f'"{value}"')
+    text = EFFECT.partition("  - {id: a")[0] + f"  - {{id: a, {line}}}\n"
+    run_id = await runtime.go(text, {"large": "x" * 200_000})
+    await failed_clearly(runtime, run_id, "expression", word)
+
+
+GROWING = """
+workflow: growing
+version: 1
+reference: ${{ run.id }}
+channels: {all: {reduce: append}}
+steps:
+  - foreach: ${{ [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] }}
+    steps:
+      - {id: r, do: probe.value.read, with: {name: "${{ trigger.large }}"}, set: {all: "${{ output.name }}"}}
+"""
+
+
+@pytest.mark.req("P-3")
+async def test_a_state_that_grows_too_large_fails_its_run(runtime: Any) -> None:
+    run_id = await runtime.go(GROWING, {"large": "x" * 120_000})
+    assert await runtime.status(run_id) == "failed_terminal"
+    error = (await runtime.one("SELECT error FROM runs"))["error"]
+    assert "the run's state is" in error["message"]
+    await runtime.history(run_id)
+    await runtime.at_rest()
+    (largest,) = await runtime.one("SELECT max(length(state::text)) FROM checkpoints")
+    assert 900_000 < largest < 1024 * 1024
+
+
+# -- what cannot be worked on ----------------------------------------------------------------------------------------
+
+
+async def pass_leases(runtime: Any, times: int = 8) -> None:
+    """Leases run out and waits are due, so many times."""
+    for _ in range(times):
+        await runtime.execute(EXPIRE)
+        await runtime.wait_is_due()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE workflows SET source = 'steps: [' WHERE tenant_id = 'acme'",
+        "UPDATE workflows SET digest = repeat('0', 64) WHERE tenant_id = 'acme'",
+        "UPDATE run_inputs SET run_key = NULL WHERE tenant_id = 'acme'",
+    ],
+)
+async def test_a_run_that_cannot_be_read_fails_and_holds_nobody_up(runtime: Any, quiet: Any, damage: str) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(EFFECT)
+    broken = (await runtime.start("effect")).run_id
+    await runtime.tenant("other")
+    await runtime.policy(tenant="other")
+    await runtime.publish(EFFECT.replace("version: 1", "version: 2"), "other")
+    await runtime.execute(damage)
+    runtime.definitions = type(runtime.definitions)(runtime.catalog)  # a process that has not seen it before
+    healthy = (await runtime.start("effect", tenant="other")).run_id
+    await runtime.worker().work_off()
+    assert await runtime.status(healthy) == "succeeded"
+    error = (await runtime.one("SELECT last_error FROM steps WHERE run_id = $1", broken))["last_error"]
+    assert (await runtime.status(broken), error["setbacks"]) == ("running", 1)
+    await pass_leases(runtime)
+    await failed_clearly(runtime, broken, "unexpected")
+    assert (await runtime.one("SELECT lease_epoch FROM steps WHERE run_id = $1", broken))["lease_epoch"] == 5
+    assert len(runtime.outside.effects) == 1
+
+
+async def test_a_wait_whose_run_cannot_be_read_any_more_ends(runtime: Any, quiet: Any) -> None:
+    runtime.outside.script["a"] = [NotSent("not now")]
+    run_id = await runtime.go(EFFECT)
+    await runtime.execute("UPDATE workflows SET source = 'steps: ['")
+    runtime.definitions = type(runtime.definitions)(runtime.catalog)
+    await pass_leases(runtime, 4)
+    wait = await runtime.one("SELECT status, context, due_at > now() + interval '1 minute' AS late FROM waits")
+    assert (wait["status"], wait["context"]["setbacks"], wait["late"]) == ("waiting", 4, True)
+    await pass_leases(runtime, 1)
+    await failed_clearly(runtime, run_id, "unexpected")
+
+
+TWO = EFFECT + "  - {id: b, do: probe.effect.apply, with: {name: b}}\n"
+BOOM = """
+CREATE FUNCTION boom() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'boom'; END $$;
+CREATE TRIGGER boom BEFORE {event} ON {table} FOR EACH ROW WHEN (NEW.step_key = 'b' {when}) EXECUTE FUNCTION boom();
+"""
+
+
+async def refusing(url: str, event: str, table: str, when: str = "") -> None:
+    """A database that refuses one row, always: as a constraint that we forgot would."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(BOOM.format(event=event, table=table, when=when))
+    await connection.close()
+
+
+async def test_a_step_that_cannot_begin_costs_the_one_before_it_nothing(
+    runtime: Any, database_url: str, quiet: Any
+) -> None:
+    await refusing(database_url, "INSERT", "receipts")
+    run_id = await runtime.go(TWO)
+    assert await runtime.steps(run_id) == {"a": "succeeded", "b": "running"}
+    await pass_leases(runtime)
+    await failed_clearly(runtime, run_id, "unexpected", "boom")
+    assert await runtime.steps(run_id) == {"a": "succeeded", "b": "failed_terminal"}
+    assert [call.input["name"] for call in runtime.outside.effects] == ["a"]
+
+
+async def test_an_outcome_that_cannot_be_recorded_ends_in_doubt_and_is_not_repeated(
+    runtime: Any, database_url: str, quiet: Any
+) -> None:
+    await refusing(database_url, "UPDATE", "receipts", "AND NEW.status = 'succeeded'")
+    run_id = await runtime.go(TWO)
+    await pass_leases(runtime)
+    await failed_clearly(runtime, run_id, "unexpected", "boom")
+    assert [call.input["name"] for call in runtime.outside.effects] == ["a", "b"]
+    rows = await runtime.all("SELECT step_key, status FROM receipts ORDER BY 1")
+    assert [tuple(row) for row in rows] == [("a", "succeeded"), ("b", "in_doubt")]
+
+
+async def test_what_cannot_be_read_stops_no_sweep(runtime: Any, database_url: str, quiet: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(EFFECT)
+    await runtime.start("effect", ref="1")
+    broken = (await runtime.start("effect", ref="2")).run_id
+    runtime.outside.script["a"] = [NotSent("1"), NotSent("2")]
+    await runtime.worker().work_off()
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("UPDATE checkpoints SET state = '[]' WHERE run_id = $1", broken)
+    await connection.close()
+    await runtime.execute(
+        "UPDATE waits SET due_at = now() - CASE WHEN run_id = $1 THEN interval '1 s' ELSE interval '0' END", broken
+    )
+    assert await runtime.sweep() == 1
+
+
+# -- cancels ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("landed", [True, False])
+async def test_a_cancel_between_two_leases_still_finds_out_what_happened(
+    runtime: Any, gate: Any, late_gate: Any, landed: bool
+) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(EFFECT)
+    run_id = (await runtime.start("effect")).run_id
+    await runtime.crash(late_gate if landed else gate, "a")
+    async with runtime.database.transaction() as connection:
+        await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "no")
+    await runtime.worker().work_off()
+    assert await runtime.status(run_id) == "canceled"
+    receipt = await runtime.one("SELECT status FROM receipts")
+    assert (receipt["status"], len(runtime.outside.effects)) == (("succeeded", 1) if landed else ("failed", 0))
+    await runtime.history(run_id)
+    await runtime.at_rest()
+
+
+async def test_a_run_that_cannot_be_read_can_be_canceled(runtime: Any) -> None:
+    runtime.outside.script["a"] = [NotSent("not now")]
+    run_id = await runtime.go(EFFECT)
+    await runtime.execute("UPDATE workflows SET source = 'steps: ['")
+    definitions = type(runtime.definitions)(runtime.catalog)
+    async with runtime.database.transaction() as connection:
+        await cancel_run(connection, definitions, "acme", run_id, runtime.actor, "no")
+    assert await runtime.status(run_id) == "canceled"
+    await runtime.at_rest()
+
+
+# -- leases that are lost without anybody noticing -------------------------------------------------------------------
+
+
+@pytest.mark.req("Q-9")
+async def test_a_worker_that_was_stopped_for_too_long_sends_nothing(runtime: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(EFFECT)
+    run_id = (await runtime.start("effect")).run_id
+    await runtime.worker("stopped", lease=0).work_off()  # its lease is over when the intent is recorded
+    assert (await runtime.one("SELECT status FROM receipts"))["status"] == "intended"
+    assert runtime.outside.effects == []
+    await runtime.execute(EXPIRE)
+    await runtime.sweep()
+    await runtime.worker().work_off()
+    assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
+
+
+@pytest.mark.req("Q-10")
+async def test_a_call_whose_lease_is_lost_is_given_up(runtime: Any, gate: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(EFFECT)
+    run_id = (await runtime.start("effect")).run_id
+    runtime.outside.gates["a"] = gate
+    stop = asyncio.Event()
+    working = asyncio.create_task(runtime.worker("slow", lease=0.3).run(stop))
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    await runtime.execute("UPDATE steps SET lease_owner = 'fast', lease_epoch = lease_epoch + 1")
+    stop.set()
+    await asyncio.wait_for(working, 10)
+    assert runtime.outside.effects == []
+    assert await runtime.status(run_id) == "running"
+
+
+# -- messages --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_message_that_always_goes_wrong_is_given_up_with_its_reason(runtime: Any, quiet: Any) -> None:
+    tries = 0
+
+    async def bundle(message: Message) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries % 2:
+            raise RuntimeError("a bug\x00\ud800")
+
+        async def record(connection: Connection) -> None:
+            await connection.execute("SELECT 1 / 0")
+
+        return Delivered(record)
+
+    await runtime.go(EFFECT)
+    dispatcher = Dispatcher(runtime.database, {"bundle": bundle}, "d")
+    while await dispatcher.work_off():
+        await runtime.execute("UPDATE commands SET next_attempt_at = NULL WHERE status = 'pending'")
+    row = await runtime.one("SELECT status, attempts, last_error FROM commands WHERE kind = 'bundle'")
+    assert (row["status"], row["attempts"], tries) == ("failed", 20, 20)
+    assert "division by zero" in row["last_error"]
+
+
+@pytest.mark.parametrize("reason", ["x" * 5000, "a\x00b", "\ud800"])
+async def test_words_that_cannot_be_kept_are_refused_by_name(runtime: Any, reason: str) -> None:
+    runtime.outside.script["a"] = [NotSent("not now")]
+    run_id = await runtime.go(EFFECT)
+    vote = VoteRequest("acme", run_id, "ana", Choice.APPROVE, reason, VoteChannel.CLI)
+    with pytest.raises(InputError, match="reason"):
+        await Voting(runtime.faces, runtime.definitions).vote(vote)
+    async with runtime.database.connection() as connection:
+        with pytest.raises(InputError, match="reason"):
+            await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, reason)
+
+
+async def test_triggers_told_apart_by_a_long_text_start_a_run_each(runtime: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(
+        EFFECT.replace(
+            "channels:", 'triggers: {servicenow: {table: t, events: [insert], dedupe: "${{ trigger.key }}"}}\nchannels:'
+        )
+    )
+    started = []
+    for end in ("a", "b", "a"):
+        event = {"table": "t", "event": "insert", "key": "x" * 900 + end}
+        async with runtime.database.transaction() as connection:
+            started += await start_from_servicenow(connection, runtime.definitions, "acme", "main", "sn", event)
+    assert [run.created for run in started] == [True, True, False]
+    assert started[0].run_id == started[2].run_id != started[1].run_id
