@@ -53,6 +53,7 @@ class CardContent:
     ``reverse`` says how the action is undone, "" if it cannot be. ``changes`` are the proposed writes, ``inputs`` the
     action's other inputs. ``sensitive`` names fields of either whose values stay out of the channel. ``expires_at`` is
     ISO 8601 UTC. ``evidence`` is what the probe of an action in doubt reported, in its words.
+    ``tier`` is the weight that policy gives the decision, "" for none.
     """
 
     title: str
@@ -78,6 +79,7 @@ class CardContent:
     policy_digest_short: str
     sensitive: tuple[str, ...] = ()
     evidence: str = ""
+    tier: str = ""
 
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value."""
@@ -164,7 +166,7 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
 _READERS: dict[str, Callable[[object, str], Any]] = {
     **dict.fromkeys(("title", "summary", "target", "operation", "connector", "reverse", "requester"), _text),
     **dict.fromkeys(("workflow", "run_id", "reference", "step", "policy_name"), _text),
-    **dict.fromkeys(("policy_digest_short", "evidence"), _text),
+    **dict.fromkeys(("policy_digest_short", "evidence", "tier"), _text),
     **dict.fromkeys(("workflow_version", "policy_version"), _whole),
     "risk": _risk,
     "reversible": _flag,

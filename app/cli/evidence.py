@@ -1,4 +1,4 @@
-"""Evidence: get a run's bundle, verify one offline."""
+"""Evidence: get a run's bundle, hand out the public key, verify offline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.cli.outcome import Exit, run
 from app.cli.output import Json, print_json
 from core.errors import ConsistencyError, InputError, NotFoundError
 
-evidence = typer.Typer(help="Evidence bundles: get, verify.", no_args_is_help=True)
+evidence = typer.Typer(help="Evidence bundles: get, key, verify.", no_args_is_help=True)
 
 
 @evidence.command("get")
@@ -68,6 +68,22 @@ def _write(path: Path, data: bytes) -> None:
             raise
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+@evidence.command("key")
+def public_key(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it to this file.")] = None,
+) -> None:
+    """Print the public key of our signatures (PEM): give it to auditors once, by a way that they trust."""
+    from app.settings import load_settings
+    from evidence.signing import FileSigner
+
+    pem = FileSigner.load(load_settings().signing_key_path).public_key.pem
+    if output is None:
+        typer.echo(pem.decode(), nl=False)
+    else:
+        _write(output, pem)
+        typer.echo(str(output))
 
 
 @evidence.command("verify")

@@ -52,11 +52,16 @@ def decision_lines(content: CardContent) -> list[str]:
         *_section("*Changes*", (line for change in content.changes for line in change_lines(change))),
         *_section("*Why people are asked*", (line for rule in content.rules for line in _rule(rule.id, rule.because))),
         *(entry("*What the target system says*", content.evidence) if content.evidence else []),
-        f"*Risk* {content.risk}",
+        *_weight(content),
         *reversal_lines(content),
         *entry("*Requested by*", content.requester),
         f"*Expires* {moment(content.expires_at)}" if content.expires_at else "*Expires* never by itself",
     ]
+
+
+def _weight(content: CardContent) -> list[str]:
+    line = f"*Risk* {content.risk}"
+    return entry(f"{line} · approval tier", content.tier) if content.tier else [line]
 
 
 def detail_lines(content: CardContent) -> list[str]:

@@ -11,7 +11,8 @@ from connectors.servicenow.client import ServiceNowSettings, TableClient
 from connectors.servicenow.probe import VERSION, Expectation, Sighting, judge
 from core.canonical import Json, JsonObject
 
-FACTS = ("number", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
+# What a person or a probe wants to know of a record beside the fields of the diff.
+FACTS = ("number", "short_description", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
 JOURNALS = frozenset({"work_notes", "comments"})
 QUERY_LIMIT = 100
 PROBE_AGAIN_SECONDS = 15.0

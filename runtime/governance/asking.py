@@ -160,6 +160,7 @@ def action_card(
         policy_digest_short=policy.digest[:12] if policy else "",
         sensitive=words.sensitive,
         evidence=words.evidence,
+        tier=words.tier,
     )
 
 
@@ -171,6 +172,7 @@ class CardWords:
     expires_seconds: int
     sensitive: tuple[str, ...] = ()
     evidence: str = ""
+    tier: str = ""
 
 
 def gate_card(transition: Transition, step: StepRow, summary: str, expires_seconds: int) -> CardContent:

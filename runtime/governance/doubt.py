@@ -120,6 +120,7 @@ def ask_people(
         expires_seconds=asking.DOUBT_EXPIRES_SECONDS,
         sensitive=asking.secret_fields(operation),
         evidence=evidence,
+        tier=str(terms.tier),
     )
     card = asking.action_card(transition, step, action, None, None, words)
     asking.ask(transition, step, Question(ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card), nonce())

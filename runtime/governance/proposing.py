@@ -161,6 +161,7 @@ def _ask(p: Proposal, action: Action, decision: Decision, bound: str) -> Next:
         reverse=_reverse_words(p.operation, action, p.known.before),
         expires_seconds=terms.expires_seconds or 0,
         sensitive=asking.secret_fields(p.operation),
+        tier=str(terms.tier),
     )
     card = asking.action_card(p.transition, p.step, action, decision, readable(p.policy), words)
     question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.kernel.commit import Commit
-from runtime.store.commit_part import Part, records
+from runtime.store.commit_part import Part, columns, records, texts
 
 _DECISIONS = Part(
     "decisions",
@@ -68,21 +68,19 @@ _REPLACING_RECEIPTS = Part(
 # An attempt that is intended again is intended now: how long ago is what a probe wants to know.
 _RECEIPTS = Part(
     "receipts",
-    """UPDATE receipts SET status = r.status, attempt = r.attempt, lease_epoch = r.lease_epoch,
-        external_id = r.external_id, resolution = r.resolution, output = r.output, usage = r.usage, error = r.error,
+    """UPDATE receipts SET status = r.status, attempt = r.attempt, lease_epoch = r.epoch, external_id = r.external,
+        resolution = r.resolution, output = r.output::jsonb, usage = r.usage::jsonb, error = r.error::jsonb,
         intended_at = CASE WHEN r.status = 'intended' THEN now() ELSE receipts.intended_at END,
         settled_at = CASE WHEN r.status IN ('succeeded', 'failed') THEN now() END
-      FROM guard g, json_to_recordset({0}) AS r(receipt_id uuid, status text, attempt int, lease_epoch int,
-        external_id text, resolution text, output jsonb, usage jsonb, error jsonb)
+      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
+        {7}::text[], {8}::text[]) AS r(receipt_id, status, attempt, epoch, external, resolution, output, usage, error)
       WHERE receipts.receipt_id = r.receipt_id AND (receipts.tenant_id = g.tenant_id) IS TRUE""",
     lambda c: [
-        records(
-            c.receipts, "receipt_id", "status", "attempt", "lease_epoch", "external_id", "resolution", "output",
-            "usage", "error",
-        )
+        *columns(c.receipts, "receipt_id", "status", "attempt", "lease_epoch", "external_id", "resolution"),
+        *texts(c.receipts, "output", "usage", "error"),
     ],
     lambda c: bool(c.receipts),
-)  # fmt: skip
+)
 
 _NEW_APPROVALS = Part(
     "new_approvals",
@@ -108,10 +106,10 @@ _APPROVALS = Part(
         reason = coalesce(a.reason, approvals.reason), escalated = approvals.escalated OR a.escalated,
         consumed_at = CASE WHEN a.consumed THEN now() ELSE approvals.consumed_at END,
         decided_at = CASE WHEN a.status = 'requested' THEN NULL ELSE coalesce(approvals.decided_at, now()) END
-      FROM guard g, json_to_recordset({0}) AS a(approval_id uuid, status text, choice text, reason text, consumed bool,
-        escalated bool)
+      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::text[], {4}::bool[], {5}::bool[])
+        AS a(approval_id, status, choice, reason, consumed, escalated)
       WHERE approvals.approval_id = a.approval_id AND (approvals.run_id = g.run_id) IS TRUE""",
-    lambda c: [records(c.approvals, "approval_id", "status", "choice", "reason", "consumed", "escalated")],
+    lambda c: columns(c.approvals, "approval_id", "status", "choice", "reason", "consumed", "escalated"),
     lambda c: bool(c.approvals),
 )
 

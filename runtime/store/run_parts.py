@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.store.commit_part import Part, columns, records
+from runtime.store.commit_part import Part, columns, records, texts
 
 _NEW_STEPS = Part(
     "new_steps",
@@ -28,23 +28,23 @@ _NEW_STEPS = Part(
 # keeps the planner from looking for a row among all rows of its run, or of its tenant: the key comes first.
 _STEPS = Part(
     "steps",
-    """UPDATE steps SET status = s.status, superstep = s.superstep, attempt = s.attempt, output = s.output,
-        writes = s.writes, usage = s.usage, last_error = s.last_error, idempotency_key = s.idempotency_key,
-        next_eligible_at = now() + make_interval(secs => s.eligible_in),
-        lease_owner = CASE WHEN s.status = 'running' THEN steps.lease_owner END,
-        lease_expires_at = CASE WHEN s.status = 'running' THEN steps.lease_expires_at END,
+    """UPDATE steps SET status = s.status, superstep = s.superstep, attempt = s.attempt, output = s.output::jsonb,
+        writes = s.writes::jsonb, usage = s.usage::jsonb, last_error = s.error::jsonb,
+        idempotency_key = s.idempotency, next_eligible_at = now() + s.eligible,
+        lease_owner = CASE WHEN s.status = 'running' THEN lease_owner END,
+        lease_expires_at = CASE WHEN s.status = 'running' THEN lease_expires_at END,
         finished_at = CASE WHEN s.status IN ('succeeded', 'failed_terminal', 'canceled') THEN now() END
-      FROM guard g, json_to_recordset({0}) AS s(step_id uuid, status text, superstep int, attempt int,
-        idempotency_key text, output jsonb, writes jsonb, usage jsonb, last_error jsonb, eligible_in float8)
+      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
+        {7}::text[], {8}::text[], {9}::interval[])
+        AS s(step_id, status, superstep, attempt, idempotency, output, writes, usage, error, eligible)
       WHERE steps.step_id = s.step_id AND (steps.run_id = g.run_id) IS TRUE""",
     lambda c: [
-        records(
-            c.steps, "step_id", "status", "superstep", "attempt", "idempotency_key", "output", "writes", "usage",
-            "last_error", "eligible_in",
-        )
+        *columns(c.steps, "step_id", "status", "superstep", "attempt", "idempotency_key"),
+        *texts(c.steps, "output", "writes", "usage", "last_error"),
+        *columns(c.steps, "eligible_in"),
     ],
     lambda c: bool(c.steps),
-)  # fmt: skip
+)
 
 _SLOTS = Part(
     "slots",
@@ -70,12 +70,12 @@ _NEW_WAITS = Part(
 
 _WAITS = Part(
     "waits",
-    """UPDATE waits SET status = w.status, context = w.context,
-        due_at = CASE WHEN w.due_in IS NULL THEN waits.due_at ELSE now() + make_interval(secs => w.due_in) END,
+    """UPDATE waits SET status = w.status, context = w.context::jsonb,
+        due_at = CASE WHEN w.due IS NULL THEN waits.due_at ELSE now() + w.due END,
         completed_at = CASE WHEN w.status = 'waiting' THEN NULL ELSE now() END
-      FROM guard g, json_to_recordset({0}) AS w(wait_id uuid, status text, context jsonb, due_in float8)
+      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::interval[]) AS w(wait_id, status, context, due)
       WHERE waits.wait_id = w.wait_id AND (waits.run_id = g.run_id) IS TRUE AND waits.status = 'waiting'""",
-    lambda c: [records(c.waits, "wait_id", "status", "context", "due_in")],
+    lambda c: [*columns(c.waits, "wait_id", "status"), *texts(c.waits, "context"), *columns(c.waits, "due_in")],
     lambda c: bool(c.waits),
 )
 

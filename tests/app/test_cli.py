@@ -101,6 +101,10 @@ def test_the_main_job_from_the_command_line(command: Command, documents, outside
     assert [run["run_id"] for run in command.json("run", "list", "--status", "succeeded")] == [run_id]
     bundle = command.json("evidence", "get", run_id, "-o", str(tmp_path))["path"]
     assert command.json("evidence", "verify", bundle)["ok"] is True
+    key = tmp_path / "public.pem"
+    command("evidence", "key", "-o", str(key))
+    assert command("evidence", "key") == key.read_text()
+    assert "by your key" in command("evidence", "verify", bundle, "--key", str(key))
     damaged = tmp_path / "damaged.zip"
     data = bytearray(Path(bundle).read_bytes())
     data[len(data) // 2] ^= 1
