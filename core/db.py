@@ -109,7 +109,7 @@ class Database:
     async def connection(self) -> AsyncIterator[Connection]:
         """A hot-path connection in autocommit: each statement is its own transaction. Not for the faces' role."""
         async with self._slots:
-            connection = self._free.pop() if self._free else await self.connect()
+            connection = self._take() or await self.connect()
             try:
                 yield connection
             except (CountersealError, asyncpg.PostgresError):
@@ -120,6 +120,14 @@ class Database:
                 connection.terminate()
                 raise
             self._keep(connection)
+
+    def _take(self) -> Connection | None:
+        """A free connection that the server has not closed meanwhile, as a restart of PostgreSQL does."""
+        while self._free:
+            connection = self._free.pop()
+            if not connection.is_closed():
+                return connection
+        return None
 
     def _keep(self, connection: Connection) -> None:
         if connection.is_closed() or connection.is_in_transaction():

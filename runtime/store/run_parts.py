@@ -143,8 +143,9 @@ _CANCEL_WAITS = Part(
 
 _CANCEL_COMMANDS = Part(
     "cancel_commands",
-    """UPDATE commands SET status = 'rejected' FROM guard g WHERE commands.run_id = g.run_id AND commands.kind = 'step'
-        AND commands.status IN ('pending', 'deferred') AND commands.command_id <> ALL ({0}::uuid[])""",
+    """UPDATE commands SET status = 'rejected' FROM guard g JOIN steps s ON s.run_id = g.run_id
+      WHERE commands.step_id = s.step_id AND commands.kind = 'step' AND commands.status IN ('pending', 'deferred')
+        AND commands.command_id <> ALL ({0}::uuid[])""",
     lambda c: [[command for command, _ in c.command_moves]],
     lambda c: c.cancels_rest,
 )
