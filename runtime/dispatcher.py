@@ -12,6 +12,7 @@ import structlog
 
 from core.db import Connection, Database
 from runtime.governance.fitness import clean
+from runtime.setbacks import report
 from runtime.store import outbox
 from runtime.store.outbox import Message
 
@@ -106,15 +107,15 @@ class Dispatcher:
         try:
             async with self._database.connection() as connection:
                 return await outbox.lease_message(connection, self._owner, LEASE)
-        except Exception:
-            log.exception("no message could be leased")
+        except Exception as error:
+            report("no message could be leased", error)
             return None
 
     async def _deliver(self, message: Message) -> None:
         try:
             await self._carry(message)
-        except Exception:
-            log.exception("a message was left to its lease", command=str(message.command_id))
+        except Exception as error:
+            report("a message was left to its lease", error, command=str(message.command_id))
         # The next one for the same card may have waited for this one.
         self._woken.set()
 
@@ -165,6 +166,8 @@ class Dispatcher:
                     await outbox.end_message(connection, message, self._owner, "dispatched", None, timedelta(0))
                 case Later() if message.attempts < ATTEMPTS_MAX:
                     delay = timedelta(seconds=max(result.seconds or 0.0, _backoff(message.attempts)))
+                    if message.attempts == 1:
+                        log.warning("a message comes later", kind=message.kind, reason=clean(result.message))
                     await outbox.end_message(connection, message, self._owner, "pending", clean(result.message), delay)
                 case _:
                     reason = clean(result.message)

@@ -10,6 +10,7 @@ import structlog
 from core.db import Database
 from core.errors import CountersealError
 from runtime.queue.port import WorkQueue
+from runtime.setbacks import report
 from runtime.store import claims, outbox
 
 log = structlog.get_logger(__name__)
@@ -51,8 +52,8 @@ class Scheduler:
             except CountersealError as error:
                 log.error("step commands stay where they are", reason=str(error))
                 admitted = 0
-            except Exception:
-                log.exception("admission failed")
+            except Exception as error:
+                report("admission failed", error)
                 admitted = 0
             if not admitted:
                 await self._rest(stop)

@@ -48,6 +48,14 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, OSError | TimeoutError | TransportError)
 
 
+def report(words: str, error: Exception, **facts: str) -> None:
+    """Log an error of a loop that goes on: one line while the database or the network is away, all of it otherwise."""
+    if is_passing(error):
+        log.warning(words, reason=f"{type(error).__name__}: {error}", **facts)
+    else:
+        log.error(words, exc_info=error, **facts)
+
+
 async def set_aside(
     connection: Connection, record: asyncpg.Record | None, tried: UUID | None, error: Exception
 ) -> bool:

@@ -12,7 +12,6 @@ from core.errors import ConsistencyError, ExpressionError, InputError, NotFoundE
 from core.ids import new_id
 from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
-from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
 from runtime.governance.fitness import check_text, clean
 from runtime.kernel.channels import initial_values
@@ -154,9 +153,7 @@ async def _end_at_once(connection: Connection, opened: Transition, workflow: Wor
     await apply(connection, closing.commit())
 
 
-async def cancel_run(
-    connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
-) -> RunState:
+async def cancel_run(connection: Connection, tenant: str, run_id: UUID, actor: Actor, reason: str) -> RunState:
     """Cancel a run inside the caller's transaction; its status afterwards (running while an action is under way).
 
     ``ConsistencyError`` if it is over, or has just moved on.

@@ -26,7 +26,7 @@ from runtime.kernel.commit import ApprovalMove, StepRow, WaitRow
 from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.states import StepState, WaitEvent, WaitKind
 from runtime.kernel.transition import Transition
-from runtime.setbacks import is_passing, set_back_wait
+from runtime.setbacks import is_passing, report, set_back_wait
 from runtime.store import approvals, receipts, sweeps
 from runtime.store.commits import apply
 from runtime.store.views import load
@@ -49,8 +49,8 @@ class Sweeper:
         while not stop.is_set():
             try:
                 await self.sweep()
-            except Exception:
-                log.exception("a sweep failed")
+            except Exception as error:
+                report("a sweep failed", error)
             try:
                 async with asyncio.timeout(self._interval):
                     await stop.wait()
@@ -76,8 +76,8 @@ class Sweeper:
             log.error("a run could not be set going; the next sweep tries again", run=str(run_id), reason=str(error))
         except asyncpg.TransactionRollbackError:
             log.info("a run moves just now; the next sweep looks again", run=str(run_id))
-        except Exception:
-            log.exception("a run could not be set going; the next sweep tries again", run=str(run_id))
+        except Exception as error:
+            report("a run could not be set going; the next sweep tries again", error, run=str(run_id))
         return 0
 
     async def _expire_lease(self, run_id: UUID, step_key: str, epoch: int) -> bool:

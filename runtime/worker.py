@@ -13,6 +13,7 @@ from core.errors import CountersealError
 from runtime.driving import Drive, Tools
 from runtime.leasing import Lease
 from runtime.queue.port import Delivery, WorkQueue
+from runtime.setbacks import report
 from runtime.store import claims
 
 log = structlog.get_logger(__name__)
@@ -96,8 +97,8 @@ class Worker:
         """Drive one delivery. Whatever goes wrong, the lease expires and the sweeper brings the step back."""
         try:
             found = await drive.run(delivery)
-        except Exception:
-            log.exception("a step was left to its lease")
+        except Exception as error:
+            report("a step was left to its lease", error)
             await asyncio.sleep(PAUSE_SECONDS)
             return False
         try:
@@ -121,8 +122,8 @@ class Worker:
                 continue
             try:
                 await self._extend(held)
-            except Exception:
-                log.exception("leases not extended")
+            except Exception as error:
+                report("leases not extended", error)
 
     async def _extend(self, held: dict[UUID, _Job]) -> None:
         tools, began = self._tools, Lease.now()

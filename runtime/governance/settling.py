@@ -40,12 +40,13 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
         case Refused():
             error: JsonObject = {"class": _class_of(outcome), "code": outcome.code, "message": outcome.message}
             _failed_receipt(transition, work.receipt, error)
-            transition.fail(work.step, error)
+            transition.fail(work.step, error, _usage(outcome.usage))
         case NotSent():
             error = {"class": "transport", "code": "not_sent", "message": outcome.message}
             _failed_receipt(transition, work.receipt, error)
-            delay = outcome.retry_after_seconds
-            _retry(transition, work.step, work.operation, error, at_least=delay or 0.0, chance=chance)
+            after = outcome.retry_after_seconds or 0.0
+            usage = _usage(outcome.usage)
+            _retry(transition, work.step, work.operation, error, at_least=after, chance=chance, usage=usage)
         case InDoubt():
             _doubtful(transition, work, outcome, nonce=nonce, chance=chance)
 
@@ -98,7 +99,14 @@ def _failed_receipt(transition: Transition, receipt: ReceiptRow | None, error: J
 
 
 def _retry(
-    transition: Transition, step: StepRow, operation: Operation, error: JsonObject, *, at_least: float, chance: float
+    transition: Transition,
+    step: StepRow,
+    operation: Operation,
+    error: JsonObject,
+    *,
+    at_least: float,
+    chance: float,
+    usage: JsonObject | None = None,
 ) -> None:
     """Persist the failure and a due time; nobody sleeps (X-19). Past the attempts or the SLA it is terminal."""
     delay = max(operation.retry.delay_seconds(step.attempt + 1, chance=chance), at_least)
@@ -106,9 +114,9 @@ def _retry(
     late = deadline is not None and transition.view.now + timedelta(seconds=delay) >= deadline
     if step.attempt + 1 >= operation.retry.attempts or late:
         spent = "the SLA leaves no time for another attempt" if late else f"{step.attempt + 1} attempts were made"
-        transition.fail(step, {**error, "message": f"{error['message']} ({spent})"})
+        transition.fail(step, {**error, "message": f"{error['message']} ({spent})"}, usage)
         return
-    later(transition, step, error, timedelta(seconds=delay))
+    later(transition, step, error, timedelta(seconds=delay), usage)
 
 
 def under_way(transition: Transition, step: StepRow) -> None:
@@ -121,13 +129,17 @@ def under_way(transition: Transition, step: StepRow) -> None:
         transition.fail(step, {**error, "message": f"{message} Resolve that one, then start this run again."})
 
 
-def later(transition: Transition, step: StepRow, error: JsonObject, delay: timedelta) -> None:
-    """Park the step until ``delay`` has passed, with the failure that made it wait."""
+def later(
+    transition: Transition, step: StepRow, error: JsonObject, delay: timedelta, usage: JsonObject | None = None
+) -> None:
+    """Park the step until ``delay`` has passed, with the failure that made it wait and what the failed call cost."""
     wait_id = wait_of(transition.view.run_id, step)
     context: JsonObject = {"attempt": step.attempt + 1, "error": error}
     wait = WaitRow(wait_id, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(wait_id), delay, context)
     seconds: Json = int(delay.total_seconds())
     facts: JsonObject = {"wait": str(wait_id), "attempt": step.attempt + 1, "seconds": seconds}
+    if usage is not None:
+        facts["usage"] = usage
     transition.record(EventType.STEP_RETRY_SCHEDULED, facts, step=step.key)
     transition.park(step, WaitKind.RETRY, wait, error)
 

@@ -42,11 +42,14 @@ class Transition(Barrier):
         self.record(EventType.STEP_SUCCEEDED, facts, step=step.key)
         self._leave(done)
 
-    def fail(self, step: StepRow, error: JsonObject) -> None:
-        """The step failed for good; the run fails at the barrier."""
+    def fail(self, step: StepRow, error: JsonObject, usage: JsonObject | None = None) -> None:
+        """The step failed for good; the run fails at the barrier. ``usage`` is what the failed call cost."""
         waiting = step.status in (StepState.WAITING_APPROVAL, StepState.FAILED_RETRYABLE)
         failed = self.move_step(step, StepEvent.FAIL, last_error=error, superstep=self.rows.superstep, eligible_in=None)
-        self.record(EventType.STEP_FAILED, error_facts(error), step=step.key)
+        facts = error_facts(error)
+        if usage is not None:
+            facts["usage"] = usage
+        self.record(EventType.STEP_FAILED, facts, step=step.key)
         if not waiting:
             self._leave(failed)
             return

@@ -14,21 +14,17 @@ BATCH = 100
 # lost, or the scheduler died between the queue and us. If the message does come later, the row decides. Where the step
 # was claimed meanwhile, only the mark was missing.
 _DUE = f"""
-WITH stale AS (
-  SELECT c.command_id, c.step_id, c.kind FROM commands c
-  WHERE c.status = 'leased' AND c.lease_expires_at < now() AND c.kind <> 'step'
-  UNION ALL
-  SELECT c.command_id, c.step_id, c.kind FROM commands c JOIN steps s ON s.step_id = c.step_id
-  WHERE c.status IN ('leased', 'dispatched') AND c.kind = 'step' AND c.lease_expires_at < now()
-    AND s.status = 'ready'),
+WITH overdue AS (
+  SELECT c.command_id, c.step_id, c.kind, c.status FROM commands c
+  WHERE c.status IN ('leased', 'dispatched') AND c.lease_expires_at < now()
+  ORDER BY c.command_id FOR UPDATE SKIP LOCKED),
+stale AS (
+  SELECT o.command_id, o.step_id, o.kind FROM overdue o LEFT JOIN steps s ON s.step_id = o.step_id
+  WHERE (o.kind <> 'step' AND o.status = 'leased') OR (o.kind = 'step' AND s.status = 'ready')),
 claimed AS (
-  UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = NULL FROM steps s
-  WHERE commands.status = 'leased' AND commands.kind = 'step' AND commands.lease_expires_at < now()
-    AND s.step_id = commands.step_id AND s.status <> 'ready'),
-settled AS (
-  UPDATE commands SET lease_expires_at = NULL FROM steps s
-  WHERE commands.status = 'dispatched' AND commands.lease_expires_at < now() AND commands.kind = 'step'
-    AND s.step_id = commands.step_id AND s.status <> 'ready'),
+  UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = NULL
+  FROM overdue o JOIN steps s ON s.step_id = o.step_id
+  WHERE commands.command_id = o.command_id AND o.kind = 'step' AND s.status <> 'ready'),
 returned AS (
   UPDATE commands SET status = 'pending', lease_owner = NULL, lease_expires_at = NULL
   FROM stale WHERE commands.command_id = stale.command_id RETURNING commands.kind),

@@ -272,7 +272,7 @@ async def test_a_canceled_run_gives_back_the_slot_that_it_was_admitted_with(runt
     await queued(runtime, "acme", 1)
     admitted = await admit(runtime)
     async with runtime.database.transaction() as connection:
-        await cancel_run(connection, runtime.definitions, "acme", admitted["run_id"], runtime.actor, "no")
+        await cancel_run(connection, "acme", admitted["run_id"], runtime.actor, "no")
     await runtime.at_rest()
     async with runtime.database.transaction() as connection:
         assert await claims.claim_step(connection, "w", LEASE, admitted["step_id"]) is None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
-from connectors.port import NotSent, Refused
+from connectors.port import NotSent, Refused, Usage
 
 EFFECT = """
 workflow: effect
@@ -301,3 +302,21 @@ async def test_an_effect_that_failed_here_and_was_done_elsewhere_is_not_done_her
             receipt: str(found.status) for receipt, found in known.receipts.items()
         }
     await runtime.at_rest()
+
+
+@pytest.mark.req("Q-21")
+@pytest.mark.parametrize("outcome", [NotSent, Refused])
+async def test_what_a_failed_call_cost_is_recorded(runtime: Any, outcome: Any) -> None:
+    usage = Usage("openai", "gpt-4o-mini", 12, 3, "0.0001")
+    words = ("busy",) if outcome is NotSent else ("bad_request", "no")
+    runtime.outside.script["a"] = [outcome(*words, usage=usage)]
+    await runtime.tenant()
+    await runtime.policy(ALLOW)
+    await runtime.publish(EFFECT)
+    run_id = (await runtime.start("effect")).run_id
+    await runtime.worker().work_off()
+    lines = await runtime.all("SELECT line FROM audit_events WHERE stream_id = $1", run_id)
+    told = [json.loads(row["line"])["data"].get("usage") for row in lines]
+    assert [found for found in told if found] == [
+        {"provider": "openai", "model": "gpt-4o-mini", "input_tokens": 12, "output_tokens": 3, "cost_usd": "0.0001"}
+    ]

@@ -510,9 +510,9 @@ class Storm:
         async with FaultyDatabase(self.url, ENGINE_ROLE) as database:
             with suppress(ConsistencyError):
                 name = f"c{self.random.random()}"
-                definitions, actor = self.runtime.definitions, self.runtime.actor
+                actor = self.runtime.actor
                 async with database.weather(self.weather, name).transaction() as connection:
-                    await cancel_run(connection, definitions, self.tenant, run_id, actor, "no")
+                    await cancel_run(connection, self.tenant, run_id, actor, "no")
 
     async def _republish(self) -> None:
         self.policies += 1
