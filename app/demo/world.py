@@ -46,7 +46,8 @@ async def demo_world(home: Path, *, aws: bool) -> AsyncIterator[World]:
     folder = home / "demo"
     folder.mkdir(parents=True, exist_ok=True)
     port = _free_port()
-    webhook_secret, signing_secret = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+    # In hexadecimal: a secret that began with a dash would be read as an option of the stand-ins.
+    webhook_secret, signing_secret = secrets.token_hex(24), secrets.token_hex(24)
     app_url = f"http://127.0.0.1:{port}"
     sandbox_command = [
         sys.executable, "-m", "sandbox",
