@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import cast
+from typing import Any, cast
 
 from app.adapters import catalog_of
 from app.settings import load_settings
@@ -76,4 +76,4 @@ def _context(value: JsonObject, where: str) -> FactContext:
             raise InputError("is not a fact.", where=f"{where}.{name}", remedy=f"One of {', '.join(_CONTEXT)}.")
         if type(item) is not kind:
             raise InputError(f"is not {'a number' if kind is int else 'a text'}", where=f"{where}.{name}")
-    return FactContext(**cast("dict[str, str]", value))  # type: ignore[arg-type]
+    return FactContext(**cast("dict[str, Any]", value))

@@ -153,11 +153,13 @@ def retry_after_seconds(headers: httpx.Headers) -> float | None:
 
 
 def _pause(state: RetryCallState) -> float:
-    attempt: _Attempt = state.outcome.result()  # type: ignore[union-attr]  # a result is what is being retried
-    after = attempt.reply.retry_after_seconds if isinstance(attempt.reply, NotSent) else None
+    reply = _last(state).reply
+    after = reply.retry_after_seconds if isinstance(reply, NotSent) else None
     return _BACKOFF(state) if after is None else after
 
 
 def _last(state: RetryCallState) -> _Attempt:
-    attempt: _Attempt = state.outcome.result()  # type: ignore[union-attr]  # no attempt raises
+    """The attempt that just ended. Attempts return and never raise, and it is their results that are tried again."""
+    assert state.outcome is not None
+    attempt: _Attempt = state.outcome.result()
     return attempt

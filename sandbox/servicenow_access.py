@@ -80,10 +80,6 @@ class Access:
         self._tokens[token] = (user, self._clock() + self.accounts.token_seconds)
         return token, self.accounts.token_seconds
 
-    def revoke_all(self) -> None:
-        """Expire every token at once, as an administrator might."""
-        self._tokens.clear()
-
     def user(self, authorization: str) -> str | None:
         """The user behind an Authorization header, or None."""
         scheme, _, value = authorization.partition(" ")

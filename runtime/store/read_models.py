@@ -6,7 +6,7 @@ pages: rows after a key, in the order of that key, one more than asked for where
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -111,20 +111,6 @@ async def receipts_page(
     )
 
 
-async def decisions_page(
-    connection: AsyncConnection,
-    tenant: str,
-    run_id: UUID,
-    limit: int,
-    after_at: datetime = FIRST_TIME,
-    after_id: UUID = FIRST_ID,
-) -> list[Row]:
-    """Policy decisions in their order, with the facts that each read."""
-    return await _all(
-        connection, read.DECISIONS, tenant=tenant, run=run_id, limit=limit, after_at=after_at, after_id=after_id
-    )
-
-
 async def audit_page(
     connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, after_seq: int = -1
 ) -> list[Row]:
@@ -158,11 +144,6 @@ async def approvals_page(
 async def approval(connection: AsyncConnection, tenant: str, approval_id: UUID) -> Row | None:
     """One approval."""
     return await _one(connection, read.APPROVAL, tenant=tenant, approval=approval_id)
-
-
-async def votes_of(connection: AsyncConnection, tenant: str, approval_id: UUID) -> Sequence[Row]:
-    """The votes on one approval in their order."""
-    return await _all(connection, read.VOTES, tenant=tenant, approval=approval_id)
 
 
 async def bundle(connection: AsyncConnection, tenant: str, run_id: UUID) -> Row | None:

@@ -13,14 +13,12 @@ from runtime.store.schema import (
     bundles,
     checkpoints,
     commands,
-    decisions,
     policies,
     receipts,
     run_inputs,
     runs,
     steps,
     tenants,
-    votes,
     workflows,
 )
 
@@ -120,15 +118,6 @@ RECEIPTS = (
     .order_by(receipts.c.intended_at, receipts.c.receipt_id)
     .limit(_limit)
 )
-DECISIONS = (
-    _own(decisions)
-    .where(
-        decisions.c.run_id == _run,
-        tuple_(decisions.c.decided_at, decisions.c.decision_id) > tuple_(_after_at, _after_id),
-    )
-    .order_by(decisions.c.decided_at, decisions.c.decision_id)
-    .limit(_limit)
-)
 AUDIT = (
     _own(audit_events, audit_events.c.seq, audit_events.c.type, audit_events.c.line, audit_events.c.hash)
     .where(audit_events.c.stream_id == _run, audit_events.c.seq > bindparam("after_seq", type_=BigInteger))
@@ -149,11 +138,6 @@ APPROVALS = (
     .limit(_limit)
 )
 APPROVAL = _own(approvals).where(approvals.c.approval_id == bindparam("approval", type_=UUID(as_uuid=True)))
-VOTES = (
-    _own(votes)
-    .where(votes.c.approval_id == bindparam("approval", type_=UUID(as_uuid=True)))
-    .order_by(votes.c.voted_at, votes.c.person_id)
-)
 BUNDLE_OF_RUN = _own(bundles).where(bundles.c.run_id == _run)
 WORKFLOWS = _own(
     workflows,
