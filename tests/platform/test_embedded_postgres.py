@@ -179,6 +179,8 @@ def test_a_server_that_lost_its_guardian_too_is_found_and_joined(
     dsn = said(user)
     born = ask(dsn, "SELECT pg_postmaster_start_time()")
     os.kill(guardian(root), signal.SIGKILL)
+    # Its lock ends with it, and a signal is delivered when the system comes to it.
+    assert any(not guardians(root) for _ in range(LOOKS))
     user.send_signal(signal.SIGKILL)
     user.wait()
     assert server.start() == dsn
@@ -186,11 +188,19 @@ def test_a_server_that_lost_its_guardian_too_is_found_and_joined(
     assert guardian(root)
 
 
+# Each look lists all processes, which takes some milliseconds.
+LOOKS = 500
+
+
 def guardian(root: Path) -> int:
+    """The guardian of this folder's server, as soon as it shows itself."""
+    return next(found[0] for _ in range(LOOKS) if (found := guardians(root)))
+
+
+def guardians(root: Path) -> list[int]:
     """The guardian is the one process with this folder's server in its command line."""
     listing = subprocess.run(["ps", "-eww", "-o", "pid,args"], capture_output=True, text=True, check=True).stdout
-    found = [line.split() for line in listing.splitlines() if f"app.embedded_postgres {root}" in line]
-    return int(next(line[0] for line in found))
+    return [int(line.split()[0]) for line in listing.splitlines() if f"app.embedded_postgres {root}" in line]
 
 
 def test_a_killed_postmaster_comes_back_at_the_same_address_with_what_was_committed(
