@@ -7,9 +7,10 @@ must do well is to say honestly how a call ended, because a call whose effect is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from core.canonical import JsonObject
 
@@ -32,6 +33,8 @@ class Call:
 
     ``idempotency_key`` is the same for every attempt at the same action. ``timeout_seconds`` bounds the whole call.
     ``before`` is what ``read_before`` returned for the approved action, None for operations without a pre-read.
+    ``correlation_key`` is given to a durable operation: whoever completes it signals that key. It is the same for every
+    attempt, so a process that is started with it twice is one process (V-9).
     """
 
     operation: str
@@ -39,6 +42,7 @@ class Call:
     idempotency_key: str
     timeout_seconds: float
     before: Before | None = None
+    correlation_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,18 @@ class InDoubt:
     message: str
 
 
-Outcome: TypeAlias = Done | Refused | NotSent | InDoubt
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A durable operation has begun outside, and a signal to its correlation key will complete it (V-3).
+
+    ``external_id`` is the outside system's own id of what runs there, where it said one.
+    """
+
+    external_id: str | None = None
+    output: JsonObject = field(default_factory=dict)
+
+
+Outcome: TypeAlias = Done | Parked | Refused | NotSent | InDoubt
 
 
 class ProbeVerdict(StrEnum):
@@ -139,3 +154,38 @@ class Connector(Protocol):
 
     async def aclose(self) -> None:
         """Release connections."""
+
+
+@runtime_checkable
+class DurableConnector(Connector, Protocol):
+    """An outside system whose operations of kind ``durable`` go on after their call."""
+
+    async def cancel(self, call: Call, external_id: str | None) -> Done | Refused | NotSent | InDoubt:
+        """End what ``perform`` of this call has begun. What has ended already, or never began, is ``Done``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What the outside says about something that a durable operation began: exactly one of the two is set.
+
+    ``id`` names this completion: the same one said again is one. ``error`` has ``code`` and ``message``.
+    """
+
+    id: str
+    correlation_key: str
+    output: JsonObject | None = None
+    error: JsonObject | None = None
+
+
+@runtime_checkable
+class CompletionSource(Protocol):
+    """A connector that has to be asked for completions, where the outside cannot call us back."""
+
+    async def completions(self, *, wait_seconds: float) -> Sequence[Completion]:
+        """What was completed, after waiting at most so long for something. ``TransportError`` if it cannot be asked.
+
+        What is returned is held for us for a while; what is not acknowledged by then is returned again.
+        """
+
+    async def acknowledge(self, completion: Completion) -> None:
+        """It is recorded here, and need not be returned again. ``TransportError`` if the outside cannot be told."""

@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from hashlib import sha256
-from uuid import UUID
+from uuid import UUID, uuid5
 
 
 def new_id() -> UUID:
@@ -25,6 +25,11 @@ def derived_id(run_id: UUID, name: str) -> UUID:
     hashed = int.from_bytes(sha256(run_id.bytes + name.encode()).digest()[:10], "big")
     value = int.from_bytes(run_id.bytes[:6], "big") << 80 | 8 << 76 | (hashed >> 68 & 0xFFF) << 64
     return UUID(int=value | 2 << 62 | hashed & (1 << 62) - 1)
+
+
+def correlation_id(run_id: UUID, name: str) -> UUID:
+    """The id under which something outside knows what it does for us: a UUIDv5 in the run's namespace (V-9)."""
+    return uuid5(run_id, name)
 
 
 def new_nonce() -> str:
