@@ -19,7 +19,7 @@ from core.canonical import Json, JsonObject, digest
 from core.documents import Document, load_document, validate
 from core.errors import DefinitionError, InputError, Problem
 
-PACKAGED = ("servicenow", "slack", "http", "model", "transform")
+PACKAGED = ("servicenow", "slack", "http", "model", "bpmn", "transform")
 SUMMARY_LENGTH_MAX = 300
 
 

@@ -101,10 +101,10 @@ class Diff(_Part):
 
 
 class Timeouts(_Part):
-    """``perform`` bounds one call; ``wait`` bounds how long a durable operation may stay parked."""
+    """``perform`` bounds one call; ``complete`` is how long a durable operation may take before its wait times out."""
 
     perform: Duration = timedelta(seconds=30)
-    wait: Duration | None = None
+    complete: Duration = timedelta(days=7)
 
 
 class Retry(_Part):

@@ -16,6 +16,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "slack": "COUNTERSEAL_SLACK_BOT_TOKEN",
         "http": "COUNTERSEAL_HTTP_HOSTS",
         "model": "COUNTERSEAL_MODEL_URL",
+        "bpmn": "COUNTERSEAL_BPMN_URL",
     }
 )
 

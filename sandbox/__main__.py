@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 
+from sandbox.bpmn_config import BpmnConfig
 from sandbox.model import ModelConfig
 from sandbox.servicenow import ServiceNowConfig
 from sandbox.slack import SlackConfig
@@ -29,6 +30,8 @@ def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--signing-secret", default=slack.signing_secret, metavar="SECRET")
     parser.add_argument("--bot-token", default=slack.bot_token, metavar="TOKEN")
     parser.add_argument("--model-key", default=model.api_key, metavar="KEY")
+    parser.add_argument("--bpmn-port", type=int, default=None, metavar="PORT", help="also run a BPMN engine here")
+    parser.add_argument("--bpmn-callback-token", default="", metavar="TOKEN", help="what its processes report with")
     return parser.parse_args(arguments)
 
 
@@ -47,6 +50,9 @@ def _config(given: argparse.Namespace) -> SandboxConfig:
             bot_token=given.bot_token,
         ),
         model=ModelConfig(port=given.model_port, api_key=given.model_key),
+        bpmn=None
+        if given.bpmn_port is None
+        else BpmnConfig(port=given.bpmn_port, callback_token=given.bpmn_callback_token),
     )
 
 
@@ -62,11 +68,16 @@ async def _serve(config: SandboxConfig) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 after a signal; 1, with the reason on standard error, when a port cannot be had."""
+    """0 after a signal; 1, with the reason on standard error, when a port or a library cannot be had."""
     try:
         asyncio.run(_serve(_config(_arguments(arguments))))
     except (OSError, OverflowError) as error:
         sys.stderr.write(f"python -m sandbox: {error}; give another port, or 0 for a free one\n")
+        return 1
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "SpiffWorkflow":
+            raise
+        sys.stderr.write("python -m sandbox: --bpmn-port needs SpiffWorkflow: pip install 'counterseal[dev]'\n")
         return 1
     return 0
 

@@ -6,46 +6,64 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from sandbox.bpmn_config import REST_PATH, BpmnConfig
 from sandbox.model import Model, ModelConfig
 from sandbox.server import LoopbackServer
 from sandbox.servicenow import ServiceNow, ServiceNowConfig
 from sandbox.slack import Slack, SlackConfig
 
+if TYPE_CHECKING:
+    from sandbox.bpmn import Bpmn
+
 
 @dataclass(frozen=True, slots=True)
 class SandboxConfig:
-    """Each stand-in's own settings. ``host`` must be a loopback address: the stand-ins' secrets are public."""
+    """Each stand-in's own settings. ``host`` must be a loopback address: the stand-ins' secrets are public.
+
+    ``bpmn`` None: no BPMN engine. It needs the library SpiffWorkflow, and the others do without.
+    """
 
     servicenow: ServiceNowConfig = field(default_factory=ServiceNowConfig)
     slack: SlackConfig = field(default_factory=SlackConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     host: str = "127.0.0.1"
+    bpmn: BpmnConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """``servicenow.url``; Slack's Web API is ``{slack.url}/api/``, the model's base is ``{model.url}/v1``."""
+    """``servicenow.url``; Slack's Web API is ``{slack.url}/api/``, the model's base is ``{model.url}/v1``,
+    and the BPMN engine's REST API, where there is one, ``{bpmn.url}/engine-rest``."""
 
     servicenow: ServiceNow
     slack: Slack
     model: Model
+    bpmn: Bpmn | None = None
 
     def urls(self) -> dict[str, str]:
-        return {
+        found = {
             "servicenow": self.servicenow.url,
             "slack": self.slack.url,
             "slack_api": f"{self.slack.url}/api/",
             "model": f"{self.model.url}/v1",
         }
+        return found if self.bpmn is None else found | {"bpmn": f"{self.bpmn.url}{REST_PATH}"}
 
 
 @asynccontextmanager
 async def sandbox_world(config: SandboxConfig | None = None) -> AsyncIterator[World]:
     """``async with sandbox_world() as world``: everything is reachable when the body starts, and gone after it."""
     config = config or SandboxConfig()
-    world = World(ServiceNow(config.servicenow), Slack(config.slack), Model(config.model))
-    parts = (world.servicenow, world.slack, world.model)
+    bpmn = _bpmn(config.bpmn) if config.bpmn is not None else None
+    world = World(ServiceNow(config.servicenow), Slack(config.slack), Model(config.model), bpmn)
+    parts: list[ServiceNow | Slack | Model | Bpmn] = [
+        world.servicenow,
+        world.slack,
+        world.model,
+        *([bpmn] if bpmn is not None else []),
+    ]
     servers: list[LoopbackServer] = []
     try:
         for part in parts:
@@ -58,3 +76,9 @@ async def sandbox_world(config: SandboxConfig | None = None) -> AsyncIterator[Wo
         for part in parts:
             await part.close()
         await asyncio.gather(*(server.stop() for server in servers))
+
+
+def _bpmn(config: BpmnConfig) -> Bpmn:
+    from sandbox.bpmn import Bpmn
+
+    return Bpmn(config)

@@ -31,6 +31,8 @@ NAMES = {
     "slack.message.post",
     "http.request.send",
     "model.chat.complete",
+    "bpmn.process.start",
+    "bpmn.message.correlate",
     "transform.data.apply",
 }
 UPDATE = "servicenow.incident.update"
@@ -70,8 +72,11 @@ def test_what_has_effects_says_how_doubt_is_resolved(catalog: Catalog) -> None:
         "servicenow.record.update": InDoubtRule.PROBE,
         "slack.message.post": InDoubtRule.PROBE,
         "http.request.send": InDoubtRule.ASK,
+        "bpmn.process.start": InDoubtRule.PROBE,
+        "bpmn.message.correlate": InDoubtRule.ASK,
     }
-    assert all(operation.kind is Kind.SYNC for operation in catalog.operations.values())
+    durable = {name for name, operation in catalog.operations.items() if operation.kind is Kind.DURABLE}
+    assert durable == {"bpmn.process.start"}
 
 
 def test_writes_to_servicenow_outlast_the_transaction_limit(catalog: Catalog) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from connectors.bpmn import BpmnConnector, BpmnSettings
 from connectors.catalog import Catalog
 from connectors.http import HttpConnector, HttpSettings
 from connectors.model import ModelConnector, ModelSettings
@@ -35,6 +36,7 @@ async def test_every_packaged_operation_has_a_connector(catalog: Catalog) -> Non
         "slack": SlackConnector(SlackSettings("xoxb-test")),
         "http": HttpConnector(HttpSettings()),
         "model": ModelConnector(ModelSettings("https://a.example/v1", "k")),
+        "bpmn": BpmnConnector(BpmnSettings("https://a.example/engine-rest"), catalog),
         "transform": TransformConnector(),
     }
     connectors = Connectors(by_name)
