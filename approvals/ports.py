@@ -1,4 +1,4 @@
-"""What approvals need from outside: somewhere to show cards, and somebody who knows the people.
+"""What approvals and tasks need from outside: somewhere to show them, somebody who knows the people.
 
 Outcomes are values, because each means another next step: an in-doubt post is looked for before it is repeated, a
 refused one needs a person, a post that certainly did not happen is simply tried again.
@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+from uuid import UUID
 
-from approvals.model import CardView, GroupQuorum
+from approvals.model import CardView, GroupQuorum, VoteChannel
+from approvals.tasks import TaskAnswer, TaskView
+from core.canonical import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ FindOutcome: TypeAlias = Posted | Absent | NotPosted | PostRefused
 
 
 class Messenger(Protocol):
-    """Shows cards. Never raises for anything the messenger or the network does; never retries by itself."""
+    """Shows cards and tasks. Never raises for anything the messenger or the network does; never retries by itself."""
 
     async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
         """Post a new card that carries ``key``, by which ``find_card`` finds it."""
@@ -72,7 +75,13 @@ class Messenger(Protocol):
         """Redraw a card. Idempotent."""
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
-        """Look for our own message with ``key``, posted at or after ``since`` (Unix seconds)."""
+        """Look for our own message with ``key``, a card or a task, posted at or after ``since`` (Unix seconds)."""
+
+    async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
+        """Post a new task that carries ``key``, by which ``find_card`` finds it."""
+
+    async def update_task(self, ref: MessageRef, view: TaskView) -> PostOutcome:
+        """Redraw a task. Idempotent."""
 
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         """Post plain words below a card: reminders, escalations."""
@@ -112,3 +121,19 @@ class SlackGroups(Protocol):
 
     async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
         """``wanted`` are Slack groups. Never raises: what cannot be looked up is unresolvable."""
+
+
+class TaskDesk(Protocol):
+    """Where tasks are looked up and completed. Every face comes here, after it has established who asks."""
+
+    async def view(self, tenant: str, task_id: UUID) -> TaskView:
+        """The task as it stands; ``NotFoundError`` if this tenant has none of this id."""
+
+    async def complete(
+        self, tenant: str, task_id: UUID, person_id: str, value: JsonObject, channel: VoteChannel
+    ) -> TaskAnswer:
+        """Check the right, then the state, then the value against the form; then commit, and wake the run (P-12).
+
+        It has committed when it returns, refusals included; a failure raises. Completing a task again with the same
+        value as the same person is answered as the first time, because a chat may send a submission twice.
+        """

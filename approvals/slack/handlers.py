@@ -1,9 +1,9 @@
 """Bolt listeners: parse, let the service commit, acknowledge. In that order.
 
-A click is acknowledged only after the vote is committed, so a vote that Slack believes we took is never lost. If the
-service fails, nothing is acknowledged: Slack gets 503 and tells the person that it did not work. What became of a click
-is told by the service through the outbox, written in the transaction of the vote; the one call to Slack made here opens
-a modal, which is possible only while the click's trigger lives (3 seconds).
+A click is acknowledged only after the vote or the task is committed, so one that Slack believes we took is never lost.
+If the service fails, nothing is acknowledged: Slack gets 503 and tells the person that it did not work. What became of
+a click is told by the service through the outbox, written in the transaction of the vote; the one call to Slack made
+here opens a modal, which is possible only while the click's trigger lives (3 seconds).
 """
 
 from __future__ import annotations
@@ -23,10 +23,25 @@ from slack_sdk.web.async_client import AsyncWebClient
 from approvals.model import CardView
 from approvals.slack import modals
 from approvals.slack.calls import call
-from approvals.slack.payloads import Button, Click, Submission, parse_click, parse_submission
+from approvals.slack.forms import errors_of, values_of
+from approvals.slack.payloads import (
+    Button,
+    Click,
+    Submission,
+    TaskClick,
+    TaskSubmission,
+    parse_click,
+    parse_submission,
+    parse_task_click,
+    parse_task_submission,
+)
+from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK, closed_sentence, form_modal
+from approvals.tasks import TaskAnswer, TaskState, TaskView
+from core.canonical import JsonObject
 from core.errors import InputError
 
 _OPEN_MODAL_SECONDS_MAX = 2.0
+_NOT_OPENED = "Slack did not open the window in time, so nothing was counted. Please click again."
 _log = logging.getLogger("counterseal.slack")
 
 
@@ -55,14 +70,34 @@ class InteractionService(Protocol):
         """Enqueue a sentence to the person who clicked."""
 
 
+class TaskService(Protocol):
+    """What the handlers need done about tasks. It knows the tenant, and who the clicker is; both are never sent."""
+
+    async def task(self, asked: TaskClick | TaskSubmission) -> TaskView | Answer:
+        """The task as it stands, open or not; otherwise why the person cannot see it (unknown here, not linked).
+
+        A person who may not complete it may be told so already now.
+        """
+
+    async def complete(self, submission: TaskSubmission, value: JsonObject) -> TaskAnswer:
+        """Complete the task as the person who submitted; see ``approvals.ports.TaskDesk``. ``value`` is unchecked."""
+
+    async def note_task(self, click: TaskClick, sentence: str) -> None:
+        """Enqueue a sentence to the person who clicked."""
+
+
 def build_bolt(
     *,
     signing_secret: str,
     authorize: Callable[..., Awaitable[AuthorizeResult]],
     client: AsyncWebClient,
     service: InteractionService,
+    tasks: TaskService | None = None,
 ) -> AsyncApp:
-    """The bolt app with our listeners. ``client`` has no retry handlers: a second try would outlive the trigger."""
+    """The bolt app with our listeners. ``client`` has no retry handlers: a second try would outlive the trigger.
+
+    Without ``tasks`` their buttons are refused as none of ours.
+    """
     bolt = AsyncApp(
         logger=_bolt_logger(),
         signing_secret=signing_secret,
@@ -72,6 +107,9 @@ def build_bolt(
         raise_error_for_unhandled_request=True,
         ssl_check_enabled=False,
     )
+
+    if tasks is not None:
+        _listen_to_tasks(bolt, tasks)
 
     async def on_click(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
         await _click(service, client, parse_click(body))
@@ -86,6 +124,20 @@ def build_bolt(
     return bolt
 
 
+def _listen_to_tasks(bolt: AsyncApp, tasks: TaskService) -> None:
+    """Before the listeners for cards, whose patterns match these names as well: bolt takes the first that does."""
+
+    async def on_open(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
+        await _open_task(tasks, client, parse_task_click(body))
+        await ack()
+
+    async def on_complete(ack: AsyncAck, body: dict[str, Any]) -> None:
+        await ack(**await _complete_task(tasks, parse_task_submission(body)))
+
+    bolt.action(OPEN_ACTION)(on_open)
+    bolt.view(TASK_CALLBACK)(on_complete)
+
+
 async def _click(service: InteractionService, client: AsyncWebClient, click: Click) -> None:
     if click.button is Button.APPROVE:
         await service.vote(click)
@@ -96,8 +148,7 @@ async def _click(service: InteractionService, client: AsyncWebClient, click: Cli
         shown = await service.review(click)
         modal = modals.review(shown) if isinstance(shown, CardView) else modals.answer(shown.sentence)
     if not await _opened(client, click.trigger_id, modal):
-        sentence = "Slack did not open the window in time, so nothing was counted. Please click again."
-        await service.note(click, sentence)
+        await service.note(click, _NOT_OPENED)
 
 
 async def _opened(client: AsyncWebClient, trigger_id: str, modal: dict[str, Any]) -> bool:
@@ -118,6 +169,31 @@ async def _submission(service: InteractionService, submission: Submission) -> di
     answer = await service.submit(submission)
     if answer.about_reason:
         return {"response_action": "errors", "errors": {modals.REASON_FIELD: answer.sentence}}
+    return {"response_action": "update", "view": modals.answer(answer.sentence)}
+
+
+async def _open_task(tasks: TaskService, client: AsyncWebClient, click: TaskClick) -> None:
+    shown = await tasks.task(click)
+    if isinstance(shown, Answer):
+        modal = modals.answer(shown.sentence)
+    else:
+        modal = form_modal(shown) if shown.state is TaskState.OPEN else modals.answer(closed_sentence(shown))
+    if not await _opened(client, click.trigger_id, modal):
+        await tasks.note_task(click, _NOT_OPENED)
+
+
+async def _complete_task(tasks: TaskService, submission: TaskSubmission) -> dict[str, Any]:
+    """How Slack is to answer the form: faults at their fields, or the sentence.
+
+    The form is read again: what the modal says about itself is not trusted. The right, the state and the value are the
+    desk's to check, in this order, so that whoever may not complete a task learns nothing about its form (P-12).
+    """
+    shown = await tasks.task(submission)
+    if isinstance(shown, Answer):
+        return {"response_action": "update", "view": modals.answer(shown.sentence)}
+    answer = await tasks.complete(submission, values_of(shown.form, submission.state))
+    if answer.problems and not answer.accepted:
+        return {"response_action": "errors", "errors": errors_of(shown.form, answer.problems)}
     return {"response_action": "update", "view": modals.answer(answer.sentence)}
 
 

@@ -1,4 +1,4 @@
-"""Posting and redrawing cards through Slack's Web API. One try per call: the outbox decides about another."""
+"""Posting and redrawing cards and tasks through Slack's Web API. One try per call: the outbox decides about another."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from approvals.model import CardView
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
 from approvals.slack.blocks import Block, plain_sections
 from approvals.slack.calls import Answered, call
-from approvals.slack.cards import render
+from approvals.slack.cards import Rendered, render
+from approvals.slack.tasks import render as render_task
 from approvals.slack.text import shown
+from approvals.tasks import TaskView
 from core.errors import ConfigurationError
 
 EVENT_TYPE = "counterseal_approval"
@@ -42,9 +44,16 @@ class SlackMessenger:
 
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
         """Redraw the card. Blocks are always sent: without them Slack keeps the old ones, buttons included."""
-        card = render(view)
-        request = self._client.chat_update(channel=ref.channel, ts=ref.ts, text=card.text, blocks=card.blocks)
-        return _posted(await call(request, timeout_seconds=self._timeout_seconds), ref.channel)
+        return await self._update(ref, render(view))
+
+    async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
+        """Post the task as a card is posted; ``find_card`` finds it by ``key``."""
+        task = render_task(view)
+        return await self._post(channel, task.text, task.blocks, key)
+
+    async def update_task(self, ref: MessageRef, view: TaskView) -> PostOutcome:
+        """Redraw the task."""
+        return await self._update(ref, render_task(view))
 
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         """Post words below a card."""
@@ -94,6 +103,10 @@ class SlackMessenger:
                 return NotPosted(answer.message) if isinstance(answer, PostInDoubt) else answer
             self._own_user = str(answer["user_id"])
         return self._own_user
+
+    async def _update(self, ref: MessageRef, drawn: Rendered) -> PostOutcome:
+        request = self._client.chat_update(channel=ref.channel, ts=ref.ts, text=drawn.text, blocks=drawn.blocks)
+        return _posted(await call(request, timeout_seconds=self._timeout_seconds), ref.channel)
 
     async def _post(
         self, channel: str, text: str, blocks: Sequence[Block], key: str, thread_ts: str | None = None

@@ -28,35 +28,35 @@ def review(view: CardView, page: int = 0) -> Block:
     place = [section(f"Page {page + 1} of {len(all_pages)}")] if len(all_pages) > 1 else []
     open_ = view.state is CardState.PENDING
     blocks = [header(heading(view)), *place, *all_pages[page], *(_decision(view.kind) if last and open_ else [])]
-    modal = _modal("Review", blocks, close="Close")
+    drawn = modal("Review", blocks, close="Close")
     if not last or open_:
         metadata = {"a": str(view.approval_id), "n": view.nonce, "p": page, "l": last}
-        modal |= {"callback_id": REVIEW_CALLBACK, "private_metadata": json.dumps(metadata)}
-        modal["submit"] = _plain("Send" if last else "Next page")
-    return modal
+        drawn |= {"callback_id": REVIEW_CALLBACK, "private_metadata": json.dumps(metadata)}
+        drawn["submit"] = plain("Send" if last else "Next page")
+    return drawn
 
 
 def reason(approval_id: UUID, nonce: str, choice: Choice) -> Block:
     """Ask why, for an answer that needs a reason."""
-    modal = _modal(BUTTON_WORDS[choice], [_reason_input(optional=False)], close="Back")
+    drawn = modal(BUTTON_WORDS[choice], [_reason_input(optional=False)], close="Back")
     metadata = {"a": str(approval_id), "n": nonce, "c": str(choice)}
-    return modal | {
+    return drawn | {
         "callback_id": REASON_CALLBACK,
         "private_metadata": json.dumps(metadata),
-        "submit": _plain("Send"),
+        "submit": plain("Send"),
     }
 
 
 def answer(sentence: str) -> Block:
-    """Tell one person what became of their answer. The sentence may name people and groups."""
-    return _modal("Counterseal", plain_sections(sentence), close="Close")
+    """Tell one person what became of what they did. The sentence may name people and groups."""
+    return modal("Counterseal", plain_sections(sentence), close="Close")
 
 
 def _decision(kind: ApprovalKind) -> list[Block]:
-    options = [{"text": _plain(BUTTON_WORDS[choice]), "value": str(choice)} for choice in choices_of(kind)]
+    options = [{"text": plain(BUTTON_WORDS[choice]), "value": str(choice)} for choice in choices_of(kind)]
     radio = {"type": "radio_buttons", "action_id": CHOICE_FIELD, "options": options}
     return [
-        {"type": "input", "block_id": CHOICE_FIELD, "label": _plain("Your answer"), "element": radio},
+        {"type": "input", "block_id": CHOICE_FIELD, "label": plain("Your answer"), "element": radio},
         _reason_input(optional=kind is not ApprovalKind.IN_DOUBT),
     ]
 
@@ -73,14 +73,16 @@ def _reason_input(*, optional: bool) -> Block:
         "type": "input",
         "block_id": REASON_FIELD,
         "optional": optional,
-        "label": _plain(label),
+        "label": plain(label),
         "element": element,
     }
 
 
-def _modal(title: str, blocks: list[Block], *, close: str) -> Block:
-    return {"type": "modal", "title": _plain(title), "close": _plain(close), "blocks": blocks}
+def modal(title: str, blocks: list[Block], *, close: str) -> Block:
+    """A modal; ``title`` has at most 24 characters, and blocks that ask for input need a ``submit`` beside them."""
+    return {"type": "modal", "title": plain(title), "close": plain(close), "blocks": blocks}
 
 
-def _plain(words: str) -> Block:
+def plain(words: str) -> Block:
+    """Text in which Slack interprets nothing; the caller sees to its length."""
     return {"type": "plain_text", "text": words, "emoji": False}

@@ -13,7 +13,9 @@ from uuid import UUID
 
 from approvals.model import Choice
 from approvals.slack.modals import CHOICE_FIELD, REASON_CALLBACK, REASON_FIELD, REVIEW_CALLBACK
+from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK
 from core.bounded_json import parse_object
+from core.canonical import JsonObject
 from core.errors import InputError
 
 _PREFIX = "counterseal."
@@ -69,21 +71,38 @@ class Submission:
     page: int
 
 
+@dataclass(frozen=True, slots=True)
+class TaskClick:
+    """One press of *Fill in* on a task's message."""
+
+    task_id: UUID
+    clicker: Clicker
+    channel: str
+    trigger_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSubmission:
+    """The form of a task, sent. ``state`` is ``view.state.values`` as it came: ``forms.values_of`` reads it."""
+
+    task_id: UUID
+    clicker: Clicker
+    state: Mapping[str, Any]
+
+
 def parse_click(body: Mapping[str, Any]) -> Click:
     """A ``block_actions`` payload with exactly one of our buttons in it; ``InputError`` says what is wrong."""
-    actions = body.get("actions")
-    if not isinstance(actions, list) or len(actions) != 1 or not isinstance(actions[0], dict):
-        raise InputError("is not a list of exactly one action", where="actions")
-    name = _text(actions[0], "action_id", "actions[0]")
+    action = _only_action(body)
+    name = _text(action, "action_id", "actions[0]")
     try:
         button = Button(name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else "")
     except ValueError:
         raise InputError("is none of our buttons", where="actions[0].action_id") from None
-    value = parse_object(_text(actions[0], "value", "actions[0]").encode(), bytes_max=2000, where="actions[0].value")
+    value = _button_value(action)
     container = _object(body, "container", "") if "container" in body else {}
     return Click(
         button=button,
-        approval_id=_uuid(value, "actions[0].value"),
+        approval_id=_uuid(value, "a", "actions[0].value"),
         nonce=_id(value, "n", "actions[0].value"),
         clicker=_clicker(body),
         channel=_optional_id(container, "channel_id", "container"),
@@ -99,16 +118,60 @@ def parse_submission(body: Mapping[str, Any]) -> Submission:
     if callback not in (REASON_CALLBACK, REVIEW_CALLBACK):
         raise InputError("is none of our modals", where="view.callback_id")
     where = "view.private_metadata"
-    metadata = parse_object(_text(view, "private_metadata", "view").encode(), bytes_max=3000, where=where)
+    metadata = _metadata(view)
     page = metadata.get("p", 0)
     if not isinstance(page, int) or isinstance(page, bool) or not 0 <= page < 10_000:
         raise InputError("is no page number", where=f"{where}.p")
-    values = _object(_object(view, "state", "view"), "values", "view.state") if "state" in view else {}
+    values = _state_values(view)
     if callback == REASON_CALLBACK:
         choice: Choice | None = _choice(_text(metadata, "c", where), f"{where}.c")
     else:
         choice = _selected(values) if metadata.get("l") is True else None
-    return Submission(_uuid(metadata, where), _id(metadata, "n", where), _clicker(body), choice, _reason(values), page)
+    return Submission(
+        _uuid(metadata, "a", where), _id(metadata, "n", where), _clicker(body), choice, _reason(values), page
+    )
+
+
+def parse_task_click(body: Mapping[str, Any]) -> TaskClick:
+    """A ``block_actions`` payload with exactly *Fill in* in it; ``InputError`` says what is wrong."""
+    action = _only_action(body)
+    if action.get("action_id") != OPEN_ACTION:
+        raise InputError("is not the button of a task", where="actions[0].action_id")
+    container = _object(body, "container", "") if "container" in body else {}
+    return TaskClick(
+        task_id=_uuid(_button_value(action), "t", "actions[0].value"),
+        clicker=_clicker(body),
+        channel=_optional_id(container, "channel_id", "container"),
+        trigger_id=_text(body, "trigger_id", ""),
+    )
+
+
+def parse_task_submission(body: Mapping[str, Any]) -> TaskSubmission:
+    """A ``view_submission`` payload of a task's form; ``InputError`` says what is wrong with all but its fields."""
+    view = _object(body, "view", "")
+    if view.get("callback_id") != TASK_CALLBACK:
+        raise InputError("is not the form of a task", where="view.callback_id")
+    return TaskSubmission(_uuid(_metadata(view), "t", "view.private_metadata"), _clicker(body), _state_values(view))
+
+
+def _only_action(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    actions = body.get("actions")
+    if not isinstance(actions, list) or len(actions) != 1 or not isinstance(actions[0], dict):
+        raise InputError("is not a list of exactly one action", where="actions")
+    return actions[0]
+
+
+def _button_value(action: Mapping[str, Any]) -> JsonObject:
+    return parse_object(_text(action, "value", "actions[0]").encode(), bytes_max=2000, where="actions[0].value")
+
+
+def _metadata(view: Mapping[str, Any]) -> JsonObject:
+    where = "view.private_metadata"
+    return parse_object(_text(view, "private_metadata", "view").encode(), bytes_max=3000, where=where)
+
+
+def _state_values(view: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _object(_object(view, "state", "view"), "values", "view.state") if "state" in view else {}
 
 
 def _clicker(body: Mapping[str, Any]) -> Clicker:
@@ -138,11 +201,11 @@ def _choice(value: str, where: str) -> Choice:
         raise InputError("is none of our choices", where=where) from None
 
 
-def _uuid(value: Mapping[str, Any], where: str) -> UUID:
+def _uuid(value: Mapping[str, Any], name: str, where: str) -> UUID:
     try:
-        return UUID(_text(value, "a", where))
+        return UUID(_text(value, name, where))
     except ValueError:
-        raise InputError("is not the id of an approval", where=f"{where}.a") from None
+        raise InputError("is not the id of a question or task", where=f"{where}.{name}") from None
 
 
 def _object(value: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:

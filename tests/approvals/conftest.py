@@ -1,9 +1,10 @@
-"""Fixtures: an approval to vote on, a card to draw, a strict stand-in of Slack's Web API on loopback."""
+"""Fixtures: an approval to vote on, a card and a task to draw, a strict stand-in of Slack's Web API on loopback."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -33,10 +34,12 @@ from approvals.model import (
     Tier,
 )
 from approvals.states import ApprovalStatus
+from approvals.tasks import TaskState, TaskView
 from core.action import Change, Risk
 
 APPROVAL_ID = UUID("01890000-0000-7000-8000-000000000001")
 RUN_ID = UUID("01890000-0000-7000-8000-000000000002")
+TASK_ID = UUID("01890000-0000-7000-8000-000000000004")
 TENANT_ID = UUID("01890000-0000-7000-8000-000000000003")
 
 
@@ -70,6 +73,38 @@ def content() -> CardContent:
 @pytest.fixture
 def view(content: CardContent) -> CardView:
     return CardView(APPROVAL_ID, "nonce-1", ApprovalKind.ACTION, content, CardState.PENDING)
+
+
+@pytest.fixture
+def task() -> TaskView:
+    return TaskView(
+        task_id=TASK_ID,
+        title="Confirm the beneficial owner",
+        description="Compare the register with the passport.",
+        form={
+            "type": "object",
+            "title": "Owner",
+            "properties": {
+                "owner": {"type": "string", "title": "Name of the owner", "maxLength": 80},
+                "share": {"type": "number", "title": "Share", "minimum": 0, "maximum": 100},
+                "checked_on": {"type": "string", "format": "date"},
+                "risk": {"type": "string", "enum": ["low", "high"], "description": "As the handbook says."},
+                "documents": {"type": "array", "items": {"type": "string", "enum": ["passport", "register"]}},
+                "sanctioned": {"type": "boolean", "title": "Is on a list of sanctions"},
+            },
+            "required": ["owner", "risk"],
+        },
+        group="kyc",
+        state=TaskState.OPEN,
+        workflow="client-onboarding",
+        workflow_version=2,
+        run_id=str(RUN_ID),
+        reference="C-1009",
+        step="sign",
+        due_at="2026-08-01T17:00:00+00:00",
+        completed_by="",
+        link="https://counterseal.example/t/1",
+    )
 
 
 @pytest.fixture
@@ -175,6 +210,9 @@ class FakeSlack:
         self._allow(arguments, "trigger_id", "view", "team_id")
         shown = arguments["view"] if isinstance(arguments["view"], dict) else json.loads(arguments["view"])
         self.check_blocks(shown["blocks"], True)
+        assert 0 < len(shown["title"]["text"]) <= 24
+        assert len(shown.get("private_metadata", "")) <= 3000
+        assert len(json.dumps(shown)) < 250_000
         self.views.append(shown)
         return {"view": {"id": "V1"}}
 
@@ -239,6 +277,8 @@ def check_blocks() -> Callable[[list[dict[str, Any]], bool], None]:
 
 def strict_blocks(blocks: list[dict[str, Any]], modal: bool) -> None:
     assert 0 < len(blocks) <= (100 if modal else 50)
+    names = [block["block_id"] for block in blocks if "block_id" in block]
+    assert len(names) == len(set(names))
     if not modal:
         assert len(json.dumps(blocks, ensure_ascii=False)) < 11_300, "msg_blocks_too_long"
     for block in blocks:
@@ -260,11 +300,64 @@ def strict_blocks(blocks: list[dict[str, Any]], modal: bool) -> None:
                     strict_button(element)
             case "input":
                 assert modal
-                assert set(block) <= {"type", "block_id", "label", "element", "optional"}
+                assert set(block) <= {"type", "block_id", "label", "element", "optional", "hint"}
                 strict_text(block["label"], "plain_text", 2000)
-                assert block["element"].get("max_length", 1) <= 3000
+                if "hint" in block:
+                    strict_text(block["hint"], "plain_text", 2000)
+                assert 0 < len(block["block_id"]) <= 255
+                strict_input(block["element"])
             case other:
                 raise AssertionError(f"Slack knows no block {other}")
+
+
+INPUT_MEMBERS = {
+    "plain_text_input": {"multiline", "min_length", "max_length", "initial_value"},
+    "email_text_input": {"initial_value"},
+    "url_text_input": {"initial_value"},
+    "number_input": {"is_decimal_allowed", "min_value", "max_value", "initial_value"},
+    "datepicker": {"initial_date"},
+    "radio_buttons": {"options", "initial_option"},
+    "static_select": {"options", "initial_option"},
+    "multi_static_select": {"options", "initial_options", "max_selected_items"},
+}
+
+
+def strict_input(element: dict[str, Any]) -> None:
+    """An element of an input block, as docs.slack.dev/reference/block-kit/block-elements describes it."""
+    kind = element["type"]
+    assert set(element) <= {"type", "action_id"} | INPUT_MEMBERS[kind]
+    assert 0 < len(element["action_id"]) <= 255
+    if kind == "plain_text_input":
+        assert 0 <= element.get("min_length", 0) <= element.get("max_length", 3000) <= 3000
+        assert element.get("max_length", 1) >= 1
+    if kind == "number_input":
+        assert isinstance(element["is_decimal_allowed"], bool)
+        for name in ("min_value", "max_value", "initial_value"):
+            number = element.get(name, "0")
+            assert re.fullmatch(r"-?\d+(\.\d+)?", number), number
+            assert element["is_decimal_allowed"] or "." not in number
+    if "initial_value" in element:
+        assert isinstance(element["initial_value"], str)
+        assert element["initial_value"]
+    if "options" in element:
+        strict_options(element)
+
+
+def strict_options(element: dict[str, Any]) -> None:
+    options = element["options"]
+    assert 0 < len(options) <= (10 if element["type"] == "radio_buttons" else 100)
+    for option in options:
+        assert set(option) == {"text", "value"}
+        strict_text(option["text"], "plain_text", 75)
+        assert 0 < len(option["value"]) <= 150
+    assert len({option["value"] for option in options}) == len(options)
+    if "initial_option" in element:
+        assert element["initial_option"] in options
+    if "initial_options" in element:
+        assert element["initial_options"]
+        assert all(option in options for option in element["initial_options"])
+        assert len(element["initial_options"]) <= element.get("max_selected_items", 100)
+    assert element.get("max_selected_items", 1) >= 1
 
 
 def strict_text(text: dict[str, Any], kind: str | None, limit: int) -> None:

@@ -1,0 +1,229 @@
+"""The fields of a form, and what one may hold. Pure; ``approvals.forms`` is the door."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import ValidationError
+
+from core.canonical import INTEGER_MAX, Json
+
+OPTION_CHARACTERS_MAX = 75
+TEXT_CHARACTERS_MAX = 3000
+_OPTIONS_NAMED = 10
+
+Place: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FormProblem:
+    """One fault of a form or of a value. ``path`` leads to it from the root; () is the whole."""
+
+    path: Place
+    message: str
+    remedy: str = ""
+
+    @property
+    def where(self) -> str:
+        """``properties.owner.enum[3]``; "" for the whole."""
+        return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).removeprefix(".")
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong and what would be right, for people."""
+        return f"{self.message} {self.remedy}".rstrip()
+
+
+class FieldKind(StrEnum):
+    """How a field is filled in."""
+
+    TEXT = "text"
+    DATE = "date"
+    EMAIL = "email"
+    URI = "uri"
+    CHOICE = "choice"
+    CHOICES = "choices"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """One property of an accepted form. ``options`` are those of a choice; ``schema`` is the property's own."""
+
+    name: str
+    kind: FieldKind
+    title: str
+    description: str
+    required: bool
+    options: tuple[str, ...]
+    schema: Mapping[str, Any]
+
+
+def kind_of(schema: Mapping[str, Any]) -> FieldKind | None:
+    """How a property is filled in; None if no face can show it."""
+    match schema:
+        case {"type": "string", "enum": _}:
+            return FieldKind.CHOICE
+        case {"type": "string", "format": "date" | "email" | "uri" as name}:
+            return FieldKind(name)
+        case {"type": "string", "format": _}:
+            return None
+        case {"type": "string"}:
+            return FieldKind.TEXT
+        case {"type": "integer" | "number" | "boolean" as name}:
+            return FieldKind(name)
+        case {"type": "array"}:
+            return FieldKind.CHOICES
+        case _:
+            return None
+
+
+def fields_of(form: Mapping[str, Any]) -> tuple[FormField, ...]:
+    """The fields of a form for which ``check_form`` found nothing, in the author's order."""
+    required = form.get("required", ())
+    return tuple(field_of(name, schema, required=name in required) for name, schema in form["properties"].items())
+
+
+def field_of(name: str, schema: Mapping[str, Any], *, required: bool = False) -> FormField:
+    """The field that an accepted property describes."""
+    kind = kind_of(schema)
+    if kind is None:
+        raise ValueError(f"the field {name!r} was never accepted by check_form")
+    options = (schema["items"] if kind is FieldKind.CHOICES else schema).get("enum", ())
+    return FormField(
+        name, kind, schema.get("title", name), schema.get("description", ""), required, tuple(options), schema
+    )
+
+
+def faults_of(field: FormField, value: Json) -> list[FormProblem]:
+    """What is wrong with the value of one field; paths begin with the field's name."""
+    at: Place = (field.name,)
+    if isinstance(value, str) and (fault := _text_fault(value)):
+        return [FormProblem(at, *fault)]
+    if isinstance(value, int | float) and not abs(value) <= INTEGER_MAX:
+        return [FormProblem(at, "The number is too large.", f"At most {INTEGER_MAX}, above or below zero.")]
+    if field.kind is FieldKind.CHOICES and isinstance(value, list):
+        return _choices_faults(field, value)
+    errors = list(_validator(field.schema).iter_errors(value))
+    wrong_type = [error for error in errors if error.validator == "type"]
+    return [FormProblem(at, *_words(field, error)) for error in wrong_type or errors]
+
+
+def _choices_faults(field: FormField, value: list[Json]) -> list[FormProblem]:
+    """A list of options is a set: the faces that offer it can name none twice."""
+    if len(value) > len(field.options):
+        message = f"It names {len(value)} options, and there are {len(field.options)}."
+        return [FormProblem((field.name,), message, "Name each at most once.")]
+    remedy = _one_of(field.options)
+    strange = [index for index, item in enumerate(value) if item not in field.options]
+    if strange:
+        return [FormProblem((field.name, index), "It is none of the options.", remedy) for index in strange]
+    if len({str(item) for item in value}) < len(value):
+        return [FormProblem((field.name,), "It names an option twice.", "Name each at most once.")]
+    errors = _validator(field.schema).iter_errors(value)
+    return [FormProblem((field.name,), *_words(field, error)) for error in errors]
+
+
+def _text_fault(text: str) -> tuple[str, str] | None:
+    if len(text) > TEXT_CHARACTERS_MAX:
+        return f"It has {len(text)} characters.", f"At most {TEXT_CHARACTERS_MAX} are accepted."
+    if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        return "It holds a character that cannot be stored.", "Remove U+0000 and lone surrogates."
+    return None
+
+
+def _validator(schema: Mapping[str, Any]) -> Draft202012Validator:
+    return Draft202012Validator(dict(schema), format_checker=_FORMATS)
+
+
+def _words(field: FormField, error: ValidationError) -> tuple[str, str]:
+    """(what is wrong, what would be right) of one of jsonschema's findings."""
+    limit: Any = error.validator_value
+    given: Any = error.instance
+    match error.validator:
+        case "enum":
+            return "It is none of the options.", _one_of(field.options)
+        case "format":
+            return _KIND_WORDS[field.kind]
+        case "minLength":
+            return f"It has {len(given)} characters.", f"At least {limit} are needed."
+        case "maxLength":
+            return f"It has {len(given)} characters.", f"At most {limit} are accepted."
+        case "minimum":
+            return "The number is too small.", f"At least {limit}."
+        case "maximum":
+            return "The number is too large.", f"At most {limit}."
+        case "minItems":
+            return f"It names {len(given)} options.", f"At least {limit} are needed."
+        case "maxItems":
+            return f"It names {len(given)} options.", f"At most {limit} are accepted."
+        case _ if field.kind is FieldKind.CHOICE:
+            return "It is none of the options.", _one_of(field.options)
+        case _:
+            return _KIND_WORDS[field.kind]
+
+
+def _one_of(options: tuple[str, ...]) -> str:
+    named = ", ".join(options[:_OPTIONS_NAMED])
+    more = len(options) - _OPTIONS_NAMED
+    return f"One of {named} and {more} more." if more > 0 else f"One of {named}."
+
+
+_KIND_WORDS = {
+    FieldKind.TEXT: ("It is not a text.", "Write text."),
+    FieldKind.DATE: ("It is not a date.", "Write it as 2026-12-31."),
+    FieldKind.EMAIL: ("It is not an email address.", "Write it as name@example.com."),
+    FieldKind.URI: ("It is not a web address (URI).", "Write it with its beginning, as https://example.com/page."),
+    FieldKind.CHOICE: ("It is none of the options.", ""),
+    FieldKind.CHOICES: ("It is not a list of options.", "Write a list."),
+    FieldKind.INTEGER: ("It is not a whole number.", "Write digits only."),
+    FieldKind.NUMBER: ("It is not a number.", "Write it as 12 or 0.5."),
+    FieldKind.BOOLEAN: ("It is neither true nor false.", "Choose one of the two."),
+}
+# HTML Living Standard, "valid email address"; RFC 3986, the characters of a URI after its scheme.
+_EMAIL = re.compile(
+    r"[a-zA-Z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}"
+    r"@[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*"
+)
+_EMAIL_CHARACTERS_MAX = 254
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+# Only the three: jsonschema's own check of an address is the presence of an @, and of a URI it has none.
+_FORMATS = FormatChecker(formats=())
+
+
+@_FORMATS.checks("date")
+def _is_date(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    try:
+        return bool(_DATE.fullmatch(value) and date.fromisoformat(value))
+    except ValueError:
+        return False
+
+
+@_FORMATS.checks("email")
+def _is_email(value: object) -> bool:
+    return not isinstance(value, str) or bool(len(value) <= _EMAIL_CHARACTERS_MAX and _EMAIL.fullmatch(value))
+
+
+@_FORMATS.checks("uri")
+def _is_uri(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    if not _URI.fullmatch(value):
+        return False
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    return bool(parts.hostname) if parts.scheme in ("http", "https") else True

@@ -1,0 +1,139 @@
+"""A human task in Slack: its message in the channel, and the modal in which it is filled in. Pure.
+
+What the workflow says stands in monospace, as on cards: a title or a description may carry words of a request.
+"""
+
+from __future__ import annotations
+
+import json
+
+from approvals.slack.blocks import (
+    ECHO_BYTES_MAX,
+    MODAL_BLOCKS_MAX,
+    Block,
+    echo_bytes,
+    fits_message,
+    header,
+    sections,
+    small_print,
+)
+from approvals.slack.cards import Rendered
+from approvals.slack.forms import cut, input_blocks
+from approvals.slack.lines import moment
+from approvals.slack.modals import modal, plain
+from approvals.slack.text import code, entry, shown
+from approvals.tasks import TaskState, TaskView
+
+OPEN_ACTION = "counterseal.task_open"
+TASK_CALLBACK = "counterseal.task"
+MODAL_TITLE_CHARACTERS_MAX = 24  # Slack
+HEADINGS = {
+    TaskState.OPEN: "Task",
+    TaskState.COMPLETED: "Task completed",
+    TaskState.EXPIRED: "Task expired",
+    TaskState.CANCELED: "Task canceled",
+}
+_SHORT = 300
+
+
+def render(view: TaskView) -> Rendered:
+    """The message in the channel, as the task stands. It is complete, or says that it is not and where the rest is."""
+    body = [*sections(_ask_lines(view)), *small_print(_origin_lines(view))]
+    complete = fits_message(body)
+    if not complete:
+        body = sections(_short_lines(view))
+    blocks = [header(HEADINGS[view.state]), *body, *_button(view), *link_line(view.link)]
+    words = HEADINGS[view.state]
+    text = f"{words}: {code(view.title)}" if len(shown(view.title)) <= _SHORT else words
+    return Rendered(text, blocks, complete)
+
+
+def form_modal(view: TaskView) -> Block:
+    """The form of an open task. What is asked stands above it, whole, or as a note that it does not fit."""
+    form = input_blocks(view.form)
+    head = [*sections(_ask_lines(view)), *small_print(_origin_lines(view))]
+    if len(head) + len(form) > MODAL_BLOCKS_MAX or echo_bytes(head) + echo_bytes(form) > ECHO_BYTES_MAX:
+        head = [*sections(_short_lines(view)), *link_line(view.link)]
+    title = cut(view.title.strip(), MODAL_TITLE_CHARACTERS_MAX) or "Task"
+    return modal(title, [*head, *form], close="Cancel") | {
+        "callback_id": TASK_CALLBACK,
+        "private_metadata": button_value(view),
+        "submit": plain("Send"),
+    }
+
+
+def button_value(view: TaskView) -> str:
+    """What the button and the modal carry: which task. Opaque; grants nothing."""
+    return json.dumps({"t": str(view.task_id)}, separators=(",", ":"))
+
+
+def closed_sentence(view: TaskView) -> str:
+    """Why a task that is not open cannot be filled in; it may name a person."""
+    match view.state:
+        case TaskState.COMPLETED:
+            return f"This task was completed by {view.completed_by or 'somebody else'}. Nothing is left to do."
+        case TaskState.EXPIRED:
+            return "This task has expired. Nothing was recorded."
+        case TaskState.CANCELED:
+            return "This task was canceled. Nothing was recorded."
+        case TaskState.OPEN:
+            return "This task is open."
+
+
+def link_line(link: str) -> list[Block]:
+    """A link of ours; a setting decides its beginning, so only a plain web address is drawn."""
+    if not link.startswith(("https://", "http://")) or set(link) & set("<>| `") or len(link) > 2000:
+        return []
+    if not (link.isascii() and link.isprintable()):
+        return []
+    address = link.replace("&", "&amp;")
+    return [{"type": "context", "elements": [{"type": "mrkdwn", "text": f"<{address}|Open in Counterseal>"}]}]
+
+
+def _ask_lines(view: TaskView) -> list[str]:
+    return [
+        *entry("*Task*", view.title),
+        *(entry("*Description*", view.description) if view.description else []),
+        *entry("*Who may do it* members of", view.group),
+        *_state_lines(view),
+    ]
+
+
+def _state_lines(view: TaskView) -> list[str]:
+    if view.state is TaskState.COMPLETED:
+        return entry("*Completed by*", view.completed_by) if view.completed_by else []
+    return [f"*Due* {moment(view.due_at)}" if view.due_at else "*Due* whenever somebody does it"]
+
+
+def _origin_lines(view: TaskView) -> list[str]:
+    return [
+        *(entry("Reference", view.reference) if view.reference else []),
+        *entry("Workflow", view.workflow, note=f"version {view.workflow_version}"),
+        *entry("Step", view.step),
+        *entry("Run", view.run_id),
+    ]
+
+
+def _short_lines(view: TaskView) -> list[str]:
+    """What is said of a task that is too long to be said whole: its size, and the facts that are short."""
+    size = sum(len(line) for line in (*_ask_lines(view), *_origin_lines(view)))
+    return [
+        f"*This task is too long to be shown here* ({size} characters). Nothing of what is long is shown in part.",
+        *_if_short("*Task*", view.title),
+        *_if_short("*Who may do it* members of", view.group),
+        *(_if_short("*Completed by*", view.completed_by) if view.state is TaskState.COMPLETED else _state_lines(view)),
+        *_if_short("Reference", view.reference),
+        *_if_short("Run", view.run_id),
+        f"By its id, `{view.task_id}`, HTTP and the command line show all of it.",
+    ]
+
+
+def _if_short(label: str, text: str) -> list[str]:
+    return entry(label, text) if text and len(shown(text)) <= _SHORT else []
+
+
+def _button(view: TaskView) -> list[Block]:
+    if view.state is not TaskState.OPEN:
+        return []
+    button = {"type": "button", "text": plain("Fill in"), "action_id": OPEN_ACTION, "value": button_value(view)}
+    return [{"type": "actions", "elements": [{**button, "style": "primary"}]}]
