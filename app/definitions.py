@@ -6,30 +6,89 @@ strict mode an invalid one stops the start; in warn mode it is reported and unav
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
+from pydantic import ValidationError
 
 from app import adapters
-from app.settings import DefinitionsMode
+from app.outlining import outline
+from app.settings import DefinitionsMode, Settings
 from app.wiring import Faces
-from connectors.catalog import Source
+from connectors.catalog import Catalog, Source
 from connectors.registry import Connectors
+from core.canonical import JsonObject, digest
 from core.db import Connection
 from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
 from evidence.chain import Actor
 from runtime import publishing
 from runtime.definition.active_policy import BrokenPolicy
+from runtime.definition.catalog import Definitions
 from runtime.publishing import Published
 from runtime.store import documents
+from runtime.store.documents import PublishedVersion
 
 log = structlog.get_logger(__name__)
 
 ACTOR = Actor("installation", "definitions_dir")
+CONFIGURED = "configured"
+# What compiling a published version may raise: its text, or the declarations frozen with it, are not of this release.
+UNREADABLE = (CountersealError, ValidationError)
 
 Publish = Callable[[Connection, Source], Awaitable[Published]]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One published version, whole. ``outline`` is None where this release cannot read it; ``problem`` says why.
+
+    ``operations`` maps the operations that it calls to the SHA-256 of their declarations as frozen with it (V-4).
+    """
+
+    version: PublishedVersion
+    source: str
+    operations: Mapping[str, str]
+    definition_digest: str | None
+    outline: JsonObject | None
+    problem: str | None
+
+
+async def describe(
+    connection: Connection, definitions: Definitions, tenant: str, name: str, version: int | None
+) -> Described:
+    """The version named, or the newest that is not retired, or the newest. ``NotFoundError`` names what there is."""
+    known = await documents.known_versions(connection, tenant, name)
+    if version is None:
+        found = next((one for one in known if one.retired_at is None), known[0])
+    else:
+        found = documents.of_number(known, version)
+    stored = await documents.workflow(connection, tenant, name, found.version)
+    assert stored is not None  # versions are never deleted
+    frozen = {operation: digest(declared) for operation, declared in sorted(stored.operations.items())}
+    try:
+        workflow = definitions.compiled(stored)
+    except UNREADABLE as error:
+        return Described(found, stored.source, frozen, None, None, str(error))
+    return Described(found, stored.source, frozen, workflow.definition_digest, outline(workflow), None)
+
+
+async def standing(settings: Settings, catalog: Catalog, names: Iterable[str]) -> dict[str, str]:
+    """Of each connector whether this installation has it: ``configured``, or what would have to be set."""
+    connectors = adapters.connectors_of(settings, catalog)
+    try:
+        return {name: _words(connectors, name) or CONFIGURED for name in sorted(set(names))}
+    finally:
+        await connectors.aclose()
+
+
+def _words(connectors: Connectors, name: str) -> str:
+    try:
+        connectors.get(name)
+    except ConfigurationError as error:
+        return f"not configured. {error.remedy}".strip()
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +177,9 @@ async def _publish_all(
 def _tell(document: _Document, published: Published) -> None:
     if published.changed:
         log.info("published", file=document.source.file, name=published.name, version=published.version)
+    elif published.retired:
+        # Whoever finds it in the folder would think that it is in use.
+        log.info("is retired", file=document.source.file, name=published.name, version=published.version)
 
 
 def _directory_of(folder: Path) -> list[Source]:
@@ -136,7 +198,7 @@ async def _check(faces: Faces, connection: Connection, connectors: Connectors | 
         name = f"{version.name}@{version.version}"
         try:
             workflow = faces.definitions.compiled(version)
-        except CountersealError as error:
+        except UNREADABLE as error:
             problems.append(f"{name}: {error}")
             continue
         if connectors is not None:

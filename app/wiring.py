@@ -36,7 +36,7 @@ from runtime.bundling import Bundling
 from runtime.definition.catalog import Definitions
 from runtime.directory import DatabaseDirectory
 from runtime.dispatcher import Delivered, Dispatcher, Handler, Result
-from runtime.driving import Tools
+from runtime.holding import Tools
 from runtime.messages import ApprovalMessages
 from runtime.publishing import ensure_tenant
 from runtime.queue.port import WorkQueue

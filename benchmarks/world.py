@@ -18,6 +18,7 @@ from app.embedded_postgres import EmbeddedPostgres
 from app.migrate import upgrade_async
 from approvals.model import CardView, Choice, VoteChannel
 from approvals.ports import Absent, FindOutcome, MessageRef, Posted, PostOutcome
+from approvals.tasks import TaskView
 from benchmarks import documents as texts
 from benchmarks.counting import Counter, CountingDatabase
 from connectors.catalog import Source, load_catalog
@@ -31,7 +32,8 @@ from evidence.signing import FileSigner
 from runtime.bundling import Bundling
 from runtime.definition.catalog import Definitions
 from runtime.dispatcher import Dispatcher
-from runtime.driving import Drive, Tools
+from runtime.driving import Drive
+from runtime.holding import Tools
 from runtime.messages import ApprovalMessages
 from runtime.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
 from runtime.queue.port import WorkQueue
@@ -88,6 +90,12 @@ class Silent:
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
         return Absent()
+
+    async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
+        return Posted(MessageRef(channel, "1.0"))
+
+    async def update_task(self, ref: MessageRef, view: TaskView) -> PostOutcome:
+        return Posted(ref)
 
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         return Posted(ref)

@@ -22,6 +22,8 @@ class EventType(StrEnum):
 
     RUN_OPENED = "run.opened"
     RUN_REFERENCE_SET = "run.reference_set"
+    RUN_EXTENDED = "run.extended"
+    RUN_CONTINUED = "run.continued"
     RUN_CANCELED = "run.canceled"
     RUN_CLOSED = "run.closed"
     STEP_STARTED = "step.started"
@@ -30,6 +32,11 @@ class EventType(StrEnum):
     STEP_PARKED = "step.parked"
     STEP_RESUMED = "step.resumed"
     STEP_RETRY_SCHEDULED = "step.retry_scheduled"
+    WAIT_COMPLETED = "wait.completed"
+    WAIT_TIMED_OUT = "wait.timed_out"
+    WAIT_CANCELED = "wait.canceled"
+    SIGNAL_IGNORED = "signal.ignored"
+    TASK_REFUSED = "task.refused"
     LEASE_EXPIRED = "lease.expired"
     DECISION_MADE = "decision.made"
     APPROVAL_REQUESTED = "approval.requested"
@@ -54,11 +61,14 @@ class EventType(StrEnum):
     TOKEN_REVOKED = "token.revoked"  # noqa: S105  the name of an event
     POLICY_PUBLISHED = "policy.published"
     WORKFLOW_PUBLISHED = "workflow.published"
+    WORKFLOW_RETIRED = "workflow.retired"
     DIRECTORY_PUBLISHED = "directory.published"
 
 
 _TENANT_ONLY = frozenset(
     {
+        EventType.SIGNAL_IGNORED,
+        EventType.TASK_REFUSED,
         EventType.REQUEST_REFUSED,
         EventType.EVIDENCE_EXPORTED,
         EventType.EVIDENCE_READ,
@@ -66,6 +76,7 @@ _TENANT_ONLY = frozenset(
         EventType.TOKEN_REVOKED,
         EventType.POLICY_PUBLISHED,
         EventType.WORKFLOW_PUBLISHED,
+        EventType.WORKFLOW_RETIRED,
         EventType.DIRECTORY_PUBLISHED,
     }
 )
@@ -100,7 +111,16 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
         # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
         EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
         EventType.ACTION_RECALLED: frozenset({"receipt"}),
+        # kind: runtime.kernel.states.WaitKind; completed also says by what (signal, timer, person, run, ...)
+        EventType.WAIT_COMPLETED: frozenset({"wait", "kind"}),
+        EventType.WAIT_TIMED_OUT: frozenset({"wait", "kind"}),
+        EventType.WAIT_CANCELED: frozenset({"wait", "kind"}),
+        EventType.SIGNAL_IGNORED: frozenset({"signal", "code"}),
+        EventType.TASK_REFUSED: frozenset({"task", "code"}),
+        EventType.RUN_EXTENDED: frozenset({"number", "steps"}),
+        EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
         EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
+        EventType.WORKFLOW_RETIRED: frozenset({"name", "version"}),
     }
 )
 """What ``data`` must hold, by type. More is welcome, as long as it is no value. Ids are strings."""

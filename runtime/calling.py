@@ -11,7 +11,19 @@ from typing import TypeVar
 import structlog
 
 from connectors.operation import Operation
-from connectors.port import Before, Connector, Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
+from connectors.port import (
+    Before,
+    Connector,
+    Done,
+    InDoubt,
+    NotSent,
+    Outcome,
+    Parked,
+    Probe,
+    ProbeVerdict,
+    Refused,
+    Usage,
+)
 from connectors.registry import Connectors
 from core.canonical import INTEGER_MAX
 from core.errors import CountersealError
@@ -54,7 +66,13 @@ class Calls:
         if isinstance(connector, Refused):
             return connector
         outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds)
-        return _kept(outcome) if isinstance(outcome, Done) else _said(outcome)
+        match outcome:
+            case Done():
+                return _kept(outcome)
+            case Parked():
+                return _begun(outcome)
+            case _:
+                return _said(outcome)
 
     async def inquire(self, work: Inquire) -> Probe:
         """Ask the target what became of an earlier intent; what cannot be asked now is asked later."""
@@ -89,6 +107,13 @@ def _kept(done: Done) -> Done | Unfit:
     kept = replace(done, external_id=external_id, usage=usage)
     problem = unfit(done.output, "The output") or (None if type(done.output) is dict else "The output is no object.")
     return kept if problem is None else Unfit(replace(kept, output={}), problem)
+
+
+def _begun(parked: Parked) -> Parked:
+    """Something began outside, whatever it said of itself: what cannot be recorded of that is left out."""
+    kept = _kept(Done(parked.output, parked.external_id))
+    done = kept.done if isinstance(kept, Unfit) else kept
+    return Parked(done.external_id, done.output)
 
 
 def _countable(usage: Usage) -> bool:

@@ -14,7 +14,7 @@ from runtime.governance.moves import Given, Known
 from runtime.kernel.commit import StepRow
 from runtime.kernel.transition import RunView
 from runtime.store import receipts
-from runtime.store.views import load, run_view, step_row
+from runtime.store.views import load, run_view, step_row, wait_row
 
 
 async def claimed(connection: Connection, record: asyncpg.Record) -> tuple[RunView, StepRow, Known]:
@@ -27,7 +27,8 @@ async def claimed(connection: Connection, record: asyncpg.Record) -> tuple[RunVi
         view = run_view(record, whole=False, steps={step.key: step})
     receipt = receipts.receipt_row(record["receipt"]) if record["receipt"] else None
     given = _given(record["approval"]) if record["approval"] else None
-    return view, step, Known(receipt=receipt, given=given)
+    wait = wait_row(record["wait"]) if record["wait"] else None
+    return view, step, Known(receipt=receipt, given=given, wait=wait)
 
 
 def _given(item: Mapping[str, Any]) -> Given:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
-from core.documents import Document, load_document
-from core.errors import DefinitionError, Problem
 from core.ids import new_id
-from core.validation import validate
 from evidence.chain import Actor, EventType
 from runtime import audit
 from runtime.definition.catalog import Definitions
+from runtime.definition.people import load_directory
 from runtime.definition.workflow import load_workflow
 from runtime.store import documents, tenants
 from runtime.store.documents import StoredWorkflow
@@ -23,12 +18,26 @@ from runtime.store.documents import StoredWorkflow
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What was published; ``changed`` is False when exactly this was published before."""
+    """What was published; ``changed`` is False when exactly this was published before.
+
+    ``retired`` says that it was, and has been retired since: publishing it again does not bring it back.
+    """
 
     name: str
     version: int
     digest: str
     changed: bool
+    retired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """What was retired; ``changed`` is False when it had been before. Runs now start with ``starts_with``, if any."""
+
+    name: str
+    version: int
+    changed: bool
+    starts_with: int | None
 
 
 async def ensure_tenant(
@@ -58,7 +67,25 @@ async def publish_workflow(
     if changed:
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}
         await audit.record(connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data)
-    return Published(workflow.name, workflow.version, workflow.digest, changed)
+        return Published(workflow.name, workflow.version, workflow.digest, True)
+    startable = await documents.newest_workflows(connection, tenant, workflow.name, workflow.version)
+    return Published(workflow.name, workflow.version, workflow.digest, False, retired=not startable)
+
+
+async def retire_workflow(connection: Connection, tenant: str, name: str, version: int, actor: Actor) -> Retired:
+    """Let no run start with this version any more, for good; retiring it again changes nothing.
+
+    Runs that have started go on with it. Runs start with the newest version that is left: retiring the newest one goes
+    back to the one before. ``NotFoundError`` names what is published.
+    """
+    known = await documents.known_versions(connection, tenant, name)
+    documents.of_number(known, version)
+    changed = await documents.retire_workflow(connection, tenant, name, version)
+    if changed:
+        data: JsonObject = {"name": name, "version": version}
+        await audit.record(connection, tenant, EventType.WORKFLOW_RETIRED, actor, data)
+    left = await documents.newest_workflows(connection, tenant, name)
+    return Retired(name, version, changed, left[0].version if left else None)
 
 
 async def publish_policy(
@@ -81,37 +108,9 @@ async def publish_policy(
     return Published(policy.name, policy.version, policy.digest, changed)
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-Identifier = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
-
-
-class PersonDocument(_Part):
-    """One person; ``slack`` is the member id of their Slack account (U…)."""
-
-    id: Identifier
-    name: Annotated[str, Field(min_length=1, max_length=200)]
-    slack: Annotated[str, Field(pattern=r"^[UW][A-Z0-9]{2,20}$")] | None = None
-
-
-class DirectoryDocument(_Part):
-    """People and groups of one tenant; publishing it replaces what was there."""
-
-    directory: Identifier
-    version: Annotated[int, Field(ge=1)] = 1
-    people: Annotated[tuple[PersonDocument, ...], Field(max_length=10_000)]
-    groups: dict[Identifier, tuple[Identifier, ...]] = {}
-
-
 async def publish_directory(connection: Connection, tenant: str, text: str, file: str, actor: Actor) -> Published:
     """Replace the tenant's people and groups. Rights are read when a vote arrives, so this takes effect at once."""
-    document = load_document(text, file)
-    content = validate(document, DirectoryDocument)
-    problems = _directory_problems(document, content)
-    if problems:
-        raise DefinitionError(tuple(problems))
+    content = load_directory(text, file)
     people = [(person.id, person.name, person.slack) for person in content.people]
     members = [(group, person) for group, persons in content.groups.items() for person in persons]
     await tenants.replace_directory(connection, tenant, people, members)
@@ -119,25 +118,3 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
     data: JsonObject = {"name": content.directory, "version": content.version, "digest": digest}
     await audit.record(connection, tenant, EventType.DIRECTORY_PUBLISHED, actor, data)
     return Published(content.directory, content.version, digest, True)
-
-
-def _directory_problems(document: Document, content: DirectoryDocument) -> list[Problem]:
-    problems = []
-    ids: set[str] = set()
-    accounts: set[str] = set()
-    for number, person in enumerate(content.people):
-        if person.id in ids:
-            problems.append(document.problem(("people", number, "id"), f"The person {person.id!r} is here twice."))
-        if person.slack is not None and person.slack in accounts:
-            message = f"The Slack account {person.slack} belongs to two people."
-            problems.append(document.problem(("people", number, "slack"), message))
-        ids.add(person.id)
-        accounts |= {person.slack} if person.slack else set()
-    for group, persons in content.groups.items():
-        for number, name in enumerate(persons):
-            if name not in ids:
-                message = f"The group {group!r} names {name!r}, who is not among the people."
-                problems.append(document.problem(("groups", group, number), message, "Add the person, or take it out."))
-            elif name in persons[:number]:
-                problems.append(document.problem(("groups", group, number), f"{name!r} is in {group!r} twice."))
-    return problems

@@ -13,7 +13,8 @@ from core.ids import new_id
 from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.workflow import Workflow
-from runtime.governance.fitness import check_text, clean
+from runtime.governance.finishing import checked_reference
+from runtime.governance.fitness import check_text
 from runtime.kernel.channels import initial_values
 from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.state import State
@@ -26,7 +27,10 @@ from runtime.store.views import load
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """What starts a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1)."""
+    """What starts a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1).
+
+    ``run_id`` is given where another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
+    """
 
     tenant_id: str
     workspace_id: str
@@ -35,6 +39,9 @@ class StartRequest:
     trigger: JsonObject
     requested_by: str
     actor: Actor
+    run_id: UUID | None = None
+    parent: UUID | None = None
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,9 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
         sla=workflow.sla,
         trigger=request.trigger,
         run_key=view.run_key,
+        retention=workflow.retention,
+        parent=request.parent,
+        depth=request.depth,
     )
     if not await apply_start(connection, transition.commit(), new_run):
         known = await reads.run_of_trigger(
@@ -76,7 +86,7 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
 
 def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunView:
     """The run as it is before its first move."""
-    run_id = new_id()
+    run_id = request.run_id or new_id()
     constants: dict[str, object] = {
         "trigger": request.trigger,
         "run.id": str(run_id),
@@ -111,6 +121,8 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunVi
         canceling=None,
         policy_digest=None,
         writes_max=None,
+        parent=request.parent,
+        depth=request.depth,
         whole=True,
     )
 
@@ -124,11 +136,10 @@ def _reference(workflow: Workflow, constants: dict[str, object]) -> str:
             where="trigger",
             remedy="Send the fields that the workflow's `reference` reads.",
         ) from None
-    text = str(value)
-    if not text or len(text) > 200 or clean(text) != text:
-        message = "the workflow's reference is empty, longer than 200 characters, or holds what no text can"
-        raise InputError(message, where="trigger")
-    return text
+    try:
+        return checked_reference(value)
+    except ExpressionError as error:
+        raise InputError(f"the workflow's reference {error.message}", where="trigger") from None
 
 
 def _opening(workflow: Workflow, request: StartRequest, run_key: bytes, reference: str) -> JsonObject:

@@ -8,6 +8,7 @@ no harm. Idle, a sweep is one statement.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -21,12 +22,13 @@ from core.errors import CountersealError
 from evidence.chain import EventType
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
-from runtime.governance import doubt
+from runtime.governance import doubt, waiting
 from runtime.kernel.commit import ApprovalMove, StepRow, WaitRow
 from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.states import StepState, WaitEvent, WaitKind
-from runtime.kernel.transition import Transition
-from runtime.setbacks import is_passing, report, set_back_wait
+from runtime.kernel.transition import ENGINE, Transition
+from runtime.setbacks import PAUSE, is_passing, report, set_back_wait
+from runtime.signaling import Signaling
 from runtime.store import approvals, receipts, sweeps
 from runtime.store.commits import apply
 from runtime.store.views import load
@@ -66,6 +68,8 @@ class Sweeper:
             count += await self._guarded(self._expire_lease(run_id, step_key, epoch), run_id)
         for run_id, step_key, wait_id in due.waits:
             count += await self._guarded(self._end_wait(run_id, step_key, wait_id), run_id)
+        if due.kept:
+            count += await Signaling(self._database, self._definitions).deliver_kept()
         return count
 
     async def _guarded(self, repair: Any, run_id: UUID) -> int:
@@ -109,17 +113,23 @@ class Sweeper:
             step, wait = transition.view.steps.get(step_key), waits.get(step_key)
             if step is None or wait is None or wait.wait_id != wait_id:
                 return False
-            if wait.kind is WaitKind.RETRY:
-                transition.resume(step, wait)
-            else:
-                await _climb(connection, transition, step, wait)
+            match wait.kind:
+                case WaitKind.APPROVAL:
+                    await _climb(connection, transition, step, wait)
+                case WaitKind.RETRY:
+                    transition.resume(step, wait)
+                case _ if step.status is not StepState.WAITING:
+                    # What is being begun outside is not waited for yet; whoever begins it says what comes of that.
+                    transition.rows.waits.append(replace(wait, due_in=PAUSE))
+                case WaitKind.TIMER:
+                    waiting.complete(transition, step, wait, {"output": {}}, ENGINE)
+                case _:
+                    waiting.time_out(transition, step, wait)
             return await apply(connection, transition.commit())
 
     async def _open(self, connection: Connection, run_id: UUID, step_key: str) -> tuple[Transition, dict[str, WaitRow]]:
         view, waits = await load(connection, run_id, [step_key], lock=True)
-        workflow = await self._definitions.workflow(
-            connection, view.tenant_id, view.workflow, view.workflow_version, view.workflow_digest
-        )
+        workflow = await self._definitions.of_run(connection, view)
         return Transition(view, workflow.graph), waits
 
 
@@ -157,10 +167,9 @@ async def _expire(
     receipt = await receipts.of_step(connection, transition.view.run_id, step.key)
     if stored.approval.kind == "in_doubt" and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
         doubt.given_up(transition, receipt, "nobody said what became of it in time")
-    transition.end_wait(wait, WaitEvent.TIME_OUT)
     error: JsonObject = {
         "class": "timeout",
         "code": "expired",
         "message": "Nobody decided in time, so it was not done.",
     }
-    transition.fail(step, error)
+    waiting.end_badly(transition, step, wait, WaitEvent.TIME_OUT, error)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import structlog
+
 from core.canonical import JsonObject, digest, sha256_hex
 from core.db import Connection
-from core.errors import ExpressionError, InputError
+from core.errors import CountersealError, ExpressionError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import ServiceNowStart, Workflow
 from runtime.governance.fitness import clean
 from runtime.starting import Started, StartRequest, start_run
 from runtime.store import documents
+
+log = structlog.get_logger(__name__)
 
 REFERENCE_CHARACTERS_MAX = 500
 
@@ -48,7 +52,12 @@ async def start_from_servicenow(
     await connection.execute(_RECORD, tenant, source, notification, event)
     started = []
     for stored in await documents.newest_workflows(connection, tenant):
-        workflow = definitions.compiled(stored)
+        try:
+            workflow = definitions.compiled(stored)
+        except CountersealError as error:
+            # This one is unavailable; the others start all the same.
+            log.error("a workflow cannot be read", name=stored.name, version=stored.version, reason=str(error))
+            continue
         listens = workflow.servicenow
         if listens is None or listens.table != parsed.table or parsed.event not in listens.events:
             continue

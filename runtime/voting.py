@@ -23,7 +23,7 @@ from evidence.chain import Actor, EventType
 from runtime import audit
 from runtime.definition.catalog import Definitions
 from runtime.directory import DatabaseDirectory
-from runtime.governance import doubt
+from runtime.governance import doubt, waiting
 from runtime.governance.fitness import check_text
 from runtime.kernel.commit import ApprovalMove, VoteRow, WaitRow
 from runtime.kernel.states import WaitEvent
@@ -159,9 +159,7 @@ class Voting:
         )
         if isinstance(judged, Refused):
             return await _refuse(connection, request, stored, judged)
-        workflow = await self.definitions.workflow(
-            connection, view.tenant_id, view.workflow, view.workflow_version, view.workflow_digest
-        )
+        workflow = await self.definitions.of_run(connection, view)
         transition = Transition(view, workflow.graph)
         status = await _count(connection, transition, request, stored, judged, waits)
         if not await apply(connection, transition.commit()):
@@ -238,7 +236,6 @@ async def _count(
         receipt = await receipts.of_step(connection, approval.run_id, approval.step_key)
         if receipt is not None:
             doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
-    transition.end_wait(wait, WaitEvent.COMPLETE)
     error: JsonObject = {"class": "authorization", "code": "rejected", "by": vote.voter, "message": vote.reason}
-    transition.fail(step, error)
+    waiting.end_badly(transition, step, wait, WaitEvent.COMPLETE, error)
     return status

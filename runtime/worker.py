@@ -10,7 +10,8 @@ from uuid import UUID
 import structlog
 
 from core.errors import CountersealError
-from runtime.driving import Drive, Tools
+from runtime.driving import Drive
+from runtime.holding import Tools
 from runtime.leasing import Lease
 from runtime.queue.port import Delivery, WorkQueue
 from runtime.setbacks import report
@@ -117,7 +118,7 @@ class Worker:
         """Extend the leases of everything held, three times per lease (Q-10)."""
         while True:
             await asyncio.sleep(self._tools.lease.total_seconds() / 3)
-            held: dict[UUID, _Job] = {job.drive.held.step_id: job for job in self._jobs.values() if job.drive.held}
+            held: dict[UUID, _Job] = {step.step_id: job for job in self._jobs.values() for step in job.drive.leased}
             if not held:
                 continue
             try:

@@ -1,6 +1,7 @@
 """Write the generated parts of docs/ anew, or with --check say which ones are not current.
 
 A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what it holds comes from the code.
+The files of docs/schemas/ are generated as a whole.
 Exit codes: 0 all is current (or was written), 1 something is not, 2 a page or a description is missing.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from evidence.events import REQUIRED_DATA, RUN_EVENTS, EventType
 from evidence.files import FileBlobStore
 from evidence.receipts import RECEIPT
 from runtime.definition.catalog import Definitions
+from runtime.definition.schemas import SchemaName, schema_text
 from runtime.kernel.states import COMMAND, RUN, STEP, WAIT
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -196,6 +199,11 @@ PARTS: Mapping[str, Callable[[], str]] = {
 }
 
 
+FILES: Mapping[str, Callable[[], str]] = {
+    f"schemas/{name}.schema.json": partial(schema_text, name) for name in SchemaName
+}
+
+
 def renew(text: str) -> str:
     """The page with its generated parts as the code says now. ``LookupError`` for a part that nothing makes."""
 
@@ -209,8 +217,9 @@ def renew(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check every page."""
-    stale, used = [], set()
+    """Write or check every page and file."""
+    check = "--check" in arguments
+    stale, used = _files(write=not check), set()
     for page in sorted(DOCS.glob("*.md")):
         text = page.read_text(encoding="utf-8")
         used |= {match["name"] for match in _PART.finditer(text)}
@@ -221,14 +230,27 @@ def main(arguments: list[str]) -> int:
             return 2
         if current != text:
             stale.append(page.relative_to(ROOT))
-            if "--check" not in arguments:
+            if not check:
                 page.write_text(current, encoding="utf-8")
     if unused := PARTS.keys() - used:
         sys.stderr.write(f"no page has {', '.join(sorted(unused))}\n")
         return 2
     for name in stale:
-        sys.stdout.write(f"{name} {'is not current: run make docs' if '--check' in arguments else 'written'}\n")
-    return 1 if stale and "--check" in arguments else 0
+        sys.stdout.write(f"{name} {'is not current: run make docs' if check else 'written'}\n")
+    return 1 if stale and check else 0
+
+
+def _files(*, write: bool) -> list[Path]:
+    """The files of ``FILES`` that are missing or not current; written anew if ``write``."""
+    stale = []
+    for name, make in FILES.items():
+        file, current = DOCS / name, make()
+        if not file.exists() or file.read_text(encoding="utf-8") != current:
+            stale.append(file.relative_to(ROOT))
+            if write:
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(current, encoding="utf-8")
+    return stale
 
 
 if __name__ == "__main__":

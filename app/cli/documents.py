@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,34 +11,19 @@ import typer
 from app.cli import context
 from app.cli.outcome import Exit, run
 from app.cli.output import Json, print_json, print_rows
-from core.errors import ConsistencyError, CountersealError, InputError
+from app.cli.workflows import problems_of, workflow
+from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 
 if TYPE_CHECKING:
     from runtime.publishing import Published
 
-workflow = typer.Typer(help="Workflows: check, publish, list.", no_args_is_help=True)
+__all__ = ["directory", "policy", "schema", "workflow"]
+
 policy = typer.Typer(help="Policies: check, explain, publish.", no_args_is_help=True)
 directory = typer.Typer(help="The people and groups of a tenant.", no_args_is_help=True)
 
 Files = Annotated[list[Path], typer.Argument(help="YAML documents.")]
 File = Annotated[Path, typer.Argument(help="A YAML document.")]
-
-
-@workflow.command("check")
-def workflow_check(files: Files, as_json: Json = False) -> None:
-    """Check workflows without publishing them; needs no database. Lists every problem with its line and column."""
-    from app.adapters import catalog_of
-    from runtime.definition.workflow import load_workflow
-
-    catalog = catalog_of(context.settings())
-    results = []
-    for path in files:
-        try:
-            found = load_workflow(context.read_text(path), str(path), catalog)
-            results.append({"file": str(path), "ok": True, "name": found.name, "version": found.version})
-        except CountersealError as error:
-            results.append({"file": str(path), "ok": False, "problem": str(error)})
-    _checked(results, as_json)
 
 
 @policy.command("check")
@@ -53,7 +39,7 @@ def policy_check(files: Files, as_json: Json = False) -> None:
             found = definitions.compile_policy(context.read_text(path), str(path))
             results.append({"file": str(path), "ok": True, "name": found.name, "version": found.version})
         except CountersealError as error:
-            results.append({"file": str(path), "ok": False, "problem": str(error)})
+            results.append({"file": str(path), "ok": False, "problem": str(error), "problems": problems_of(error)})
     _checked(results, as_json)
 
 
@@ -91,13 +77,17 @@ def directory_publish(file: File, as_json: Json = False) -> None:
 def _publish(kind: str, files: list[Path], as_json: bool) -> None:
     texts = [(str(path), context.read_text(path)) for path in files]
     published = run(_publish_all(kind, texts))
-    rows = [{"name": p.name, "version": p.version, "digest": p.digest, "changed": p.changed} for p in published]
     if as_json:
-        print_json(rows)
+        print_json([asdict(one) for one in published])
         return
-    for row in rows:
-        words = "published" if row["changed"] else "was published already"
-        typer.echo(f"{kind} {row['name']} version {row['version']} {words} ({str(row['digest'])[:12]})")
+    for one in published:
+        words = "published" if one.changed else "was published already"
+        typer.echo(f"{kind} {one.name} version {one.version} {words} ({one.digest[:12]})")
+        if one.retired:
+            typer.echo(
+                f"{kind} {one.name} version {one.version} stays retired: give the text a new number to use it.",
+                err=True,
+            )
 
 
 async def _publish_all(kind: str, texts: list[tuple[str, str]]) -> list[Published]:
@@ -119,25 +109,17 @@ async def _publish_all(kind: str, texts: list[tuple[str, str]]) -> list[Publishe
         return published
 
 
-@workflow.command("list")
-def workflow_list(as_json: Json = False) -> None:
-    """List every published version."""
-    _list("workflow_versions", ("name", "version", "digest", "published_by", "published_at"), as_json)
-
-
 @policy.command("list")
 def policy_list(as_json: Json = False) -> None:
     """List every published policy, and which one is active."""
-    _list("policy_versions", ("name", "version", "active", "digest", "published_by", "published_at"), as_json)
 
-
-def _list(model: str, columns: tuple[str, ...], as_json: bool) -> None:
     async def listed() -> list[Any]:
         from runtime.store import read_models
 
         async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
-            return list(await getattr(read_models, model)(connection, faces.settings.tenant))
+            return list(await read_models.policy_versions(connection, faces.settings.tenant))
 
+    columns = ("name", "version", "active", "digest", "published_by", "published_at")
     print_rows(run(listed()), columns, as_json=as_json, empty="Nothing is published.")
 
 
@@ -192,3 +174,14 @@ async def _explain_active(described: Any) -> Any:
         except InputError as error:
             raise ConsistencyError(f"The active policy cannot be read, so every action is denied: {error}") from None
         return explaining.explain_with(compiled, faces.definitions.catalog, described)
+
+
+def schema(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="workflow, policy, directory or operations.")],
+) -> None:
+    """Print the JSON Schema of a kind of document, for editors."""
+    from runtime.definition.schemas import SchemaName, schema_text
+
+    if name not in set(SchemaName):
+        raise NotFoundError(f"There is no schema {name!r}.", remedy=f"One of {', '.join(SchemaName)}.")
+    typer.echo(schema_text(SchemaName(name)), nl=False)

@@ -46,10 +46,7 @@ async def _start(
         settings = faces.settings
         who = context.actor(settings)
         async with faces.database.transaction(settings.tenant) as connection:
-            found = await documents.newest_workflows(connection, settings.tenant, name, version)
-            if not found:
-                wanted = f"{name!r}" if version is None else f"{name!r} version {version}"
-                raise NotFoundError(f"There is no workflow {wanted}.", remedy="See `counterseal workflow list`.")
+            found = await documents.startable_workflow(connection, settings.tenant, name, version)
             request = starting.StartRequest(
                 tenant_id=settings.tenant,
                 workspace_id=context.name(workspace, "--workspace") if workspace else settings.workspace,
@@ -59,7 +56,7 @@ async def _start(
                 requested_by=who.id,
                 actor=who,
             )
-            started = await starting.start_run(connection, faces.definitions.compiled(found[0]), request)
+            started = await starting.start_run(connection, faces.definitions.compiled(found), request)
     return {"run_id": str(started.run_id), "created": started.created, "reference": started.reference}
 
 

@@ -53,12 +53,7 @@ async def start(
     if body.idempotency_key and idempotency_key and body.idempotency_key != idempotency_key:
         raise InputError("differs from the body's idempotency_key", where="Idempotency-Key")
     async with faces.database.transaction(who.tenant) as connection:
-        found = await documents.newest_workflows(connection, who.tenant, body.workflow, body.version)
-        if not found:
-            raise NotFoundError(
-                f"There is no workflow {body.workflow!r}" + (f" version {body.version}." if body.version else "."),
-                remedy="Publish it with `counterseal workflow publish`.",
-            )
+        found = await documents.startable_workflow(connection, who.tenant, body.workflow, body.version)
         request = StartRequest(
             tenant_id=who.tenant,
             workspace_id=body.workspace or faces.settings.workspace,
@@ -68,7 +63,7 @@ async def start(
             requested_by=who.subject,
             actor=who.actor,
         )
-        started = await starting.start_run(connection, faces.definitions.compiled(found[0]), request)
+        started = await starting.start_run(connection, faces.definitions.compiled(found), request)
     if not started.created:
         response.status_code = 200
         await _same_input(faces, who, started.run_id, body.input)

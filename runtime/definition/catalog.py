@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Generic, TypeVar
+from uuid import UUID
 
 from connectors.catalog import Catalog
 from core.db import Connection
@@ -12,8 +13,10 @@ from core.errors import CountersealError, NotFoundError
 from policy.facts import OperationFacts
 from policy.load import Policy, load_policy
 from runtime.definition.active_policy import ActivePolicy, BrokenPolicy
+from runtime.definition.extension import extended
 from runtime.definition.workflow import Workflow, load_workflow, thaw_operations
-from runtime.store import documents
+from runtime.kernel.view import RunView
+from runtime.store import documents, extensions
 from runtime.store.documents import StoredWorkflow
 
 Key = TypeVar("Key")
@@ -57,6 +60,7 @@ class Definitions:
         self.catalog = catalog
         self._facts = operation_facts(catalog)
         self._workflows: _Recent[tuple[str, int, str], Workflow] = _Recent()
+        self._extended: _Recent[tuple[UUID, int], Workflow] = _Recent()
         self._policies: _Recent[str, Policy | BrokenPolicy] = _Recent()
 
     def compile_policy(self, text: str, file: str) -> Policy:
@@ -72,6 +76,19 @@ class Definitions:
         if stored is None or stored.digest != digest:
             raise NotFoundError(f"Workflow {name} version {version} is not what it was when the run started.")
         return self.compiled(stored)
+
+    async def of_run(self, connection: Connection, view: RunView) -> Workflow:
+        """The workflow as this run runs it: the version that it started with, and what was added since (V-4, V-6)."""
+        known = self._extended.get((view.run_id, view.extensions)) if view.extensions else None
+        if known is not None:
+            return known
+        base = await self.workflow(
+            connection, view.tenant_id, view.workflow, view.workflow_version, view.workflow_digest
+        )
+        if not view.extensions:
+            return base
+        added = await extensions.of_run(connection, view.run_id, view.extensions)
+        return self._extended.put((view.run_id, view.extensions), extended(base, added))
 
     def compiled(self, stored: StoredWorkflow) -> Workflow:
         """Compile a stored version against the declarations that were frozen with it."""

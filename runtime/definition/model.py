@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 
 from core.durations import Duration
 from core.expressions import is_variable_name
@@ -13,7 +13,8 @@ from runtime.kernel.channels import Reducer
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z][a-z0-9-]*$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=64)]
 Expression = Annotated[str, Field(min_length=1, max_length=4000)]
-KINDS = ("do", "if", "foreach", "approve")
+WorkflowRef = Annotated[str, Field(max_length=110, pattern=r"^[a-z][a-z0-9-]{0,99}(@[1-9][0-9]{0,5})?$")]
+KINDS = ("do", "if", "foreach", "while", "approve", "wait", "task", "run", "continue_with")
 
 
 class _Part(BaseModel):
@@ -21,11 +22,15 @@ class _Part(BaseModel):
 
 
 class ChannelDocument(_Part):
-    """One channel: how writes are folded in, how many items are kept, what it holds at first."""
+    """One channel: how writes are folded in, how many items are kept, what it holds at first.
+
+    With ``ledger`` every write is kept in a row of its own, however few the channel keeps.
+    """
 
     reduce: Reducer = Reducer.REPLACE
     keep: Annotated[int, Field(ge=1, le=1000)] | None = None
     initial: Any = None
+    ledger: bool = False
 
 
 class ServiceNowTrigger(_Part):
@@ -61,22 +66,84 @@ class GateDocument(_Part):
     remind: tuple[Duration, ...] = ()
 
 
+class WaitDocument(_Part):
+    """What a step waits for: a time (``for``), a moment (``until``), or a ``signal`` with its correlation."""
+
+    for_: Annotated[Duration | None, Field(alias="for")] = None
+    until: Expression | None = None
+    signal: Name | None = None
+    correlate: Expression | None = None
+
+
+class AssignDocument(_Part):
+    """Whose members may complete a task."""
+
+    group: Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class TaskDocument(_Part):
+    """A task for a person: what is to be done, and the form (a JSON Schema) that its completion fills in."""
+
+    title: Annotated[str, Field(min_length=1, max_length=300)]
+    description: Annotated[str, Field(max_length=2000)] = ""
+    form: dict[str, Any]
+    assign: AssignDocument
+
+
+class ContinueDocument(_Part):
+    """Another run that is started and not waited for."""
+
+    workflow: WorkflowRef
+    with_: Annotated[dict[str, Any], Field(alias="with")] = {}
+
+
+class EscalationDocument(_Part):
+    """What is done when a wait takes too long: a group is asked whether to go on; ``start`` begins a run first."""
+
+    escalate: Annotated[str, Field(min_length=1, max_length=100)]
+    expires: Duration | None = None
+    start: ContinueDocument | None = None
+
+
+def _steps_or_escalation(value: object) -> str:
+    return "steps" if isinstance(value, list | tuple) else "escalation"
+
+
+OnTimeout = Annotated[
+    Annotated[tuple["StepDocument", ...], Field(min_length=1), Tag("steps")]
+    | Annotated[EscalationDocument, Tag("escalation")],
+    Discriminator(_steps_or_escalation),
+]
+
+
 class StepDocument(_Part):
-    """One entry of ``steps``: an operation (``do``), a condition, a loop or a gate."""
+    """One entry of ``steps``. Exactly one of do, if, foreach, while, approve, wait, task, run, continue_with."""
 
     id: Identifier | None = None
     needs: tuple[Identifier, ...] | None = None
     do: Annotated[str, Field(max_length=200)] | None = None
     with_: Annotated[dict[str, Any], Field(alias="with")] = {}
     set: dict[str, Any] = {}
+    reference: Expression | None = None
+    timeout: Duration | None = None
+    on_failure: Annotated[tuple[StepDocument, ...] | None, Field(min_length=1)] = None
+    on_timeout: OnTimeout | None = None
+    on_rejected: Annotated[tuple[StepDocument, ...] | None, Field(min_length=1)] = None
     if_: Annotated[Expression | None, Field(alias="if")] = None
     then: tuple[StepDocument, ...] | None = None
     else_: Annotated[tuple[StepDocument, ...] | None, Field(alias="else")] = None
     foreach: Expression | None = None
     as_: Annotated[Identifier | None, Field(alias="as")] = None
     max_parallel: Annotated[int, Field(ge=1, le=50)] | None = None
+    while_: Annotated[Expression | None, Field(alias="while")] = None
+    max: Annotated[int, Field(ge=1, le=10_000)] | None = None
     steps: tuple[StepDocument, ...] | None = None
     approve: GateDocument | None = None
+    wait: WaitDocument | None = None
+    task: TaskDocument | None = None
+    run: WorkflowRef | None = None
+    abandon: bool | None = None
+    continue_with: ContinueDocument | None = None
 
     @field_validator("id", "as_")
     @classmethod
@@ -89,8 +156,8 @@ class StepDocument(_Part):
 
     def kinds(self) -> list[str]:
         """Which of ``KINDS`` this entry has; exactly one is right."""
-        present = {"do": self.do, "if": self.if_, "foreach": self.foreach, "approve": self.approve}
-        return [kind for kind in KINDS if present[kind] is not None]
+        present = {"if": self.if_, "while": self.while_}
+        return [kind for kind in KINDS if present.get(kind, getattr(self, kind, None)) is not None]
 
 
 class Caps(_Part):
@@ -111,4 +178,6 @@ class WorkflowDocument(_Part):
     channels: dict[Identifier, ChannelDocument] = {}
     caps: Caps = Caps()
     sla: Duration | None = None
+    retention: Duration | None = None
+    result: Any = None
     steps: Annotated[tuple[StepDocument, ...], Field(min_length=1, max_length=500)]

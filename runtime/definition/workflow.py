@@ -17,6 +17,7 @@ from core.templates import Template, compile_template
 from core.validation import validate
 from runtime.definition.compiler import RUN_VARIABLES, GraphCompiler
 from runtime.definition.model import ServiceNowTrigger, WorkflowDocument
+from runtime.definition.places import Place
 from runtime.kernel.channels import Channel
 from runtime.kernel.graph import Graph
 
@@ -36,7 +37,8 @@ class Workflow:
     """One immutable version of a workflow.
 
     ``digest`` is the SHA-256 of the exact text. ``operations`` are the declarations as they were when it was published:
-    a run keeps them whatever later releases declare (V-4). ``definition_digest`` covers both.
+    a run keeps them whatever later releases declare (V-4). ``definition_digest`` covers both. ``retention`` is how long
+    the payloads of a run are kept once it is over (X-20); None is for ever.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Workflow:
     operations: Mapping[str, Operation]
     writes_max: int | None
     sla: timedelta | None
+    retention: timedelta | None = None
 
     @property
     def connectors(self) -> tuple[str, ...]:
@@ -75,6 +78,11 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
     compiler = GraphCompiler(document, catalog)
     root = compiler.compile(content)
     problems = list(compiler.problems)
+    result = None
+    if content.result is not None:
+        place = Place((), compiler.visible_at_end(content))
+        result = compiler.value(place, ("result",), content.result)
+        problems = list(compiler.problems)
     reference = _template(document, ("reference",), content.reference, RUN_VARIABLES, problems, "string")
     start = None
     if content.triggers.servicenow is not None:
@@ -84,10 +92,19 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
     assert reference is not None
     text_digest = sha256_hex(text.encode())
     channels = {
-        name: Channel(name, channel.reduce, channel.keep, channel.initial) for name, channel in content.channels.items()
+        name: Channel(name, channel.reduce, channel.keep, channel.initial, channel.ledger)
+        for name, channel in content.channels.items()
     }
     graph = Graph(
-        content.workflow, content.version, text_digest, channels, root, compiler.leaves, frozenset(compiler.read)
+        name=content.workflow,
+        version=content.version,
+        digest=text_digest,
+        channels=channels,
+        root=root,
+        leaves=compiler.leaves,
+        read=frozenset(compiler.read),
+        failed=compiler.failed,
+        result=result,
     )
     return Workflow(
         name=content.workflow,
@@ -101,6 +118,7 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
         operations=compiler.operations,
         writes_max=content.caps.max_writes_per_run,
         sla=content.sla,
+        retention=content.retention,
     )
 
 

@@ -83,7 +83,7 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
     transition.record(EventType.APPROVAL_REQUESTED, facts, step=step.key)
     transition.record(EventType.STEP_PARKED, {"wait": str(wait.wait_id), "kind": "approval"}, step=step.key)
     transition.message("card", approval_id, "requested")
-    transition.park(step, WaitKind.APPROVAL, wait, error)
+    transition.park(step, wait, error)
     return approval_id
 
 

@@ -7,16 +7,16 @@ from datetime import datetime
 
 from approvals.model import ApprovalKind, Choice, GroupQuorum, Terms, Tier
 from connectors.catalog import build_action, reverse_of
-from connectors.operation import InDoubtRule, Operation
+from connectors.operation import InDoubtRule, Kind, Operation
 from core.canonical import Json, JsonObject
 from evidence.chain import EventType
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
-from runtime.governance import asking
+from runtime.governance import asking, elsewhere
 from runtime.governance.asking import CardWords, Question
+from runtime.governance.finishing import finish
 from runtime.governance.moves import Inquire, Known, Next, Nonce, Over, Perform
-from runtime.governance.receipting import call_of, finish, put_receipt, record_intent
+from runtime.governance.receipting import call_of, put_receipt, record_intent
 from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
-from runtime.kernel.graph import OperationNode
 from runtime.kernel.transition import Transition
 
 # Who is asked about an action that policy had let out without an approval.
@@ -37,15 +37,16 @@ def resolve(
     if given is not None and given.kind is ApprovalKind.IN_DOUBT and given.digest == receipt.action_digest:
         transition.rows.approvals.append(ApprovalMove(given.approval_id, "approved", consumed=True))
         if given.choice is Choice.HAPPENED:
-            applied(transition, step, receipt, {}, f"a person said it happened: {given.reason}")
+            applied(transition, step, operation, receipt, {}, f"a person said it happened: {given.reason}", nonce)
             return Over()
-        return again(transition, step, operation, receipt, f"a person said to do it again: {given.reason}")
+        how = f"a person said to do it again: {given.reason}"
+        return again(transition, step, operation, receipt, how, nonce)
     if transition.view.canceling is not None and operation.in_doubt is not InDoubtRule.PROBE:
         # Nothing more goes out for this run, and nobody can be asked: the evidence says that it is in doubt.
         transition.cancel_step(step)
         return Over()
     if operation.in_doubt is InDoubtRule.IDEMPOTENT:
-        return again(transition, step, operation, receipt, "sent again: the target dedupes by its key")
+        return again(transition, step, operation, receipt, "sent again: the target dedupes by its key", nonce)
     if operation.in_doubt is InDoubtRule.PROBE:
         since = (transition.view.now - _intended(receipt)).total_seconds()
         return Inquire(step, operation, call_of(operation, receipt), receipt, since)
@@ -68,18 +69,30 @@ def mark(transition: Transition, receipt: ReceiptRow, why: str) -> ReceiptRow:
     return doubtful
 
 
-def applied(transition: Transition, step: StepRow, receipt: ReceiptRow, output: Json, how: str) -> None:
+def applied(
+    transition: Transition,
+    step: StepRow,
+    operation: Operation,
+    receipt: ReceiptRow,
+    output: Json,
+    how: str,
+    nonce: Nonce,
+) -> None:
     """The doubt is resolved: it had happened. The step goes on with what the target reports."""
     status = RECEIPT.next(ReceiptStatus(receipt.status), ReceiptEvent.RESOLVE_APPLIED)
     put_receipt(transition, replace(receipt, status=status, output=output, resolution=how))
     facts: JsonObject = {"receipt": str(receipt.receipt_id), "resolution": str(Resolution.APPLIED)}
     transition.record(EventType.ACTION_DOUBT_RESOLVED, facts, step=step.key)
-    leaf = transition.graph.leaf(step.key)
-    assert isinstance(leaf, OperationNode)
-    finish(transition, step, leaf, output, None)
+    if operation.kind is Kind.DURABLE:
+        # What had happened is that it began; its end is still to come.
+        elsewhere.park(transition, step, operation, nonce)
+    else:
+        finish(transition, step, transition.graph.leaf(step.key), output)
 
 
-def again(transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, how: str) -> Next:
+def again(
+    transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, how: str, nonce: Nonce
+) -> Next:
     """The doubt is resolved: it had not happened, or the target dedupes it. The same action is intended once more.
 
     In a run that is being canceled it is not: nothing more goes out.
@@ -100,6 +113,7 @@ def again(transition: Transition, step: StepRow, operation: Operation, receipt: 
     put_receipt(transition, retried)
     approval = receipt.action.get("approval")
     record_intent(transition, retried, str(receipt.action["decision"]), str(approval) if approval else None)
+    elsewhere.expect(transition, step, operation, nonce)
     return Perform(step, operation, call_of(operation, receipt), retried)
 
 

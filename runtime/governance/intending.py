@@ -14,9 +14,9 @@ from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
 from policy.evaluate import ApprovalTerms
 from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.workflow import Workflow
-from runtime.governance import asking
+from runtime.governance import asking, elsewhere
 from runtime.governance.moves import Known, Next, Nonce, Perform
-from runtime.governance.receipting import action_json, put_receipt, record_intent
+from runtime.governance.receipting import action_json, correlation_of, put_receipt, record_intent
 from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
 from runtime.kernel.graph import OperationNode
 from runtime.kernel.transition import Transition
@@ -57,7 +57,9 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     if authority.approval is not None and p.known.given is not None:
         p.transition.rows.approvals.append(ApprovalMove(authority.approval, "approved", consumed=True))
     seconds = p.operation.timeouts.perform.total_seconds()
-    call = Call(action.operation, action.input, key, seconds, p.known.before)
+    correlation = correlation_of(p.operation, p.transition.view.run_id, step.key)
+    call = Call(action.operation, action.input, key, seconds, p.known.before, correlation)
+    elsewhere.expect(p.transition, step, p.operation, p.nonce)
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
     previous = p.known.receipt

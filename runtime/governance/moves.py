@@ -10,7 +10,8 @@ from uuid import UUID
 from approvals.model import ApprovalKind, Choice
 from connectors.operation import Operation
 from connectors.port import Before, Call, Done
-from runtime.kernel.commit import ReceiptRow, StepRow
+from core.canonical import Json, JsonObject
+from runtime.kernel.commit import ReceiptRow, StepRow, WaitRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,13 @@ class Given:
 class Known:
     """What is stored about this step from earlier leases, and what was read from the target.
 
+    ``wait`` is the newest wait that the step was parked on, other than for an approval that was given or a retry.
     ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none.
     """
 
     receipt: ReceiptRow | None = None
     given: Given | None = None
+    wait: WaitRow | None = None
     before: Before | None = None
     receipt_checked: bool = False
 
@@ -78,6 +81,28 @@ class Inquire:
 
 
 @dataclass(frozen=True, slots=True)
+class StartRun:
+    """Start another run; ``waits`` says whether the step waits for its end. Starting it again finds it there."""
+
+    step: StepRow
+    run_id: UUID
+    workflow: str
+    version: int | None
+    inputs: JsonObject
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRun:
+    """What became of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started."""
+
+    status: str = ""
+    result: Json = None
+    error: JsonObject | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Over:
     """Nothing more is to be done with this step now: it parked, failed, succeeded from a receipt, or was canceled."""
 
@@ -90,5 +115,5 @@ class Unfit:
     problem: str
 
 
-Next: TypeAlias = ReadBefore | LookUp | Perform | Inquire | Over
+Next: TypeAlias = ReadBefore | LookUp | Perform | Inquire | StartRun | Over
 Nonce: TypeAlias = Callable[[], str]

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from approvals.model import ApprovalKind, Terms
 from connectors.catalog import build_action, idempotency_key, reverse_of
-from connectors.operation import Operation, Scope
+from connectors.operation import Kind, Operation, Scope
 from connectors.port import Before, Call
 from core.action import Action
 from core.canonical import JsonObject
@@ -21,17 +21,19 @@ from policy.evaluate import Decision
 from policy.model import Outcome
 from runtime.definition.active_policy import ActivePolicy, readable
 from runtime.definition.workflow import Workflow
-from runtime.governance import asking, settling
+from runtime.governance import asking, elsewhere, settling, waiting
 from runtime.governance.asking import CardWords, Question
 from runtime.governance.deciding import judge, record_decision
 from runtime.governance.doubt import resolve
+from runtime.governance.finishing import fail_expression, finish
 from runtime.governance.fitness import unfit
 from runtime.governance.intending import Authority, Proposal, intend, is_own
 from runtime.governance.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
-from runtime.governance.receipting import action_json, finish
+from runtime.governance.receipting import action_json
 from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
-from runtime.kernel.graph import GateNode
-from runtime.kernel.plan import scope_of, variables
+from runtime.kernel.graph import GateNode, OperationNode
+from runtime.kernel.plan import variables
+from runtime.kernel.states import WaitState
 from runtime.kernel.transition import Transition
 
 
@@ -40,8 +42,13 @@ def begin(
 ) -> Next:
     """Take a leased step as far as it goes without touching the outside."""
     leaf = transition.graph.leaf(step.key)
+    if known.wait is not None and known.wait.status is not WaitState.WAITING:
+        return waiting.ended(transition, step, leaf, known.wait)
     if isinstance(leaf, GateNode):
         return _gate(transition, step, leaf, known, nonce)
+    if not isinstance(leaf, OperationNode):
+        return waiting.begin(transition, step, leaf, nonce)
+    elsewhere.forget(transition, known.wait)
     operation, receipt = workflow.operations[leaf.operation], known.receipt
     if receipt is not None and receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT):
         if is_own(transition, step, receipt):
@@ -57,7 +64,7 @@ def begin(
 def _propose(p: Proposal) -> Next:
     view, known = p.transition.view, p.known
     try:
-        inputs = p.leaf.inputs.render(variables(p.transition.state, view.constants, scope_of(p.step.key)))
+        inputs = p.leaf.inputs.render(variables(p.transition.graph, p.transition.state, view.constants, p.step.key))
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):
             raise ExpressionError(problem)
@@ -72,8 +79,7 @@ def _propose(p: Proposal) -> Next:
             reference=view.reference,
         )
     except CountersealError as error:
-        kind = "expression" if isinstance(error, ExpressionError) else "definition"
-        p.transition.fail(p.step, {"class": kind, "code": error.code, "message": str(error)})
+        fail_expression(p.transition, p.step, error)
         return Over()
     if not known.receipt_checked and _may_be_shared(p.operation, known.receipt):
         return LookUp(p.step, key, known)
@@ -86,7 +92,7 @@ def _propose(p: Proposal) -> Next:
         return _decide(p, action, key)
     except InputError as error:
         # Data without a canonical form has no digest that an approval or a receipt could bind to.
-        p.transition.fail(p.step, {"class": "definition", "code": error.code, "message": str(error)})
+        fail_expression(p.transition, p.step, error)
         return Over()
 
 
@@ -102,7 +108,11 @@ def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
     if receipt.error is not None:
         p.transition.fail(p.step, receipt.error)
         return Over()
-    finish(p.transition, p.step, p.leaf, receipt.output, receipt.usage)
+    if p.operation.kind is Kind.DURABLE:
+        # It was begun before, by this step or by whoever shares the effect, and its end is still to come.
+        elsewhere.park(p.transition, p.step, p.operation, p.nonce)
+    else:
+        finish(p.transition, p.step, p.leaf, receipt.output, receipt.usage)
     return Over()
 
 
@@ -182,16 +192,16 @@ def _gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, n
         transition.cancel_step(step)
         return Over()
     try:
-        summary = leaf.summary.render(variables(transition.state, view.constants, scope_of(step.key)))
+        summary = leaf.summary.render(variables(transition.graph, transition.state, view.constants, step.key))
         if problem := unfit(summary, "The summary"):
             raise ExpressionError(problem)
     except ExpressionError as error:
-        transition.fail(step, {"class": "expression", "code": error.code, "message": str(error)})
+        fail_expression(transition, step, error)
         return Over()
     bound = asking.gate_digest(transition, step, str(summary))
     if known.given is not None and known.given.kind is ApprovalKind.GATE:
         transition.rows.approvals.append(ApprovalMove(known.given.approval_id, "approved", consumed=True))
-        transition.succeed(step, {"approved": True, "reason": known.given.reason}, {})
+        finish(transition, step, leaf, {"approved": True, "reason": known.given.reason})
         return Over()
     terms = Terms.from_json(leaf.terms)
     card = asking.gate_card(transition, step, str(summary), terms.expires_seconds or 0)

@@ -6,33 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from connectors.operation import Operation
+from connectors.operation import Kind, Operation
 from connectors.port import Before, Call
 from core.action import Action
 from core.canonical import Json, JsonObject
-from core.errors import ExpressionError
+from core.ids import correlation_id
 from evidence.chain import EventType
 from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
-from runtime.governance.fitness import unfit
-from runtime.kernel.commit import ReceiptRow, StepRow
-from runtime.kernel.graph import OperationNode
-from runtime.kernel.plan import scope_of, variables
+from runtime.kernel.commit import ReceiptRow
 from runtime.kernel.transition import Transition
-
-
-def finish(transition: Transition, step: StepRow, leaf: OperationNode, output: Json, usage: JsonObject | None) -> None:
-    """The step has its result: evaluate its channel writes and succeed. An expression's error fails the step."""
-    try:
-        values = variables(transition.state, transition.view.constants, scope_of(step.key))
-        values["output"] = output
-        writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
-        if problem := unfit(writes, "What `set` gives") if writes else None:
-            raise ExpressionError(problem)
-    except ExpressionError as error:
-        transition.fail(step, {"class": "expression", "code": error.code, "message": str(error)})
-        return
-    transition.succeed(step, output, writes, usage)
 
 
 def action_json(action: Action, before: Before | None) -> JsonObject:
@@ -49,7 +32,13 @@ def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
     read = action["before"]
     before = None if read is None else Before(read["values"], read["version"], read["facts"])
     seconds = operation.timeouts.perform.total_seconds()
-    return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before)
+    key = correlation_of(operation, receipt.run_id, receipt.step_key) if receipt.run_id is not None else None
+    return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before, key)
+
+
+def correlation_of(operation: Operation, run_id: UUID, step_key: str) -> str | None:
+    """Under which key the outside reports the end of what this step begins there; the same at every attempt (V-9)."""
+    return str(correlation_id(run_id, f"external:{step_key}")) if operation.kind is Kind.DURABLE else None
 
 
 def record_intent(transition: Transition, receipt: ReceiptRow, decision: str, approval: str | None) -> None:

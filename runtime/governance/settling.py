@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from connectors.operation import InDoubtRule, Operation
-from connectors.port import Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
+from connectors.operation import InDoubtRule, Kind, Operation
+from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused, Usage
 from core.canonical import Json, JsonObject
 from evidence.chain import EventType
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
-from runtime.governance import doubt
+from runtime.governance import doubt, elsewhere
+from runtime.governance.finishing import finish
 from runtime.governance.fitness import UNUSABLE
 from runtime.governance.moves import Inquire, Next, Nonce, Over, Perform, Unfit
-from runtime.governance.receipting import finish, put_receipt
+from runtime.governance.receipting import put_receipt
 from runtime.kernel.commit import ReceiptRow, StepRow, WaitRow
-from runtime.kernel.graph import OperationNode
 from runtime.kernel.states import WaitKind, WaitState
 from runtime.kernel.transition import Transition, wait_of
 
@@ -24,15 +24,29 @@ PROBE_AFTER = timedelta(seconds=5)
 # Probes that cannot tell yet, before people are asked.
 PROBES_MAX = 12
 
+_PARKED_SYNC: JsonObject = {
+    "class": "definition",
+    "code": "parked",
+    "message": "The connector began something that goes on, in an operation that is declared as sync.",
+}
 _AUTHORIZATION_CODES = ("401", "403", "unauthorized", "forbidden", "not_allowed", "invalid_auth")
 
 
 def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *, nonce: Nonce, chance: float) -> None:
     """Settle a call by how it ended. ``chance`` in [0, 1) chooses the jitter of a retry."""
+    if isinstance(outcome, Parked) and work.operation.kind is Kind.DURABLE:
+        _receipt_succeeded(transition, work, Done(outcome.output, outcome.external_id), None)
+        elsewhere.park(transition, work.step, work.operation, nonce, expected=True)
+        return
+    elsewhere.expect_no_more(transition, work.step, work.operation)
     match outcome:
         case Done():
             _receipt_succeeded(transition, work, outcome, None)
-            finish(transition, work.step, _leaf(transition, work.step), outcome.output, _usage(outcome.usage))
+            leaf = transition.graph.leaf(work.step.key)
+            finish(transition, work.step, leaf, outcome.output, _usage(outcome.usage))
+        case Parked():
+            _receipt_succeeded(transition, work, Done(outcome.output, outcome.external_id), _PARKED_SYNC)
+            transition.fail(work.step, _PARKED_SYNC)
         case Unfit(done, problem):
             unusable: JsonObject = {"class": "transport", "code": UNUSABLE, "message": problem}
             _receipt_succeeded(transition, work, done, unusable)
@@ -69,12 +83,6 @@ def _receipt_succeeded(transition: Transition, work: Perform, done: Done, error:
     )
     put_receipt(transition, settled)
     transition.record(EventType.ACTION_SUCCEEDED, {"receipt": str(settled.receipt_id)}, step=work.step.key)
-
-
-def _leaf(transition: Transition, step: StepRow) -> OperationNode:
-    leaf = transition.graph.leaf(step.key)
-    assert isinstance(leaf, OperationNode)
-    return leaf
 
 
 def _usage(usage: Usage | None) -> JsonObject | None:
@@ -141,7 +149,7 @@ def later(
     if usage is not None:
         facts["usage"] = usage
     transition.record(EventType.STEP_RETRY_SCHEDULED, facts, step=step.key)
-    transition.park(step, WaitKind.RETRY, wait, error)
+    transition.park(step, wait, error)
 
 
 def _doubtful(transition: Transition, work: Perform, outcome: InDoubt, *, nonce: Nonce, chance: float) -> None:
@@ -165,11 +173,12 @@ def inquired(transition: Transition, work: Inquire, probe: Probe, *, nonce: Nonc
     match probe.verdict:
         case ProbeVerdict.APPLIED:
             output = probe.done.output if probe.done else {}
-            doubt.applied(transition, work.step, work.receipt, output, f"probe: applied. {probe.evidence}")
+            how = f"probe: applied. {probe.evidence}"
+            doubt.applied(transition, work.step, work.operation, work.receipt, output, how, nonce)
             return Over()
         case ProbeVerdict.NOT_APPLIED:
             how = f"probe: not applied. {probe.evidence}"
-            return doubt.again(transition, work.step, work.operation, work.receipt, how)
+            return doubt.again(transition, work.step, work.operation, work.receipt, how, nonce)
         case ProbeVerdict.CANNOT_TELL:
             error: JsonObject = {"class": "timeout", "code": "in_doubt", "message": probe.evidence}
             if probe.retry_after_seconds is not None and work.step.attempt < PROBES_MAX:

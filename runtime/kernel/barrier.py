@@ -10,17 +10,21 @@ import re
 from dataclasses import replace
 from uuid import UUID
 
-from core.canonical import JsonObject
-from core.errors import InputError
+from core.canonical import Json, JsonObject
+from core.errors import ExpressionError, InputError
 from core.ids import derived_id
 from evidence.chain import Actor, EventType
+from evidence.commitments import commit_fields
 from runtime.kernel.channels import fold
-from runtime.kernel.commit import StepRow
-from runtime.kernel.draft import Draft, resume_command
-from runtime.kernel.plan import Plan, PlanError, plan
-from runtime.kernel.state import SUCCEEDED
+from runtime.kernel.commit import ItemRow, LedgerRow, StepRow
+from runtime.kernel.draft import PARKED, Draft, resume_command
+from runtime.kernel.plan import NeedsItems, Plan, PlanError, plan, variables
+from runtime.kernel.state import SUCCEEDED, Failure
 from runtime.kernel.states import STEP, CommandState, RunEvent, RunState, StepEvent, StepState, WaitKind
 from runtime.kernel.view import NeedsWholeView
+
+# Among a step's writes, what names the run anew: no channel can have this name.
+REFERENCE = "$reference"
 
 _ITERATION = re.compile(r"\[(\d+)\]")
 
@@ -48,7 +52,7 @@ class Barrier(Draft):
             raise NeedsWholeView
         rows = sorted(self.steps.values(), key=step_order)
         current = [row for row in rows if row.superstep == self.rows.superstep]
-        failed = next((row for row in current if row.status is StepState.FAILED_TERMINAL), None)
+        failed = next((row for row in current if self._fails_run(row)), None)
         try:
             self._fold(current)
             if failed is not None or self.view.canceling is not None:
@@ -63,17 +67,51 @@ class Barrier(Draft):
             self.rows.superstep = kept[-1] if kept else self.view.superstep
             self.close(RunEvent.FAIL, {"class": "expression", "message": str(problem)})
 
+    def _fails_run(self, row: StepRow) -> bool:
+        return row.status is StepState.FAILED_TERMINAL and self.graph.branch(row.key, row.last_error or {}) is None
+
     def _fold(self, current: list[StepRow]) -> None:
         for row in current:
             if row.status is StepState.SUCCEEDED and row.key not in self.state.status:
-                self.state.channels = fold(self.graph.channels, self.state.channels, row.writes or {})
+                self._fold_writes(row)
                 self.state.status[row.key] = SUCCEEDED
                 if row.key.rpartition(".")[2] in self.graph.read:
                     self.state.outputs[row.key] = row.output
+            elif row.status is StepState.FAILED_TERMINAL and row.key not in self.state.failures:
+                branch = self.graph.branch(row.key, row.last_error or {})
+                if branch is not None:
+                    self.state.failures[row.key] = Failure(branch, _seen(row))
+
+    def _fold_writes(self, row: StepRow) -> None:
+        writes = dict(row.writes or {})
+        reference = writes.pop(REFERENCE, None)
+        self.state.channels = fold(self.graph.channels, self.state.channels, writes)
+        self.rows.ledger += [
+            LedgerRow(name, self.rows.superstep, row.key, value)
+            for name, value in writes.items()
+            if self.graph.channels[name].ledger
+        ]
+        if isinstance(reference, str):
+            self.state.reference = self.rows.reference = reference
+            committed = commit_fields(self.view.run_key, row.key, {"reference": reference})
+            self.record(EventType.RUN_REFERENCE_SET, {"committed": [*committed]}, step=row.key)
+
+    def _plan(self) -> Plan:
+        """Plan what follows; the items of loops that begin become rows."""
+        try:
+            planned = plan(self.graph, self.state, self.view.constants, self.view.windows)
+        except NeedsItems:
+            if self.view.whole:
+                raise
+            raise NeedsWholeView from None
+        self.rows.items += [
+            ItemRow(key, index, item) for key, items in planned.items.items() for index, item in enumerate(items)
+        ]
+        return planned
 
     def _next(self, joined: list[StepRow]) -> None:
         """Plan the next super-step and write its checkpoint."""
-        planned: Plan = plan(self.graph, self.state, self.view.constants)
+        planned = self._plan()
         self.rows.superstep += 1
         for row in joined:
             self._settle_invocation(self.state.parked.pop(row.key, None), CommandState.PENDING)
@@ -83,13 +121,30 @@ class Barrier(Draft):
         self.rows.executing = self.rows.width = len(self.state.open)
         self.checkpoint()
         if planned.finished and not self.state.parked:
+            self.rows.result = self._result()
             self.close(RunEvent.SUCCEED)
             return
         for item in planned.ready:
             self.command("step", "run", step=self._new[item.key])
         if not self.state.open and self.rows.status is RunState.RUNNING:
-            waits_for_people = any(wait.startswith(WaitKind.APPROVAL) for wait in self.state.parked.values())
-            self.move_run(RunEvent.PARK if waits_for_people else RunEvent.RETRY_LATER)
+            self._park_run()
+
+    def _park_run(self) -> None:
+        """Nothing can go on by itself: the run's status says what it waits for, people first."""
+        kinds = {wait.partition(":")[0] for wait in self.state.parked.values()}
+        for status, event in _PARKING:
+            if PARKED[status] in kinds:
+                self.move_run(event)
+                return
+
+    def _result(self) -> Json:
+        """What the run hands to whoever waits for it (P-8)."""
+        if self.graph.result is None:
+            return None
+        try:
+            return self.graph.result.render(variables(self.graph, self.state, self.view.constants, ""))
+        except ExpressionError as error:
+            raise PlanError("result", error) from None
 
     def _settle_invocation(self, parked: str | None, status: CommandState) -> None:
         """Release (or reject) the invocation that was deferred when a step parked."""
@@ -111,7 +166,7 @@ class Barrier(Draft):
         """
         self.record(EventType.RUN_OPENED, facts, actor=actor)
         try:
-            planned = plan(self.graph, self.state, self.view.constants)
+            planned = self._plan()
         except PlanError as problem:
             self.state = self.view.state.copy()  # what was planned before the fault never runs
             self.checkpoint()
@@ -160,9 +215,26 @@ class Barrier(Draft):
             if approval.approval_id not in decided:
                 self.record(EventType.APPROVAL_DECIDED, {"approval": str(approval.approval_id), "outcome": "canceled"})
                 self.message("card", approval.approval_id, "canceled")
+        self._end_elsewhere()
         facts: JsonObject = {"status": str(self.rows.status), "error": error_facts(error) if error else None}
         self.record(EventType.RUN_CLOSED, facts)
         self.command("bundle", "final")
+        if self.view.parent is not None:
+            self.order("return", "final", {"run": str(self.view.run_id)})
+
+    def _end_elsewhere(self) -> None:
+        """What this run has begun outside, in another run or with people is ended there too, if it can be (V-13)."""
+        over = {wait.wait_id for wait in self.rows.waits if wait.status != "waiting"}
+        for wait in self.view.open_elsewhere:
+            if wait.wait_id in over or wait.context.get("abandons") is True:
+                continue
+            facts: JsonObject = {"wait": str(wait.wait_id), "kind": str(wait.kind)}
+            self.record(EventType.WAIT_CANCELED, facts, step=wait.step_key)
+            if wait.kind is WaitKind.TASK:
+                task = str(wait.wait_id)
+                self.order("task", f"{task}:canceled", {"task": task}, one_at_a_time=task)
+            else:
+                self.order("cancel", str(wait.wait_id), {"wait": str(wait.wait_id)})
 
     def _withdraw(self) -> None:
         """End what this very transition has left open, which no statement over stored rows would find.
@@ -177,12 +249,28 @@ class Barrier(Draft):
         if not gone:
             return
         self.rows.new_approvals, self.rows.new_waits = [], []
-        self.rows.commands = [row for row in self.rows.commands if row.payload.get("approval") not in gone]
+        self.rows.commands = [
+            row for row in self.rows.commands if not gone & {row.payload.get("approval"), row.payload.get("task")}
+        ]
         self._events = [
             event
             for event in self._events
             if event.data.get("approval") not in gone and event.data.get("wait") not in gone
         ]
+
+
+# People first: a run that waits for an approval and a timer waits for people.
+_PARKING = (
+    (StepState.WAITING_APPROVAL, RunEvent.PARK),
+    (StepState.WAITING, RunEvent.WAIT),
+    (StepState.FAILED_RETRYABLE, RunEvent.RETRY_LATER),
+)
+
+
+def _seen(row: StepRow) -> JsonObject:
+    """A failure as the expressions of its branch see it."""
+    error = row.last_error or {}
+    return {"step": row.key, **{name: str(error.get(name, "")) for name in ("class", "code", "message")}}
 
 
 def error_facts(error: JsonObject) -> JsonObject:

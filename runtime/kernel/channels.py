@@ -25,12 +25,16 @@ class Reducer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel's declaration. ``keep`` bounds a list to its last items; ``initial`` is the value before any write."""
+    """A channel's declaration. ``keep`` bounds a list to its last items; ``initial`` is the value before any write.
+
+    ``ledger`` keeps every write in a row of its own, however few the channel itself keeps (P-7).
+    """
 
     name: str
     reducer: Reducer = Reducer.REPLACE
     keep: int | None = None
     initial: Json = None
+    ledger: bool = False
 
 
 def fold(channels: Mapping[str, Channel], values: JsonObject, writes: JsonObject) -> JsonObject:

@@ -37,7 +37,10 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitRow:
-    """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16)."""
+    """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16).
+
+    ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
+    """
 
     wait_id: UUID
     step_id: UUID
@@ -47,6 +50,37 @@ class WaitRow:
     token: str
     due_in: timedelta | None = None
     context: JsonObject | None = None
+    correlation_key: str | None = None
+    result: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRow:
+    """One item of a loop that begins."""
+
+    loop_key: str
+    index: int
+    item: Json
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One write to a channel whose full history is kept (P-7)."""
+
+    channel: str
+    superstep: int
+    step_key: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class MutationRow:
+    """One extension of a run's graph (V-6): the steps as they were sent, and the declarations of their operations."""
+
+    number: int
+    actor: str
+    source: JsonObject
+    operations: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +201,7 @@ class Commit:
     one that the same worker goes on with. ``freed_receipts`` give their idempotency key to a new receipt: what they
     recorded certainly had no effect, and what is done now is another action. ``cancels_rest`` ends whatever of the run
     is still open (set-based: a run may have thousands of steps). ``lease`` is how long the lease of a new running step
-    holds.
+    holds. ``reference`` is the run's new business reference; ``result`` what it hands to whoever waits for it.
     """
 
     run_id: UUID
@@ -182,6 +216,8 @@ class Commit:
     head: ChainHead
     error: JsonObject | None = None
     canceling: JsonObject | None = None
+    reference: str | None = None
+    result: Json = None
     finished: bool = False
     cancels_rest: bool = False
     checks_policy: bool = False
@@ -203,4 +239,7 @@ class Commit:
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
     checkpoints: list[CheckpointRow] = field(default_factory=list)
+    items: list[ItemRow] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    mutations: list[MutationRow] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)

@@ -10,20 +10,28 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from core.canonical import JsonObject, canonical_bytes, digest, sha256_hex
+from core.canonical import Json, JsonObject, canonical_bytes, digest, sha256_hex
 from core.errors import InputError
 from core.ids import derived_id
 from evidence.chain import Actor, Event, EventType, append
 from evidence.commitments import blind
 from runtime.kernel.commit import CheckpointRow, CommandRow, Commit, StepRow, WaitRow
 from runtime.kernel.graph import Graph
-from runtime.kernel.states import RUN, STEP, WAIT, CommandState, RunEvent, StepEvent, StepState, WaitEvent, WaitKind
+from runtime.kernel.plan import WINDOW, Window
+from runtime.kernel.states import RUN, STEP, WAIT, CommandState, RunEvent, StepEvent, StepState, WaitEvent
 from runtime.kernel.view import RunView
 
 ENGINE = Actor("engine", "counterseal")
 
 # Every checkpoint holds the whole state, so this bounds what a commit writes.
 STATE_BYTES_MAX = 1024 * 1024
+
+# What a parked step's entry in the checkpoint begins with; which kind of wait it is, the wait's row says.
+PARKED = {
+    StepState.WAITING_APPROVAL: "approval",
+    StepState.WAITING: "wait",
+    StepState.FAILED_RETRYABLE: "retry",
+}
 
 
 class Draft:
@@ -68,8 +76,8 @@ class Draft:
                 self.state.parked.pop(row.key, None)
 
     def _note_parked(self, step: StepRow) -> None:
-        kind = WaitKind.RETRY if step.status is StepState.FAILED_RETRYABLE else WaitKind.APPROVAL
-        self.state.parked[step.key] = f"{kind}:{wait_of(self.view.run_id, step)}"
+        # A step that has resumed meanwhile is noted as well: the barrier that it joins settles what was deferred.
+        self.state.parked[step.key] = f"{PARKED.get(step.status, 'wait')}:{wait_of(self.view.run_id, step)}"
 
     # -- facts and rows ----------------------------------------------------------------------------------------------
 
@@ -148,10 +156,24 @@ class Draft:
         )
         self.rows.commands.append(row)
 
-    def _defer(self, step: StepRow, wait: WaitRow) -> None:
-        """The invocation that the wait's completion will cause, written with the wait (O-4, O-6)."""
-        key = self._dedupe_key(step.key, f"resume:{wait.wait_id}")
-        command_id = resume_command(self.view.run_id, wait.wait_id)
+    def order(self, kind: str, name: str, payload: JsonObject, *, one_at_a_time: str | None = None) -> None:
+        """Order something else that is to be done after the commit, such as canceling what goes on outside."""
+        key = self._dedupe_key("", f"{kind}:{name}")
+        row = CommandRow(
+            command_id=derived_id(self.view.run_id, key),
+            kind=kind,
+            dedupe_key=key,
+            status=CommandState.PENDING,
+            payload=payload,
+            ordering_key=f"{kind}:{one_at_a_time}" if one_at_a_time else None,
+        )
+        self.rows.commands.append(row)
+
+    def _defer(self, step: StepRow) -> None:
+        """The invocation that the wait's completion will cause, written when the step parks (O-4, O-6)."""
+        parking = wait_of(self.view.run_id, step)
+        key = self._dedupe_key(step.key, f"resume:{parking}")
+        command_id = resume_command(self.view.run_id, parking)
         self.rows.commands.append(CommandRow(command_id, "step", key, CommandState.DEFERRED, step.step_id))
 
     def _release(self, step_key: str, command: str) -> None:
@@ -195,14 +217,34 @@ class Draft:
             head=rows.head,
             state=self.state,
             canceling=rows.canceling,
+            reference=rows.reference or self.view.reference,
             whole=False,
             steps=steps,
+            extensions=self.view.extensions + len(rows.mutations),
+            windows={**self.view.windows, **self._begun()},
         )
+
+    def _begun(self) -> dict[str, Window]:
+        """The first items of the loops that began here: the next plan may need them."""
+        found: dict[str, list[Json]] = {}
+        for row in self.rows.items:
+            known = found.setdefault(row.loop_key, [])
+            if row.index < WINDOW:
+                known.append(row.item)
+        return {key: Window(0, tuple(items)) for key, items in found.items()}
 
 
 def wait_of(run_id: UUID, step: StepRow) -> UUID:
-    """The id of the wait that a step parks on: a lease parks its step once."""
+    """The id of the wait that a step parks on: a lease parks its step once.
+
+    A wait for something outside is written before the step parks (V-9), and has an id of its own (``expected_of``).
+    """
     return derived_id(run_id, f"wait:{step.key}:{step.lease_epoch}")
+
+
+def expected_of(run_id: UUID, step: StepRow) -> UUID:
+    """The id of the wait for what this lease begins outside: it may be canceled, and the step park on another."""
+    return derived_id(run_id, f"expected:{step.key}:{step.lease_epoch}")
 
 
 def resume_command(run_id: UUID, wait_id: UUID) -> UUID:

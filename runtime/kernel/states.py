@@ -2,7 +2,8 @@
 
 The database refuses what is not in these tables too: migrations/versions writes the same moves as triggers, and a test
 holds the two against each other. A step row may be born past ``ready`` when its claim shares the transaction that
-planned it, and as ``canceled`` when the run ended in it as well; from then on only these moves exist.
+planned it (``succeeded`` if there was nothing to do outside), and as ``canceled`` when the run ended in it as well;
+from then on only these moves exist.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from core.machine import Machine
 
 
 class RunState(StrEnum):
-    """Where a run is (Q-5)."""
+    """Where a run is (Q-5). ``waiting`` is parked on a task, a timer, a signal, a child or something outside (X-7)."""
 
     QUEUED = "queued"
     RUNNING = "running"
     WAITING_APPROVAL = "waiting_approval"
+    WAITING = "waiting"
     SUCCEEDED = "succeeded"
     FAILED_RETRYABLE = "failed_retryable"
     FAILED_TERMINAL = "failed_terminal"
@@ -29,6 +31,7 @@ class RunEvent(StrEnum):
 
     START = "start"
     PARK = "park"
+    WAIT = "wait"
     RETRY_LATER = "retry_later"
     RESUME = "resume"
     SUCCEED = "succeed"
@@ -43,6 +46,7 @@ RUN: Machine[RunState, RunEvent] = Machine(
         (RunState.QUEUED, RunEvent.START): RunState.RUNNING,
         (RunState.QUEUED, RunEvent.CANCEL): RunState.CANCELED,
         (RunState.RUNNING, RunEvent.PARK): RunState.WAITING_APPROVAL,
+        (RunState.RUNNING, RunEvent.WAIT): RunState.WAITING,
         (RunState.RUNNING, RunEvent.RETRY_LATER): RunState.FAILED_RETRYABLE,
         (RunState.RUNNING, RunEvent.SUCCEED): RunState.SUCCEEDED,
         (RunState.RUNNING, RunEvent.FAIL): RunState.FAILED_TERMINAL,
@@ -50,6 +54,9 @@ RUN: Machine[RunState, RunEvent] = Machine(
         (RunState.WAITING_APPROVAL, RunEvent.RESUME): RunState.RUNNING,
         (RunState.WAITING_APPROVAL, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.WAITING_APPROVAL, RunEvent.CANCEL): RunState.CANCELED,
+        (RunState.WAITING, RunEvent.RESUME): RunState.RUNNING,
+        (RunState.WAITING, RunEvent.FAIL): RunState.FAILED_TERMINAL,
+        (RunState.WAITING, RunEvent.CANCEL): RunState.CANCELED,
         (RunState.FAILED_RETRYABLE, RunEvent.RESUME): RunState.RUNNING,
         (RunState.FAILED_RETRYABLE, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.FAILED_RETRYABLE, RunEvent.CANCEL): RunState.CANCELED,
@@ -63,6 +70,7 @@ class StepState(StrEnum):
     READY = "ready"
     RUNNING = "running"
     WAITING_APPROVAL = "waiting_approval"
+    WAITING = "waiting"
     SUCCEEDED = "succeeded"
     FAILED_RETRYABLE = "failed_retryable"
     FAILED_TERMINAL = "failed_terminal"
@@ -75,6 +83,7 @@ class StepEvent(StrEnum):
     CLAIM = "claim"
     LEASE_EXPIRE = "lease_expire"
     PARK = "park"
+    WAIT = "wait"
     RETRY_LATER = "retry_later"
     RESUME = "resume"
     SUCCEED = "succeed"
@@ -89,6 +98,8 @@ STEP: Machine[StepState, StepEvent] = Machine(
             StepState.READY,
             StepState.RUNNING,
             StepState.WAITING_APPROVAL,
+            StepState.WAITING,
+            StepState.SUCCEEDED,
             StepState.FAILED_TERMINAL,
             StepState.CANCELED,
         }
@@ -98,6 +109,7 @@ STEP: Machine[StepState, StepEvent] = Machine(
         (StepState.READY, StepEvent.CANCEL): StepState.CANCELED,
         (StepState.RUNNING, StepEvent.LEASE_EXPIRE): StepState.READY,
         (StepState.RUNNING, StepEvent.PARK): StepState.WAITING_APPROVAL,
+        (StepState.RUNNING, StepEvent.WAIT): StepState.WAITING,
         (StepState.RUNNING, StepEvent.RETRY_LATER): StepState.FAILED_RETRYABLE,
         (StepState.RUNNING, StepEvent.SUCCEED): StepState.SUCCEEDED,
         (StepState.RUNNING, StepEvent.FAIL): StepState.FAILED_TERMINAL,
@@ -105,6 +117,9 @@ STEP: Machine[StepState, StepEvent] = Machine(
         (StepState.WAITING_APPROVAL, StepEvent.RESUME): StepState.READY,
         (StepState.WAITING_APPROVAL, StepEvent.FAIL): StepState.FAILED_TERMINAL,
         (StepState.WAITING_APPROVAL, StepEvent.CANCEL): StepState.CANCELED,
+        (StepState.WAITING, StepEvent.RESUME): StepState.READY,
+        (StepState.WAITING, StepEvent.FAIL): StepState.FAILED_TERMINAL,
+        (StepState.WAITING, StepEvent.CANCEL): StepState.CANCELED,
         (StepState.FAILED_RETRYABLE, StepEvent.RESUME): StepState.READY,
         (StepState.FAILED_RETRYABLE, StepEvent.FAIL): StepState.FAILED_TERMINAL,
         (StepState.FAILED_RETRYABLE, StepEvent.CANCEL): StepState.CANCELED,
@@ -113,10 +128,15 @@ STEP: Machine[StepState, StepEvent] = Machine(
 
 
 class WaitKind(StrEnum):
-    """What a run can be parked on; tasks, signals, children and external processes will join this list."""
+    """What a run can be parked on (X-7). All that is neither an approval nor a retry leaves its step ``waiting``."""
 
     APPROVAL = "approval"
     RETRY = "retry"
+    TASK = "task"
+    TIMER = "timer"
+    SIGNAL = "signal"
+    CHILD = "child"
+    EXTERNAL = "external"
 
 
 class WaitState(StrEnum):

@@ -12,13 +12,22 @@ from dataclasses import replace
 from core.canonical import Json, JsonObject
 from core.errors import ConsistencyError
 from evidence.chain import Actor, EventType
-from runtime.kernel.barrier import Barrier, error_facts
-from runtime.kernel.commit import StepRow, WaitRow
-from runtime.kernel.draft import ENGINE, resume_command, wait_of
-from runtime.kernel.states import RUN, STEP, CommandState, RunEvent, StepEvent, StepState, WaitEvent, WaitKind
+from runtime.kernel.barrier import REFERENCE, Barrier, error_facts
+from runtime.kernel.commit import MutationRow, StepRow, WaitRow
+from runtime.kernel.draft import ENGINE, PARKED, expected_of, resume_command, wait_of
+from runtime.kernel.states import RUN, STEP, CommandState, RunEvent, RunState, StepEvent, StepState, WaitEvent, WaitKind
 from runtime.kernel.view import NeedsWholeView, OpenApproval, RunView
 
-__all__ = ["ENGINE", "NeedsWholeView", "OpenApproval", "RunView", "Transition", "resume_command", "wait_of"]
+__all__ = [
+    "ENGINE",
+    "NeedsWholeView",
+    "OpenApproval",
+    "RunView",
+    "Transition",
+    "expected_of",
+    "resume_command",
+    "wait_of",
+]
 
 
 class Transition(Barrier):
@@ -35,7 +44,7 @@ class Transition(Barrier):
     def succeed(self, step: StepRow, output: Json, writes: JsonObject, usage: JsonObject | None = None) -> None:
         """The step is done; its writes wait for the barrier."""
         done = self.move_step(step, StepEvent.SUCCEED, output=output, writes=writes, usage=usage, last_error=None)
-        names: list[Json] = [*sorted(writes)]
+        names: list[Json] = [*sorted(writes.keys() - {REFERENCE})]
         facts: JsonObject = {"writes": names}
         if usage is not None:
             facts["usage"] = usage
@@ -43,8 +52,12 @@ class Transition(Barrier):
         self._leave(done)
 
     def fail(self, step: StepRow, error: JsonObject, usage: JsonObject | None = None) -> None:
-        """The step failed for good; the run fails at the barrier. ``usage`` is what the failed call cost."""
-        waiting = step.status in (StepState.WAITING_APPROVAL, StepState.FAILED_RETRYABLE)
+        """The step failed for good, and its run with it at the barrier, unless the graph says what is done about it.
+
+        ``usage`` is what the failed call cost. A step that waits can fail only if nothing is done about it: otherwise
+        it resumes, and fails where it can go on (``resume`` with a result).
+        """
+        waiting = step.status in PARKED
         failed = self.move_step(step, StepEvent.FAIL, last_error=error, superstep=self.rows.superstep, eligible_in=None)
         facts = error_facts(error)
         if usage is not None:
@@ -57,24 +70,31 @@ class Transition(Barrier):
         if self.rows.executing == 0:
             self._barrier()
 
-    def park(self, step: StepRow, kind: WaitKind, wait: WaitRow, error: JsonObject | None = None) -> StepRow:
-        """The step waits on ``wait_of`` it; it leaves its super-step and holds nothing (promise 10)."""
-        retry = kind is WaitKind.RETRY
+    def park(self, step: StepRow, wait: WaitRow, error: JsonObject | None = None, *, known: bool = False) -> StepRow:
+        """The step waits on ``wait_of`` it; it leaves its super-step and holds nothing (promise 10).
+
+        ``known`` says that the wait's row is there: it was written before something outside was begun (V-9).
+        """
+        retry = wait.kind is WaitKind.RETRY
         parked = self.move_step(
             step,
-            StepEvent.RETRY_LATER if retry else StepEvent.PARK,
+            _PARKING.get(wait.kind, StepEvent.WAIT),
             last_error=error,
             attempt=step.attempt + 1 if retry else step.attempt,
             eligible_in=wait.due_in if retry else None,
         )
-        self.rows.new_waits.append(wait)
+        if not known:
+            self.rows.new_waits.append(wait)
         self._note_parked(parked)
-        self._defer(parked, wait)
+        self._defer(parked)
         self._leave(parked)
         return parked
 
     def resume(self, step: StepRow, wait: WaitRow, event: WaitEvent = WaitEvent.COMPLETE) -> StepRow:
-        """A wait is over and its step is ready again: it joins the next super-step (P-5)."""
+        """A wait is over and its step is ready again: it joins the next super-step (P-5).
+
+        What the step makes of it, also of a wait that has timed out, is decided by whoever claims it next.
+        """
         self.end_wait(wait, event)
         ready = self.move_step(step, StepEvent.RESUME, superstep=self.rows.superstep + 1, eligible_in=None)
         self.record(EventType.STEP_RESUMED, {"invocation": f"resume:{wait.wait_id}"}, step=step.key)
@@ -125,6 +145,16 @@ class Transition(Barrier):
             self.rows.executing -= 1
             self.rows.released.append(row.step_id)
 
+    def extend(self, mutation: MutationRow, facts: JsonObject, actor: Actor) -> None:
+        """The graph of this transition holds more than that of its view (V-6). What can begin now begins now."""
+        if RUN.terminal(self.rows.status) or self.view.canceling is not None:
+            raise ConsistencyError("The run is over, or being canceled; nothing can be added to it.")
+        self.rows.mutations.append(mutation)
+        self.record(EventType.RUN_EXTENDED, facts, actor=actor)
+        if self.rows.executing == 0 and self.rows.status is not RunState.QUEUED:
+            self.move_run(RunEvent.RESUME)
+            self._barrier()
+
     def give_up(self, step: StepRow, error: JsonObject) -> None:
         """Nothing can be evaluated, folded or planned for this step any more: the run fails with what it has."""
         self.move_step(step, StepEvent.FAIL, last_error=error, superstep=self.rows.superstep, eligible_in=None)
@@ -137,6 +167,9 @@ class Transition(Barrier):
         # What is still executing comes to the barrier, or is given up as well.
         if self.rows.executing == 0:
             self.close(RunEvent.FAIL, {**error, "step": step.key})
+
+
+_PARKING = {WaitKind.APPROVAL: StepEvent.PARK, WaitKind.RETRY: StepEvent.RETRY_LATER}
 
 
 def _left_behind(step: StepRow) -> bool:

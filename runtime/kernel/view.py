@@ -10,8 +10,9 @@ from uuid import UUID
 from core.canonical import JsonObject
 from evidence.chain import ChainHead
 from runtime.kernel.commit import StepRow
+from runtime.kernel.plan import Window
 from runtime.kernel.state import State
-from runtime.kernel.states import RunState
+from runtime.kernel.states import RunState, WaitKind
 
 
 class NeedsWholeView(Exception):
@@ -27,11 +28,23 @@ class OpenApproval:
 
 
 @dataclass(frozen=True, slots=True)
-class RunView:
-    """A run as stored. ``whole`` says that ``steps`` and ``open_approvals`` hold all that a barrier could need.
+class OpenElsewhere:
+    """A wait on another run, something outside or a task, which a closing run has to end there as well (V-13)."""
 
-    ``steps`` are the rows of the current super-step and those that joined the next one. ``constants`` are the variables
-    that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the database's time.
+    wait_id: UUID
+    step_key: str
+    kind: WaitKind
+    context: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run as stored. ``whole`` says that it holds all that a barrier could need: ``steps``, what is open elsewhere.
+
+    ``steps`` are the rows of the current super-step and those that joined the next one, ``windows`` the next items of
+    active loops. ``parent`` is the run that waits for this one, ``depth`` how many runs are above it, ``extensions``
+    how often its graph was extended (V-6). ``constants`` are the variables that never change during a run (``trigger``,
+    ``run.id``, ...). ``now`` is the database's time.
     """
 
     run_id: UUID
@@ -58,6 +71,11 @@ class RunView:
     canceling: JsonObject | None
     policy_digest: str | None
     writes_max: int | None
+    parent: UUID | None = None
+    depth: int = 0
+    extensions: int = 0
     whole: bool = False
     steps: Mapping[str, StepRow] = field(default_factory=dict)
     open_approvals: tuple[OpenApproval, ...] = ()
+    open_elsewhere: tuple[OpenElsewhere, ...] = ()
+    windows: Mapping[str, Window] = field(default_factory=dict)

@@ -34,7 +34,7 @@ _LANE_SERVED = """1 / l.weight + greatest(l.virtual_time,
 # The fairest lane that has both a command and a free slot, each locked; what others hold just now is passed over. A
 # command whose step is not ready any more is chosen as well, to be ended, and takes nothing. ``fresh`` is no EXISTS,
 # because the planner may turn that into a look at all ready steps.
-_FAIREST = f"""
+_LANE = f"""
 lane AS (
   SELECT l.tenant_id, l.workspace_id, l.metered AND c.starts_run AS metered, c.command_id, c.step_id, c.run_id, s.slot,
     (SELECT s.status = 'ready' FROM steps s WHERE s.step_id = c.step_id) IS TRUE AS fresh
@@ -55,7 +55,27 @@ lane AS (
     SELECT s.slot FROM slots s WHERE s.tenant_id = c.tenant_id AND s.step_id IS NULL
     ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
   ) s
-  LIMIT 1),
+  LIMIT 1)"""
+
+# A step of one run that can begin at once: what its parent's worker goes on with (X-13). Where starts are metered, the
+# child waits for its turn like every other run.
+_LANE_OF_RUN = """
+lane AS (
+  SELECT c.tenant_id, c.workspace_id, false AS metered, c.command_id, c.step_id, c.run_id, f.slot, true AS fresh
+  FROM steps r JOIN tenants t USING (tenant_id)
+  CROSS JOIN LATERAL (
+    SELECT c.tenant_id, c.workspace_id, c.command_id, c.step_id, c.run_id FROM commands c
+    WHERE c.step_id = r.step_id AND c.kind = 'step' AND c.status = 'pending'
+      AND (t.max_runs_per_min IS NULL OR NOT c.starts_run) LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) c
+  CROSS JOIN LATERAL (
+    SELECT s.slot FROM slots s WHERE s.tenant_id = r.tenant_id AND s.step_id IS NULL
+    ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) f
+  WHERE r.run_id = $3 AND r.status = 'ready'
+  LIMIT 1)"""
+
+_ADMITTED = f"""
 metered AS (
   UPDATE tenants t SET virtual_time = {_TENANT_SERVED}, starts_left = {_STARTS_LEFT} - 1,
     starts_left_at = greatest(now(), t.starts_left_at)
@@ -91,17 +111,20 @@ step AS (
 
 # What a claim needs to know, besides what the leased rows themselves say.
 _FOUND = """
-SELECT to_jsonb(run) - 'error' AS run, to_jsonb(step) AS step, i.trigger, i.run_key, k.state, t.policy_digest,
-  t.max_writes_per_run, now() AS now,
+SELECT to_jsonb(run) - 'error' - 'result' AS run, to_jsonb(step) AS step, i.trigger, i.run_key, k.state,
+  t.policy_digest, t.max_writes_per_run, now() AS now,
   (SELECT to_jsonb(r) FROM receipts r WHERE r.run_id = run.run_id AND r.step_key = step.step_key
     AND step.lease_epoch > 1 ORDER BY r.intended_at DESC LIMIT 1) AS receipt,
   (SELECT to_jsonb(a) FROM approvals a WHERE a.step_id = step.step_id AND a.status = 'approved'
-    AND a.consumed_at IS NULL AND step.lease_epoch > 1 ORDER BY a.decided_at DESC LIMIT 1) AS approval
+    AND a.consumed_at IS NULL AND step.lease_epoch > 1 ORDER BY a.decided_at DESC LIMIT 1) AS approval,
+  (SELECT to_jsonb(w) FROM waits w WHERE w.step_id = step.step_id AND w.kind <> 'retry'
+    AND (w.kind <> 'approval' OR w.result IS NOT NULL) AND step.lease_epoch > 1
+    ORDER BY w.created_at DESC LIMIT 1) AS wait
 FROM {source} LEFT JOIN (run JOIN step USING (run_id)) ON true LEFT JOIN run_inputs i ON i.run_id = run.run_id
 LEFT JOIN tenants t ON t.tenant_id = run.tenant_id
 LEFT JOIN checkpoints k ON k.run_id = run.run_id AND k.superstep = run.superstep"""
 
-CLAIM_NEXT = f"""WITH {_FAIREST}, {_LEASE},
+_TAKEN = f"""{_ADMITTED}, {_LEASE},
 taken AS (
   UPDATE slots SET step_id = step.step_id FROM step, admitted
   WHERE slots.tenant_id = admitted.tenant_id AND slots.slot = admitted.slot
@@ -109,6 +132,9 @@ taken AS (
 command AS (
   UPDATE commands SET status = 'dispatched' FROM admitted WHERE commands.command_id = admitted.command_id)
 {_FOUND.format(source="lane")}"""
+
+CLAIM_NEXT = f"WITH {_LANE}, {_TAKEN}"
+CLAIM_OF_RUN = f"WITH {_LANE_OF_RUN}, {_TAKEN}"
 
 # With a queue in between, the slot was taken when the command was admitted; a step without one is not to run now. The
 # command is marked here too: whether the scheduler could do so does not matter any more.
@@ -121,7 +147,7 @@ command AS (
     AND commands.lease_expires_at IS NOT NULL)
 {_FOUND.format(source="admitted")}"""
 
-ADMIT = f"""WITH {_FAIREST},
+ADMIT = f"""WITH {_LANE}, {_ADMITTED},
 leased AS (
   UPDATE commands SET status = 'leased', lease_owner = $1, lease_expires_at = now() + $2, attempts = attempts + 1
   FROM admitted WHERE commands.command_id = admitted.command_id
@@ -143,6 +169,12 @@ WHERE lease_owner = $1 AND status = 'running' AND step_id = ANY ($3::uuid[]) RET
 async def claim_next(connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
     """Lease the fairest ready step; None if there is none under the caps. Inside the caller's transaction."""
     return await _first(connection, CLAIM_NEXT, "step", owner, lease)
+
+
+async def claim_of_run(connection: Connection, owner: str, lease: timedelta, run_id: UUID) -> asyncpg.Record | None:
+    """Lease a ready step of this run; None if there is none, or no slot for it."""
+    row = await connection.fetchrow(CLAIM_OF_RUN, owner, lease, run_id)
+    return None if row is None or row["step"] is None else row
 
 
 async def claim_step(connection: Connection, owner: str, lease: timedelta, step_id: UUID) -> asyncpg.Record | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from uuid import UUID
 
 from core.canonical import JsonObject
 from core.db import Connection
@@ -24,8 +25,9 @@ MESSAGES_CHANNEL = "counterseal_messages"
 _GUARD = """
 guard AS (
   UPDATE runs SET version = version + 1, status = $3, superstep = $4, executing = $5, width = $6, writes = $7,
-    audit_count = $8, audit_head = $9, error = $10, canceling = $11,
-    finished_at = CASE WHEN $12 THEN now() ELSE finished_at END
+    audit_count = $8, audit_head = $9, error = $10, canceling = $11, reference = coalesce($15, reference),
+    result = $16, extensions = extensions + $17,
+    finished_at = CASE WHEN $12 THEN now() ELSE finished_at END, purge_at = CASE WHEN $12 THEN now() + retention END
   WHERE run_id = $1 AND version = $2
     AND (NOT $13 OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM $14)
   RETURNING run_id, tenant_id, workspace_id)"""
@@ -37,12 +39,12 @@ _START_GUARD = """
 guard AS (
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
-    deadline_at)
-  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', 1, $11, $12, $13, $14, $15, now() + $16)
+    deadline_at, retention, parent_run_id, depth)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', 1, $11, $12, $13, $14, $15, now() + $16, $17, $18, $19)
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
   RETURNING run_id, tenant_id, workspace_id),
 inputs AS (
-  INSERT INTO run_inputs (run_id, tenant_id, trigger, run_key) SELECT run_id, tenant_id, $17, $18 FROM guard),
+  INSERT INTO run_inputs (run_id, tenant_id, trigger, run_key) SELECT run_id, tenant_id, $20, $21 FROM guard),
 lane AS (
   INSERT INTO lanes (tenant_id, workspace_id) SELECT tenant_id, workspace_id FROM guard
   ON CONFLICT (tenant_id, workspace_id) DO NOTHING)"""
@@ -50,7 +52,10 @@ lane AS (
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """What a run's row holds from its first day. ``trigger_ref`` dedupes: one run per workflow, type and ref (Q-1)."""
+    """What a run's row holds from its first day. ``trigger_ref`` dedupes: one run per workflow, type and ref (Q-1).
+
+    ``parent`` is the run that waits for this one; ``depth`` is how many runs are above it.
+    """
 
     workflow: str
     workflow_version: int
@@ -62,6 +67,9 @@ class NewRun:
     sla: timedelta | None
     trigger: JsonObject
     run_key: bytes
+    retention: timedelta | None = None
+    parent: UUID | None = None
+    depth: int = 0
 
 
 async def apply(connection: Connection, commit: Commit) -> bool:
@@ -72,7 +80,7 @@ async def apply(connection: Connection, commit: Commit) -> bool:
     guard: list[object] = [
         commit.run_id, commit.expected_version, str(commit.status), commit.superstep, commit.executing, commit.width,
         commit.writes, commit.head.count, commit.head.hash, commit.error, commit.canceling, commit.finished,
-        commit.checks_policy, commit.expected_policy,
+        commit.checks_policy, commit.expected_policy, commit.reference, commit.result, len(commit.mutations),
     ]  # fmt: skip
     return await _execute(connection, commit, _GUARD, guard)
 
@@ -82,7 +90,8 @@ async def apply_start(connection: Connection, commit: Commit, run: NewRun) -> bo
     guard: list[object] = [
         commit.run_id, commit.tenant_id, commit.workspace_id, run.workflow, run.workflow_version, run.workflow_digest,
         run.trigger_type, run.trigger_ref, run.reference, run.requested_by, commit.superstep, commit.executing,
-        commit.width, commit.head.count, commit.head.hash, run.sla, run.trigger, run.run_key,
+        commit.width, commit.head.count, commit.head.hash, run.sla, run.retention, run.parent, run.depth, run.trigger,
+        run.run_key,
     ]  # fmt: skip
     return await _execute(connection, commit, _START_GUARD, guard)
 

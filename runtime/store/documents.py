@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from core.canonical import JsonObject
 from core.db import Connection
-from core.errors import ConsistencyError
+from core.errors import ConsistencyError, NotFoundError
+
+NAMED_MAX = 10  # how many names or numbers an error lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,33 @@ class StoredWorkflow:
     source: str
     operations: JsonObject
 
+
+@dataclass(frozen=True, slots=True)
+class PublishedVersion:
+    """One published version without its text. ``operations`` are the names of those that it calls, sorted."""
+
+    name: str
+    version: int
+    digest: str
+    published_by: str
+    published_at: datetime
+    retired_at: datetime | None
+    operations: tuple[str, ...]
+
+    @property
+    def connectors(self) -> tuple[str, ...]:
+        """The connectors that it needs (X-3): the first parts of the operations' names, sorted."""
+        return tuple(sorted({operation.split(".", 1)[0] for operation in self.operations}))
+
+
+_VERSIONS = """
+SELECT name, version, digest, published_by, published_at, retired_at,
+  ARRAY(SELECT jsonb_object_keys(operations) ORDER BY 1) AS operations
+FROM workflows WHERE tenant_id = $1 AND ($2::text IS NULL OR name = $2) ORDER BY name, version DESC"""
+
+_RETIRE = """
+UPDATE workflows SET retired_at = now() WHERE tenant_id = $1 AND name = $2 AND version = $3 AND retired_at IS NULL
+RETURNING version"""
 
 _NEWEST = """
 SELECT DISTINCT ON (name) name, version, digest, source, operations FROM workflows
@@ -62,6 +94,67 @@ async def workflow(connection: Connection, tenant: str, name: str, version: int)
     """One version, retired or not: a run goes on with the version that it started with."""
     row = await connection.fetchrow(_BY_DIGEST, tenant, name, version)
     return None if row is None else _stored(row)
+
+
+async def workflow_versions(connection: Connection, tenant: str, name: str | None = None) -> list[PublishedVersion]:
+    """Every version of every workflow, or of the one named; by name, the newest version first."""
+    return [
+        PublishedVersion(**{**row, "operations": tuple(row["operations"])})
+        for row in await connection.fetch(_VERSIONS, tenant, name)
+    ]
+
+
+async def startable_workflow(connection: Connection, tenant: str, name: str, version: int | None) -> StoredWorkflow:
+    """The version that a run may be started with now: the one named, or the newest that is not retired.
+
+    ``NotFoundError`` if nothing of that name or number is published, ``ConsistencyError`` if it is retired; both name
+    what there is.
+    """
+    found = await newest_workflows(connection, tenant, name, version)
+    if found:
+        return found[0]
+    known = await known_versions(connection, tenant, name)
+    if version is not None:
+        of_number(known, version)
+    open_ = ", ".join(str(one.version) for one in known if one.retired_at is None)
+    what = f"Workflow {name!r} version {version}" if version is not None else f"Every version of workflow {name!r}"
+    raise ConsistencyError(
+        f"{what} is retired, so no run starts with it.",
+        remedy=f"New runs can have: {open_}." if open_ else "Publish a new version.",
+    )
+
+
+async def known_versions(connection: Connection, tenant: str, name: str) -> list[PublishedVersion]:
+    """The versions of one workflow, the newest first; ``NotFoundError`` names what is published if there are none."""
+    known = await workflow_versions(connection, tenant, name)
+    if not known:
+        names = list(dict.fromkeys(one.name for one in await workflow_versions(connection, tenant)))
+        raise NotFoundError(f"There is no workflow {name!r}.", remedy=_published_names(name, names))
+    return known
+
+
+def of_number(known: Sequence[PublishedVersion], version: int) -> PublishedVersion:
+    """The version with this number; ``NotFoundError`` names those that there are. ``known`` is not empty."""
+    for one in known:
+        if one.version == version:
+            return one
+    numbers = ", ".join(f"{one.version}{' (retired)' if one.retired_at else ''}" for one in known[:NAMED_MAX])
+    raise NotFoundError(f"There is no workflow {known[0].name!r} version {version}.", remedy=f"Published: {numbers}.")
+
+
+def _published_names(name: str, names: Sequence[str]) -> str:
+    if not names:
+        return "Nothing is published: see `counterseal workflow publish`."
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"Published: {', '.join(names[:NAMED_MAX])}{more}."
+
+
+async def retire_workflow(connection: Connection, tenant: str, name: str, version: int) -> bool:
+    """Let no run start with this version any more; False if that was so already. Runs that there are go on."""
+    return await connection.fetchrow(_RETIRE, tenant, name, version) is not None
 
 
 async def publish_workflow(connection: Connection, tenant: str, stored: StoredWorkflow, by: str) -> bool:

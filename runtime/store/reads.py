@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import asyncpg
 
 from core.db import Connection
-from core.errors import ConsistencyError
+from core.errors import ConsistencyError, NotFoundError
 
 _RUN_OF_TRIGGER = """
 SELECT run_id, reference FROM runs
 WHERE tenant_id = $1 AND workflow = $2 AND trigger_type = $3 AND trigger_ref = $4"""
+
+_ENDING = "SELECT tenant_id, status, result, error, parent_run_id, trigger_ref FROM runs WHERE run_id = $1"
+
+
+async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
+    """Where a run is, what it hands over, and who waits for it; ``NotFoundError`` if there is none."""
+    row = await connection.fetchrow(_ENDING, run_id)
+    if row is None:
+        raise NotFoundError(f"There is no run {run_id}.")
+    return row
+
+
+_STEP_IS_OVER = """
+SELECT status IN ('succeeded', 'failed_terminal', 'canceled') FROM steps WHERE run_id = $1 AND step_key = $2"""
+
+
+async def step_is_over(connection: Connection, run_id: UUID, step_key: str) -> bool:
+    """Whether nothing more can happen to a step."""
+    return bool(await connection.fetchval(_STEP_IS_OVER, run_id, step_key))
 
 
 async def run_of_trigger(

@@ -59,23 +59,34 @@ _SLOTS = Part(
 
 _NEW_WAITS = Part(
     "new_waits",
-    """INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token, context, due_at)
+    """INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token, context, due_at,
+        correlation_key)
       SELECT w.wait_id, g.run_id, g.tenant_id, w.step_id, w.step_key, w.kind, w.status, w.token, w.context,
-        now() + make_interval(secs => w.due_in)
+        now() + make_interval(secs => w.due_in), w.correlation_key
       FROM guard g, json_to_recordset({0}) AS w(wait_id uuid, step_id uuid, step_key text, kind text, status text,
-        token text, context jsonb, due_in float8)""",
-    lambda c: [records(c.new_waits, "wait_id", "step_id", "step_key", "kind", "status", "token", "context", "due_in")],
+        token text, context jsonb, due_in float8, correlation_key text)""",
+    lambda c: [
+        records(
+            c.new_waits, "wait_id", "step_id", "step_key", "kind", "status", "token", "context", "due_in",
+            "correlation_key",
+        )
+    ],
     lambda c: bool(c.new_waits),
-)
+)  # fmt: skip
 
 _WAITS = Part(
     "waits",
-    """UPDATE waits SET status = w.status, context = w.context::jsonb,
+    """UPDATE waits SET status = w.status, context = w.context::jsonb, result = w.result::jsonb,
         due_at = CASE WHEN w.due IS NULL THEN waits.due_at ELSE now() + w.due END,
         completed_at = CASE WHEN w.status = 'waiting' THEN NULL ELSE now() END
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::interval[]) AS w(wait_id, status, context, due)
+      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::text[], {4}::interval[])
+        AS w(wait_id, status, context, result, due)
       WHERE waits.wait_id = w.wait_id AND (waits.run_id = g.run_id) IS TRUE AND waits.status = 'waiting'""",
-    lambda c: [*columns(c.waits, "wait_id", "status"), *texts(c.waits, "context"), *columns(c.waits, "due_in")],
+    lambda c: [
+        *columns(c.waits, "wait_id", "status"),
+        *texts(c.waits, "context", "result"),
+        *columns(c.waits, "due_in"),
+    ],
     lambda c: bool(c.waits),
 )
 
@@ -114,6 +125,33 @@ _CHECKPOINTS = Part(
     lambda c: bool(c.checkpoints),
 )
 
+_ITEMS = Part(
+    "items",
+    """INSERT INTO loop_items (run_id, tenant_id, loop_key, index, item)
+      SELECT g.run_id, g.tenant_id, i.loop_key, i.index, i.item
+      FROM guard g, json_to_recordset({0}) AS i(loop_key text, index int, item jsonb)""",
+    lambda c: [records(c.items, "loop_key", "index", "item")],
+    lambda c: bool(c.items),
+)
+
+_LEDGER = Part(
+    "ledger",
+    """INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
+      SELECT g.run_id, g.tenant_id, l.superstep, l.step_key, l.channel, l.value
+      FROM guard g, json_to_recordset({0}) AS l(superstep int, step_key text, channel text, value jsonb)""",
+    lambda c: [records(c.ledger, "superstep", "step_key", "channel", "value")],
+    lambda c: bool(c.ledger),
+)
+
+_MUTATIONS = Part(
+    "mutations",
+    """INSERT INTO mutations (run_id, tenant_id, number, actor, source, operations)
+      SELECT g.run_id, g.tenant_id, m.number, m.actor, m.source, m.operations
+      FROM guard g, json_to_recordset({0}) AS m(number int, actor text, source jsonb, operations jsonb)""",
+    lambda c: [records(c.mutations, "number", "actor", "source", "operations")],
+    lambda c: bool(c.mutations),
+)
+
 _LINES = Part(
     "lines",
     """INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash)
@@ -128,7 +166,7 @@ _CANCEL_STEPS = Part(
     "cancel_steps",
     """UPDATE steps SET status = 'canceled', finished_at = now(), lease_owner = NULL, lease_expires_at = NULL
       FROM guard g WHERE steps.run_id = g.run_id AND steps.step_id <> ALL ({0}::uuid[])
-        AND steps.status IN ('ready', 'waiting_approval', 'failed_retryable')""",
+        AND steps.status IN ('ready', 'waiting_approval', 'waiting', 'failed_retryable')""",
     lambda c: [[row.step_id for row in [*c.steps, *c.new_steps]]],
     lambda c: c.cancels_rest,
 )
@@ -159,6 +197,6 @@ _CANCEL_SLOTS = Part(
 )
 
 RUN_PARTS: tuple[Part, ...] = (
-    _NEW_STEPS, _STEPS, _SLOTS, _NEW_WAITS, _WAITS, _COMMANDS, _COMMAND_MOVES, _CHECKPOINTS, _LINES, _CANCEL_STEPS,
-    _CANCEL_WAITS, _CANCEL_COMMANDS, _CANCEL_SLOTS,
+    _NEW_STEPS, _STEPS, _SLOTS, _NEW_WAITS, _WAITS, _COMMANDS, _COMMAND_MOVES, _CHECKPOINTS, _ITEMS, _LEDGER,
+    _MUTATIONS, _LINES, _CANCEL_STEPS, _CANCEL_WAITS, _CANCEL_COMMANDS, _CANCEL_SLOTS,
 )  # fmt: skip

@@ -39,18 +39,24 @@ SELECT (SELECT count(*) FROM returned) AS commands, (SELECT count(*) FROM woken)
     ORDER BY lease_expires_at LIMIT {BATCH}) s) AS leases,
   (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, wait_id)) FROM (
     SELECT run_id, step_key, wait_id FROM waits WHERE status = 'waiting' AND due_at <= now()
-    ORDER BY due_at LIMIT {BATCH}) w) AS waits"""
+    ORDER BY due_at LIMIT {BATCH}) w) AS waits,
+  EXISTS (SELECT FROM inbox i JOIN waits w ON w.tenant_id = i.tenant_id AND w.correlation_key = i.correlation_key
+    WHERE i.processed_at IS NULL AND i.correlation_key IS NOT NULL AND w.status = 'waiting') AS kept"""
 
 _IS_OVER = "SELECT lease_expires_at < now() FROM steps WHERE step_id = $1 AND lease_epoch = $2 AND status = 'running'"
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Leases as (run, step key, epoch), waits as (run, step key, wait), and how many commands were returned."""
+    """Leases as (run, step key, epoch), waits as (run, step key, wait), and how many commands were returned.
+
+    ``kept`` says that a signal was kept for which there is a wait by now.
+    """
 
     leases: tuple[tuple[UUID, str, int], ...]
     waits: tuple[tuple[UUID, str, UUID], ...]
     commands: int
+    kept: bool
 
 
 async def due(connection: Connection) -> Due:
@@ -61,6 +67,7 @@ async def due(connection: Connection) -> Due:
         tuple((UUID(run), key, epoch) for run, key, epoch in row["leases"] or ()),
         tuple((UUID(run), key, UUID(wait)) for run, key, wait in row["waits"] or ()),
         row["commands"],
+        row["kept"],
     )
 
 

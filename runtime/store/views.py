@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from core.canonical import Json
 from core.db import Connection
 from core.errors import NotFoundError
 from evidence.chain import ChainHead
 from runtime.kernel.commit import StepRow, WaitRow
+from runtime.kernel.plan import WINDOW, Window
 from runtime.kernel.state import State
 from runtime.kernel.states import RunState, StepState, WaitKind, WaitState
-from runtime.kernel.view import OpenApproval, RunView
+from runtime.kernel.view import OpenApproval, OpenElsewhere, RunView
 
-_SELECT = """
-SELECT to_jsonb(r) AS run, i.trigger, i.run_key, k.state, t.policy_digest, t.max_writes_per_run, now() AS now,
+_SELECT = f"""
+SELECT to_jsonb(r) - 'result' AS run, i.trigger, i.run_key, k.state, t.policy_digest, t.max_writes_per_run,
+  now() AS now,
   (SELECT jsonb_agg(to_jsonb(s)) FROM steps s WHERE s.run_id = r.run_id
     AND (s.superstep >= r.superstep OR s.step_key = ANY ($2::text[]))) AS steps,
   (SELECT jsonb_agg(jsonb_build_object('approval_id', a.approval_id, 'action_digest', a.action_digest))
     FROM approvals a WHERE a.run_id = r.run_id AND a.status = 'requested') AS approvals,
   (SELECT jsonb_agg(to_jsonb(w)) FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting'
-    AND w.step_key = ANY ($2::text[])) AS waits
+    AND w.step_key = ANY ($2::text[])) AS waits,
+  (SELECT jsonb_agg(to_jsonb(w)) FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting'
+    AND w.kind IN ('child', 'external', 'task')) AS elsewhere,
+  (SELECT jsonb_agg(jsonb_build_array(i.loop_key, i.index, i.item) ORDER BY i.index)
+    FROM jsonb_each(k.state->'loops') l JOIN loop_items i ON i.run_id = r.run_id AND i.loop_key = l.key
+      AND i.index >= (l.value->>'next')::int AND i.index < (l.value->>'next')::int + {WINDOW}) AS items
 FROM runs r JOIN run_inputs i USING (run_id) JOIN tenants t ON t.tenant_id = r.tenant_id
 LEFT JOIN checkpoints k ON k.run_id = r.run_id AND k.superstep = r.superstep
 WHERE r.run_id = $1"""
@@ -46,12 +55,34 @@ async def load(
     steps = {item["step_key"]: step_row(item) for item in row["steps"] or ()}
     approvals = tuple(OpenApproval(UUID(item["approval_id"]), item["action_digest"]) for item in row["approvals"] or ())
     waits = {item["step_key"]: wait_row(item) for item in row["waits"] or ()}
-    return run_view(row, whole=True, steps=steps, approvals=approvals), waits
+    whole = replace(
+        run_view(row, whole=True, steps=steps),
+        open_approvals=approvals,
+        open_elsewhere=tuple(_elsewhere(item) for item in row["elsewhere"] or ()),
+        windows=_windows(row["items"] or ()),
+    )
+    return whole, waits
 
 
-def run_view(
-    row: Any, *, whole: bool, steps: Mapping[str, StepRow], approvals: tuple[OpenApproval, ...] = ()
-) -> RunView:
+def _elsewhere(item: Mapping[str, Any]) -> OpenElsewhere:
+    return OpenElsewhere(
+        wait_id=UUID(item["wait_id"]),
+        step_key=item["step_key"],
+        kind=WaitKind(item["kind"]),
+        context=item["context"] or {},
+    )
+
+
+def _windows(items: Iterable[tuple[str, int, Json]]) -> dict[str, Window]:
+    """The next items of each active loop, which follow one another."""
+    found: dict[str, Window] = {}
+    for key, index, item in items:
+        known = found.get(key, Window(index, ()))
+        found[key] = Window(known.start, (*known.items, item))
+    return found
+
+
+def run_view(row: Any, *, whole: bool, steps: Mapping[str, StepRow]) -> RunView:
     """A view from a row with ``run``, ``trigger``, ``run_key``, ``state`` and the tenant's columns."""
     run = row["run"]
     constants = {
@@ -87,9 +118,11 @@ def run_view(
         canceling=run["canceling"],
         policy_digest=row["policy_digest"],
         writes_max=row["max_writes_per_run"],
+        parent=UUID(run["parent_run_id"]) if run["parent_run_id"] else None,
+        depth=run["depth"],
+        extensions=run["extensions"],
         whole=whole,
         steps=steps,
-        open_approvals=approvals,
     )
 
 
@@ -123,6 +156,8 @@ def wait_row(item: Mapping[str, Any]) -> WaitRow:
         status=WaitState(item["status"]),
         token=item["token"],
         context=item["context"],
+        correlation_key=item["correlation_key"],
+        result=item["result"],
     )
 
 

@@ -34,6 +34,9 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("POST", f"/v1/approvals/{RUN}/votes", {"choice": "approve"}, {Role.APPROVER}),
     ("GET", "/v1/workflows", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/workflows", {"source": "x"}, {Role.ADMIN}),
+    ("GET", "/v1/workflows/simple/1", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("POST", "/v1/workflows/simple/1/retire", None, {Role.ADMIN}),
+    ("GET", "/v1/schemas/workflow", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", "/v1/policies", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/policies", {"source": "x"}, {Role.ADMIN}),
 ]
@@ -50,10 +53,16 @@ async def test_nothing_but_healthz_is_open(installation) -> None:
 
 
 async def test_the_table_of_roles_covers_every_route(installation) -> None:
-    listed = {(method, path.replace(RUN, "*")) for method, path, _, _ in ROUTES}
+    listed = {(method, path.replace(RUN, "*").replace("/simple/1", "/*/*")) for method, path, _, _ in ROUTES}
     schema = create_app(installation.app.faces).openapi()
     found = {
-        (method.upper(), path.replace("{run_id}", "*").replace("{approval_id}", "*"))
+        (
+            method.upper(),
+            path.replace("{run_id}", "*")
+            .replace("{approval_id}", "*")
+            .replace("{name}/{version}", "*/*")
+            .replace("{name}", "workflow"),
+        )
         for path, methods in schema["paths"].items()
         for method in methods
         if path.startswith("/v1")

@@ -26,9 +26,9 @@ FAULTS = {
         with_steps("  - {id: a, do: probe.effect.aply, with: {name: x}}\n"),
         (4, "there is no operation 'probe.effect.aply'", "Did you mean probe.effect.apply?"),
     ),
-    "durable operation": (
-        with_steps("  - {id: a, do: probe.case.open}\n"),
-        (4, "probe.case.open is durable", ""),
+    "timeout of a call": (
+        with_steps("  - {id: a, do: probe.effect.apply, with: {name: x}, timeout: PT1H}\n"),
+        (4, "probe.effect.apply answers within its call", "Take it out"),
     ),
     "missing input": (
         with_steps("  - {id: a, do: probe.effect.apply}\n"),

@@ -18,7 +18,7 @@ from runtime.definition.workflow import load_workflow
 from runtime.kernel.channels import initial_values
 from runtime.kernel.commit import CommandRow, Commit, StepRow, WaitRow
 from runtime.kernel.graph import OperationNode
-from runtime.kernel.plan import scope_of, variables
+from runtime.kernel.plan import Window, variables
 from runtime.kernel.state import State
 from runtime.kernel.states import COMMAND, STEP, CommandState, RunState, StepEvent, StepState, WaitKind, WaitState
 from runtime.kernel.transition import NeedsWholeView, RunView, Transition, wait_of
@@ -49,6 +49,7 @@ class Simulation:
     waits: dict[str, WaitRow] = field(default_factory=dict)
     commands: dict[UUID, CommandRow] = field(default_factory=dict)
     checkpoints: dict[int, tuple[bytes, str]] = field(default_factory=dict)
+    items: dict[str, list[Any]] = field(default_factory=dict)
     lines: list[bytes] = field(default_factory=list)
     executed: list[str] = field(default_factory=list)
     run: Commit | None = None
@@ -90,6 +91,7 @@ class Simulation:
             policy_digest=None,
             writes_max=None,
             whole=whole,
+            windows={key: Window(0, tuple(items)) for key, items in self.items.items()},
             steps=steps if whole else {key: row for key, row in steps.items() if key == only},
         )
 
@@ -125,10 +127,19 @@ class Simulation:
         for checkpoint in commit.checkpoints:
             assert checkpoint.superstep not in self.checkpoints, "a checkpoint is written once"
             self.checkpoints[checkpoint.superstep] = (orjson.dumps(checkpoint.state), checkpoint.digest)
+        for item in commit.items:
+            known_items = self.items.setdefault(item.loop_key, [])
+            assert len(known_items) == item.index, "a loop begins once"
+            known_items.append(item.item)
         self.lines += [line.bytes for line in commit.lines]
         if commit.cancels_rest:
             for key, row in self.rows.items():
-                if row.status in (StepState.READY, StepState.WAITING_APPROVAL, StepState.FAILED_RETRYABLE):
+                if row.status in (
+                    StepState.READY,
+                    StepState.WAITING_APPROVAL,
+                    StepState.WAITING,
+                    StepState.FAILED_RETRYABLE,
+                ):
                     self.rows[key] = replace(row, status=StepState.CANCELED)
         return commit
 
@@ -173,7 +184,7 @@ class Simulation:
         assert isinstance(leaf, OperationNode)
 
         def move(transition: Transition, step: StepRow) -> None:
-            values = variables(transition.state, transition.view.constants, scope_of(key))
+            values = variables(transition.graph, transition.state, transition.view.constants, key)
             result = leaf.inputs.render(values) if output is None else output
             values["output"] = result
             writes = {name: source.render(values) for name, source in leaf.sets.items()}
@@ -189,7 +200,7 @@ class Simulation:
             wait = WaitRow(
                 wait_of(RUN_ID, step), step.step_id, key, kind, WaitState.WAITING, "t", timedelta(seconds=5), {}
             )
-            transition.park(step, kind, wait)
+            transition.park(step, wait)
 
         return self.attempt(key, move)
 

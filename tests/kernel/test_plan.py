@@ -211,7 +211,7 @@ steps:
 
 
 @pytest.mark.parametrize(
-    ("items", "message"), [(list(range(LOOP_ITEMS_MAX + 1)), "1001 items"), ("text", "list"), ({"a": 1}, "list")]
+    ("items", "message"), [(list(range(LOOP_ITEMS_MAX + 1)), "10001 items"), ("text", "list"), ({"a": 1}, "list")]
 )
 def test_a_loop_over_too_much_or_over_no_list_fails_the_run(simulate: Any, items: Any, message: str) -> None:
     run = simulate(LOOP.replace("MAX", "1"), {"items": items})

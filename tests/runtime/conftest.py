@@ -21,7 +21,7 @@ from evidence.chain import Actor, verify_lines
 from evidence.history import History
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
-from runtime.driving import Tools
+from runtime.holding import Tools
 from runtime.queue.postgres import PostgresQueue
 from runtime.starting import Started, StartRequest, start_run
 from runtime.store import documents

@@ -33,7 +33,7 @@ from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.bundling import Bundling
 from runtime.dispatcher import Dispatcher
-from runtime.driving import Tools
+from runtime.holding import Tools
 from runtime.messages import ApprovalMessages
 from runtime.queue.postgres import PostgresQueue
 from runtime.scheduler import Scheduler

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from runtime.driving import Tools
+from runtime.holding import Tools
 from runtime.queue.sqs import SqsQueue
 from runtime.scheduler import Scheduler
 from runtime.sweeper import Sweeper

@@ -7,7 +7,18 @@ small. Every table that belongs to a tenant carries ``tenant_id`` and is under r
 from __future__ import annotations
 
 from runtime.store.schema.columns import metadata
-from runtime.store.schema.execution import checkpoints, commands, inbox, run_inputs, runs, steps, waits
+from runtime.store.schema.execution import (
+    checkpoints,
+    commands,
+    inbox,
+    ledger,
+    loop_items,
+    mutations,
+    run_inputs,
+    runs,
+    steps,
+    waits,
+)
 from runtime.store.schema.governance import approvals, audit_events, bundles, decisions, receipts, votes
 from runtime.store.schema.tenancy import group_members, lanes, people, policies, slots, tenants, tokens, workflows
 
@@ -22,7 +33,10 @@ __all__ = [
     "group_members",
     "inbox",
     "lanes",
+    "ledger",
+    "loop_items",
     "metadata",
+    "mutations",
     "people",
     "policies",
     "receipts",

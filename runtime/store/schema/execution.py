@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Index, Integer, LargeBinary, Table, Text, UniqueConstraint, text
+from sqlalchemy import Boolean, Column, Index, Integer, Interval, LargeBinary, Table, Text, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import UUID
 
 from runtime.store.schema.columns import (
@@ -35,17 +35,26 @@ runs = Table(
     int_column("executing", "0"),
     int_column("width", "0"),
     int_column("writes", "0"),
+    int_column("extensions", "0"),
     int_column("audit_count", "0"),
     text_column("audit_head", default="0" * 64),
     json_column("error"),
     json_column("canceling"),
+    json_column("result"),
+    uuid_column("parent_run_id", null=True),
+    int_column("depth", "0"),
     time_column("created_at", null=False, now=True),
     time_column("started_at"),
     time_column("finished_at"),
     time_column("deadline_at"),
+    Column("retention", Interval),
+    time_column("purge_at"),
+    time_column("purged_at"),
     UniqueConstraint("run_id", "tenant_id"),
     UniqueConstraint("tenant_id", "workflow", "trigger_type", "trigger_ref"),
     Index("ix_runs_recent", "tenant_id", "created_at", "run_id"),
+    Index("ix_runs_purge", "purge_at", postgresql_where=text("purge_at IS NOT NULL")),
+    Index("ix_runs_children", "parent_run_id", postgresql_where=text("parent_run_id IS NOT NULL")),
     postgresql_with={"fillfactor": "60"},
 )
 
@@ -107,12 +116,50 @@ waits = Table(
     text_column("token"),
     text_column("correlation_key", null=True),
     json_column("context"),
+    json_column("result"),
+    text_column("channel", null=True),
+    text_column("message_ts", null=True),
     time_column("due_at"),
     time_column("created_at", null=False, now=True),
     time_column("completed_at"),
     Index("ix_waits_due", "due_at", postgresql_where=text("status = 'waiting'")),
-    Index("ix_waits_run", "run_id"),
-    Index("ix_waits_correlation", "tenant_id", "correlation_key", postgresql_where=text("status = 'waiting'")),
+    Index("ix_waits_open", "run_id", postgresql_where=text("status = 'waiting'")),
+    Index("ix_waits_step", "step_id"),
+    Index("ix_waits_tasks", "tenant_id", "wait_id", postgresql_where=text("kind = 'task'")),
+    Index("ix_waits_correlation", "tenant_id", "correlation_key", postgresql_where=text("correlation_key IS NOT NULL")),
+)
+
+# The items of loops: a checkpoint holds only those under way, so that a step's commit does not grow with the loop.
+loop_items = Table(
+    "loop_items",
+    metadata,
+    *run_columns(key=True),
+    Column("loop_key", Text, primary_key=True),
+    Column("index", Integer, primary_key=True),
+    json_column("item"),
+)
+
+# Every write to a channel that is declared with a ledger, however few the channel itself keeps.
+ledger = Table(
+    "ledger",
+    metadata,
+    *run_columns(key=True),
+    Column("superstep", Integer, primary_key=True),
+    Column("step_key", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    json_column("value"),
+    time_column("written_at", null=False, now=True),
+)
+
+mutations = Table(
+    "mutations",
+    metadata,
+    *run_columns(key=True),
+    Column("number", Integer, primary_key=True),
+    text_column("actor"),
+    json_column("source", null=False),
+    json_column("operations", null=False),
+    time_column("created_at", null=False, now=True),
 )
 
 inbox = Table(
@@ -123,9 +170,17 @@ inbox = Table(
     Column("notification_id", Text, primary_key=True),
     json_column("payload", null=False),
     json_column("result"),
+    text_column("correlation_key", null=True),
     time_column("received_at", null=False, now=True),
     time_column("processed_at"),
     Index("ix_inbox_open", "received_at", postgresql_where=text("processed_at IS NULL")),
+    Index(
+        "ix_inbox_kept",
+        "tenant_id",
+        "correlation_key",
+        "received_at",
+        postgresql_where=text("processed_at IS NULL AND correlation_key IS NOT NULL"),
+    ),
 )
 
 commands = Table(

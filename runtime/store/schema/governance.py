@@ -58,7 +58,7 @@ receipts = Table(
     time_column("intended_at", null=False, now=True),
     time_column("settled_at"),
     UniqueConstraint("tenant_id", "idempotency_key"),
-    Index("ix_receipts_run", "run_id"),
+    Index("ix_receipts_step", "run_id", "step_key"),
     postgresql_with={"fillfactor": "60"},
 )
 

@@ -1,0 +1,202 @@
+"""Workflows that are published: list them, look at one, retire one. And the check of those that are not, yet."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import context
+from app.cli.outcome import Exit, run
+from app.cli.output import Json, print_fields, print_json, print_rows, printable
+from core.errors import CountersealError, DefinitionError, InputError
+
+if TYPE_CHECKING:
+    from app.definitions import Described
+    from app.settings import Settings
+    from connectors.catalog import Catalog
+    from policy.load import Policy
+    from runtime.publishing import Retired
+
+workflow = typer.Typer(help="Workflows: check, publish, list, show, retire.", no_args_is_help=True)
+
+_REFERENCE = re.compile(r"(?P<name>[^@\s]{1,100})(?:@(?P<version>[1-9][0-9]{0,6}))?\Z")
+
+
+@workflow.command("check")
+def workflow_check(
+    files: Annotated[list[Path], typer.Argument(help="YAML documents.")],
+    policy_file: Annotated[
+        Path | None, typer.Option("--policy", help="Tell what this policy makes of each operation in general.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check workflows without publishing them, and tell what each would do. Needs no database.
+
+    Lists every problem with its line and column. A connector that is not configured here is only a warning: whoever
+    runs the workflow may have it.
+    """
+    from app.adapters import catalog_of
+    from runtime.definition.catalog import Definitions
+
+    settings = context.settings()
+    catalog = catalog_of(settings)
+    policy = None
+    if policy_file is not None:
+        policy = Definitions(catalog).compile_policy(context.read_text(policy_file), str(policy_file))
+    results = [run(_check(path, settings, catalog, policy)) for path in files]
+    if as_json:
+        print_json(results)
+    else:
+        for result in results:
+            _tell(result)
+    if not all(result["ok"] for result in results):
+        raise typer.Exit(Exit.INPUT)
+
+
+async def _check(path: Path, settings: Settings, catalog: Catalog, policy: Policy | None) -> dict[str, Any]:
+    from app.definitions import standing
+    from app.outlining import outline
+    from runtime.definition.workflow import load_workflow
+
+    try:
+        found = load_workflow(context.read_text(path), str(path), catalog)
+    except CountersealError as error:
+        return {"file": str(path), "ok": False, "problem": str(error), "problems": problems_of(error)}
+    connectors = await standing(settings, catalog, found.connectors)
+    return {
+        "file": str(path),
+        "ok": True,
+        "name": found.name,
+        "version": found.version,
+        "connectors": connectors,
+        "outline": outline(found, policy),
+    }
+
+
+def problems_of(error: CountersealError) -> list[dict[str, Any]]:
+    """The faults of a document: file, line, column, message and remedy of each."""
+    return [asdict(problem) for problem in error.problems] if isinstance(error, DefinitionError) else []
+
+
+def _tell(result: dict[str, Any]) -> None:
+    from app.definitions import CONFIGURED
+
+    if not result["ok"]:
+        typer.echo(result["problem"], err=True)
+        return
+    typer.echo(f"{result['file']}: ok ({result['name']} version {result['version']})")
+    _print_outline(result["outline"], result["connectors"])
+    for name, words in result["connectors"].items():
+        if words != CONFIGURED:
+            typer.echo(f"{result['file']}: warning: the connector {name!r} is {words}", err=True)
+
+
+def _print_outline(told: Any, connectors: dict[str, str]) -> None:
+    from app.outlining import lines
+
+    for line in lines(told, {name: words.partition(".")[0] for name, words in connectors.items()}):
+        typer.echo(printable(line))
+
+
+@workflow.command("list")
+def workflow_list(as_json: Json = False) -> None:
+    """List every published version, also retired ones."""
+
+    async def listed() -> list[dict[str, Any]]:
+        from runtime.store import documents
+
+        async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+            found = await documents.workflow_versions(connection, faces.settings.tenant)
+        return [
+            {**asdict(one), "operations": list(one.operations), "connectors": list(one.connectors)} for one in found
+        ]
+
+    rows = run(listed())
+    if not as_json:
+        rows = [{**row, "connectors": ", ".join(row["connectors"])} for row in rows]
+    columns = ("name", "version", "digest", "connectors", "published_by", "published_at", "retired_at")
+    print_rows(rows, columns, as_json=as_json, empty="Nothing is published.")
+
+
+@workflow.command("show")
+def workflow_show(
+    wanted: Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="The newest version without a number.")],
+    source: Annotated[bool, typer.Option("--source", help="Print the exact text that was published, only.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show one published version: what it does, and the declarations that were frozen with it."""
+    name, version = _named(wanted)
+    described, connectors = run(_show(name, version))
+    row = {
+        **asdict(described.version),
+        "operations": dict(described.operations),
+        "connectors": connectors,
+        "definition_digest": described.definition_digest,
+    }
+    if source:
+        typer.echo(described.source, nl=False)
+        return
+    if as_json:
+        print_json({**row, "source": described.source, "outline": described.outline, "problem": described.problem})
+        return
+    heads = ("name", "version", "digest", "definition_digest", "published_by", "published_at", "retired_at")
+    print_fields({head: row[head] for head in heads}, as_json=False)
+    if described.outline is None:
+        typer.echo(f"It cannot be carried out by this release: {printable(described.problem or '')}", err=True)
+    else:
+        _print_outline(described.outline, connectors)
+    typer.echo("\noperations, as frozen")
+    rows = [{"operation": operation, "digest": digest} for operation, digest in described.operations.items()]
+    print_rows(rows, ("operation", "digest"), as_json=False, empty="no operations")
+
+
+async def _show(name: str, version: int | None) -> tuple[Described, dict[str, str]]:
+    from app.definitions import describe, standing
+
+    async with context.faces() as faces:
+        tenant = faces.settings.tenant
+        async with faces.database.transaction(tenant) as connection:
+            described = await describe(connection, faces.definitions, tenant, name, version)
+        return described, await standing(faces.settings, faces.definitions.catalog, described.version.connectors)
+
+
+@workflow.command("retire")
+def workflow_retire(
+    wanted: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="The version to retire.")], as_json: Json = False
+) -> None:
+    """Let no run start with a version any more, for good. Runs that have started go on with it.
+
+    Runs then start with the newest version that is left; publish a new one to replace it.
+    """
+    name, version = _named(wanted)
+    if version is None:
+        raise InputError(
+            f"{wanted!r} names no version.", where="NAME@VERSION", remedy="Give its number, such as triage@2."
+        )
+    retired = run(_retire(name, version))
+    if as_json:
+        print_json(asdict(retired))
+        return
+    words = "is retired" if retired.changed else "was retired already"
+    left = "no version is left" if retired.starts_with is None else f"runs start with version {retired.starts_with}"
+    typer.echo(f"workflow {name} version {version} {words}; {left}")
+
+
+async def _retire(name: str, version: int) -> Retired:
+    from runtime import publishing
+
+    async with context.faces() as faces:
+        tenant, who = faces.settings.tenant, context.actor(faces.settings)
+        async with faces.database.transaction(tenant) as connection:
+            return await publishing.retire_workflow(connection, tenant, name, version, who)
+
+
+def _named(text: str) -> tuple[str, int | None]:
+    match = _REFERENCE.match(text)
+    if match is None:
+        raise InputError(f"{text!r} names no workflow.", where="WORKFLOW", remedy="Write its name, or triage@2.")
+    return match["name"], None if match["version"] is None else int(match["version"])

@@ -1,0 +1,181 @@
+"""What a workflow will do, told before it does it: the outline of ``workflow check``, ``workflow show`` and the API.
+
+Nothing is evaluated and nothing outside is asked. Node kinds that are new here are told by their own names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from connectors.operation import Operation
+from core.canonical import Json, JsonObject
+from core.durations import format_duration
+from policy.load import Policy
+from policy.model import Outcome
+from runtime.definition.workflow import Workflow
+from runtime.kernel.graph import Node, OperationNode, Scope, scopes_of
+
+_WORDS = {"otherwise": "else", "body": "steps"}
+_STRENGTH = tuple(Outcome)  # the strongest first
+
+
+def outline(workflow: Workflow, policy: Policy | None = None) -> JsonObject:
+    """The graph as a tree, and what it needs; with a policy, what becomes of each operation in general.
+
+    ``steps`` are nodes in an order in which needs come first. Each has ``id``, ``kind`` (``do`` for an operation; else
+    what its step row says it does, or its own name), ``needs``, ``stage`` (nodes of one list and the same stage start
+    together), what is declared of the operation or the workflow that it calls, and ``inside``: further lists of nodes
+    by what leads to them.
+    """
+    result: JsonObject = {
+        "name": workflow.name,
+        "version": workflow.version,
+        "title": workflow.title,
+        "digest": workflow.digest,
+        "started_by": _started_by(workflow),
+        "channels": [
+            {"name": channel.name, "reduce": str(channel.reducer), "keep": channel.keep}
+            for channel in workflow.graph.channels.values()
+        ],
+        "max_writes_per_run": workflow.writes_max,
+        "sla": None if workflow.sla is None else format_duration(workflow.sla),
+        "connectors": list(workflow.connectors),
+        "steps": _scope(workflow.graph.root, workflow.operations),
+    }
+    if policy is not None:
+        result["policy"] = {
+            "name": policy.name,
+            "version": policy.version,
+            "operations": {name: general(policy, name) for name in sorted(workflow.operations)},
+        }
+    return result
+
+
+def general(policy: Policy, operation: str) -> JsonObject:
+    """What becomes of an operation whatever its input is: ``outcomes`` are those possible, ``rules`` those that match.
+
+    A condition that cannot be evaluated denies, as always; that is not counted among the outcomes.
+    """
+    plan = policy.plan(operation)
+    conditional = [rule for _, rules, _ in plan.groups for rule in rules]
+    fixed = min((rule.outcome for rule in plan.always), key=_STRENGTH.index, default=None)
+    floor = Outcome.DENY if fixed is None else fixed  # nothing fires: denied
+    stronger = {
+        rule.outcome for rule in conditional if fixed is None or _STRENGTH.index(rule.outcome) < _STRENGTH.index(fixed)
+    }
+    matching = sorted([*plan.always, *conditional], key=lambda rule: rule.position)
+    return {
+        "outcomes": [str(outcome) for outcome in _STRENGTH if outcome in stronger | {floor}],
+        "rules": [rule.id for rule in matching],
+    }
+
+
+def _started_by(workflow: Workflow) -> list[Json]:
+    start = workflow.servicenow
+    return [] if start is None else [f"servicenow: {start.table} {', '.join(sorted(start.events))}"]
+
+
+def _scope(scope: Scope, operations: Mapping[str, Operation]) -> list[Json]:
+    stages: dict[str, int] = {}
+    for node in scope.nodes:  # in an order in which needs come first
+        stages[node.id] = 1 + max((stages.get(need, 0) for need in node.needs), default=0)
+    return [_node(node, stages[node.id], operations) for node in scope.nodes]
+
+
+def _node(node: Node, stage: int, operations: Mapping[str, Operation]) -> JsonObject:
+    told: JsonObject = {"id": node.id, "kind": _kind(node), "needs": list(node.needs), "stage": stage}
+    if isinstance(node, OperationNode):
+        told["operation"] = node.operation
+        declared = operations.get(node.operation)
+        if declared is not None:
+            told["connector"] = declared.connector
+            told["answers"] = str(declared.kind)
+            told["side_effects"] = str(declared.side_effects)
+            told["risk"] = str(declared.risk)
+            told["reversible"] = declared.reverse is not None
+    if (other := getattr(node, "workflow", None)) is not None:
+        number = getattr(node, "version", None)
+        told["workflow"] = f"{other}@{number}" if number is not None else str(other)
+    inside: JsonObject = {label: _scope(scope, operations) for label, scope in _inside(node)}
+    if inside:
+        told["inside"] = inside
+    return told
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, OperationNode):
+        return "do"
+    return str(getattr(node, "operation", None) or type(node).__name__.removesuffix("Node").lower())
+
+
+def _inside(node: Node) -> Iterator[tuple[str, Scope]]:
+    """The scopes that a node holds and that are not empty, each by the name under which the node holds it."""
+    names: dict[int, str] = {}
+    for field in fields(node):
+        value: Any = getattr(node, field.name)
+        held = value.items() if isinstance(value, Mapping) else ((_WORDS.get(field.name, field.name), value),)
+        names.update((id(item), str(label)) for label, item in held if isinstance(item, Scope))
+    for number, scope in enumerate(scopes_of(node), 1):
+        if scope.nodes:
+            yield names.get(id(scope), str(number)), scope
+
+
+def lines(told: Mapping[str, Any], connectors: Mapping[str, str]) -> Iterator[str]:
+    """The outline for people. ``connectors`` says of each that is needed how it stands here."""
+    title = f" · {told['title']}" if told["title"] != told["name"] else ""
+    yield f"{told['name']} version {told['version']}{title}"
+    facts = {
+        "starts with": "; ".join(told["started_by"]),
+        "channels": ", ".join(_channel(channel) for channel in told["channels"]),
+        "writes": "" if told["max_writes_per_run"] is None else f"at most {told['max_writes_per_run']} a run",
+        "sla": told["sla"] or "",
+        "connectors": ", ".join(f"{name} ({connectors[name]})" for name in told["connectors"]),
+    }
+    for name, value in facts.items():
+        if value:
+            yield f"  {name:<12} {value}"
+    yield "  steps"
+    yield from _tree(told["steps"], "  ", told.get("policy", {}).get("operations", {}))
+
+
+def _channel(channel: Mapping[str, Any]) -> str:
+    keep = f", keeps {channel['keep']}" if channel["keep"] is not None else ""
+    return f"{channel['name']} ({channel['reduce']}{keep})"
+
+
+def _tree(nodes: list[Any], indent: str, verdicts: Mapping[str, Any]) -> Iterator[str]:
+    crowd = Counter(node["stage"] for node in nodes)
+    for number, node in enumerate(nodes):
+        last = number == len(nodes) - 1
+        words = [node["id"], *_facts(node, verdicts)]
+        if crowd[node["stage"]] > 1:
+            others = [other["id"] for other in nodes if other["stage"] == node["stage"] and other is not node]
+            words.append(f"[together with {_some(others)}]")
+        yield f"{indent}{'└─' if last else '├─'} {'  '.join(words)}"
+        below = indent + ("   " if last else "│  ")
+        inside = list(node.get("inside", {}).items())
+        for place, (label, inner) in enumerate(inside):
+            end = place == len(inside) - 1
+            yield f"{below}{'└─' if end else '├─'} {label}:"
+            yield from _tree(inner, below + ("   " if end else "│  "), verdicts)
+
+
+def _facts(node: Mapping[str, Any], verdicts: Mapping[str, Any]) -> Iterator[str]:
+    if "operation" not in node:
+        yield " ".join([node["kind"], *([node["workflow"]] if "workflow" in node else [])])
+        return
+    yield f"{node['kind']} {node['operation']}"
+    if "risk" in node:
+        durable = ", durable" if node["answers"] == "durable" else ""
+        yield f"({node['side_effects']}, {node['risk']} risk{durable})"
+    if node["operation"] in verdicts:
+        verdict = verdicts[node["operation"]]
+        by = f" ({_some(verdict['rules'])})" if verdict["rules"] else " (no rule)"
+        yield "→ " + " or ".join(verdict["outcomes"]) + by
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,141 @@
+"""Extending the graph of one run: steps added to its root, checked like a definition (V-5, V-6). Pure.
+
+An extension names new steps, and optionally existing ones that are to wait for them (``before``). The extended workflow
+is compiled anew from the published text and every extension so far, so equal logs give equal graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from connectors.catalog import Catalog
+from core.documents import Document, load_document
+from core.errors import InputError
+from core.validation import validate
+from runtime.definition.compiler import GraphCompiler
+from runtime.definition.model import Identifier, StepDocument, WorkflowDocument
+from runtime.definition.places import Path
+from runtime.definition.workflow import Workflow, thaw_operations
+from runtime.kernel.commit import MutationRow
+from runtime.kernel.graph import Graph
+from runtime.kernel.state import State
+
+STEPS_MAX = 500
+
+
+class ExtensionDocument(BaseModel):
+    """New steps of a running graph. Each existing step in ``before`` waits for the last of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: Annotated[tuple[StepDocument, ...], Field(min_length=1, max_length=100)]
+    before: tuple[Identifier, ...] = ()
+
+
+def read_extension(source: Mapping[str, Any]) -> ExtensionDocument:
+    """An extension as it was sent; ``InputError`` names the place of the first fault."""
+    try:
+        return ExtensionDocument.model_validate(source)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = _where(tuple(fault["loc"]))
+        raise InputError(str(fault["msg"]), where=where, remedy="See `counterseal schema workflow`.") from None
+
+
+def check_past(graph: Graph, state: State, extension: ExtensionDocument) -> None:
+    """Refuse an edge into the past: a step that has begun cannot wait for one that is new."""
+    root = {node.id for node in graph.root.nodes}
+    begun = {*state.status, *state.open, *state.parked, *state.failures, *state.branches, *state.loops}
+    for name in extension.before:
+        if name not in root:
+            raise InputError(f"names {name!r}, which is no step of the outermost list", where="before")
+        if name in begun:
+            raise InputError(
+                f"names {name!r}, which has begun already; what has begun cannot wait for something new", where="before"
+            )
+
+
+def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog | None = None) -> Workflow:
+    """The workflow with every extension in it. ``InputError`` names what is wrong with the newest.
+
+    Operations are those that were frozen with the version and with each extension; ``catalog`` has what the newest one
+    may name besides.
+    """
+    operations = dict(catalog.operations) if catalog is not None else {}
+    for mutation in reversed(mutations):
+        operations.update(thaw_operations(mutation.operations).operations)
+    operations.update(base.operations)
+    document = load_document(base.text, f"{base.name}@{base.version}")
+    content = validate(document, WorkflowDocument)
+    steps = list(content.steps)
+    for mutation in mutations:
+        steps = _added(steps, read_extension(mutation.source))
+    if len(steps) > STEPS_MAX:
+        raise InputError(f"makes {len(steps)} steps; a graph has at most {STEPS_MAX}", where="steps")
+    compiler = _Compiler(document, Catalog(operations), len(steps) - len(_newest(mutations)))
+    root = compiler.compile(content.model_copy(update={"steps": tuple(steps)}))
+    graph = replace(
+        base.graph,
+        root=root,
+        leaves=compiler.leaves,
+        read=base.graph.read | compiler.read,
+        failed=compiler.failed,
+    )
+    return replace(base, graph=graph, operations=compiler.operations)
+
+
+def _newest(mutations: Sequence[MutationRow]) -> Sequence[StepDocument]:
+    return read_extension(mutations[-1].source).steps if mutations else ()
+
+
+class _Compiler(GraphCompiler):
+    """Faults lie in what was added: the published text has none."""
+
+    def __init__(self, document: Document, catalog: Catalog, first: int) -> None:
+        super().__init__(document, catalog)
+        self._first = first
+
+    def problem(self, path: Path, message: str, remedy: str = "") -> None:
+        """Raise the first fault, at its place in the extension."""
+        if len(path) > 1 and path[0] == "steps" and isinstance(path[1], int) and path[1] >= self._first:
+            path = ("steps", path[1] - self._first, *path[2:])
+        raise InputError(message, where=_where(path), remedy=remedy)
+
+
+def _added(steps: list[StepDocument], extension: ExtensionDocument) -> list[StepDocument]:
+    """The list with the new steps at its end. Without needs of its own, the first one takes the place of what waits."""
+    named = {_name(step, number): number for number, step in enumerate(steps)}
+    new = list(extension.steps)
+    if extension.before and new[0].needs is None:
+        first = named.get(extension.before[0])
+        if first is not None:
+            new[0] = new[0].model_copy(update={"needs": _needs(steps, first)})
+    for before in extension.before:
+        number = named.get(before)
+        if number is None:
+            raise InputError(f"names {before!r}, which is no step of the outermost list", where="before")
+        last = _name(new[-1], len(steps) + len(new) - 1)
+        needs = (*_needs(steps, number), last)
+        steps[number] = steps[number].model_copy(update={"needs": needs})
+    return [*steps, *new]
+
+
+def _needs(steps: Sequence[StepDocument], number: int) -> tuple[str, ...]:
+    explicit = steps[number].needs
+    if explicit is not None:
+        return explicit
+    return (_name(steps[number - 1], number - 1),) if number else ()
+
+
+def _name(step: StepDocument, number: int) -> str:
+    """As the compiler names a step of the outermost list."""
+    kinds = step.kinds()
+    return step.id or f"{kinds[0] if kinds else 'step'}_{number}"
+
+
+def _where(path: Sequence[str | int]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")

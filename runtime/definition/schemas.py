@@ -1,0 +1,134 @@
+"""JSON Schemas (2020-12) of the documents that people write, for editors; made from the models that read them.
+
+A schema accepts every document that the loader accepts, and refuses what can be seen without compiling: unknown keys,
+wrong types, values out of bounds, keys that do not go together. What expressions, operations and needs mean is for
+``counterseal workflow check``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import cache
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from connectors.operation import Operation
+from policy.model import APPROVAL_KEYS, Outcome, PolicyDocument
+from runtime.definition.key_descriptions import DESCRIPTIONS
+from runtime.definition.model import KINDS, WorkflowDocument
+from runtime.definition.people import DirectoryDocument
+
+# What core.expressions.is_variable_name says of one name.
+IDENTIFIER = r"^(?!(?:in|true|false|null)$)[A-Za-z_][A-Za-z0-9_]*$"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+JsonSchema: TypeAlias = dict[str, Any]
+
+
+class SchemaName(StrEnum):
+    """The documents that have a schema."""
+
+    WORKFLOW = "workflow"
+    POLICY = "policy"
+    DIRECTORY = "directory"
+    OPERATIONS = "operations"
+
+
+class OperationsDocument(BaseModel):
+    """Declarations of operations, besides those that are part of Counterseal."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    operations: tuple[Operation, ...] = Field(min_length=1)
+
+
+_MODELS: Mapping[SchemaName, type[BaseModel]] = MappingProxyType(
+    {
+        SchemaName.WORKFLOW: WorkflowDocument,
+        SchemaName.POLICY: PolicyDocument,
+        SchemaName.DIRECTORY: DirectoryDocument,
+        SchemaName.OPERATIONS: OperationsDocument,
+    }
+)
+_TITLES: Mapping[SchemaName, str] = MappingProxyType(
+    {
+        SchemaName.WORKFLOW: "Counterseal workflow",
+        SchemaName.POLICY: "Counterseal policy",
+        SchemaName.DIRECTORY: "Counterseal directory of people",
+        SchemaName.OPERATIONS: "Counterseal operations",
+    }
+)
+
+
+@cache
+def _text(name: SchemaName) -> str:
+    made = _MODELS[name].model_json_schema(by_alias=True, mode="validation")
+    definitions: Mapping[str, JsonSchema] = made.pop("$defs", {})
+    for title, part in (("", made), *definitions.items()):
+        _edit(title or _MODELS[name].__name__, part)
+    head = {"$schema": DIALECT, "$id": f"urn:counterseal:schema:{name}"}
+    body = {**head, **made, "title": _TITLES[name], **({"$defs": definitions} if definitions else {})}
+    return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
+
+
+def schema_text(name: SchemaName) -> str:
+    """The schema as JSON, indented, always the same for the same models."""
+    return _text(name)
+
+
+def schema(name: SchemaName) -> JsonSchema:
+    """The schema; the caller's own copy."""
+    found: JsonSchema = json.loads(_text(name))
+    return found
+
+
+def _edit(model: str, part: JsonSchema) -> None:
+    """Make what pydantic wrote readable in an editor, and add what its validators check beyond the types."""
+    part["title"] = model.removesuffix("Document")
+    if "description" in part:
+        part["description"] = _plain(part["description"])
+    for name, value in part.get("properties", {}).items():
+        value.pop("title", None)
+        if "patternProperties" in value:
+            value.setdefault("additionalProperties", False)
+        words = DESCRIPTIONS.get(model, {}).get(name)
+        if words is not None:
+            value["description"] = words
+    if model in _RULES:
+        part.update(_RULES[model]())
+
+
+def _plain(docstring: str) -> str:
+    """A docstring's words without its markup and line breaks."""
+    paragraphs = docstring.replace("``", "`").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _given(*names: str) -> list[JsonSchema]:
+    """Each of these keys, with a value that is not null."""
+    return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
+
+
+def _approval_terms() -> JsonSchema:
+    """Who approves is said where approval is needed, and the terms of an approval only there."""
+    asked = {"properties": {"outcome": {"const": str(Outcome.NEEDS_APPROVAL)}}, "required": ["outcome"]}
+    needed = {"required": ["approvers"], "properties": {"approvers": {"minItems": 1}}}
+    return {"if": asked, "then": needed, "else": {"properties": dict.fromkeys(APPROVAL_KEYS, False)}}
+
+
+_RULES: Mapping[str, Callable[[], JsonSchema]] = MappingProxyType(
+    {
+        "StepDocument": lambda: {
+            "oneOf": _given(*KINDS),
+            "allOf": [{"properties": {name: {"pattern": IDENTIFIER} for name in ("id", "as")}}],
+        },
+        "PolicyDocument": lambda: {"allOf": [{"properties": {"rules": {"minItems": 1}}}]},
+        "RuleDocument": _approval_terms,
+        "Match": lambda: {"anyOf": _given("operation", "connector")},
+        "Approver": lambda: {"oneOf": _given("group", "slack_group")},
+        "EscalateTo": lambda: {"oneOf": _given("group", "slack_group")},
+    }
+)

@@ -1,0 +1,117 @@
+"""Handlers of what a run orders elsewhere: ending what goes on outside, telling its parent of its end (V-13, P-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from connectors.port import Done, DurableConnector, NotSent, Refused
+from connectors.registry import Connectors
+from core.canonical import JsonObject
+from core.db import Connection, Database
+from core.errors import ConsistencyError, CountersealError
+from evidence.chain import Actor
+from runtime.definition.catalog import Definitions
+from runtime.definition.workflow import Workflow
+from runtime.dispatcher import Delivered, Handler, Later, Result, Undeliverable
+from runtime.governance.moves import OtherRun
+from runtime.governance.receipting import call_of
+from runtime.governance.waiting import child_result
+from runtime.kernel.commit import ReceiptRow, WaitRow
+from runtime.kernel.states import WaitKind
+from runtime.signaling import RUN, Signal, SignalCode, Signaling
+from runtime.starting import cancel_run
+from runtime.store import notices, reads, receipts
+from runtime.store.outbox import Message
+from runtime.store.views import load, wait_row
+
+_WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
+
+
+@dataclass(frozen=True)
+class Errands:
+    """Delivers messages of the kinds ``cancel`` and ``return``. Both bear being delivered again."""
+
+    database: Database
+    definitions: Definitions
+    connectors: Connectors
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """The handlers by kind of message."""
+        return {"cancel": self.cancel, "return": self.give_back}
+
+    async def give_back(self, message: Message) -> Result:
+        """A run that another waits for is over: its end is a signal to the wait with its id as the key."""
+        run_id = UUID(str(message.payload["run"]))
+        async with self.database.connection() as connection:
+            row = await reads.ending_of(connection, run_id)
+        said = child_result(OtherRun(row["status"], row["result"], row["error"]))
+        error = said.get("error")
+        signal = Signal(
+            tenant_id=message.tenant_id,
+            correlation_key=str(run_id),
+            id=str(run_id),
+            actor=Actor("run", str(run_id)),
+            output=said.get("output"),
+            error=error if isinstance(error, dict) else None,
+            source=RUN,
+        )
+        answer = await Signaling(self.database, self.definitions).signal(signal)
+        if answer.code is not SignalCode.KEPT:
+            return Delivered()
+        # The parent is about to wait, or has gone on with what it saw of the end itself.
+        parent, _, step_key = str(row["trigger_ref"]).partition(":")
+        async with self.database.transaction() as connection:
+            if not await reads.step_is_over(connection, UUID(parent), step_key):
+                return Later("The run that waits for it is not parked yet.")
+            result: JsonObject = {"code": str(SignalCode.LATE), "run": parent, "step": step_key}
+            await notices.processed(connection, message.tenant_id, RUN, signal.id, result)
+        return Delivered()
+
+    async def cancel(self, message: Message) -> Result:
+        """End elsewhere what nobody waits for any more."""
+        async with self.database.transaction() as connection:
+            row = await connection.fetchrow(_WAIT, UUID(str(message.payload["wait"])))
+            if row is None:
+                return Undeliverable("There is no such wait.")
+            wait = wait_row(row["wait"])
+            if wait.kind is WaitKind.CHILD:
+                return await self._cancel_child(connection, message.tenant_id, wait)
+            view, _ = await load(connection, row["run_id"])
+            receipt = await receipts.of_step(connection, row["run_id"], wait.step_key)
+            workflow = await self.definitions.of_run(connection, view)
+        return await self._cancel_outside(workflow, receipt)
+
+    async def _cancel_child(self, connection: Connection, tenant: str, wait: WaitRow) -> Result:
+        run_id = UUID(str((wait.context or {})["run"]))
+        try:
+            await cancel_run(
+                connection, tenant, run_id, Actor("run", str(wait.wait_id)), "The run that waits for it ended."
+            )
+        except ConsistencyError as error:
+            status = (await reads.ending_of(connection, run_id))["status"]
+            over = status in ("succeeded", "failed_terminal", "canceled")
+            return Delivered() if over else Later(str(error))
+        return Delivered()
+
+    async def _cancel_outside(self, workflow: Workflow, receipt: ReceiptRow | None) -> Result:
+        if receipt is None:
+            return Undeliverable("Nothing was begun outside.")
+        operation = workflow.operations[receipt.operation]
+        try:
+            connector = self.connectors.for_operation(operation.name)
+        except CountersealError as error:
+            return Later(str(error))
+        if not isinstance(connector, DurableConnector):
+            return Undeliverable(f"The connector of {operation.name} cannot end what it has begun.")
+        outcome = await connector.cancel(call_of(operation, receipt), receipt.external_id)
+        match outcome:
+            case Done():
+                return Delivered()
+            case Refused(code, text):
+                return Undeliverable(f"{code}: {text}")
+            case NotSent(text, seconds):
+                return Later(text, seconds)
+            case _:
+                return Later(outcome.message)

@@ -1,0 +1,62 @@
+"""What a durable operation begins outside: the wait for its end is there before it begins (V-1, V-3, V-9). Pure.
+
+The correlation key is derived from the run and the step, so the outside is given the same one at every attempt. The
+wait belongs to the lease that intends; a later lease of the step puts its own in the place of it.
+"""
+
+from __future__ import annotations
+
+from connectors.operation import Kind, Operation
+from core.canonical import JsonObject
+from evidence.chain import EventType
+from runtime.governance.moves import Nonce
+from runtime.governance.receipting import correlation_of
+from runtime.kernel.commit import StepRow, WaitRow
+from runtime.kernel.graph import OperationNode
+from runtime.kernel.states import WaitEvent, WaitKind, WaitState
+from runtime.kernel.transition import Transition, expected_of
+
+
+def expect(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> None:
+    """Write the wait with the intent: what is begun then, and answers at once, finds it (V-9).
+
+    A crash after this commit leaves the receipt in doubt and this wait open; the next lease closes both.
+    """
+    if operation.kind is Kind.DURABLE:
+        transition.rows.new_waits.append(_wait(transition, step, operation, nonce()))
+
+
+def expect_no_more(transition: Transition, step: StepRow, operation: Operation) -> None:
+    """Nothing goes on outside after all: it was refused, not sent, is in doubt, or was done within the call."""
+    if operation.kind is Kind.DURABLE:
+        transition.end_wait(_wait(transition, step, operation, ""), WaitEvent.CANCEL)
+
+
+def forget(transition: Transition, wait: WaitRow | None) -> None:
+    """The wait that an earlier lease of this step has left open."""
+    if wait is not None and wait.kind is WaitKind.EXTERNAL:
+        transition.end_wait(wait, WaitEvent.CANCEL)
+
+
+def park(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce, *, expected: bool = False) -> None:
+    """It goes on outside: the step waits for its end and holds nothing. ``expected`` says that the wait is there."""
+    wait = _wait(transition, step, operation, nonce())
+    facts: JsonObject = {"wait": str(wait.wait_id), "kind": str(wait.kind)}
+    transition.record(EventType.STEP_PARKED, facts, step=step.key)
+    transition.park(step, wait, known=expected)
+
+
+def _wait(transition: Transition, step: StepRow, operation: Operation, token: str) -> WaitRow:
+    leaf = transition.graph.leaf(step.key)
+    assert isinstance(leaf, OperationNode)
+    return WaitRow(
+        wait_id=expected_of(transition.view.run_id, step),
+        step_id=step.step_id,
+        step_key=step.key,
+        kind=WaitKind.EXTERNAL,
+        status=WaitState.WAITING,
+        token=token,
+        due_in=leaf.timeout or operation.timeouts.complete,
+        context={"operation": operation.name},
+        correlation_key=correlation_of(operation, transition.view.run_id, step.key),
+    )

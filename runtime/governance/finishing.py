@@ -1,0 +1,58 @@
+"""The end of a step that has its result: what it writes to channels, and how it names the run (X-8, X-10). Pure."""
+
+from __future__ import annotations
+
+from core.canonical import Json, JsonObject
+from core.errors import CountersealError, ExpressionError
+from runtime.governance.fitness import clean, unfit
+from runtime.kernel.barrier import REFERENCE
+from runtime.kernel.commit import StepRow
+from runtime.kernel.graph import LeafNode
+from runtime.kernel.plan import variables
+from runtime.kernel.transition import Transition
+
+REFERENCE_CHARACTERS_MAX = 200
+
+
+def finish(
+    transition: Transition,
+    step: StepRow,
+    leaf: LeafNode,
+    output: Json,
+    usage: JsonObject | None = None,
+    *,
+    signal: JsonObject | None = None,
+) -> None:
+    """Evaluate what the step writes, and succeed. An expression's error fails the step.
+
+    ``signal`` is what ended its wait, for the expressions of steps that wait: its payload, and by whom it was sent.
+    """
+    try:
+        values = variables(transition.graph, transition.state, transition.view.constants, step.key)
+        values["output"] = output
+        if signal is not None:
+            values["signal"] = signal
+        writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
+        if problem := unfit(writes, "What `set` gives") if writes else None:
+            raise ExpressionError(problem)
+        if leaf.reference is not None:
+            writes[REFERENCE] = checked_reference(leaf.reference.render(values))
+    except ExpressionError as error:
+        fail_expression(transition, step, error)
+        return
+    transition.succeed(step, output, writes, usage)
+
+
+def checked_reference(value: Json) -> str:
+    """A business reference as it can be kept; ``ExpressionError`` if it cannot."""
+    text = str(value)
+    if not text or len(text) > REFERENCE_CHARACTERS_MAX or clean(text) != text:
+        what = f"is empty, longer than {REFERENCE_CHARACTERS_MAX} characters, or holds what no text can"
+        raise ExpressionError(what, where="reference")
+    return text
+
+
+def fail_expression(transition: Transition, step: StepRow, error: CountersealError) -> None:
+    """What the step would do cannot be made from what there is: it fails, and nothing was done."""
+    kind = "expression" if isinstance(error, ExpressionError) else "definition"
+    transition.fail(step, {"class": kind, "code": error.code, "message": str(error)})

@@ -1,0 +1,73 @@
+"""Runs that runs start: a child whose end is waited for, a continuation whose end is not (X-13, X-14, P-8).
+
+Starting is idempotent by the starting step, so a crash before the step is settled starts nothing twice: the next lease
+finds the run there. A child is worked on by its parent's worker as far as that goes without waiting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+
+from core.db import Connection, Database
+from core.errors import CountersealError
+from evidence.chain import Actor
+from runtime.definition.catalog import Definitions
+from runtime.governance.moves import OtherRun, StartRun
+from runtime.kernel.transition import RunView
+from runtime.starting import StartRequest, start_run
+from runtime.store import claims, documents, reads
+
+TRIGGER_TYPE = "workflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A turn to look for a ready step of one run; a delivery like any other."""
+
+    run_id: UUID
+
+    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
+        """Lease a ready step of this run."""
+        return await claims.claim_of_run(connection, owner, lease, self.run_id)
+
+    async def extend(self, lease: timedelta) -> None:
+        """Nothing is hidden, so nothing is to be extended."""
+
+    async def done(self) -> None:
+        """The command was marked in the transaction of the claim."""
+
+
+async def start_other(database: Database, definitions: Definitions, view: RunView, work: StartRun) -> OtherRun:
+    """Start the run that a step orders, or find it. What is wrong with the order is the ``problem`` of the answer."""
+    try:
+        async with database.transaction() as connection:
+            found = await documents.newest_workflows(connection, view.tenant_id, work.workflow, work.version)
+            if not found:
+                version = f" version {work.version}" if work.version else ""
+                return OtherRun(problem=f"There is no workflow {work.workflow!r}{version} that is not retired.")
+            request = StartRequest(
+                tenant_id=view.tenant_id,
+                workspace_id=view.workspace_id,
+                trigger_type=TRIGGER_TYPE,
+                trigger_ref=f"{view.run_id}:{work.step.key}",
+                trigger=work.inputs,
+                requested_by=view.requested_by,
+                actor=Actor("run", str(view.run_id)),
+                run_id=work.run_id,
+                parent=view.run_id if work.waits else None,
+                depth=view.depth + 1,
+            )
+            await start_run(connection, definitions.compiled(found[0]), request)
+            return await look(connection, work.run_id)
+    except CountersealError as error:
+        return OtherRun(problem=str(error))
+
+
+async def look(connection: Connection, run_id: UUID) -> OtherRun:
+    """Where the other run is."""
+    row = await reads.ending_of(connection, run_id)
+    return OtherRun(row["status"], row["result"], row["error"])

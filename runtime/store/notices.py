@@ -1,0 +1,106 @@
+"""Notifications from outside, recorded before they are acted on, and the waits that they end, by correlation key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from core.canonical import JsonObject
+from core.db import Connection
+
+_RECORD = """
+INSERT INTO inbox (tenant_id, source, notification_id, payload, correlation_key) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant_id, source, notification_id) DO NOTHING RETURNING notification_id"""
+_READ = """
+SELECT payload, result, correlation_key, processed_at IS NOT NULL AS processed FROM inbox
+WHERE tenant_id = $1 AND source = $2 AND notification_id = $3"""
+_PROCESSED = """
+UPDATE inbox SET processed_at = now(), result = $4
+WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at IS NULL"""
+
+# The oldest that waits comes first; of what is over, the newest tells why nothing waits any more.
+_FIND = """
+SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, w.status, s.status AS step, r.version
+FROM waits w JOIN steps s USING (step_id) JOIN runs r ON r.run_id = w.run_id
+WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = ANY ($3::text[])
+ORDER BY w.status = 'waiting' DESC, CASE WHEN w.status = 'waiting' THEN w.created_at END, w.created_at DESC LIMIT 1"""
+
+# Kept signals whose wait exists by now: what came before its wait, or in the same moment.
+_KEPT = """
+SELECT DISTINCT ON (w.wait_id) i.tenant_id, i.source, i.notification_id
+FROM inbox i JOIN waits w ON w.tenant_id = i.tenant_id AND w.correlation_key = i.correlation_key
+  AND w.status = 'waiting' JOIN steps s ON s.step_id = w.step_id AND s.status = 'waiting'
+WHERE i.processed_at IS NULL AND i.correlation_key IS NOT NULL
+ORDER BY w.wait_id, i.received_at LIMIT 100"""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A notification as it was kept. ``result`` says what became of it, None while nothing has."""
+
+    payload: Mapping[str, Any]
+    result: Mapping[str, Any] | None
+    correlation_key: str | None
+    processed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The wait with a correlation key; ``parked`` says that its step waits for it."""
+
+    wait_id: UUID
+    run_id: UUID
+    step_key: str
+    kind: str
+    token: str
+    waiting: bool
+    parked: bool
+    step_over: bool
+    run_version: int
+
+
+_OVER = ("succeeded", "failed_terminal", "canceled")
+
+
+async def record(
+    connection: Connection, tenant: str, source: str, notice_id: str, payload: JsonObject, key: str | None = None
+) -> bool:
+    """Keep a notification under its own id; False if it was there (P-11)."""
+    return await connection.fetchrow(_RECORD, tenant, source, notice_id, payload, key) is not None
+
+
+async def read(connection: Connection, tenant: str, source: str, notice_id: str) -> Notice | None:
+    """A notification that was kept."""
+    row = await connection.fetchrow(_READ, tenant, source, notice_id)
+    return None if row is None else Notice(row["payload"], row["result"], row["correlation_key"], row["processed"])
+
+
+async def processed(connection: Connection, tenant: str, source: str, notice_id: str, result: JsonObject) -> None:
+    """It was acted on, or is not going to be; ``result`` says which."""
+    await connection.execute(_PROCESSED, tenant, source, notice_id, result)
+
+
+async def find(connection: Connection, tenant: str, key: str, kinds: Sequence[str]) -> Found | None:
+    """The wait of one of these kinds that a notification with this key is for: one that waits, or the last that did."""
+    row = await connection.fetchrow(_FIND, tenant, key, list(kinds))
+    if row is None:
+        return None
+    return Found(
+        wait_id=row["wait_id"],
+        run_id=row["run_id"],
+        step_key=row["step_key"],
+        kind=row["kind"],
+        token=row["token"],
+        waiting=row["status"] == "waiting",
+        parked=row["status"] == "waiting" and row["step"] == "waiting",
+        step_over=row["step"] in _OVER,
+        run_version=row["version"],
+    )
+
+
+async def kept(connection: Connection) -> list[tuple[str, str, str]]:
+    """Notifications whose wait exists by now, as (tenant, source, id); the oldest for each wait."""
+    rows = await connection.fetch(_KEPT)
+    return [(row["tenant_id"], row["source"], row["notification_id"]) for row in rows]

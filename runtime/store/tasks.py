@@ -1,0 +1,110 @@
+"""Tasks read back: a task is a wait, and its row is all there is of it (X-9, O-3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from approvals.ports import MessageRef
+from approvals.tasks import TaskState, TaskView
+from core.db import Connection
+from core.errors import NotFoundError
+
+_TASK = """
+SELECT to_jsonb(w) AS wait, r.workspace_id, r.workflow, r.workflow_version, r.reference, w.due_at, w.created_at,
+  (SELECT p.name FROM people p WHERE p.tenant_id = w.tenant_id AND 'person:' || p.person_id = w.result->>'by') AS by,
+  {person} AS person
+FROM waits w JOIN runs r USING (run_id)"""
+
+_PERSON = """
+  (SELECT jsonb_build_object('name', p.name, 'groups', (SELECT jsonb_agg(m.group_name)
+      FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
+    FROM people p WHERE p.tenant_id = w.tenant_id AND p.person_id = $2)"""
+
+_READ = f"{_TASK.format(person=_PERSON)} WHERE w.wait_id = $1 AND w.kind = 'task'"
+
+_PAGE = f"""{_TASK.format(person="NULL::jsonb")}
+WHERE w.tenant_id = $1 AND w.kind = 'task' AND w.wait_id > $2 AND ($3::text IS NULL OR w.status = $3)
+  AND ($4::text IS NULL OR w.context->>'group' = $4)
+ORDER BY w.wait_id LIMIT $5"""
+
+_SHOWN = "UPDATE waits SET channel = $2, message_ts = $3 WHERE wait_id = $1"
+
+_STATES = {
+    "waiting": TaskState.OPEN,
+    "completed": TaskState.COMPLETED,
+    "timed_out": TaskState.EXPIRED,
+    "canceled": TaskState.CANCELED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTask:
+    """A task with what its completion needs.
+
+    ``value`` and ``by`` say how it was completed. ``groups`` are those of the person asked about, None for a stranger.
+    """
+
+    view: TaskView
+    tenant_id: str
+    run_id: UUID
+    value: Any
+    by: str
+    groups: frozenset[str] | None
+    message: MessageRef | None
+    created_at: datetime
+
+
+async def read(connection: Connection, task_id: UUID, person_id: str = "") -> StoredTask:
+    """One task; ``NotFoundError`` if there is none that this connection may see."""
+    row = await connection.fetchrow(_READ, task_id, person_id)
+    if row is None:
+        raise NotFoundError(f"There is no task {task_id}.")
+    return _task(row)
+
+
+async def page(
+    connection: Connection, tenant: str, limit: int, after: UUID, *, state: TaskState | None, group: str | None
+) -> list[StoredTask]:
+    """Tasks in the order of their ids; in this state and of this group, where they are given."""
+    status = next((status for status, known in _STATES.items() if known is state), None)
+    return [_task(row) for row in await connection.fetch(_PAGE, tenant, after, status, group, limit)]
+
+
+async def shown(connection: Connection, task_id: UUID, message: MessageRef) -> None:
+    """Remember where the task's message is."""
+    await connection.execute(_SHOWN, task_id, message.channel, message.ts)
+
+
+def _task(row: Any) -> StoredTask:
+    wait, person = row["wait"], row["person"]
+    context, result = wait["context"], wait["result"] or {}
+    by = str(result.get("by") or "")
+    view = TaskView(
+        task_id=UUID(wait["wait_id"]),
+        title=context["title"],
+        description=context["description"],
+        form=context["form"],
+        group=context["group"],
+        state=_STATES[wait["status"]],
+        workflow=row["workflow"],
+        workflow_version=row["workflow_version"],
+        run_id=wait["run_id"],
+        reference=row["reference"],
+        step=wait["step_key"],
+        due_at=row["due_at"].isoformat(timespec="seconds") if row["due_at"] else "",
+        completed_by=row["by"] or by.removeprefix("person:"),
+        link="",
+    )
+    return StoredTask(
+        view=view,
+        tenant_id=wait["tenant_id"],
+        run_id=UUID(wait["run_id"]),
+        value=result.get("output"),
+        by=by,
+        groups=frozenset(person["groups"] or ()) if person else None,
+        message=MessageRef(wait["channel"], wait["message_ts"]) if wait["message_ts"] else None,
+        created_at=row["created_at"],
+    )
