@@ -29,7 +29,7 @@ class Given:
 class Known:
     """What is stored about this step from earlier leases, and what was read from the target.
 
-    ``wait`` is the newest wait that the step was parked on, other than for an approval that was given or a retry.
+    ``wait`` is the newest wait of the step that was not canceled, other than for an approval that was given or a retry.
     ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none.
     """
 

@@ -117,7 +117,7 @@ SELECT to_jsonb(run) - 'error' - 'result' AS run, to_jsonb(step) AS step, i.trig
     AND step.lease_epoch > 1 ORDER BY r.intended_at DESC LIMIT 1) AS receipt,
   (SELECT to_jsonb(a) FROM approvals a WHERE a.step_id = step.step_id AND a.status = 'approved'
     AND a.consumed_at IS NULL AND step.lease_epoch > 1 ORDER BY a.decided_at DESC LIMIT 1) AS approval,
-  (SELECT to_jsonb(w) FROM waits w WHERE w.step_id = step.step_id AND w.kind <> 'retry'
+  (SELECT to_jsonb(w) FROM waits w WHERE w.step_id = step.step_id AND w.kind <> 'retry' AND w.status <> 'canceled'
     AND (w.kind <> 'approval' OR w.result IS NOT NULL) AND step.lease_epoch > 1
     ORDER BY w.created_at DESC LIMIT 1) AS wait
 FROM {source} LEFT JOIN (run JOIN step USING (run_id)) ON true LEFT JOIN run_inputs i ON i.run_id = run.run_id

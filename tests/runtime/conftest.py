@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 import structlog
 
 from approvals.model import Choice, VoteChannel
 from connectors.catalog import Catalog, Source, load_catalog
-from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import Before, Call, Done, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor, verify_lines
 from evidence.history import History
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
+from runtime.dispatcher import Dispatcher
+from runtime.errands import Errands
+from runtime.extending import Extending
 from runtime.holding import Tools
 from runtime.queue.postgres import PostgresQueue
+from runtime.signaling import Signal, Signaling
 from runtime.starting import Started, StartRequest, start_run
 from runtime.store import documents
 from runtime.store.documents import StoredWorkflow
 from runtime.store.schema import metadata
 from runtime.sweeper import Sweeper
+from runtime.tasks import Tasks
 from runtime.voting import VoteRequest, Voting
 from runtime.worker import Worker
 
@@ -110,6 +116,18 @@ operations:
     input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
     output_schema: {type: object}
     retry: {attempts: 3, backoff: [5], jitter: 0}
+  - name: probe.case.open
+    kind: durable
+    handler: probe:case
+    side_effects: human_process
+    risk: low
+    summary: "Open a case about {name}"
+    target: "case/{name}"
+    in_doubt: probe
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    timeouts: {complete: P14D}
+    retry: {attempts: 3, backoff: [5], jitter: 0}
   - name: probe.value.read
     handler: probe:read
     side_effects: none
@@ -158,6 +176,8 @@ class Outside:
     verdict: Probe | None = None
     on_perform: Callable[[Call], None] | None = None
     gates: dict[str, Gate] = field(default_factory=dict)
+    canceled: list[tuple[str | None, str | None]] = field(default_factory=list)
+    last_call: Call | None = None
     inside: int = 0
     crowd: int = 0
 
@@ -168,6 +188,7 @@ class Outside:
         return Before(fields, str(record["version"]))
 
     async def perform(self, call: Call) -> Outcome:
+        self.last_call = call
         if self.on_perform:
             self.on_perform(call)
         self.inside += 1
@@ -192,9 +213,13 @@ class Outside:
                 raise answer
             if not isinstance(answer, Done):
                 return answer
+            if call.operation == "probe.case.open":
+                return answer
         if call.operation == "probe.value.read":
             return Done({"value": call.input.get("value", name), **call.input})
         self.effects.append(call)
+        if call.operation == "probe.case.open":
+            return Parked(f"case-{len(self.effects)}")
         if call.operation == "probe.record.update":
             record = self.records.setdefault(name, {"version": 0, "fields": {}})
             record["version"] += 1
@@ -209,6 +234,10 @@ class Outside:
         if done:
             return Probe(ProbeVerdict.APPLIED, "The effect is there.", Done({"applied": "found"}))
         return Probe(ProbeVerdict.NOT_APPLIED, "The effect is not there.")
+
+    async def cancel(self, call: Call, external_id: str | None) -> Done:
+        self.canceled.append((call.correlation_key, external_id))
+        return Done({})
 
     async def check(self) -> tuple[bool, str]:
         return True, "in process"
@@ -338,6 +367,51 @@ class Runtime:
         request = VoteRequest(tenant, approval, person, Choice(choice), "because", VoteChannel.CLI)
         return await Voting(self.faces, self.definitions).vote(request)
 
+    async def signal(self, key: str, output: Any = None, **more: Any) -> Any:
+        """What the outside says, as the HTTP face hands it on."""
+        said = {"id": str(uuid4()), "tenant_id": "acme", "actor": ACTOR, **more}
+        return await Signaling(self.faces, self.definitions).signal(Signal(correlation_key=key, output=output, **said))
+
+    async def complete(self, person: str, value: dict[str, Any], task: UUID | None = None) -> Any:
+        """Complete a task: the open one, if none is named."""
+        if task is None:
+            task = (await self.one("SELECT wait_id FROM waits WHERE kind = 'task' AND status = 'waiting'"))["wait_id"]
+        return await Tasks(self.faces, self.definitions).complete("acme", task, person, value, VoteChannel.HTTP)
+
+    def restarted(self) -> Runtime:
+        """The same world after a restart of everything: nothing of what was compiled is remembered."""
+        return replace(self, definitions=Definitions(self.catalog))
+
+    async def extend(
+        self, run_id: UUID, source: dict[str, Any], version: int | None = None, tenant: str = "acme"
+    ) -> Any:
+        """Add steps to a run as an agent does, at the version that it has if none is named."""
+        if version is None:
+            version = (await self.one("SELECT version FROM runs WHERE run_id = $1", run_id))["version"]
+        return await Extending(self.faces, self.definitions).extend(tenant, run_id, ACTOR, source, version)
+
+    async def errands(self) -> int:
+        """What a dispatcher does of what runs order elsewhere; messages to people are left."""
+        handlers = Errands(self.database, self.definitions, self.connectors).handlers()
+        await self.execute("UPDATE commands SET status = 'rejected' WHERE status = 'pending' AND kind IN "
+                           "('card', 'bundle', 'task', 'note', 'remind', 'escalate')")  # fmt: skip
+        return await Dispatcher(self.database, handlers, "d").work_off()
+
+    async def go_on(self) -> None:
+        """Everything that can be done without the outside: workers, errands, sweeps, until nothing moves."""
+        moved = 1
+        while moved:
+            moved = await self.worker().work_off() + await self.errands() + await self.sweep()
+
+    async def state(self, run_id: UUID) -> dict[str, Any]:
+        """The newest checkpoint."""
+        return (
+            await self.one("SELECT state FROM checkpoints WHERE run_id = $1 ORDER BY superstep DESC LIMIT 1", run_id)
+        )["state"]
+
+    async def error(self, run_id: UUID) -> dict[str, Any]:
+        return (await self.one("SELECT error FROM runs WHERE run_id = $1", run_id))["error"]
+
     async def history(self, run_id: UUID) -> History:
         """The run's chain as an auditor reads it: whole, and every action let out by a decision or an approval."""
         history = History()
@@ -346,6 +420,33 @@ class Runtime:
         assert report.ok, report.problem
         assert (history.unauthorised, history.irregular) == ([], [])
         return history
+
+    async def at_rest_but_waiting(self) -> None:
+        """Whatever waits holds no lease and no slot, and no command is under way for it (promise 10)."""
+        leases = await self.all("SELECT step_key FROM steps WHERE lease_owner IS NOT NULL")
+        slots = await self.all("SELECT slot FROM slots WHERE step_id IS NOT NULL")
+        moving = await self.all("SELECT kind FROM commands WHERE kind = 'step' AND status IN ('pending', 'leased')")
+        assert (leases, slots, moving) == ([], [], [])
+
+    def gate_type(self, *, after_effect: bool = False) -> Gate:
+        return Gate(after_effect=after_effect)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """A worker at work meanwhile."""
+        stop = asyncio.Event()
+        task = asyncio.create_task(self.worker().run(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.wait_for(task, 10)
+
+    async def until(self, sql: str) -> None:
+        """Wait for a fact of the database."""
+        async with asyncio.timeout(10):
+            while not await self.all(sql):  # noqa: ASYNC110  the fact is the database's
+                await asyncio.sleep(0.01)
 
     async def at_rest(self) -> None:
         """Nothing is held or open any more."""

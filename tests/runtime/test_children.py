@@ -1,0 +1,196 @@
+"""Runs that runs start: children, inline or waited for, and continuations (X-13, X-14, P-8)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from connectors.port import Refused
+from runtime.starting import cancel_run
+
+CHILD = """
+workflow: check
+version: 1
+reference: ${{ trigger.name }}
+channels: {seen: {}, mine: {initial: child}}
+result: {who: "${{ state.seen }}", status: "${{ steps.look.status }}"}
+steps:
+  - {id: look, do: probe.effect.apply, with: {name: "${{ trigger.name }}"}, set: {seen: "${{ trigger.name }}"}}
+"""
+WAITING = CHILD.replace("steps:\n", "steps:\n  - {id: go, wait: {signal: go, correlate: x}}\n")
+PARENT = """
+workflow: parent
+version: 1
+channels: {got: {}, mine: {initial: parent}}
+steps:
+  - {id: child, run: check%s, with: {name: "${{ trigger.name }}"}, set: {got: "${{ output }}"}%s}
+  - {id: after, do: probe.effect.apply, with: {name: after}}
+"""
+
+
+async def begun(runtime: Any, child: str = CHILD, how: tuple[str, str] = ("", "")) -> Any:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(child)
+    await runtime.publish(PARENT % how)
+    started = await runtime.start("parent", {"name": "ada"})
+    await runtime.worker().work_off()
+    return started.run_id
+
+
+async def child_of(runtime: Any) -> Any:
+    return await runtime.one("SELECT * FROM runs WHERE workflow = 'check'")
+
+
+@pytest.mark.req("X-13")
+@pytest.mark.req("P-8")
+async def test_a_child_that_does_not_wait_is_done_inline(runtime: Any) -> None:
+    run_id = await begun(runtime)
+    assert await runtime.status(run_id) == "succeeded"
+    child = await child_of(runtime)
+    assert (child["status"], child["parent_run_id"], child["depth"], child["reference"]) == (
+        "succeeded",
+        run_id,
+        1,
+        "ada",
+    )
+    assert await runtime.all("SELECT 1 FROM waits") == []
+    state = await runtime.state(run_id)
+    assert state["channels"] == {"got": {"who": "ada", "status": "succeeded"}, "mine": "parent"}
+    await runtime.go_on()
+    assert await runtime.all("SELECT 1 FROM inbox WHERE processed_at IS NULL") == []
+    await runtime.at_rest()
+    for run in (run_id, child["run_id"]):
+        await runtime.history(run)
+
+
+@pytest.mark.req("X-13")
+async def test_a_child_that_waits_is_waited_for(runtime: Any) -> None:
+    run_id = await begun(runtime, WAITING)
+    assert await runtime.status(run_id) == "waiting"
+    wait = await runtime.one("SELECT kind, correlation_key FROM waits WHERE run_id = $1", run_id)
+    child = await child_of(runtime)
+    assert (wait["kind"], wait["correlation_key"]) == ("child", str(child["run_id"]))
+    await runtime.at_rest_but_waiting()
+    assert (await runtime.signal(str(child["run_id"]), {"who": "mallory"})).code == "kept", "nobody speaks for a run"
+    await runtime.signal("go:x", {})
+    await runtime.go_on()
+    assert await runtime.status(run_id) == "succeeded"
+    assert (await runtime.state(run_id))["channels"]["got"]["who"] == "ada"
+    await runtime.at_rest()
+
+
+async def test_the_end_of_a_child_is_told_once_however_often_it_is_sent(runtime: Any) -> None:
+    run_id = await begun(runtime, WAITING)
+    await runtime.signal("go:x", {})
+    await runtime.worker().work_off()
+    for _ in range(3):
+        await runtime.execute("UPDATE commands SET status = 'pending' WHERE kind = 'return' AND status = 'dispatched'")
+        await runtime.errands()
+    await runtime.go_on()
+    assert (await runtime.events(run_id)).count("wait.completed") == 1
+
+
+async def test_the_failure_of_a_child_fails_its_parent_or_takes_the_branch(runtime: Any) -> None:
+    runtime.outside.script["ada"] = [Refused("400", "No."), Refused("400", "No.")]
+    run_id = await begun(runtime)
+    error = await runtime.error(run_id)
+    assert (await runtime.status(run_id), error["code"], error["class"]) == (
+        "failed_terminal",
+        "child_failed_terminal",
+        "transport",
+    )
+    branch = ", on_failure: [{id: f, do: probe.value.read, with: {name: f}, set: {got: '${{ error.code }}'}}]"
+    await runtime.publish(PARENT.replace("version: 1", "version: 2") % ("", branch))
+    second = (await runtime.start("parent", {"name": "ada"}, ref="2")).run_id
+    await runtime.worker().work_off()
+    assert (await runtime.state(second))["channels"]["got"] == "child_failed_terminal"
+
+
+@pytest.mark.parametrize(("more", "status"), [("", "canceled"), (", abandon: true", "waiting")])
+async def test_canceling_a_parent_cancels_its_child_unless_it_abandons_it(runtime: Any, more: str, status: str) -> None:
+    run_id = await begun(runtime, WAITING, ("", more))
+    async with runtime.faces.transaction("acme") as connection:
+        await cancel_run(connection, "acme", run_id, runtime.actor, "no")
+    await runtime.go_on()
+    assert (await child_of(runtime))["status"] == status
+
+
+async def test_a_child_that_takes_too_long_is_canceled(runtime: Any) -> None:
+    run_id = await begun(runtime, WAITING, ("", ", timeout: PT1H"))
+    await runtime.execute("UPDATE waits SET due_at = now() WHERE kind = 'child'")
+    await runtime.go_on()
+    assert (await runtime.status(run_id), (await child_of(runtime))["status"]) == ("failed_terminal", "canceled")
+    assert (await runtime.error(run_id))["class"] == "timeout"
+
+
+async def test_a_canceled_child_fails_its_parent(runtime: Any) -> None:
+    run_id = await begun(runtime, WAITING)
+    async with runtime.faces.transaction("acme") as connection:
+        await cancel_run(connection, "acme", (await child_of(runtime))["run_id"], runtime.actor, "no")
+    await runtime.go_on()
+    assert (await runtime.error(run_id))["code"] == "child_canceled"
+
+
+@pytest.mark.parametrize("which", ["@7", "nothing"])
+async def test_a_workflow_that_is_not_there_fails_the_step_with_its_name(runtime: Any, which: str) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(CHILD)
+    text = PARENT % ("@7", "") if which == "@7" else (PARENT % ("", "")).replace("run: check", "run: nothing")
+    await runtime.publish(text)
+    run_id = (await runtime.start("parent", {"name": "ada"})).run_id
+    await runtime.worker().work_off()
+    error = await runtime.error(run_id)
+    assert (error["code"], "There is no workflow" in error["message"]) == ("not_started", True)
+
+
+async def test_a_workflow_that_runs_itself_comes_to_an_end(runtime: Any) -> None:
+    text = "workflow: again\nversion: 1\nsteps:\n  - {id: self, run: again}\n"
+    run_id = await runtime.go(text)
+    assert await runtime.status(run_id) == "failed_terminal"
+    depths = await runtime.all("SELECT depth FROM runs ORDER BY depth")
+    assert [row["depth"] for row in depths] == list(range(11))
+    await runtime.go_on()
+    await runtime.at_rest()
+
+
+async def test_a_parents_worker_that_dies_meanwhile_starts_no_second_child(runtime: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(CHILD)
+    await runtime.publish(PARENT % ("", ""))
+    run_id = (await runtime.start("parent", {"name": "ada"})).run_id
+    gate = runtime.gate_type(after_effect=True)
+    runtime.outside.gates["ada"] = gate
+    dying = asyncio.create_task(runtime.worker("dying").work_off())
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    dying.cancel()
+    await asyncio.wait({dying})
+    await runtime.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+    assert await runtime.sweep() == 2
+    await runtime.go_on()
+    assert await runtime.status(run_id) == "succeeded"
+    assert len(await runtime.all("SELECT 1 FROM runs WHERE workflow = 'check'")) == 1
+    assert [call.input["name"] for call in runtime.outside.effects] == ["ada", "after"]
+    await runtime.at_rest()
+
+
+@pytest.mark.req("X-14")
+async def test_a_continuation_is_started_and_not_waited_for(runtime: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(WAITING)
+    await runtime.publish(
+        "workflow: first\nversion: 1\nchannels: {next: {}}\nsteps:\n  - {continue_with: {workflow: check, with:"
+        " {name: '${{ trigger.name }}'}}, set: {next: '${{ output.run }}'}}\n"
+    )
+    run_id = (await runtime.start("first", {"name": "eve"})).run_id
+    await runtime.worker().work_off()
+    other = await child_of(runtime)
+    assert (await runtime.status(run_id), other["status"], other["parent_run_id"]) == ("succeeded", "waiting", None)
+    assert (await runtime.state(run_id))["channels"]["next"] == str(other["run_id"])
+    assert "run.continued" in await runtime.events(run_id)
+    await runtime.history(run_id)
