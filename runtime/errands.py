@@ -18,7 +18,7 @@ from runtime.dispatcher import Delivered, Handler, Later, Result, Undeliverable
 from runtime.governance.moves import OtherRun
 from runtime.governance.receipting import call_of
 from runtime.governance.waiting import child_result
-from runtime.kernel.commit import ReceiptRow, WaitRow
+from runtime.kernel.commit import ReceiptRow
 from runtime.kernel.states import WaitKind
 from runtime.signaling import RUN, Signal, SignalCode, Signaling
 from runtime.starting import cancel_run
@@ -70,25 +70,25 @@ class Errands:
         return Delivered()
 
     async def cancel(self, message: Message) -> Result:
-        """End elsewhere what nobody waits for any more."""
+        """End elsewhere what nobody waits for any more: a run, or what a wait was for."""
+        if "run" in message.payload:
+            async with self.database.transaction() as connection:
+                return await self._cancel_run(connection, message.tenant_id, UUID(str(message.payload["run"])))
         async with self.database.transaction() as connection:
             row = await connection.fetchrow(_WAIT, UUID(str(message.payload["wait"])))
             if row is None:
                 return Undeliverable("There is no such wait.")
             wait = wait_row(row["wait"])
             if wait.kind is WaitKind.CHILD:
-                return await self._cancel_child(connection, message.tenant_id, wait)
+                return await self._cancel_run(connection, message.tenant_id, UUID(str((wait.context or {})["run"])))
             view, _ = await load(connection, row["run_id"])
             receipt = await receipts.of_step(connection, row["run_id"], wait.step_key)
             workflow = await self.definitions.of_run(connection, view)
         return await self._cancel_outside(workflow, receipt)
 
-    async def _cancel_child(self, connection: Connection, tenant: str, wait: WaitRow) -> Result:
-        run_id = UUID(str((wait.context or {})["run"]))
+    async def _cancel_run(self, connection: Connection, tenant: str, run_id: UUID) -> Result:
         try:
-            await cancel_run(
-                connection, tenant, run_id, Actor("run", str(wait.wait_id)), "The run that waits for it ended."
-            )
+            await cancel_run(connection, tenant, run_id, Actor("engine", "parent"), "The run that waits for it ended.")
         except ConsistencyError as error:
             status = (await reads.ending_of(connection, run_id))["status"]
             over = status in ("succeeded", "failed_terminal", "canceled")

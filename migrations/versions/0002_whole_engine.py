@@ -105,6 +105,8 @@ def _add_columns() -> None:
     op.create_index("ix_waits_open", "waits", ["run_id"], postgresql_where=sa.text("status = 'waiting'"))
     op.create_index("ix_waits_step", "waits", ["step_id"])
     op.create_index("ix_waits_tasks", "waits", ["tenant_id", "wait_id"], postgresql_where=sa.text("kind = 'task'"))
+    op.drop_index("ix_approvals_run", "approvals")
+    op.create_index("ix_approvals_run", "approvals", ["run_id", "status"])
     op.drop_index("ix_receipts_run", "receipts")
     op.create_index("ix_receipts_step", "receipts", ["run_id", "step_key"])
     op.add_column("inbox", sa.Column("correlation_key", sa.Text(), nullable=True))

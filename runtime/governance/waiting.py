@@ -121,7 +121,11 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
         return Over()
     facts: JsonObject = {"run": str(work.run_id), "workflow": work.workflow}
     transition.record(EventType.RUN_CONTINUED, facts, step=step.key)
-    if isinstance(leaf, ContinueNode):
+    if transition.view.canceling is not None:
+        if isinstance(leaf, ChildNode) and not leaf.abandons:
+            transition.order("cancel", f"run:{work.run_id}", {"run": str(work.run_id)})
+        transition.cancel_step(step)
+    elif isinstance(leaf, ContinueNode):
         finish(transition, step, leaf, {"run": str(work.run_id)})
     elif RunState(other.status) in _OVER:
         settle_child(transition, step, leaf, other)

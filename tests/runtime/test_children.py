@@ -194,3 +194,23 @@ async def test_a_continuation_is_started_and_not_waited_for(runtime: Any) -> Non
     assert (await runtime.state(run_id))["channels"]["next"] == str(other["run_id"])
     assert "run.continued" in await runtime.events(run_id)
     await runtime.history(run_id)
+
+
+async def test_a_parent_that_is_canceled_while_its_child_is_begun_takes_it_along(runtime: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    slow = "steps:\n  - {id: slow, do: probe.value.read, with: {name: slow}}\n"
+    await runtime.publish(CHILD.replace("steps:\n", slow) + "  - {id: go, wait: {signal: go, correlate: x}}\n")
+    await runtime.publish(PARENT % ("", ""))
+    run_id = (await runtime.start("parent", {"name": "ada"})).run_id
+    gate = runtime.gate_type()
+    runtime.outside.gates["slow"] = gate
+    async with runtime.working():
+        await gate.reached.wait()
+        async with runtime.faces.transaction("acme") as connection:
+            assert await cancel_run(connection, "acme", run_id, runtime.actor, "no") == "running"
+        gate.opened.set()
+        await runtime.until("SELECT 1 FROM runs WHERE workflow = 'parent' AND status = 'canceled'")
+    await runtime.go_on()
+    assert (await child_of(runtime))["status"] == "canceled"
+    await runtime.at_rest()

@@ -89,7 +89,7 @@ approvals = Table(
     time_column("decided_at"),
     time_column("consumed_at"),
     Index("ix_approvals_step", "step_id"),
-    Index("ix_approvals_run", "run_id"),
+    Index("ix_approvals_run", "run_id", "status"),
     Index("ix_approvals_open", "tenant_id", "approval_id", postgresql_where=text("status = 'requested'")),
     postgresql_with={"fillfactor": "50"},
 )
