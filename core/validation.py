@@ -30,8 +30,16 @@ def validate(document: Located, model: type[Model]) -> Model:
     try:
         return model.model_validate_json(json.dumps(document.value), strict=True)
     except ValidationError as error:
-        problems = {_problem(document, model, fault) for fault in error.errors(include_url=False)}
+        faults = error.errors(include_url=False)
+        problems = {_problem(document, model, fault) for fault in faults if not _is_echo(fault, faults)}
     raise DefinitionError(tuple(sorted(problems, key=lambda found: (found.line, found.column, found.message))))
+
+
+def _is_echo(fault: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a list is called too short only because its items are faulty, which is said of them already."""
+    place = fault["loc"]
+    inside = (other for other in faults if len(other["loc"]) > len(place) and other["loc"][: len(place)] == place)
+    return fault["type"] == "too_short" and any(inside)
 
 
 def _problem(document: Located, model: type[BaseModel], fault: Mapping[str, Any]) -> Problem:
@@ -64,6 +72,8 @@ def _explain(
     if kind == "union_tag_not_found":
         tags = [tag for tag, _ in _candidates(model, location) if tag is not None]
         return f"{prefix}it cannot be told what this is.", f"One of {', '.join(tags)}." if tags else ""
+    if kind == "too_short":
+        return f"{prefix}holds {context['actual_length']} of at least {context['min_length']} items.", ""
     message = str(context["error"]) if kind == "value_error" and "error" in context else str(fault["msg"])
     return f"{prefix}{message[:1].lower()}{message[1:]}".removesuffix(".") + ".", ""
 
