@@ -16,20 +16,16 @@ import asyncpg
 
 from core.canonical import JsonObject
 from core.db import Connection, Database
-from core.errors import ConsistencyError, InputError
+from core.errors import InputError
 from evidence.chain import Actor, EventType
 from runtime import audit
 from runtime.definition.catalog import Definitions
-from runtime.governance import waiting
 from runtime.governance.fitness import check_text, unfit
-from runtime.kernel.states import StepState, WaitKind
-from runtime.kernel.transition import Transition
+from runtime.kernel.states import WaitKind
+from runtime.resuming import Moved, end_wait, persistently
 from runtime.store import notices
-from runtime.store.commits import apply
 from runtime.store.notices import Found
-from runtime.store.views import load
 
-CONFLICTS_MAX = 20
 KEY_CHARACTERS_MAX = 500
 ID_CHARACTERS_MAX = 200
 
@@ -88,15 +84,12 @@ class Signaling:
     async def signal(self, signal: Signal) -> SignalAnswer:
         """Keep the signal and act on it. When this returns, it is committed; repeating it is harmless."""
         _check(signal)
-        for attempt in range(CONFLICTS_MAX):
-            try:
-                async with self.database.transaction(signal.tenant_id) as connection:
-                    return await self._receive(connection, signal, lock=attempt > 0)
-            except (_Moved, asyncpg.TransactionRollbackError):
-                continue
-        raise ConsistencyError(
-            "The run moves too fast to deliver this signal; it was not kept.", remedy="Send it again."
-        )
+
+        async def attempt(lock: bool) -> SignalAnswer:
+            async with self.database.transaction(signal.tenant_id) as connection:
+                return await self._receive(connection, signal, lock=lock)
+
+        return await persistently(attempt)
 
     async def deliver_kept(self) -> int:
         """Deliver what came before its wait; how many were. For the sweeper."""
@@ -112,7 +105,7 @@ class Signaling:
                     return False
                 signal = _from_payload(tenant, source, notice_id, notice.correlation_key or "", notice.payload)
                 return (await self._act(connection, signal, lock=True)).code is not SignalCode.KEPT
-        except (_Moved, asyncpg.TransactionRollbackError):
+        except (Moved, asyncpg.TransactionRollbackError):
             return False
 
     async def _receive(self, connection: Connection, signal: Signal, *, lock: bool) -> SignalAnswer:
@@ -148,17 +141,9 @@ class Signaling:
         return await self._complete(connection, signal, found, lock=lock)
 
     async def _complete(self, connection: Connection, signal: Signal, found: Found, *, lock: bool) -> SignalAnswer:
-        """A crash before the commit leaves nothing, and the sender repeats; after it, the run has resumed."""
-        view, waits = await load(connection, found.run_id, [found.step_key], lock=lock)
-        step, wait = view.steps.get(found.step_key), waits.get(found.step_key)
-        if step is None or wait is None or wait.wait_id != found.wait_id or step.status is not StepState.WAITING:
-            raise _Moved
-        workflow = await self.definitions.of_run(connection, view)
-        transition = Transition(view, workflow.graph)
         result: JsonObject = {"output": signal.output} if signal.error is None else {"error": signal.error}
-        waiting.complete(transition, step, wait, result, signal.actor)
-        if not await apply(connection, transition.commit()):
-            raise _Moved
+        place = (found.run_id, found.step_key, found.wait_id)
+        await end_wait(connection, self.definitions, place, result, signal.actor, lock=lock)
         return await self._note(connection, signal, SignalCode.DELIVERED, found)
 
     async def _ignored(self, connection: Connection, signal: Signal, code: SignalCode, found: Found) -> SignalAnswer:
@@ -170,10 +155,6 @@ class Signaling:
         result: JsonObject = {"code": str(code), "run": str(found.run_id), "step": found.step_key}
         await notices.processed(connection, signal.tenant_id, signal.source, signal.id, result)
         return _answer(result)
-
-
-class _Moved(Exception):
-    """The run has moved on since it was looked at: all is undone and looked at again."""
 
 
 def _kept(found: Found) -> SignalAnswer:

@@ -5,26 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-import asyncpg
-
 from approvals.forms import check_value
 from approvals.model import VoteChannel
 from approvals.tasks import TaskAnswer, TaskState, TaskView
 from core.canonical import JsonObject, canonical_bytes
 from core.db import Connection, Database
-from core.errors import ConsistencyError
 from evidence.chain import Actor, EventType
 from runtime import audit
 from runtime.definition.catalog import Definitions
-from runtime.governance import waiting
-from runtime.kernel.states import StepState
-from runtime.kernel.transition import Transition
+from runtime.resuming import end_wait, persistently
 from runtime.store import tasks
-from runtime.store.commits import apply
 from runtime.store.tasks import StoredTask
-from runtime.store.views import load
 
-CONFLICTS_MAX = 20
 _RECORDED = TaskAnswer(True, "completed", "Recorded. The run goes on.")
 
 
@@ -55,17 +47,14 @@ class Tasks:
     ) -> TaskAnswer:
         """Check the right, the state, then the value; commit, and wake the run. Refusals are committed as well."""
         completion = Completion(task_id, person_id, value, channel)
-        for attempt in range(CONFLICTS_MAX):
-            try:
-                async with self.database.transaction(tenant) as connection:
-                    answer = await self._once(connection, completion, lock=attempt > 0)
-            except (_Moved, asyncpg.TransactionRollbackError):
-                continue
-            return answer
-        raise ConsistencyError("The run moves too fast to record this.", remedy="Try again.")
+
+        async def attempt(lock: bool) -> TaskAnswer:
+            async with self.database.transaction(tenant) as connection:
+                return await self._once(connection, completion, lock=lock)
+
+        return await persistently(attempt)
 
     async def _once(self, connection: Connection, said: Completion, *, lock: bool) -> TaskAnswer:
-        """A crash before the commit leaves nothing, and the person sends it again; after it, the run has resumed."""
         task = await tasks.read(connection, said.task_id, said.person_id)
         if task.groups is None or task.view.group not in task.groups:
             return await _refused(connection, task, said)
@@ -74,21 +63,10 @@ class Tasks:
         problems = tuple(check_value(task.view.form, said.value))
         if problems:
             return TaskAnswer(False, "invalid", "The form is not filled in as it has to be.", problems)
-        key = task.view.step
-        view, waits = await load(connection, task.run_id, [key], lock=lock)
-        step, wait = view.steps.get(key), waits.get(key)
-        if step is None or wait is None or wait.wait_id != said.task_id or step.status is not StepState.WAITING:
-            raise _Moved
-        workflow = await self.definitions.of_run(connection, view)
-        transition = Transition(view, workflow.graph)
-        waiting.complete(transition, step, wait, {"output": said.value}, Actor("person", said.person_id))
-        if not await apply(connection, transition.commit()):
-            raise _Moved
+        place = (task.run_id, task.view.step, said.task_id)
+        actor = Actor("person", said.person_id)
+        await end_wait(connection, self.definitions, place, {"output": said.value}, actor, lock=lock)
         return _RECORDED
-
-
-class _Moved(Exception):
-    """The run has moved on since it was looked at: all is undone and looked at again."""
 
 
 async def _refused(connection: Connection, task: StoredTask, said: Completion) -> TaskAnswer:
