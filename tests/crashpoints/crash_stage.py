@@ -1,0 +1,332 @@
+"""One process that works a workload off, and dies by SIGKILL at a chosen call of a port. Not a test; forked by one.
+
+Every effect of the product crosses a port: the database, the queue, connectors, the messenger, the blob store, the
+signer. Each is wrapped here, where the parts are put together; nothing in the product knows of it. Calls are numbered
+in their order; the process kills itself just before or just after the call of one number took effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import crash_workloads
+import structlog
+
+from approvals.model import Choice, VoteChannel
+from approvals.ports import Absent, MessageRef, Posted
+from connectors.catalog import Source, load_catalog
+from connectors.port import Done, NotSent, Parked, Probe, ProbeVerdict
+from connectors.registry import Connectors
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from evidence.chain import Actor
+from evidence.files import FileBlobStore
+from evidence.signing import FileSigner
+from runtime.bundling import Bundling
+from runtime.definition.catalog import Definitions
+from runtime.dispatcher import Dispatcher
+from runtime.errands import Errands
+from runtime.holding import Tools
+from runtime.messages import ApprovalMessages, TaskMessages
+from runtime.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.queue.postgres import PostgresQueue
+from runtime.signaling import Signal, Signaling
+from runtime.starting import StartRequest, start_run
+from runtime.store import documents
+from runtime.sweeper import Sweeper
+from runtime.tasks import Tasks
+from runtime.voting import VoteRequest, Voting
+from runtime.worker import Worker
+
+TENANT = "acme"
+ACTOR = Actor("test", "crash")
+SPENT = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where to die: ``before`` or ``after`` the call of this number took effect; None lives."""
+
+    folder: str
+    url: str
+    workload: str
+    number: int | None = None
+    when: str = "before"
+
+
+class Killer:
+    """Numbers the calls of all ports, and dies where the plan says."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.calls: list[str] = []
+
+    def enter(self, name: str) -> int:
+        """A call begins; its number."""
+        self.calls.append(name)
+        self._die(len(self.calls) - 1, "before")
+        return len(self.calls) - 1
+
+    def leave(self, number: int) -> None:
+        """The call of this number took effect."""
+        self._die(number, "after")
+
+    def _die(self, number: int, when: str) -> None:
+        if self._plan.number == number and self._plan.when == when:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrap(self, port: str, thing: Any, *names: str) -> Any:
+        """The thing, with these methods numbered."""
+        return _Wrapped(self, port, thing, names)
+
+
+class _Wrapped:
+    def __init__(self, killer: Killer, port: str, thing: Any, names: tuple[str, ...]) -> None:
+        self._killer, self._port, self._thing, self._names = killer, port, thing, names
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._thing, name)
+        return self._numbered(name, found) if name in self._names else found
+
+    def _numbered(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        label = f"{self._port}.{name}"
+        if not asyncio.iscoroutinefunction(method):
+
+            def plain(*args: Any, **kwargs: Any) -> Any:
+                number = self._killer.enter(label)
+                result = method(*args, **kwargs)
+                self._killer.leave(number)
+                return result
+
+            return plain
+
+        async def called(*args: Any, **kwargs: Any) -> Any:
+            shown = f"{label} {str(args[0]).split()[0]}" if self._port == "database" else label
+            number = self._killer.enter(shown)
+            result = await method(*args, **kwargs)
+            self._killer.leave(number)
+            return result
+
+        return called
+
+
+class _Numbered(Database):
+    """A database whose statements are calls of a port."""
+
+    def __init__(self, url: str, role: str, killer: Killer) -> None:
+        super().__init__(url, role, connections=4)
+        self._killer = killer
+
+    async def connect(self) -> Any:
+        connection = await super().connect()
+        return self._killer.wrap("database", connection, "fetchrow", "fetch", "fetchval", "execute")
+
+
+class Ledger:
+    """What outlives the process: one line for each thing that happened outside."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, **facts: Any) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps(facts) + "\n")
+
+    def all(self, **wanted: Any) -> list[dict[str, Any]]:
+        if not self._path.exists():
+            return []
+        found = [json.loads(line) for line in self._path.read_text().splitlines()]
+        return [facts for facts in found if all(facts.get(name) == value for name, value in wanted.items())]
+
+
+class Outside:
+    """The target system: it applies whatever it is told, and can say what it was told."""
+
+    def __init__(self, ledger: Ledger, refuses_first: frozenset[str]) -> None:
+        self._ledger = ledger
+        self._refuses_first = refuses_first
+
+    async def perform(self, call: Any) -> Any:
+        name = call.input["name"]
+        if name in self._refuses_first and not self._ledger.all(what="attempt", name=name):
+            self._ledger.add(what="attempt", name=name)
+            return NotSent("busy", 1.0)
+        self._ledger.add(what="effect", name=name, key=call.idempotency_key, correlation=call.correlation_key)
+        return Parked("case-1") if call.correlation_key else Done({"name": name}, external_id=name)
+
+    async def probe(self, call: Any, *, seconds_since_intent: float) -> Probe:
+        if self._ledger.all(what="effect", key=call.idempotency_key):
+            return Probe(ProbeVerdict.APPLIED, "It is there.", Done({"name": call.input["name"]}))
+        return Probe(ProbeVerdict.NOT_APPLIED, "It is not there.")
+
+    async def cancel(self, call: Any, external_id: str | None) -> Done:
+        self._ledger.add(what="canceled", correlation=call.correlation_key)
+        return Done({})
+
+    async def read_before(self, call: Any) -> Any:
+        raise TypeError("no operation here is read before")
+
+    async def check(self) -> tuple[bool, str]:
+        return True, ""
+
+    async def aclose(self) -> None:
+        return None
+
+
+class Chat:
+    """The messenger: what was posted is there, and is found by its key."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def post_card(self, channel: str, view: Any, key: str) -> Posted:
+        self._ledger.add(what="card", key=key)
+        return Posted(MessageRef(channel, key))
+
+    async def update_card(self, ref: MessageRef, view: Any) -> Posted:
+        self._ledger.add(what="shown", key=ref.ts, state=str(view.state))
+        return Posted(ref)
+
+    async def find_card(self, channel: str, key: str, *, since: float) -> Posted | Absent:
+        return Posted(MessageRef(channel, key)) if self._ledger.all(what="card", key=key) else Absent()
+
+    async def post_task(self, channel: str, view: Any, key: str) -> Posted:
+        self._ledger.add(what="card", key=key)
+        return Posted(MessageRef(channel, key))
+
+    async def update_task(self, ref: MessageRef, view: Any) -> Posted:
+        return Posted(ref)
+
+    async def post_thread(self, ref: MessageRef, text: str, key: str) -> Posted:
+        return Posted(ref)
+
+    async def post_ephemeral(self, channel: str, user: str, text: str) -> Posted:
+        return Posted(MessageRef(channel, user))
+
+
+class Stage:
+    """The parts, put together as ``app`` does, on wrapped ports."""
+
+    def __init__(self, plan: Plan, engine: Database, faces: Database, killer: Killer) -> None:
+        folder = Path(plan.folder)
+        self.plan, self.engine, self.faces = plan, engine, faces
+        self.work = crash_workloads.WORKLOADS[plan.workload]
+        self.ledger = Ledger(folder / "ledger.jsonl")
+        outside = Outside(self.ledger, self.work.refuses_first)
+        names = ("perform", "probe", "cancel")
+        self.connectors = Connectors({"probe": killer.wrap("connector", outside, *names)})
+        self.definitions = Definitions(load_catalog([Source("probe.yaml", crash_workloads.OPERATIONS)]))
+        chat = killer.wrap("messenger", Chat(self.ledger), "post_card", "update_card", "find_card", "post_task",
+                           "post_thread")  # fmt: skip
+        blobs = killer.wrap("blobs", FileBlobStore(folder / "evidence"), "put")
+        signer = killer.wrap("signer", FileSigner.load_or_create(folder / "key.pem"), "sign")
+        handlers = {
+            **ApprovalMessages(engine, chat, "C1").handlers(),
+            **TaskMessages(engine, chat, "C1").handlers(),
+            **Bundling(engine, blobs, signer, "crash").handlers(),
+            **Errands(engine, self.definitions, self.connectors).handlers(),
+        }
+        self.dispatcher = Dispatcher(engine, handlers, "dispatcher")
+        queue = killer.wrap("queue", PostgresQueue(idle=timedelta(milliseconds=1)), "receive")
+        self.worker = Worker(Tools(engine, self.definitions, self.connectors, f"w{os.getpid()}", SPENT), queue)
+        self.sweeper = Sweeper(engine, self.definitions)
+
+    async def prepare(self) -> None:
+        """The tenant and its documents; idempotent."""
+        async with self.engine.transaction() as connection:
+            await ensure_tenant(connection, TENANT, max_concurrency=4)
+            await publish_directory(connection, TENANT, crash_workloads.DIRECTORY, "directory.yaml", ACTOR)
+            await publish_policy(connection, self.definitions, TENANT, crash_workloads.POLICY, "policy.yaml", ACTOR)
+            for text in self.work.workflows:
+                await publish_workflow(connection, self.definitions, TENANT, text, "workflow.yaml", ACTOR)
+
+    async def start(self) -> None:
+        """A webhook: sent again until it is acknowledged."""
+        if self.ledger.all(what="acknowledged"):
+            return
+        async with self.faces.transaction(TENANT) as connection:
+            (stored,) = await documents.newest_workflows(connection, TENANT, self.work.name)
+            request = StartRequest(TENANT, "main", "test", "1", self.work.trigger, "requester", ACTOR)
+            run = await start_run(connection, self.definitions.compiled(stored), request)
+        self.ledger.add(what="acknowledged", run=str(run.run_id))
+
+    async def go_on(self) -> bool:
+        """One round of everybody; whether anything moved."""
+        moved = await self.worker.work_off() + await self.dispatcher.work_off() + await self.sweeper.sweep()
+        return bool(moved) or await self.people() or await self.clock()
+
+    async def people(self) -> bool:
+        """Whoever is asked answers, again until the answer is acknowledged."""
+        async with self.faces.transaction(TENANT) as connection:
+            asked = await connection.fetch("SELECT approval_id, kind FROM approvals WHERE status = 'requested'")
+            tasks = await connection.fetch("SELECT wait_id FROM waits WHERE kind = 'task' AND status = 'waiting'")
+            signals = await connection.fetch(
+                "SELECT correlation_key, kind FROM waits WHERE kind IN ('signal', 'external') AND status = 'waiting'"
+            )
+        for row in asked:
+            choice = "happened" if row["kind"] == "in_doubt" else self.work.choice
+            request = VoteRequest(TENANT, row["approval_id"], "olga", Choice(choice), "seen", VoteChannel.CLI)
+            answer = await Voting(self.faces, self.definitions).vote(request)
+            self.ledger.add(what="voted", approval=str(row["approval_id"]), code=answer.code)
+        for row in tasks:
+            done = await Tasks(self.faces, self.definitions).complete(
+                TENANT, row["wait_id"], "olga", {"name": "Ada"}, VoteChannel.CLI
+            )
+            self.ledger.add(what="completed", accepted=done.accepted)
+        told = 0
+        for row in signals:
+            if row["kind"] == "signal" or not self.work.times_out:
+                key = row["correlation_key"]
+                said = Signal(TENANT, key, f"s:{key}", ACTOR, {"papers": 1})
+                answer_code = (await Signaling(self.faces, self.definitions).signal(said)).code
+                self.ledger.add(what="signaled", code=str(answer_code))
+                told += 1
+        return bool(asked or tasks or told)
+
+    async def clock(self) -> bool:
+        """Time passes for what waits for it: retries, timers, and what the workload lets time out."""
+        kinds = ["retry", "timer"] + (["external"] if self.work.times_out else [])
+        async with self.engine.connection() as connection:
+            due = await connection.fetch(
+                "UPDATE waits SET due_at = now() WHERE status = 'waiting' AND kind = ANY ($1) RETURNING wait_id", kinds
+            )
+            later = await connection.fetch(
+                "UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND kind <> 'step' "
+                "AND next_attempt_at > now() RETURNING command_id"
+            )
+        return bool(due or later)
+
+
+async def _recover(engine: Database) -> None:
+    """Long enough has passed since the last process died: its leases are over."""
+    async with engine.connection() as connection:
+        await connection.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+        await connection.execute("UPDATE commands SET lease_expires_at = now() WHERE status = 'leased'")
+
+
+async def _act(plan: Plan) -> None:
+    killer = Killer(plan)
+    async with _Numbered(plan.url, ENGINE_ROLE, killer) as engine, _Numbered(plan.url, FACES_ROLE, killer) as faces:
+        stage = Stage(plan, engine, faces, killer)
+        await stage.prepare()
+        first = len(killer.calls)
+        await _recover(engine)
+        await stage.start()
+        quiet = 0
+        while quiet < 2:
+            quiet = 0 if await stage.go_on() else quiet + 1
+    numbered = {"first": first, "calls": killer.calls}
+    (Path(plan.folder) / "calls.json").write_text(json.dumps(numbered))
+
+
+def act(plan: Plan) -> None:
+    """The body of the process."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(Path(os.devnull).open("w")))  # noqa: SIM115
+    asyncio.run(_act(plan))

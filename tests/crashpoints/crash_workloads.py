@@ -1,0 +1,124 @@
+"""The workloads that are killed at every point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+OPERATIONS = """
+operations:
+  - name: probe.effect.apply
+    handler: probe:apply
+    side_effects: external_call
+    risk: medium
+    summary: "Set {name}"
+    target: "thing/{name}"
+    in_doubt: probe
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    retry: {attempts: 4, backoff: [5], jitter: 0}
+  - name: probe.case.open
+    kind: durable
+    handler: probe:case
+    side_effects: human_process
+    risk: low
+    summary: "Open {name}"
+    target: "case/{name}"
+    in_doubt: probe
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    timeouts: {complete: P14D}
+"""
+POLICY = """
+policy: crash
+version: 1
+rules:
+  - {id: all, match: {connector: probe}, outcome: allow}
+  - id: asked
+    match: {operation: probe.effect.apply}
+    when: action.fields.name.startsWith('ask')
+    outcome: needs_approval
+    approvers: [{group: owners}]
+"""
+DIRECTORY = """
+directory: people
+people: [{id: olga, name: Olga}]
+groups: {owners: [olga], operators: [olga], kyc: [olga]}
+"""
+HEAD = "workflow: %s\nversion: 1\nreference: r\nsteps:\n"
+
+
+def _effects(*names: str) -> str:
+    return "".join(f"  - {{id: s_{name}, do: probe.effect.apply, with: {{name: {name}}}}}\n" for name in names)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What runs, what people choose, and what is to be true at the end. ``effects`` happen exactly once each."""
+
+    name: str
+    workflows: tuple[str, ...]
+    effects: frozenset[str]
+    status: str = "succeeded"
+    trigger: dict[str, Any] = field(default_factory=dict)
+    choice: str = "approve"
+    refuses_first: frozenset[str] = frozenset()
+    times_out: bool = False
+
+
+_ALL = (
+    Workload("w1", (HEAD % "w1" + _effects("a", "b", "ask", "d"),), frozenset({"a", "b", "ask", "d"})),
+    Workload(
+        "rejected",
+        (HEAD % "rejected" + _effects("a", "ask", "never"),),
+        frozenset({"a"}),
+        status="failed_terminal",
+        choice="reject",
+    ),
+    Workload("retry", (HEAD % "retry" + _effects("a", "b"),), frozenset({"a", "b"}), refuses_first=frozenset({"b"})),
+    Workload(
+        "loop",
+        (
+            HEAD % "loop"
+            + "  - foreach: ${{ trigger.items }}\n    max_parallel: 2\n"
+            + "    steps: [{id: e, do: probe.effect.apply, with: {name: '${{ item }}'}}]\n"
+            + _effects("z"),
+        ),
+        frozenset({"ask1", "ask2", "z"}),
+        trigger={"items": ["ask1", "ask2"]},
+    ),
+    Workload(
+        "durable",
+        (
+            HEAD % "durable"
+            + "  - {id: c, do: probe.case.open, with: {name: case}, timeout: P1D,"
+            + " on_timeout: [{id: t, do: probe.effect.apply, with: {name: late}}]}\n"
+            + _effects("z"),
+        ),
+        frozenset({"case", "late", "z"}),
+        times_out=True,
+    ),
+    Workload(
+        "completed",
+        (
+            HEAD % "completed"
+            + "  - {id: c, do: probe.case.open, with: {name: case}}\n"
+            + "  - {id: t, task: {title: T, form: {type: object, properties: {name: {type: string}}},"
+            + " assign: {group: kyc}}}\n"
+            + _effects("z"),
+        ),
+        frozenset({"case", "z"}),
+    ),
+    Workload(
+        "child",
+        (
+            HEAD % "child"
+            + "  - {id: c, run: inner, with: {x: 1}}\n  - {id: i, run: quick, with: {x: 1}}\n"
+            + _effects("z"),
+            HEAD % "inner" + _effects("a") + "  - wait: {signal: go, correlate: x}\n" + _effects("b"),
+            HEAD % "quick" + _effects("q"),
+        ),
+        frozenset({"a", "b", "q", "z"}),
+    ),
+)
+WORKLOADS = {work.name: work for work in _ALL}

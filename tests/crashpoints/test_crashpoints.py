@@ -1,0 +1,174 @@
+"""Every crash point: a process dies just before or after each call of each port, and nothing is lost or done twice.
+
+The quick selection takes points all over each workload; ``make test DEEP=1`` takes all of them, and prints how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+_HERE = str(Path(__file__).parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
+
+import crash_stage  # noqa: E402
+import crash_workloads  # noqa: E402
+
+from evidence.verify import verify_bundle  # noqa: E402
+
+DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
+QUICK_POINTS = 8
+Fresh = Callable[[], Awaitable[str]]
+
+
+@pytest.fixture
+async def fresh(postgres_url: str, template_database: str) -> AsyncIterator[Fresh]:
+    """Makes databases for one process after the other, and drops them at the end."""
+    server = await asyncpg.connect(postgres_url)
+    names: list[str] = []
+
+    async def make() -> str:
+        name = f"crash_{uuid4().hex}"
+        await server.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template_database}" STRATEGY FILE_COPY')
+        names.append(name)
+        return postgres_url.rpartition("/")[0] + f"/{name}"
+
+    yield make
+    for name in names:
+        await server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    await server.close()
+
+
+@cache
+def forkserver() -> Any:
+    """Everything is imported once, in a process that does nothing else; each stage is forked from that."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["crash_stage"])
+    known = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([_HERE, *([known] if known else [])])
+    try:
+        warm = context.Process(target=os.getpid)
+        warm.start()
+        warm.join()
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if known:
+            os.environ["PYTHONPATH"] = known
+    return context
+
+
+async def acted(plan: crash_stage.Plan) -> int:
+    """Run the process to its end; its exit code, negative for a signal."""
+    context = forkserver()
+    process = context.Process(target=crash_stage.act, args=(plan,))
+    process.start()
+    await asyncio.to_thread(process.join, 120)
+    assert process.exitcode is not None, "the process hangs"
+    return process.exitcode
+
+
+async def numbered(fresh: Fresh, tmp_path: Path, workload: str) -> list[tuple[int, str]]:
+    """The calls of a run that nobody kills, by number; those that prepare it are left out."""
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    url = await fresh()
+    assert await acted(crash_stage.Plan(str(folder), url, workload)) == 0
+    await check(url, folder, workload)
+    found = json.loads((folder / "calls.json").read_text())
+    return list(enumerate(found["calls"]))[found["first"] :]
+
+
+def chosen(points: list[tuple[int, str]]) -> list[tuple[int, str, str]]:
+    every = [(number, name, when) for number, name in points for when in ("before", "after")]
+    if DEEP:
+        return every
+    outside = [point for point in every if not point[1].startswith("database")]
+    stride = max(1, len(every) // (QUICK_POINTS // 2))
+    return [*every[stride // 2 :: stride], *outside[1 :: max(1, len(outside) // (QUICK_POINTS // 2))]][:QUICK_POINTS]
+
+
+@pytest.mark.timeout(3600 if DEEP else 240)
+@pytest.mark.req("O-8")
+@pytest.mark.req("V-14")
+@pytest.mark.parametrize("workload", crash_workloads.WORKLOADS)
+async def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(
+    fresh: Fresh, tmp_path: Path, workload: str, record_property: Any
+) -> None:
+    points = await numbered(fresh, tmp_path, workload)
+    reached = 0
+    for number, name, when in chosen(points):
+        folder = tmp_path / f"{number}-{when}"
+        folder.mkdir()
+        url = await fresh()
+        code = await acted(crash_stage.Plan(str(folder), url, workload, number, when))
+        assert code in (-signal.SIGKILL, 0), f"{when} {number} {name}: exit code {code}"
+        reached += code == -signal.SIGKILL
+        again = await acted(crash_stage.Plan(str(folder), url, workload))
+        assert again == 0, f"{when} {number} {name}: what was left cannot be gone on with"
+        try:
+            await check(url, folder, workload)
+        except AssertionError as error:
+            raise AssertionError(f"{when} {number} {name}: {error}") from None
+    record_property("crash_points", len(points) * 2)
+    print(f"{workload}: {len(points) * 2} crash points, {reached} tried")
+    assert reached > 0
+
+
+async def check(url: str, folder: Path, workload: str) -> None:
+    """All invariants, by the database, by what happened outside, and by the evidence."""
+    work = crash_workloads.WORKLOADS[workload]
+    ledger = crash_stage.Ledger(folder / "ledger.jsonl")
+    happened = [fact["name"] for fact in ledger.all(what="effect")]
+    assert sorted(happened) == sorted(work.effects), f"effects: {happened}"
+    (acknowledged, *_) = ledger.all(what="acknowledged")
+    connection = await asyncpg.connect(url)
+    try:
+        run = await connection.fetchrow("SELECT * FROM runs WHERE workflow = $1", work.name)
+        assert run is not None
+        assert str(run["run_id"]) == acknowledged["run"], "an acknowledged start has its run"
+        assert run["status"] == work.status, f"{run['status']}: {run['error']}"
+        assert await leftovers(connection) == {}
+        bundles = await connection.fetch("SELECT run_id, uri FROM bundles")
+        runs = await connection.fetch("SELECT run_id FROM runs")
+        assert {row["run_id"] for row in bundles} == {row["run_id"] for row in runs}
+        cards = [fact["key"] for fact in ledger.all(what="card")]
+        assert len(cards) == len(set(cards)), "a card is posted once"
+        for fact in ledger.all(what="voted"):
+            if fact["code"] == "counted":
+                status = "SELECT status FROM approvals WHERE approval_id = $1::text::uuid"
+                assert await connection.fetchval(status, fact["approval"]) != "requested"
+    finally:
+        await connection.close()
+    for path in sorted((folder / "evidence").rglob("*.zip")):
+        report = verify_bundle(path)
+        assert report.ok, report
+
+
+LEFT = {
+    "slots": "SELECT count(*) FROM slots WHERE step_id IS NOT NULL",
+    "waits": "SELECT count(*) FROM waits WHERE status = 'waiting'",
+    "approvals": "SELECT count(*) FROM approvals WHERE status = 'requested'",
+    "steps": "SELECT count(*) FROM steps WHERE status NOT IN ('succeeded', 'failed_terminal', 'canceled')",
+    "commands": "SELECT count(*) FROM commands WHERE status IN ('pending', 'leased', 'deferred', 'failed')",
+    "receipts": "SELECT count(*) FROM receipts WHERE status IN ('intended', 'in_doubt')",
+    "counters": "SELECT count(*) FROM runs WHERE executing <> 0 OR finished_at IS NULL",
+    "leases": "SELECT count(*) FROM steps WHERE lease_owner IS NOT NULL",
+}
+
+
+async def leftovers(connection: Any) -> dict[str, int]:
+    counts = {name: await connection.fetchval(sql) for name, sql in LEFT.items()}
+    return {name: count for name, count in counts.items() if count}
