@@ -107,7 +107,7 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunVi
         requested_by=request.requested_by,
         trigger_type=request.trigger_type,
         status=RunState.QUEUED,
-        version=1,
+        version=0,  # its first commit makes it 1
         superstep=0,
         executing=0,
         width=0,
@@ -158,10 +158,14 @@ async def _end_at_once(connection: Connection, opened: Transition, workflow: Wor
     error = opened.rows.error
     transition = Transition(opened.after(), workflow.graph)
     transition.move_run(RunEvent.START)
-    await apply(connection, transition.commit())
+    begun = await apply(connection, transition.commit())
     closing = Transition(transition.after(), workflow.graph)
-    closing.close(RunEvent.FAIL if error else RunEvent.SUCCEED, error)
-    await apply(connection, closing.commit())
+    if error:
+        closing.close(RunEvent.FAIL, error)
+    else:
+        closing.conclude()
+    if not (begun and await apply(connection, closing.commit())):
+        raise ConsistencyError("The run could not be ended where it began.", remedy="Start it again.")
 
 
 async def cancel_run(connection: Connection, tenant: str, run_id: UUID, actor: Actor, reason: str) -> RunState:

@@ -236,6 +236,9 @@ async def _count(
         receipt = await receipts.of_step(connection, approval.run_id, approval.step_key)
         if receipt is not None:
             doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
-    error: JsonObject = {"class": "authorization", "code": "rejected", "by": vote.voter, "message": vote.reason}
+    # Giving a doubt up is no rejection: nobody was asked whether it may be done, but what had become of it.
+    doubtful = approval.kind is ApprovalKind.IN_DOUBT
+    kind, code = ("consistency", "given_up") if doubtful else ("authorization", "rejected")
+    error: JsonObject = {"class": kind, "code": code, "by": vote.voter, "message": vote.reason}
     waiting.end_badly(transition, step, wait, WaitEvent.COMPLETE, error)
     return status

@@ -10,8 +10,8 @@ import re
 from dataclasses import replace
 from uuid import UUID
 
-from core.canonical import Json, JsonObject
-from core.errors import ExpressionError, InputError
+from core.canonical import JsonObject, canonical_bytes
+from core.errors import InputError
 from core.ids import derived_id
 from evidence.chain import Actor, EventType
 from evidence.commitments import commit_fields
@@ -121,8 +121,7 @@ class Barrier(Draft):
         self.rows.executing = self.rows.width = len(self.state.open)
         self.checkpoint()
         if planned.finished and not self.state.parked:
-            self.rows.result = self._result()
-            self.close(RunEvent.SUCCEED)
+            self.conclude()
             return
         for item in planned.ready:
             self.command("step", "run", step=self._new[item.key])
@@ -137,14 +136,17 @@ class Barrier(Draft):
                 self.move_run(event)
                 return
 
-    def _result(self) -> Json:
-        """What the run hands to whoever waits for it (P-8)."""
-        if self.graph.result is None:
-            return None
-        try:
-            return self.graph.result.render(variables(self.graph, self.state, self.view.constants, ""))
-        except ExpressionError as error:
-            raise PlanError("result", error) from None
+    def conclude(self) -> None:
+        """Everything is done: the run succeeds with its result (P-8), or fails because that cannot be made."""
+        if self.graph.result is not None:
+            try:
+                self.rows.result = self.graph.result.render(variables(self.graph, self.state, self.view.constants, ""))
+                canonical_bytes(self.rows.result)
+            except InputError as error:
+                self.rows.result = None
+                self.close(RunEvent.FAIL, {"class": "expression", "step": "result", "message": str(error)})
+                return
+        self.close(RunEvent.SUCCEED)
 
     def _settle_invocation(self, parked: str | None, status: CommandState) -> None:
         """Release (or reject) the invocation that was deferred when a step parked."""

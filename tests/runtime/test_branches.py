@@ -102,12 +102,14 @@ async def test_a_rejected_action_takes_its_branch_and_is_never_sent(runtime: Any
 async def test_a_doubt_that_people_end_as_failed_takes_the_branch(runtime: Any) -> None:
     runtime.outside.script["m"] = [InDoubt("no answer")]
     runtime.outside.script["probe.mail.send"] = [InDoubt("no answer")]
-    text = HEAD + f"  - {{id: m, do: probe.mail.send, with: {{text: x}}, on_failure: [{note('f')}]}}\n"
+    branches = f"on_rejected: [{note('r')}], on_failure: [{note('f')}]"
+    text = HEAD + f"  - {{id: m, do: probe.mail.send, with: {{text: x}}, {branches}}}\n"
     run_id = await runtime.go(text)
     await runtime.person("op", ("operators",))
     await runtime.vote("op", "fail")
     await runtime.go_on()
     assert await runtime.status(run_id) == "succeeded"
+    assert (await runtime.state(run_id))["channels"]["why"] == ["f consistency/given_up m"]
     await runtime.history(run_id)
 
 

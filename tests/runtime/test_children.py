@@ -214,3 +214,36 @@ async def test_a_parent_that_is_canceled_while_its_child_is_begun_takes_it_along
     await runtime.go_on()
     assert (await child_of(runtime))["status"] == "canceled"
     await runtime.at_rest()
+
+
+async def test_a_child_in_which_nothing_is_to_be_done_has_its_result_all_the_same(runtime: Any) -> None:
+    step = "{id: e, do: probe.effect.apply, with: {name: x}}"
+    condition = f"  - if: ${{{{ trigger.name == 'eve' }}}}\n    then: [{step}]\n"
+    idle = f"workflow: check\nversion: 1\nresult: {{n: '${{{{ trigger.name }}}}'}}\nsteps:\n{condition}"
+    run_id = await begun(runtime, idle)
+    assert await runtime.status(run_id) == "succeeded"
+    assert (await runtime.state(run_id))["channels"]["got"] == {"n": "ada"}
+
+
+async def test_a_result_that_cannot_be_made_fails_the_run(runtime: Any) -> None:
+    run_id = await begun(runtime, CHILD.replace("${{ state.seen }}", "${{ state.seen.nothing }}"))
+    child = await child_of(runtime)
+    assert (child["status"], child["error"]["step"]) == ("failed_terminal", "result")
+    assert (await runtime.error(run_id))["code"] == "child_failed_terminal"
+    await runtime.at_rest()
+
+
+async def test_a_run_in_which_nothing_is_to_be_done_ends_where_it_begins(runtime: Any) -> None:
+    step = "{id: e, do: probe.effect.apply, with: {name: x}}"
+    for version, condition, status in ((1, "false", "succeeded"), (2, "trigger.nothing", "failed_terminal")):
+        text = (
+            f"workflow: idle\nversion: {version}\nsteps:\n  - if: ${{{{ {condition} == true }}}}\n    then: [{step}]\n"
+        )
+        if version == 1:
+            run_id = await runtime.go(text)
+        else:
+            await runtime.publish(text)
+            run_id = (await runtime.start("idle", ref="2")).run_id
+        assert await runtime.status(run_id) == status
+        await runtime.history(run_id)
+    await runtime.at_rest()
