@@ -12,6 +12,7 @@ import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from app.settings import Settings
+from connectors.bpmn import BpmnConnector, BpmnSettings
 from connectors.catalog import Catalog, Source, load_catalog
 from connectors.http import HttpConnector, HttpSettings
 from connectors.model import ModelConnector, ModelSettings
@@ -70,7 +71,20 @@ def connectors_of(settings: Settings, catalog: Catalog) -> Connectors:
     if settings.model_url is not None and settings.model_api_key is not None:
         key = settings.model_api_key.get_secret_value()
         found["model"] = ModelConnector(ModelSettings(settings.model_url, key, settings.model_provider))
+    if settings.bpmn_url is not None:
+        found["bpmn"] = BpmnConnector(_bpmn(settings, settings.bpmn_url), catalog)
     return Connectors(found)
+
+
+def _bpmn(settings: Settings, url: str) -> BpmnSettings:
+    return BpmnSettings(
+        url=url,
+        username=settings.bpmn_username,
+        password=settings.bpmn_password.get_secret_value() if settings.bpmn_password is not None else None,
+        callback_url=settings.bpmn_callback_url,
+        topic=settings.bpmn_topic,
+        worker_id=settings.bpmn_worker_id,
+    )
 
 
 def _servicenow(settings: Settings, url: str) -> ServiceNowSettings:

@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from app.settings_pairs import pair_problems
 from connectors.http import AllowedHost
 from core.db import check_tenant
 from core.errors import ConfigurationError, InputError
@@ -117,6 +118,13 @@ class Settings(BaseSettings):
     model_api_key: SecretStr | None = None
     model_provider: str = "openai"
 
+    bpmn_url: str | None = None
+    bpmn_username: str | None = None
+    bpmn_password: SecretStr | None = None
+    bpmn_callback_url: str | None = None
+    bpmn_topic: Annotated[str, Field(min_length=1, max_length=200)] = "counterseal"
+    bpmn_worker_id: Annotated[str, Field(min_length=1, max_length=200)] = "counterseal"
+
     signing_key: Path | None = None
     webhooks: dict[str, WebhookEndpoint] = Field(default_factory=dict)
     definitions_mode: DefinitionsMode = DefinitionsMode.WARN
@@ -152,7 +160,15 @@ class Settings(BaseSettings):
                 raise ValueError("is not postgresql://user:password@host/name; there is no other database")
         return value
 
-    @field_validator("servicenow_url", "slack_api_url", "model_url", "aws_endpoint_url", "sqs_queue_url")
+    @field_validator(
+        "servicenow_url",
+        "slack_api_url",
+        "model_url",
+        "bpmn_url",
+        "bpmn_callback_url",
+        "aws_endpoint_url",
+        "sqs_queue_url",
+    )
     @classmethod
     def _check_url(cls, value: str | None) -> str | None:
         if value is not None:
@@ -176,11 +192,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
-        problems = [*_servicenow_problems(self), *_slack_problems(self)]
-        if self.model_url and self.model_api_key is None:
-            problems.append("COUNTERSEAL_MODEL_API_KEY is not set, and COUNTERSEAL_MODEL_URL is")
-        if self.s3_object_lock_mode and not self.s3_bucket:
-            problems.append("COUNTERSEAL_S3_BUCKET is not set, and COUNTERSEAL_S3_OBJECT_LOCK_MODE is")
+        problems = pair_problems(self)
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -257,24 +269,3 @@ def _host(text: str) -> AllowedHost:
         raise ValueError("is not a comma-separated list of host, host:port or host:port/private")
     port = int(match["port"]) if match["port"] else None
     return AllowedHost(match["host"].strip("[]").lower(), port, match["private"] is not None)
-
-
-def _servicenow_problems(settings: Settings) -> list[str]:
-    if settings.servicenow_url is None:
-        return []
-    if (settings.servicenow_client_id is None) != (settings.servicenow_client_secret is None):
-        return ["COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET go together"]
-    basic = settings.servicenow_username is not None and settings.servicenow_password is not None
-    if settings.servicenow_client_id is None and not basic:
-        words = (
-            "COUNTERSEAL_SERVICENOW_URL needs COUNTERSEAL_SERVICENOW_USERNAME and COUNTERSEAL_SERVICENOW_PASSWORD, "
-            "or COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET"
-        )
-        return [words]
-    return []
-
-
-def _slack_problems(settings: Settings) -> list[str]:
-    if settings.slack_signing_secret is not None and settings.slack_bot_token is None:
-        return ["COUNTERSEAL_SLACK_BOT_TOKEN is not set, and COUNTERSEAL_SLACK_SIGNING_SECRET is"]
-    return []

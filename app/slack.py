@@ -1,4 +1,7 @@
-"""What clicks in Slack do: find the person and the tenant, vote, and answer. Rights are the runtime's business."""
+"""What clicks in Slack do: find the person and the tenant, vote or complete, and answer.
+
+Rights are the runtime's business.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ from approvals.model import CardView, Choice, VoteChannel
 from approvals.ports import Person
 from approvals.quorum import RefusalCode
 from approvals.slack.handlers import Answer
-from approvals.slack.payloads import Click, Clicker, Submission
-from core.errors import InputError
+from approvals.slack.payloads import Click, Clicker, Submission, TaskClick, TaskSubmission
+from approvals.tasks import TaskAnswer, TaskView
+from core.canonical import JsonObject
+from core.errors import InputError, NotFoundError
 from evidence.chain import Actor, EventType
 from runtime import audit
-from runtime.store import tokens
+from runtime.store import outbox, tasks, tokens
 from runtime.voting import AnswerTo, VoteRequest
 
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
+_NO_TASK = "This task is not known here (any more). Nothing was recorded."
 _GONE = "This request is not known here (any more). Nothing was counted."
 UNLINKED = "unlinked"
 
@@ -90,11 +96,8 @@ class Interactions:
 
     async def _unlinked(self, approval_id: UUID, clicker: Clicker, to: AnswerTo | None) -> Answer:
         """Say how to be linked, and record that somebody unknown tried."""
-        sentence = (
-            "You are not in the directory, so nothing was counted. "
-            f"Ask an administrator to add `slack: {clicker.user}` to your entry in it."
-        )
-        actor = Actor("slack_user", f"{clicker.team}:{clicker.user}")
+        sentence = _who_is(clicker)
+        actor = _account(clicker)
         async with self._faces.database.transaction(self._tenant) as connection:
             data = {"approval": str(approval_id), "code": UNLINKED, "channel": str(VoteChannel.SLACK)}
             await audit.record(connection, self._tenant, EventType.APPROVAL_VOTE_REFUSED, actor, {**data})
@@ -110,6 +113,70 @@ class Interactions:
     async def _own(self, approval_id: UUID) -> None:
         if not await self._is_own(approval_id):
             raise InputError("names no request of this installation", where="value.a")
+
+
+class TaskInteractions:
+    """The ``TaskService`` of one Slack workspace, which belongs to the installation's own tenant."""
+
+    def __init__(self, faces: Faces) -> None:
+        self._faces = faces
+        self._tenant = faces.settings.tenant
+
+    async def task(self, asked: TaskClick | TaskSubmission) -> TaskView | Answer:
+        """The task, for a person of the directory; its form is opened only for those who may fill it in.
+
+        A submission is judged by ``complete``, which records refusals.
+        """
+        person = await self._person(asked.clicker)
+        try:
+            async with self._faces.database.transaction(self._tenant) as connection:
+                found = await tasks.read(connection, asked.task_id, person.id if person is not None else "")
+        except NotFoundError:
+            return Answer(False, _NO_TASK)
+        if person is None:
+            return await self._unlinked(asked.task_id, asked.clicker)
+        group = found.view.group
+        if isinstance(asked, TaskSubmission) or group in (found.groups or ()):
+            return found.view
+        return Answer(False, f"This task is for members of the group {group}, and you are none of them.")
+
+    async def complete(self, submission: TaskSubmission, value: JsonObject) -> TaskAnswer:
+        """Complete the task as the person behind the account."""
+        person = await self._person(submission.clicker)
+        if person is None:
+            answer = await self._unlinked(submission.task_id, submission.clicker)
+            return TaskAnswer(False, UNLINKED, answer.sentence)
+        return await self._faces.tasks.complete(self._tenant, submission.task_id, person.id, value, VoteChannel.SLACK)
+
+    async def note_task(self, click: TaskClick, sentence: str) -> None:
+        """Order an answer in the channel, where Slack has said which it is. ``NotFoundError``: no such task here."""
+        if not click.channel:
+            return
+        async with self._faces.database.transaction(self._tenant) as connection:
+            found = await tasks.read(connection, click.task_id)
+            said = {"task": str(click.task_id), "channel": click.channel, "user": click.clicker.user, "text": sentence}
+            await outbox.add_note(connection, self._tenant, found.workspace_id, found.run_id, {**said})
+
+    async def _person(self, clicker: Clicker) -> Person | None:
+        return await self._faces.directory(self._tenant).person_of_slack_user(clicker.team, clicker.user)
+
+    async def _unlinked(self, task_id: UUID, clicker: Clicker) -> Answer:
+        """Say how to be linked, and record that somebody unknown tried."""
+        async with self._faces.database.transaction(self._tenant) as connection:
+            data: JsonObject = {"task": str(task_id), "code": UNLINKED, "channel": str(VoteChannel.SLACK)}
+            await audit.record(connection, self._tenant, EventType.TASK_REFUSED, _account(clicker), data)
+        return Answer(False, _who_is(clicker))
+
+
+def _who_is(clicker: Clicker) -> str:
+    return (
+        "You are not in the directory, so nothing was counted. "
+        f"Ask an administrator to add `slack: {clicker.user}` to your entry in it."
+    )
+
+
+def _account(clicker: Clicker) -> Actor:
+    return Actor("slack_user", f"{clicker.team}:{clicker.user}")
 
 
 async def may_see_all(faces: Faces, tenant: str, person_id: str, view: CardView) -> bool:

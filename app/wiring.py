@@ -28,21 +28,27 @@ from app.storage import ready_database
 from approvals.ports import Messenger
 from approvals.slack.directory import SlackUserGroups
 from approvals.slack.messenger import SlackMessenger
+from connectors.port import CompletionSource
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
 from runtime.bundling import Bundling
+from runtime.completing import Completing
 from runtime.definition.catalog import Definitions
 from runtime.directory import DatabaseDirectory
 from runtime.dispatcher import Delivered, Dispatcher, Handler, Result
+from runtime.errands import Errands
+from runtime.extending import Extending
 from runtime.holding import Tools
-from runtime.messages import ApprovalMessages
+from runtime.messages import ApprovalMessages, TaskMessages
 from runtime.publishing import ensure_tenant
 from runtime.queue.port import WorkQueue
 from runtime.scheduler import Scheduler
+from runtime.signaling import Signaling
 from runtime.store.outbox import Message
 from runtime.sweeper import Sweeper
+from runtime.tasks import Tasks
 from runtime.voting import Voting
 from runtime.worker import Worker
 
@@ -70,6 +76,21 @@ class Faces:
     def voting(self) -> Voting:
         """The one verb behind every face's approve and reject."""
         return Voting(self.database, self.definitions, self.directory(self.settings.tenant))
+
+    @property
+    def signaling(self) -> Signaling:
+        """Takes what the outside says to runs that wait."""
+        return Signaling(self.database, self.definitions)
+
+    @property
+    def tasks(self) -> Tasks:
+        """The one verb behind every face's completion of a task."""
+        return Tasks(self.database, self.definitions)
+
+    @property
+    def extending(self) -> Extending:
+        """Adds steps to running graphs."""
+        return Extending(self.database, self.definitions)
 
 
 @dataclass(frozen=True)
@@ -101,9 +122,20 @@ class App:
         return Worker(tools, self.queue, concurrency=self.settings.worker_concurrency)
 
     def dispatcher(self) -> Dispatcher:
-        """Delivers the outbox: cards, answers, bundles."""
+        """Delivers the outbox: cards, tasks, answers, bundles, and what runs order elsewhere."""
         bundling = Bundling(self.database, self.faces.blobs, self.signer, f"counterseal {version()}")
-        return Dispatcher(self.database, {**self._card_handlers(), **bundling.handlers()}, self.owner)
+        errands = Errands(self.database, self.definitions, self.connectors)
+        handlers = {**self._message_handlers(), **bundling.handlers(), **errands.handlers()}
+        return Dispatcher(self.database, handlers, self.owner)
+
+    def completing(self) -> Completing:
+        """Fetches completions from every connector that has to be asked for them."""
+        sources = {
+            name: connector
+            for name, connector in self.connectors.by_name.items()
+            if isinstance(connector, CompletionSource)
+        }
+        return Completing(self.database, self.definitions, sources)
 
     def scheduler(self) -> Scheduler:
         """Admits steps to a queue that needs it."""
@@ -113,16 +145,17 @@ class App:
         """Finds what a crash or the passing of time has left."""
         return Sweeper(self.database, self.definitions)
 
-    def _card_handlers(self) -> dict[str, Handler]:
+    def _message_handlers(self) -> dict[str, Handler]:
         channel = self.settings.slack_channel
         if self.messenger is not None and channel is not None:
-            return ApprovalMessages(self.database, self.messenger, channel).handlers()
-        # Without a channel there is nowhere to show a card; the same approvals are decided over HTTP and here.
-        return dict.fromkeys(("card", "remind", "escalate", "note"), _shown_nowhere)
+            cards = ApprovalMessages(self.database, self.messenger, channel)
+            return {**cards.handlers(), **TaskMessages(self.database, self.messenger, channel).handlers()}
+        # Without a channel there is nowhere to show a card or a task; the same ones are answered over HTTP and here.
+        return dict.fromkeys(("card", "remind", "escalate", "note", "task"), _shown_nowhere)
 
 
 async def _shown_nowhere(message: Message) -> Result:
-    log.info("no Slack channel is configured; decide on the command line or over HTTP", kind=message.kind)
+    log.info("no Slack channel is configured; answer on the command line or over HTTP", kind=message.kind)
     return Delivered()
 
 

@@ -23,6 +23,10 @@ from runtime.store.commits import apply
 from runtime.store.views import load
 
 
+class VersionMoved(ConsistencyError):
+    """The run is at another version than the one that the caller has seen (X-17)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Extended:
     """What an extension made: its number among the run's, the ids that are new, and the run's version afterwards."""
@@ -42,7 +46,7 @@ class Extending:
     async def extend(
         self, tenant: str, run_id: UUID, actor: Actor, source: Mapping[str, Any], expected_version: int
     ) -> Extended:
-        """Add steps. ``InputError`` says what is wrong with them, ``ConsistencyError`` that the run has moved on.
+        """Add steps. ``InputError`` says what is wrong with them, ``VersionMoved`` that the run has moved on since.
 
         A crash before the commit leaves nothing; after it, the steps are part of the run's graph for ever.
         """
@@ -61,7 +65,7 @@ class Extending:
             names = tuple(sorted(_ids(after) - _ids(before)))
             transition.extend(replace(added, operations=_frozen(after, before)), _facts(view, added, names), actor)
             if not await apply(connection, transition.commit()):
-                raise ConsistencyError("The run has just moved on.", remedy="Look at it again, then extend it.")
+                raise VersionMoved("The run has just moved on.", remedy="Look at it again, then extend it.")
         return Extended(added.number, names, view.version + 1)
 
 
@@ -71,7 +75,7 @@ def _check(view: RunView, tenant: str, expected_version: int) -> None:
     if RUN.terminal(view.status) or view.canceling is not None:
         raise ConsistencyError(f"The run is {view.status}; nothing can be added to it.")
     if view.version != expected_version:
-        raise ConsistencyError(
+        raise VersionMoved(
             f"The run is at version {view.version}, not {expected_version}: it has moved on since you looked.",
             remedy="Look at the run again, and send its version with If-Match.",
         )

@@ -1,4 +1,4 @@
-"""Handlers of messages about approvals: cards, reminders, escalations, answers. What is sent is read when it is sent.
+"""Handlers of messages about approvals and tasks: cards, reminders, escalations, answers; what is sent is read then.
 
 A card is drawn from the approval as it stands, so the order in which its messages are delivered does not matter, and a
 repeated one does no harm. A post that may have landed is looked for by its metadata before it is repeated.
@@ -6,13 +6,15 @@ repeated one does no harm. A post that may have landed is looked for by its meta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID
 
 from approvals.ports import Absent, MessageRef, Messenger, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
 from core.db import Connection, Database
 from runtime.dispatcher import Delivered, Handler, Later, Record, Result, Undeliverable
-from runtime.store import approvals
+from runtime.store import approvals, tasks
 from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
 
@@ -37,24 +39,20 @@ class ApprovalMessages:
         """Post the card, or redraw it."""
         stored = await self._read(message)
         view = approvals.card_view(stored, self.link.format(approval=stored.approval.id) if self.link else "")
-        if stored.message is not None:
-            return _result(await self.messenger.update_card(stored.message, view))
         key = str(stored.approval.id)
-        if message.attempts > 1:
-            # An earlier attempt, ours or that of a dispatcher that died, may have posted it.
-            found = await self.messenger.find_card(self.channel, key, since=stored.created_at.timestamp() - 60)
-            match found:
-                case Posted(ref):
-                    updated = await self.messenger.update_card(ref, view)
-                    return _result(updated, _shown(stored, ref))
-                case NotPosted(text, seconds):
-                    return Later(text, seconds)
-                case PostRefused(_, text):
-                    return Undeliverable(text)
-                case Absent():
-                    pass
-        posted = await self.messenger.post_card(self.channel, view, key)
-        return _result(posted, _shown(stored, posted.ref) if isinstance(posted, Posted) else None)
+
+        async def shown(connection: Connection, ref: MessageRef) -> None:
+            await approvals.shown(connection, stored.approval.id, ref)
+
+        drawing = _Drawing(
+            key=key,
+            known=stored.message,
+            created_at=stored.created_at,
+            post=lambda: self.messenger.post_card(self.channel, view, key),
+            update=lambda ref: self.messenger.update_card(ref, view),
+            shown=shown,
+        )
+        return await drawing.deliver(self.messenger, self.channel, again=message.attempts > 1)
 
     async def remind(self, message: Message) -> Result:
         """Remind below the card, if it still waits."""
@@ -87,11 +85,78 @@ class ApprovalMessages:
             return await approvals.read(connection, UUID(message.payload["approval"]))
 
 
-def _shown(stored: StoredApproval, ref: MessageRef) -> Record:
-    async def record(connection: Connection) -> None:
-        await approvals.shown(connection, stored.approval.id, ref)
+@dataclass(frozen=True)
+class TaskMessages:
+    """Delivers messages of the kind ``task`` to one channel: a task's message is posted, and redrawn as it changes.
 
-    return record
+    ``link`` is where a task can be seen without the messenger, with ``{task}`` for its id; "" for none.
+    """
+
+    database: Database
+    messenger: Messenger
+    channel: str
+    link: str = ""
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handlers by kind of message."""
+        return {"task": self.task}
+
+    async def task(self, message: Message) -> Result:
+        """Post the task's message, or redraw it."""
+        async with self.database.connection() as connection:
+            stored = await tasks.read(connection, UUID(message.payload["task"]))
+        key = str(stored.view.task_id)
+        view = replace(stored.view, link=self.link.format(task=key)) if self.link else stored.view
+
+        async def shown(connection: Connection, ref: MessageRef) -> None:
+            await tasks.shown(connection, view.task_id, ref)
+
+        drawing = _Drawing(
+            key=key,
+            known=stored.message,
+            created_at=stored.created_at,
+            post=lambda: self.messenger.post_task(self.channel, view, key),
+            update=lambda ref: self.messenger.update_task(ref, view),
+            shown=shown,
+        )
+        return await drawing.deliver(self.messenger, self.channel, again=message.attempts > 1)
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """One message that is to show how something stands: where it is known to be, and how it is posted and redrawn."""
+
+    key: str
+    known: MessageRef | None
+    created_at: datetime
+    post: Callable[[], Awaitable[PostOutcome]]
+    update: Callable[[MessageRef], Awaitable[PostOutcome]]
+    shown: Callable[[Connection, MessageRef], Awaitable[None]]
+
+    async def deliver(self, messenger: Messenger, channel: str, *, again: bool) -> Result:
+        """Redraw the message where it is; post it where there is none."""
+        if self.known is not None:
+            return _result(await self.update(self.known))
+        if again:
+            # An earlier attempt, ours or that of a dispatcher that died, may have posted it.
+            found = await messenger.find_card(channel, self.key, since=self.created_at.timestamp() - 60)
+            match found:
+                case Posted(ref):
+                    return _result(await self.update(ref), self._record(ref))
+                case NotPosted(text, seconds):
+                    return Later(text, seconds)
+                case PostRefused(_, text):
+                    return Undeliverable(text)
+                case Absent():
+                    pass
+        posted = await self.post()
+        return _result(posted, self._record(posted.ref) if isinstance(posted, Posted) else None)
+
+    def _record(self, ref: MessageRef) -> Record:
+        async def record(connection: Connection) -> None:
+            await self.shown(connection, ref)
+
+        return record
 
 
 def _result(outcome: PostOutcome, record: Record | None = None) -> Result:

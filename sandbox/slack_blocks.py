@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -9,8 +10,23 @@ MESSAGE_BLOCKS: Final = 50
 MODAL_BLOCKS: Final = 100
 VIEW_BYTES: Final = 250_000
 _ACTION_ELEMENTS: Final = frozenset({"button", "static_select", "radio_buttons", "checkboxes", "overflow"})
-_INPUT_ELEMENTS: Final = frozenset({"plain_text_input", "static_select", "radio_buttons", "checkboxes"})
-_OPTION_ELEMENTS: Final = {"static_select": 100, "radio_buttons": 10, "checkboxes": 10, "overflow": 5}
+_TEXT_ELEMENTS: Final = frozenset({"plain_text_input", "number_input", "email_text_input", "url_text_input"})
+_INPUT_ELEMENTS: Final = _TEXT_ELEMENTS | {
+    "static_select",
+    "multi_static_select",
+    "radio_buttons",
+    "checkboxes",
+    "datepicker",
+}
+_OPTION_ELEMENTS: Final = {
+    "static_select": 100,
+    "multi_static_select": 100,
+    "radio_buttons": 10,
+    "checkboxes": 10,
+    "overflow": 5,
+}
+NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)\Z", re.ASCII)
+DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 Problems = list[str]
 
 
@@ -181,10 +197,47 @@ class _Checker:
         if kind == "button":
             self._button(item, pointer)
         elif kind in _OPTION_ELEMENTS:
-            for index, option in enumerate(
-                self.items(item.get("options"), f"{pointer}/options", _OPTION_ELEMENTS[kind])
-            ):
-                self._option(option, f"{pointer}/options/{index}")
+            self._choice(item, pointer, kind)
+        elif kind == "number_input":
+            self._number(item, pointer)
+        elif kind in _TEXT_ELEMENTS:
+            self._text_input(item, pointer)
+        elif kind == "datepicker" and "initial_date" in item:
+            self._matching(item["initial_date"], DATE, f"{pointer}/initial_date", "a date as YYYY-MM-DD")
+
+    def _choice(self, item: Mapping[str, object], pointer: str, kind: str) -> None:
+        options = self.items(item.get("options"), f"{pointer}/options", _OPTION_ELEMENTS[kind])
+        for index, option in enumerate(options):
+            self._option(option, f"{pointer}/options/{index}")
+        several = kind in ("multi_static_select", "checkboxes")
+        name = "initial_options" if several else "initial_option"
+        if name in item:
+            initial = item[name] if several else [item[name]]
+            chosen = initial if isinstance(initial, list) and initial else [None]
+            if any(option not in options for option in chosen):
+                self.say(f"{pointer}/{name}", "must be among the options, exactly as it is there")
+        most = item.get("max_selected_items", 1)
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            self.say(f"{pointer}/max_selected_items", "must be a whole number, at least 1")
+
+    def _text_input(self, item: Mapping[str, object], pointer: str) -> None:
+        if "initial_value" in item:
+            self.string(item["initial_value"], f"{pointer}/initial_value", 3000)
+        for name, least in (("min_length", 0), ("max_length", 1)):
+            value = item.get(name, least)
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 3000:
+                self.say(f"{pointer}/{name}", f"must be a whole number between {least} and 3000")
+
+    def _number(self, item: Mapping[str, object], pointer: str) -> None:
+        if not isinstance(item.get("is_decimal_allowed"), bool):
+            self.say(f"{pointer}/is_decimal_allowed", "must provide a boolean")
+        for name in ("min_value", "max_value", "initial_value"):
+            if name in item:
+                self._matching(item[name], NUMBER, f"{pointer}/{name}", "a number written as a string")
+
+    def _matching(self, value: object, pattern: re.Pattern[str], pointer: str, what: str) -> None:
+        if not isinstance(value, str) or not pattern.match(value):
+            self.say(pointer, f"must be {what}")
 
     def _button(self, item: Mapping[str, object], pointer: str) -> None:
         self.text(item.get("text"), f"{pointer}/text", 75, plain=True)

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 import httpx
 
 from sandbox.slack_blocks import elements, view_problems
+from sandbox.slack_entry import option_of, state_values
 from sandbox.slack_json import message_json
 from sandbox.slack_state import APP_ID, TEAM_ID, JsonObject, SlackState, View
 from sandbox.web import BadRequest, http_client
@@ -96,13 +97,13 @@ class Interactivity:
 
     async def submit_view(self, view_id: str, user: str, values: Mapping[str, object]) -> Outcome:
         """Submit a modal. ``values``: block_id or action_id -> text or chosen value. What Slack's own client would
-        refuse (a required input left empty) is refused here, and nothing is sent."""
+        refuse (a required input left empty, a number that is none) is refused here, and nothing is sent."""
         view = self._view(view_id, user)
-        state, errors = _state_values(view.body["blocks"], values)
+        state, errors = state_values(view.body["blocks"], values)
         if errors:
             view.errors = errors
             self.state.changed()
-            return Outcome(ok=False, status=0, latency_ms=0.0, error="Fill in what is required.", errors=errors)
+            return Outcome(ok=False, status=0, latency_ms=0.0, error="Check what is marked.", errors=errors)
         view.body["state"] = {"values": state}
         payload = self._payload("view_submission", user) | {"view": view.body, "response_urls": []}
         outcome, answer = await self._send(payload)
@@ -208,50 +209,11 @@ def _pressed(block_id: str, element: Mapping[str, Any], selected: str) -> JsonOb
     action: JsonObject = {"type": element["type"], "action_id": element["action_id"], "block_id": block_id}
     if element["type"] == "button":
         return action | {name: element[name] for name in ("text", "value", "style") if name in element}
-    option = _option(element, selected)
+    option = option_of(element, selected)
     if option is None:
         raise BadRequest(f"{element['action_id']}: no option with value {selected!r}")
-    return action | ({"selected_options": [option]} if element["type"] == "checkboxes" else {"selected_option": option})
-
-
-def _option(element: Mapping[str, Any], value: object) -> JsonObject | None:
-    return next((dict(option) for option in element["options"] if option["value"] == value), None)
-
-
-def _inputs(blocks: list[JsonObject]) -> Iterator[tuple[JsonObject, JsonObject]]:
-    for block in blocks:
-        if block["type"] == "input":
-            yield block, block["element"]
-
-
-def _state_values(blocks: list[JsonObject], given: Mapping[str, object]) -> tuple[JsonObject, dict[str, str]]:
-    """``state.values`` of the submission, and what the client itself would complain about, by block_id."""
-    values: JsonObject = {}
-    errors: dict[str, str] = {}
-    for block, element in _inputs(blocks):
-        entered = given.get(block["block_id"], given.get(element["action_id"]))
-        value = _entered(element, entered)
-        values.setdefault(block["block_id"], {})[element["action_id"]] = value
-        empty = not any(value.get(name) for name in ("value", "selected_option", "selected_options"))
-        if empty and not block.get("optional"):
-            errors[block["block_id"]] = "Please complete this required field."
-        elif isinstance(text := value.get("value"), str):
-            least, most = int(element.get("min_length", 0)), int(element.get("max_length", 3000))
-            if not least <= len(text) <= most:
-                errors[block["block_id"]] = f"Between {least} and {most} characters are needed."
-    return values, errors
-
-
-def _entered(element: JsonObject, entered: object) -> JsonObject:
-    if element["type"] == "plain_text_input":
-        text = str(entered) if entered not in (None, "") else element.get("initial_value") if entered is None else None
-        return {"type": "plain_text_input", "value": text or None}
-    if element["type"] == "checkboxes":
-        wanted = entered if isinstance(entered, list) else [entered]
-        chosen = [option for value in wanted if (option := _option(element, value)) is not None]
-        return {"type": "checkboxes", "selected_options": chosen}
-    option = _option(element, entered) if entered is not None else element.get("initial_option")
-    return {"type": element["type"], "selected_option": option}
+    several = element["type"] in ("checkboxes", "multi_static_select")
+    return action | ({"selected_options": [option]} if several else {"selected_option": option})
 
 
 __all__ = ["NOT_RESPONDING", "Interactivity", "Outcome", "sign"]

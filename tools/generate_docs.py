@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from ruamel.yaml import YAML
 
 from app.cli.entry import root as command_line
-from app.http import approvals, definitions, evidence, runs, slack, system, webhooks
+from app.http import approvals, definitions, evidence, extending, graphs, runs, signals, slack, system, tasks, webhooks
 from app.http.application import create_app
 from app.http.middleware import OPEN, SIGNED
 from app.settings import PREFIX, Settings
@@ -39,7 +39,7 @@ from runtime.kernel.states import COMMAND, RUN, STEP, WAIT
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 # Everything that create_app includes.
-_FACES = (runs, approvals, evidence, definitions, webhooks, slack, system)
+_FACES = (runs, graphs, extending, approvals, tasks, signals, evidence, definitions, webhooks, slack, system)
 _PART = re.compile(r"<!-- generated: (?P<name>[a-z-]+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
 
 
@@ -117,7 +117,7 @@ def _routes() -> str:
         for module in _FACES:
             for route in module.router.routes:
                 if isinstance(route, APIRoute):
-                    path = route.path if route.path in paths else f"/v1{route.path}"
+                    path = route.path_format if route.path_format in paths else f"/v1{route.path_format}"
                     for method in sorted(route.methods or ()):
                         yield f"`{method} {path}`", _who(route), paths[path][method.lower()]["summary"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from app.cli import approvals, documents, evidence, runs, service
+from app.cli import approvals, documents, evidence, extending, runs, service, signals, tasks
 from app.cli.outcome import DOCUMENTED, explained
 
 root = typer.Typer(
@@ -25,8 +25,11 @@ root.add_typer(documents.workflow, name="workflow")
 root.add_typer(documents.policy, name="policy")
 root.add_typer(documents.directory, name="directory")
 root.command("schema")(documents.schema)
+extending.add_to(runs.run)
 root.add_typer(runs.run, name="run")
+root.add_typer(signals.signal, name="signal")
 root.add_typer(approvals.approval, name="approval")
+root.add_typer(tasks.task, name="task")
 root.add_typer(evidence.evidence, name="evidence")
 
 

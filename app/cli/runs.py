@@ -1,4 +1,4 @@
-"""Runs: start, list, show, cancel."""
+"""Runs: start, list, show, diff, replay, cancel."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import orjson
 import typer
 
 from app.cli import context
+from app.cli.outcome import Exit
 from app.cli.outcome import run as run_
 from app.cli.output import Json, print_fields, print_json, print_rows
 from core.errors import InputError, NotFoundError
 
-run = typer.Typer(help="Runs: start, list, show, cancel.", no_args_is_help=True)
+run = typer.Typer(help="Runs: start, list, show, diff, replay, cancel.", no_args_is_help=True)
 
 RunId = Annotated[str, typer.Argument(help="The run's id.")]
 
@@ -89,8 +90,15 @@ def listed(
 
 
 @run.command("show")
-def show(run_id: RunId, as_json: Json = False) -> None:
+def show(
+    run_id: RunId,
+    at: Annotated[int | None, typer.Option("--at", min=0, help="Show its state at this checkpoint instead.")] = None,
+    as_json: Json = False,
+) -> None:
     """Show one run: its state, its steps, its receipts, and what happened."""
+    if at is not None:
+        _show_checkpoint(run_(_checkpoints(run_id, at))[0], as_json=as_json)
+        return
     shown = run_(_show(run_id))
     if as_json:
         print_json(shown)
@@ -156,6 +164,81 @@ def _event(line: bytes) -> dict[str, Any]:
     read = orjson.loads(line)
     actor = f"{read['actor']['kind']}:{read['actor']['id']}"
     return {"seq": read["seq"], "at": read["ts"], "type": read["type"], "actor": actor, "step": read["step"]}
+
+
+async def _checkpoints(run_id: str, *numbers: int) -> list[dict[str, Any]]:
+    from runtime.store import past
+
+    wanted = context.uuid(run_id, "RUN")
+    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+        tenant = faces.settings.tenant
+        return [dict(await past.checkpoint(connection, tenant, wanted, number)) for number in numbers]
+
+
+def _show_checkpoint(checkpoint: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(checkpoint)
+        return
+    print_fields({name: checkpoint[name] for name in ("superstep", "created_at", "digest")}, as_json=False)
+    for part, value in checkpoint["state"].items():
+        typer.echo(f"\n{part}")
+        print_fields(_part(value), as_json=False)
+
+
+def _part(value: Any) -> dict[str, Any]:
+    """A part of the state as fields: a list has its items by number, a plain value itself."""
+    if isinstance(value, list):
+        return {str(number): item for number, item in enumerate(value)}
+    return value if isinstance(value, dict) and value else {"": value or None}
+
+
+@run.command("diff")
+def diff(
+    run_id: RunId,
+    before: Annotated[int, typer.Argument(min=0, help="The number of one checkpoint.")],
+    after: Annotated[int, typer.Argument(min=0, help="The number of another.")],
+    as_json: Json = False,
+) -> None:
+    """Show what changed between two checkpoints of a run, as a JSON Patch with the values before."""
+    from core.changes import changes
+
+    first, second = run_(_checkpoints(run_id, before, after))
+    rows = [
+        {"op": str(change.op), "path": change.path, "before": change.before, "after": change.after}
+        for change in changes(first["state"], second["state"])
+    ]
+    print_rows(rows, ("op", "path", "before", "after"), as_json=as_json, empty="Nothing changed.")
+
+
+@run.command("replay")
+def replay(run_id: RunId, as_json: Json = False) -> None:
+    """Derive every checkpoint of a run again from its record, and compare. A difference ends with exit code 1."""
+    from dataclasses import asdict
+
+    report = run_(_replay(run_id))
+    if as_json:
+        print_json({**asdict(report), "ok": report.ok})
+    elif report.purged_at is not None:
+        at = report.purged_at.isoformat(timespec="seconds")
+        typer.echo(f"Retention removed what this run was about at {at}: nothing can be derived again.")
+    elif report.difference is None:
+        typer.echo(f"{report.equal} checkpoints derived again, all equal.")
+    else:
+        found = report.difference
+        where = "" if found.checkpoint is None else f"checkpoint {found.checkpoint}: "
+        typer.echo(f"{report.equal} checkpoints derived again and equal, then a difference. {where}{found.what}")
+        if found.path is not None:
+            print_fields({"path": found.path, "stored": found.stored, "derived": found.derived}, as_json=False)
+    if not report.ok:
+        raise typer.Exit(Exit.FAILED)
+
+
+async def _replay(run_id: str) -> Any:
+    from runtime.replaying import Replaying
+
+    wanted = context.uuid(run_id, "RUN")
+    async with context.faces() as faces:
+        return await Replaying(faces.database, faces.definitions).replay(faces.settings.tenant, wanted)
 
 
 @run.command("cancel")

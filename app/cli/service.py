@@ -28,7 +28,7 @@ def add_to(root: typer.Typer) -> None:
     root.command("up", help="Run everything in one process: HTTP, a worker, the keepers.")(up)
     root.command("serve", help="Serve HTTP: webhooks, Slack, the API.")(serve)
     root.command("work", help="Run a worker: lease steps and drive them.")(work)
-    root.command("keep", help="Run the keepers: dispatcher, scheduler, sweeper.")(keep)
+    root.command("keep", help="Run the keepers: dispatcher, scheduler, sweeper, completions.")(keep)
     root.command("demo", help="See it work, with stand-ins for Slack and ServiceNow.")(demo)
     root.command("doctor", help="Say what is configured, what is reachable, and what is missing.")(doctor)
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 from fastapi import FastAPI, Security
 from fastapi.security import HTTPBearer
 
-from app.http import approvals, definitions, evidence, problems, runs, slack, system, webhooks
+from app.http import (
+    approvals,
+    definitions,
+    evidence,
+    extending,
+    graphs,
+    problems,
+    runs,
+    signals,
+    slack,
+    system,
+    tasks,
+    webhooks,
+)
 from app.http.middleware import Bearer, Bounded, Observe
 from app.refusals import RefusalLog
 from app.wiring import Faces, version
@@ -35,7 +48,7 @@ def create_app(faces: Faces) -> FastAPI:
     application.state.slack = slack.endpoint_of(faces)
     problems.install(application)
     token = [Security(HTTPBearer(auto_error=False, description="`counterseal token create`"))]
-    for module in (runs, evidence, approvals, definitions):
+    for module in (runs, extending, graphs, evidence, approvals, tasks, signals, definitions):
         application.include_router(module.router, dependencies=token)
     application.include_router(system.router)
     application.include_router(webhooks.router)

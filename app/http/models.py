@@ -18,7 +18,9 @@ PRINTABLE = r"^[\x20-\x7e]+$"
 REFERENCE = r"^[^\x00-\x1f\x7f]+$"
 
 
-class _In(BaseModel):
+class In(BaseModel):
+    """A body: nothing but what is named is accepted."""
+
     model_config = ConfigDict(extra="forbid")
 
 
@@ -29,7 +31,7 @@ class Page(BaseModel, Generic[Item]):
     next: str | None = None
 
 
-class StartRun(_In):
+class StartRun(In):
     """Start a run. The same ``idempotency_key`` starts one run of a workflow, ever."""
 
     workflow: Annotated[str, Field(min_length=1, max_length=100, pattern=PRINTABLE)]
@@ -47,7 +49,7 @@ class RunStarted(BaseModel):
     reference: str
 
 
-class Cancel(_In):
+class Cancel(In):
     """Why a run is canceled; kept in the audit."""
 
     reason: Annotated[str, Field(max_length=2000)] = ""
@@ -92,10 +94,20 @@ class BundleInfo(BaseModel):
 
 
 class RunDetail(Run):
-    """One run with where its audit chain stands and its evidence, null until it was written."""
+    """One run with where its audit chain stands and its evidence, null until it was written.
+
+    ``result`` is what it hands over once it has succeeded. ``parent_run_id`` is the run that it belongs to;
+    ``children`` are the oldest hundred of the ``children_count`` that belong to it. ``extensions`` counts the
+    additions to its graph.
+    """
 
     audit_count: int
     audit_head: str
+    result: Any
+    parent_run_id: UUID | None
+    children_count: int
+    children: list[UUID]
+    extensions: int
     bundle: BundleInfo | None
 
 
@@ -218,7 +230,7 @@ class ApprovalDetail(ApprovalOut):
     progress: list[GroupOut]
 
 
-class VoteIn(_In):
+class VoteIn(In):
     """An answer. With ``digest``, it counts only for exactly the action that was seen."""
 
     choice: Choice
@@ -236,7 +248,7 @@ class VoteOutcome(BaseModel):
     run_id: UUID
 
 
-class Document(_In):
+class Document(In):
     """A document's exact text (YAML 1.2); ``file`` is the name that problems are reported under."""
 
     source: Annotated[str, Field(min_length=1)]

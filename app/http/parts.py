@@ -66,6 +66,7 @@ def allow(*roles: Role) -> Callable[[Request], Principal]:
 Reader: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR))]
 Operator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR))]
 Starter: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.TRIGGER))]
+Signaler: TypeAlias = Annotated[Principal, Depends(allow(Role.OPERATOR, Role.TRIGGER))]
 Auditor: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.AUDITOR))]
 Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]
 Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]

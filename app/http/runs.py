@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 
 from app.access import Principal
 from app.http import models
+from app.http.checkpoint_models import CheckpointDiff, LedgerEntry
 from app.http.parts import (
     LIMIT_DEFAULT,
     Auditor,
@@ -24,13 +26,14 @@ from app.http.parts import (
     page,
 )
 from app.wiring import Faces
+from core.changes import changes
 from core.errors import ConsistencyError, InputError, NotFoundError
 from core.ids import new_id
 from evidence.chain import EventType
 from runtime import audit, starting
 from runtime.kernel.states import RunState
 from runtime.starting import StartRequest
-from runtime.store import documents, read_models
+from runtime.store import documents, past, read_models
 from runtime.store.read_models import Row, RunFilter
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
@@ -74,7 +77,9 @@ async def start(
 async def _same_input(faces: Faces, who: Principal, run_id: UUID, given: dict[str, Any]) -> None:
     async with faces.database.reading(who.tenant) as connection:
         known = await read_models.run_input(connection, who.tenant, run_id)
-    if known != given:
+        purged = await past.purged_at(connection, who.tenant, run_id)
+    # Of a run whose input was removed, only the key is known.
+    if known != given and purged is None:
         raise ConsistencyError(
             f"This idempotency key has started run {run_id} with another input.", remedy="Use a new key."
         )
@@ -99,9 +104,11 @@ async def listed(
 
 
 @router.get("/{run_id}", response_model=models.RunDetail, summary="Look at one run")
-async def one(run_id: UUID, who: Reader, faces: FacesDep) -> Row:
-    """Its state, where its audit stands, and its evidence."""
-    return await run_row(faces, who, run_id)
+async def one(run_id: UUID, who: Reader, faces: FacesDep, response: Response) -> Row:
+    """Its state, where its audit stands, and its evidence. The `ETag` is its version, for `If-Match`."""
+    row = await run_row(faces, who, run_id)
+    response.headers["ETag"] = etag(row["version"])
+    return row
 
 
 @router.get("/{run_id}/steps", response_model=models.Page[models.Step], summary="The steps of a run")
@@ -126,6 +133,41 @@ async def checkpoints(
     async with faces.database.reading(who.tenant) as connection:
         rows = await read_models.checkpoints_page(connection, who.tenant, run_id, limit + 1, *after)
     return page(rows, limit, lambda row: (row["superstep"],))
+
+
+@router.get("/{run_id}/checkpoints/diff", response_model=CheckpointDiff, summary="What changed between two checkpoints")
+async def diff(
+    run_id: UUID,
+    who: Reader,
+    faces: FacesDep,
+    first: Annotated[int, Query(alias="from", ge=0, lt=2**31, description="The number of one checkpoint")],
+    second: Annotated[int, Query(alias="to", ge=0, lt=2**31, description="The number of another")],
+) -> dict[str, Any]:
+    """As the operations of a JSON Patch, each with the value before (P-9)."""
+    async with faces.database.reading(who.tenant) as connection:
+        before = await past.checkpoint(connection, who.tenant, run_id, first)
+        after = await past.checkpoint(connection, who.tenant, run_id, second)
+    found = [asdict(change) for change in changes(before["state"], after["state"])]
+    return {"run_id": run_id, "from_superstep": first, "to_superstep": second, "changes": found}
+
+
+@router.get("/{run_id}/checkpoints/{number}", response_model=models.Checkpoint, summary="One checkpoint of a run")
+async def checkpoint(run_id: UUID, number: Annotated[int, Path(ge=0, lt=2**31)], who: Reader, faces: FacesDep) -> Row:
+    """The state as it was at the barrier with this number (P-9)."""
+    async with faces.database.reading(who.tenant) as connection:
+        return await past.checkpoint(connection, who.tenant, run_id, number)
+
+
+@router.get("/{run_id}/ledger", response_model=models.Page[LedgerEntry], summary="The ledger of a run")
+async def ledger(
+    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
+) -> dict[str, Any]:
+    """Every write to the channels that keep one, in the order of super-steps (P-7)."""
+    after = decode_cursor(cursor, int, int) or [-1, 0]
+    await run_row(faces, who, run_id)
+    async with faces.database.reading(who.tenant) as connection:
+        rows = await past.ledger_page(connection, who.tenant, run_id, limit + 1, *after)
+    return page(rows, limit, lambda row: (row["superstep"], row["number"]))
 
 
 @router.get("/{run_id}/receipts", response_model=models.Page[models.Receipt], summary="The receipts of a run")
@@ -167,6 +209,11 @@ async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesD
     async with faces.database.transaction(who.tenant) as connection:
         status = await starting.cancel_run(connection, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
+
+
+def etag(version: int) -> str:
+    """A run's version as a strong entity tag (RFC 9110, section 8.8.3)."""
+    return f'"{version}"'
 
 
 async def run_row(faces: Faces, who: Principal, run_id: UUID) -> Row:

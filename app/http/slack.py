@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from app.http import problems
 from app.http.parts import FacesDep, RefusalsDep
-from app.slack import Interactions
+from app.slack import Interactions, TaskInteractions
 from app.wiring import Faces
 from approvals.slack.endpoint import SlackEndpoint
 from approvals.slack.handlers import build_bolt
@@ -29,7 +29,13 @@ def endpoint_of(faces: Faces) -> SlackEndpoint | None:
         # The signature has proved that Slack sent this for our app; no call is needed to say so again.
         return AuthorizeResult(enterprise_id=None, team_id=None, bot_token=token)
 
-    bolt = build_bolt(signing_secret=secret, authorize=authorize, client=faces.slack, service=Interactions(faces))
+    bolt = build_bolt(
+        signing_secret=secret,
+        authorize=authorize,
+        client=faces.slack,
+        service=Interactions(faces),
+        tasks=TaskInteractions(faces),
+    )
     return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)
 
 

@@ -50,7 +50,7 @@ def render(view: CardView) -> Rendered:
         ]
     elif not fits_message(body):
         body = _short_body(view)
-    blocks = [header(heading(view)), *body, *_buttons(view, complete), *_link(view)]
+    blocks = [header(heading(view)), *body, *_buttons(view, complete), *link_line(view.link)]
     return Rendered(_notification(view), blocks, complete)
 
 
@@ -120,11 +120,13 @@ def _if_short(label: str, text: str) -> list[str]:
     return [f"{label} {code(text)}"] if len(shown(text)) <= _SHORT else [f"{label} is in *Review*"]
 
 
-def _link(view: CardView) -> list[Block]:
+def link_line(link: str) -> list[Block]:
     """A link of ours; a setting decides its beginning, so only a plain web address is drawn."""
-    if not view.link.startswith(("https://", "http://")) or set(view.link) & set("<>| \n`") or len(view.link) > 2000:
+    if not link.startswith(("https://", "http://")) or set(link) & set("<>| `") or len(link) > 2000:
         return []
-    address = view.link.replace("&", "&amp;")
+    if not (link.isascii() and link.isprintable()):
+        return []
+    address = link.replace("&", "&amp;")
     return [{"type": "context", "elements": [{"type": "mrkdwn", "text": f"<{address}|Open in Counterseal>"}]}]
 
 

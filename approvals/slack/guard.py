@@ -17,9 +17,10 @@ from core.bounded_json import parse_object
 from core.canonical import JsonObject
 from core.errors import InputError
 
-# Slack sends the card or the modal back with each click. Ours take at most ECHO_BYTES_MAX (48 KiB) of that, a reason of
-# 2000 characters at most 32 KiB form-encoded.
-BODY_BYTES_MAX = 128 * 1024
+# Slack sends the card or the modal back with each click. Ours take at most ECHO_BYTES_MAX (48 KiB) of that. What people
+# enter comes on top: at most 64 KiB in a form that is accepted (VALUE_BYTES_MAX), each byte of which becomes up to four
+# as form-encoded JSON, whose letters beyond ASCII are escaped twice.
+BODY_BYTES_MAX = 384 * 1024
 CLOCK_SKEW_SECONDS_MAX = 300
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"

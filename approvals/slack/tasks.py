@@ -17,7 +17,7 @@ from approvals.slack.blocks import (
     sections,
     small_print,
 )
-from approvals.slack.cards import Rendered
+from approvals.slack.cards import Rendered, link_line
 from approvals.slack.forms import cut, input_blocks
 from approvals.slack.lines import moment
 from approvals.slack.modals import modal, plain
@@ -78,16 +78,6 @@ def closed_sentence(view: TaskView) -> str:
             return "This task was canceled. Nothing was recorded."
         case TaskState.OPEN:
             return "This task is open."
-
-
-def link_line(link: str) -> list[Block]:
-    """A link of ours; a setting decides its beginning, so only a plain web address is drawn."""
-    if not link.startswith(("https://", "http://")) or set(link) & set("<>| `") or len(link) > 2000:
-        return []
-    if not (link.isascii() and link.isprintable()):
-        return []
-    address = link.replace("&", "&amp;")
-    return [{"type": "context", "elements": [{"type": "mrkdwn", "text": f"<{address}|Open in Counterseal>"}]}]
 
 
 def _ask_lines(view: TaskView) -> list[str]:

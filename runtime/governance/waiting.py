@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from approvals.forms import fields_of
 from core.canonical import Json, JsonObject
 from core.errors import ExpressionError
 from core.ids import derived_id
@@ -198,6 +199,8 @@ def _assign(transition: Transition, step: StepRow, leaf: TaskNode, nonce: Nonce)
         "title": clean(_render(transition, step, leaf.title), 300),
         "description": described,
         "form": leaf.form,
+        # PostgreSQL keeps no order of an object's members, and a form is read from top to bottom.
+        "fields": [field.name for field in fields_of(leaf.form)],
         "group": leaf.group,
     }
     wait = _park(transition, step, WaitKind.TASK, nonce, due_in=leaf.timeout, context=context)

@@ -29,11 +29,19 @@ ORDER BY w.status = 'waiting' DESC, CASE WHEN w.status = 'waiting' THEN w.create
 
 # Kept signals whose wait exists by now: what came before its wait, or in the same moment.
 _KEPT = """
-SELECT DISTINCT ON (w.wait_id) i.tenant_id, i.source, i.notification_id
-FROM inbox i JOIN waits w ON w.tenant_id = i.tenant_id AND w.correlation_key = i.correlation_key
-  AND w.status = 'waiting' JOIN steps s ON s.step_id = w.step_id AND s.status = 'waiting'
+SELECT DISTINCT ON (i.tenant_id, i.correlation_key) i.tenant_id, i.source, i.notification_id
+FROM inbox i CROSS JOIN LATERAL (
+  SELECT w.wait_id FROM waits w JOIN steps s USING (step_id)
+  WHERE w.tenant_id = i.tenant_id AND w.correlation_key = i.correlation_key AND w.status = 'waiting'
+    AND s.status = 'waiting' LIMIT 1) w
 WHERE i.processed_at IS NULL AND i.correlation_key IS NOT NULL
-ORDER BY w.wait_id, i.received_at LIMIT 100"""
+ORDER BY i.tenant_id, i.correlation_key, i.received_at LIMIT 100"""
+
+
+# By tenant, because that is how waits are indexed. Keys of what runs outside are derived, so there is one at most.
+_TENANT_OF = """
+SELECT t.tenant_id FROM tenants t WHERE EXISTS (
+  SELECT FROM waits w WHERE w.tenant_id = t.tenant_id AND w.correlation_key = $1 AND w.kind = 'external') LIMIT 1"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +112,9 @@ async def kept(connection: Connection) -> list[tuple[str, str, str]]:
     """Notifications whose wait exists by now, as (tenant, source, id); the oldest for each wait."""
     rows = await connection.fetch(_KEPT)
     return [(row["tenant_id"], row["source"], row["notification_id"]) for row in rows]
+
+
+async def tenant_of(connection: Connection, key: str) -> str | None:
+    """Whose run began what has this key outside; None if nobody's did. Under the engine's role, which sees all."""
+    row = await connection.fetchrow(_TENANT_OF, key)
+    return None if row is None else str(row["tenant_id"])

@@ -97,6 +97,27 @@ async def checkpoints_page(
     return await _all(connection, read.CHECKPOINTS, tenant=tenant, run=run_id, limit=limit, superstep=superstep)
 
 
+async def waits_page(
+    connection: AsyncConnection,
+    tenant: str,
+    run_id: UUID,
+    limit: int,
+    after_at: datetime = FIRST_TIME,
+    after_id: UUID = FIRST_ID,
+) -> list[Row]:
+    """What a run waits for and has waited for, oldest first."""
+    return await _all(
+        connection, read.WAITS, tenant=tenant, run=run_id, limit=limit, after_at=after_at, after_id=after_id
+    )
+
+
+async def mutations_page(
+    connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, after_number: int = 0
+) -> list[Row]:
+    """What was added to a run's graph, in its order (V-6)."""
+    return await _all(connection, read.MUTATIONS, tenant=tenant, run=run_id, limit=limit, after_number=after_number)
+
+
 async def receipts_page(
     connection: AsyncConnection,
     tenant: str,

@@ -13,14 +13,18 @@ from runtime.store.schema import (
     bundles,
     checkpoints,
     commands,
+    mutations,
     policies,
     receipts,
     run_inputs,
     runs,
     steps,
     tenants,
+    waits,
     workflows,
 )
+
+CHILDREN_MAX = 100
 
 _tenant = bindparam("tenant", type_=Text)
 _run = bindparam("run", type_=UUID(as_uuid=True))
@@ -74,8 +78,54 @@ RUNS = (
     .order_by(runs.c.created_at.desc(), runs.c.run_id.desc())
     .limit(_limit)
 )
-RUN = _own(runs, *_RUN_COLUMNS, runs.c.audit_count, runs.c.audit_head, _BUNDLE.scalar_subquery().label("bundle")).where(
-    runs.c.run_id == _run
+_children = runs.alias("children")
+_CHILDREN = select(func.count()).where(_children.c.parent_run_id == runs.c.run_id)
+# The oldest; a loop over many items may have one for each.
+_FIRST_CHILDREN = (
+    select(_children.c.run_id)
+    .where(_children.c.parent_run_id == runs.c.run_id)
+    .order_by(_children.c.created_at, _children.c.run_id)
+    .limit(CHILDREN_MAX)
+)
+RUN = _own(
+    runs,
+    *_RUN_COLUMNS,
+    runs.c.audit_count,
+    runs.c.audit_head,
+    runs.c.result,
+    runs.c.parent_run_id,
+    runs.c.extensions,
+    _CHILDREN.scalar_subquery().label("children_count"),
+    func.array(_FIRST_CHILDREN.scalar_subquery()).label("children"),
+    _BUNDLE.scalar_subquery().label("bundle"),
+).where(runs.c.run_id == _run)
+WAITS = (
+    _own(
+        waits,
+        waits.c.wait_id,
+        waits.c.step_key,
+        waits.c.kind,
+        waits.c.status,
+        waits.c.correlation_key,
+        waits.c.token,
+        waits.c.due_at,
+        waits.c.created_at,
+        waits.c.completed_at,
+    )
+    # Through the steps, because only the open waits are indexed by their run.
+    .join_from(waits, steps, waits.c.step_id == steps.c.step_id)
+    .where(
+        steps.c.run_id == _run,
+        tuple_(waits.c.created_at, waits.c.wait_id) > tuple_(_after_at, _after_id),
+    )
+    .order_by(waits.c.created_at, waits.c.wait_id)
+    .limit(_limit)
+)
+MUTATIONS = (
+    _own(mutations, mutations.c.number, mutations.c.actor, mutations.c.source, mutations.c.created_at)
+    .where(mutations.c.run_id == _run, mutations.c.number > bindparam("after_number", type_=Integer))
+    .order_by(mutations.c.number)
+    .limit(_limit)
 )
 INPUT = _own(run_inputs, run_inputs.c.trigger).where(run_inputs.c.run_id == _run)
 STEPS = (

@@ -7,9 +7,14 @@ from uuid import UUID
 
 from core.db import Connection
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
+from runtime.store.retention import MAY_BE_PURGED
 
 BATCH = 100
+# A run may have thousands of rows, so a sweep takes few of them.
+PURGES = 20
 
+# What is kept is looked at from its own side, one by one: there are few of them, and there may be many waits.
+#
 # A step command whose lease or expected claim is over goes back to pending and gives its slot back: the message was
 # lost, or the scheduler died between the queue and us. If the message does come later, the row decides. Where the step
 # was claimed meanwhile, only the mark was missing.
@@ -40,8 +45,11 @@ SELECT (SELECT count(*) FROM returned) AS commands, (SELECT count(*) FROM woken)
   (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, wait_id)) FROM (
     SELECT run_id, step_key, wait_id FROM waits WHERE status = 'waiting' AND due_at <= now()
     ORDER BY due_at LIMIT {BATCH}) w) AS waits,
-  EXISTS (SELECT FROM inbox i JOIN waits w ON w.tenant_id = i.tenant_id AND w.correlation_key = i.correlation_key
-    WHERE i.processed_at IS NULL AND i.correlation_key IS NOT NULL AND w.status = 'waiting') AS kept"""
+  EXISTS (SELECT FROM inbox i WHERE i.processed_at IS NULL AND i.correlation_key IS NOT NULL
+    AND (SELECT true FROM waits w WHERE w.tenant_id = i.tenant_id AND w.correlation_key = i.correlation_key
+      AND w.status = 'waiting' LIMIT 1)) AS kept,
+  (SELECT jsonb_agg(run_id) FROM (
+    SELECT r.run_id FROM runs r WHERE {MAY_BE_PURGED} ORDER BY r.purge_at LIMIT {PURGES}) p) AS purges"""
 
 _IS_OVER = "SELECT lease_expires_at < now() FROM steps WHERE step_id = $1 AND lease_epoch = $2 AND status = 'running'"
 
@@ -50,13 +58,14 @@ _IS_OVER = "SELECT lease_expires_at < now() FROM steps WHERE step_id = $1 AND le
 class Due:
     """Leases as (run, step key, epoch), waits as (run, step key, wait), and how many commands were returned.
 
-    ``kept`` says that a signal was kept for which there is a wait by now.
+    ``kept`` says that a signal was kept for which there is a wait by now, ``purges`` are runs whose retention is over.
     """
 
     leases: tuple[tuple[UUID, str, int], ...]
     waits: tuple[tuple[UUID, str, UUID], ...]
     commands: int
     kept: bool
+    purges: tuple[UUID, ...]
 
 
 async def due(connection: Connection) -> Due:
@@ -68,6 +77,7 @@ async def due(connection: Connection) -> Due:
         tuple((UUID(run), key, UUID(wait)) for run, key, wait in row["waits"] or ()),
         row["commands"],
         row["kept"],
+        tuple(UUID(run) for run in row["purges"] or ()),
     )
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from approvals.ports import MessageRef
 from approvals.tasks import TaskState, TaskView
+from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import NotFoundError
 
@@ -49,6 +50,7 @@ class StoredTask:
 
     view: TaskView
     tenant_id: str
+    workspace_id: str
     run_id: UUID
     value: Any
     by: str
@@ -86,7 +88,7 @@ def _task(row: Any) -> StoredTask:
         task_id=UUID(wait["wait_id"]),
         title=context["title"],
         description=context["description"],
-        form=context["form"],
+        form={**context["form"], "properties": _ordered(context)},
         group=context["group"],
         state=_STATES[wait["status"]],
         workflow=row["workflow"],
@@ -101,6 +103,7 @@ def _task(row: Any) -> StoredTask:
     return StoredTask(
         view=view,
         tenant_id=wait["tenant_id"],
+        workspace_id=row["workspace_id"],
         run_id=UUID(wait["run_id"]),
         value=result.get("output"),
         by=by,
@@ -108,3 +111,9 @@ def _task(row: Any) -> StoredTask:
         message=MessageRef(wait["channel"], wait["message_ts"]) if wait["message_ts"] else None,
         created_at=row["created_at"],
     )
+
+
+def _ordered(context: Any) -> JsonObject:
+    """The form's properties in their author's order, which the context tells."""
+    properties = context["form"]["properties"]
+    return {name: properties[name] for name in context["fields"]}

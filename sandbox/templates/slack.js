@@ -3,6 +3,7 @@
 const $ = (selector, root = document) => root.querySelector(selector);
 const channel = document.body.dataset.channel;
 const viewer = $("#viewer"), banner = $("#banner"), messages = $("#messages"), modal = $("#modal"), ask = $("#confirm");
+const BOX = "input[type=text], input[type=date], textarea, select", SEVERAL = ["checkboxes", "multi_static_select"];
 let version = "", modalKey = "", busy = false;
 
 const trouble = (text) => { $("span", banner).textContent = text; banner.hidden = !text; };
@@ -41,9 +42,9 @@ function showModal(html, key) {
   const view = $("#view");
   if (!view) return;
   for (const field of view.querySelectorAll("[data-block]")) {
-    const box = $("input[type=text], textarea, select", field), value = entered[field.dataset.block];
+    const box = $(BOX, field), value = entered[field.dataset.block];
     if (box && typeof value === "string" && value) box.value = value;
-    else for (const item of field.querySelectorAll("input")) if ((value || []).includes(item.value)) item.checked = true;
+    else for (const item of field.querySelectorAll("input")) if ([].concat(value || []).includes(item.value)) item.checked = true;
   }
   view.showModal();
 }
@@ -63,8 +64,8 @@ function values() {
   for (const field of document.querySelectorAll("#view [data-block]")) {
     const picked = [...field.querySelectorAll("input:checked")].map((item) => item.value);
     const kind = field.dataset.kind;
-    const box = $("input[type=text], textarea, select", field);
-    entered[field.dataset.block] = kind === "checkboxes" ? picked : kind === "radio_buttons" ? picked[0] || "" : box.value;
+    const box = $(BOX, field);
+    entered[field.dataset.block] = SEVERAL.includes(kind) ? picked : kind === "radio_buttons" ? picked[0] || "" : box.value;
   }
   return entered;
 }

@@ -8,6 +8,7 @@ import hmac
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -24,11 +25,12 @@ import structlog
 
 from app import access
 from app.access import Role
+from app.cli import main
 from app.http import create_app
 from app.http.server import HttpServer
 from app.settings import Settings, load_settings
 from app.wiring import App, build
-from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, Database
 from evidence.chain import Actor
@@ -67,6 +69,20 @@ operations:
       properties: {name: {type: string}, pin: {type: string, x-secret: true}}
       additionalProperties: false
     output_schema: {type: object}
+  - name: probe.case.open
+    kind: durable
+    handler: probe:case
+    side_effects: human_process
+    risk: medium
+    summary: "Open a case about {name}"
+    target: "case/{name}"
+    in_doubt: probe
+    input_schema:
+      type: object
+      required: [name]
+      properties: {name: {type: string}}
+      additionalProperties: false
+    output_schema: {type: object}
 """
 
 WORKFLOWS = """
@@ -97,6 +113,10 @@ rules:
     match: {operation: probe.effect.apply}
     outcome: allow
     because: It is a test.
+  - id: cases
+    match: {operation: probe.case.open}
+    outcome: allow
+    because: It is a test.
   - id: dangers
     match: {operation: probe.danger.apply}
     outcome: needs_approval
@@ -119,16 +139,24 @@ groups:
 
 @dataclass
 class OutsideWorld:
-    """Records every effect."""
+    """Records every effect. What is opened as a case goes on until a signal ends it."""
 
     effects: list[Call] = field(default_factory=list)
+    canceled: list[str] = field(default_factory=list)
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         return Refused("no_pre_read", "nothing to read")
 
     async def perform(self, call: Call) -> Outcome:
         self.effects.append(call)
+        if call.operation == "probe.case.open":
+            assert call.correlation_key is not None
+            return Parked(call.correlation_key)
         return Done({"applied": len(self.effects)}, external_id=f"e{len(self.effects)}")
+
+    async def cancel(self, call: Call, external_id: str | None) -> Done | Refused | NotSent | InDoubt:
+        self.canceled.append(str(external_id))
+        return Done({})
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
         return Probe(ProbeVerdict.CANNOT_TELL, "nobody knows")
@@ -176,6 +204,21 @@ class Installation:
                 await publishing.publish_workflow(connection, faces.definitions, tenant, text, "test.yaml", TESTER)
             await publishing.publish_policy(connection, faces.definitions, tenant, POLICY, "policy.yaml", TESTER)
             await publishing.publish_directory(connection, tenant, PEOPLE, "people.yaml", TESTER)
+
+    async def add(self, text: str, tenant: str = "default") -> None:
+        """Publish one more workflow."""
+        faces = self.app.faces
+        async with faces.database.transaction(tenant) as connection:
+            await publishing.publish_workflow(connection, faces.definitions, tenant, text, "test.yaml", TESTER)
+
+    async def parked(self, workflow: str, number: str = "INC1", tenant: str = "default") -> UUID:
+        """A run that has gone as far as it can."""
+        run_id = await self.start(workflow, number, tenant=tenant)
+        await self.work()
+        return run_id
+
+    async def status(self, run_id: UUID) -> str:
+        return str((await self.one("SELECT status FROM runs WHERE run_id = $1", run_id))["status"])
 
     async def work(self) -> None:
         """Do everything that can be done now: steps, then messages."""
@@ -378,3 +421,52 @@ async def installation(serve: Serve) -> Installation:
 @pytest.fixture
 def outside_world() -> OutsideWorld:
     return OutsideWorld()
+
+
+class Command:
+    """Runs the command line in this process and tells how it ended."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.said = ""
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *arguments: str, exit_code: int = 0) -> str:
+        self._monkeypatch.setattr(sys, "argv", ["counterseal", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = self._capsys.readouterr()
+        self.said = printed.err
+        assert int(ended.value.code or 0) == exit_code, (arguments, printed.out, printed.err)
+        assert "Traceback" not in printed.err
+        if exit_code:
+            assert printed.err.strip() or printed.out.strip()
+        return printed.out
+
+    def json(self, *arguments: str, exit_code: int = 0) -> Any:
+        return json.loads(self(*arguments, "--json", exit_code=exit_code))
+
+
+@pytest.fixture
+def command(
+    capsys: pytest.CaptureFixture[str], clean_environment, restored_logging, database_url: str, definitions_dir: Path
+) -> Command:
+    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", database_url)
+    clean_environment.setenv("COUNTERSEAL_DEFINITIONS_DIR", str(definitions_dir))
+    clean_environment.setenv("COUNTERSEAL_PERSON", "tess")
+    return Command(capsys, clean_environment)
+
+
+@pytest.fixture
+def work_off() -> Callable[[OutsideWorld], None]:
+    """Does everything that workers and keepers would do, in a test that has no event loop."""
+
+    async def work(outside: OutsideWorld) -> None:
+        async with build(load_settings(), connectors=Connectors({"probe": outside})) as app:
+            assert isinstance(app.queue, PostgresQueue)
+            app.queue._idle = 0.01
+            await app.sweeper().sweep()
+            await app.worker().work_off()
+            await app.dispatcher().work_off()
+
+    return lambda outside: asyncio.run(work(outside))

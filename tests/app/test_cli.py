@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -10,46 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.cli import main
 from app.cli.outcome import CODES, Exit
 from app.http import problems
-from app.settings import load_settings
-from app.wiring import build
-from connectors.registry import Connectors
-
-
-class Command:
-    """Runs the command line in this process and tells how it ended."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.said = ""
-        self._capsys = capsys
-        self._monkeypatch = monkeypatch
-
-    def __call__(self, *arguments: str, exit_code: int = 0) -> str:
-        self._monkeypatch.setattr(sys, "argv", ["counterseal", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = self._capsys.readouterr()
-        self.said = printed.err
-        assert int(ended.value.code or 0) == exit_code, (arguments, printed.out, printed.err)
-        assert "Traceback" not in printed.err
-        if exit_code:
-            assert printed.err.strip() or printed.out.strip()
-        return printed.out
-
-    def json(self, *arguments: str, exit_code: int = 0) -> Any:
-        return json.loads(self(*arguments, "--json", exit_code=exit_code))
-
-
-@pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], clean_environment, restored_logging, database_url: str, definitions_dir: Path
-) -> Command:
-    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", database_url)
-    clean_environment.setenv("COUNTERSEAL_DEFINITIONS_DIR", str(definitions_dir))
-    clean_environment.setenv("COUNTERSEAL_PERSON", "tess")
-    return Command(capsys, clean_environment)
 
 
 @pytest.fixture
@@ -63,20 +24,7 @@ def documents(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     return {name: str(tmp_path / f"{name}.yaml") for name in texts}
 
 
-def _work(outside: Any) -> None:
-    """Everything that workers and keepers would do."""
-
-    async def work() -> None:
-        async with build(load_settings(), connectors=Connectors({"probe": outside})) as app:
-            assert hasattr(app.queue, "wake")
-            app.queue._idle = 0.01
-            await app.worker().work_off()
-            await app.dispatcher().work_off()
-
-    asyncio.run(work())
-
-
-def test_the_main_job_from_the_command_line(command: Command, documents, outside_world, tmp_path: Path) -> None:
+def test_the_main_job_from_the_command_line(command: Any, documents, outside_world, tmp_path: Path, work_off) -> None:
     command("workflow", "publish", documents["simple"], documents["asking"])
     command("policy", "publish", documents["policy"])
     command("directory", "publish", documents["people"])
@@ -85,7 +33,7 @@ def test_the_main_job_from_the_command_line(command: Command, documents, outside
     assert (started["created"], started["reference"]) == (True, "INC9")
     assert command.json("run", "start", "asking", "--input", '{"number": "INC9"}', "--key", "k")["created"] is False
     run_id = started["run_id"]
-    _work(outside_world)
+    work_off(outside_world)
     command("evidence", "get", run_id, "-o", str(tmp_path), exit_code=Exit.CONFLICT)
     (waiting,) = command.json("approval", "list")
     approval = waiting["approval_id"]
@@ -94,7 +42,7 @@ def test_the_main_job_from_the_command_line(command: Command, documents, outside
     assert command.json("approval", "approve", approval, exit_code=Exit.CONFLICT)["code"] == "separation_of_duties"
     assert command.json("approval", "approve", approval, "--as", "ann")["counted"] is True
     assert command.json("approval", "approve", approval, "--as", "ann", exit_code=Exit.CONFLICT)["counted"] is False
-    _work(outside_world)
+    work_off(outside_world)
     shown = command.json("run", "show", run_id)
     assert (shown["run"]["status"], len(shown["receipts"]), len(outside_world.effects)) == ("succeeded", 1, 1)
     assert "succeeded" in command("run", "show", run_id)
@@ -113,20 +61,20 @@ def test_the_main_job_from_the_command_line(command: Command, documents, outside
     command("run", "cancel", run_id, exit_code=Exit.CONFLICT)
 
 
-def test_a_waiting_run_is_rejected_and_another_canceled(command: Command, documents, outside_world) -> None:
+def test_a_waiting_run_is_rejected_and_another_canceled(command: Any, documents, outside_world, work_off) -> None:
     command("workflow", "publish", documents["asking"])
     command("policy", "publish", documents["policy"])
     command("directory", "publish", documents["people"])
     first, second = (
         command.json("run", "start", "asking", "--input", f'{{"number": "INC{n}"}}')["run_id"] for n in (1, 2)
     )
-    _work(outside_world)
+    work_off(outside_world)
     by_run = {item["run_id"]: item["approval_id"] for item in command.json("approval", "list")}
     command("approval", "reject", by_run[first], "--as", "bob", exit_code=Exit.INPUT)
     command("approval", "resolve", by_run[first], "maybe", "--reason", "x", exit_code=Exit.INPUT)
     command("approval", "reject", by_run[first], "--as", "bob", "--reason", "no")
     assert command.json("run", "cancel", second, "--reason", "enough")["status"] == "canceled"
-    _work(outside_world)
+    work_off(outside_world)
     statuses = {run["run_id"]: run["status"] for run in command.json("run", "list")}
     assert statuses == {first: "failed_terminal", second: "canceled"}
     assert command("approval", "list") == ""
@@ -164,12 +112,12 @@ MISTAKES: list[tuple[tuple[str, ...], int]] = [
 ]
 
 
-def test_mistakes_end_with_the_documented_code_and_one_clear_line(command: Command) -> None:
+def test_mistakes_end_with_the_documented_code_and_one_clear_line(command: Any) -> None:
     for arguments, code in MISTAKES:
         command(*arguments, exit_code=code)
 
 
-def test_a_mistake_is_answered_with_its_place_and_the_remedy(command: Command, documents) -> None:
+def test_a_mistake_is_answered_with_its_place_and_the_remedy(command: Any, documents) -> None:
     command("workflow", "publish", documents["simple"])
     token = ("token", "create", "--subject", "ann", "--role", "admin")
     for arguments, code, words in (
@@ -187,13 +135,13 @@ def test_a_mistake_is_answered_with_its_place_and_the_remedy(command: Command, d
 
 
 def test_what_people_wrote_cannot_steer_the_terminal(
-    command: Command, documents, outside_world, clean_environment
+    command: Any, documents, outside_world, clean_environment, work_off
 ) -> None:
     command("workflow", "publish", documents["asking"])
     command("policy", "publish", documents["policy"])
     command("directory", "publish", documents["people"])
     run_id = command.json("run", "start", "asking", "--input", '{"number": "INC1"}')["run_id"]
-    _work(outside_world)
+    work_off(outside_world)
     approval = command.json("approval", "list")[0]["approval_id"]
     command("approval", "reject", approval, "--as", "bob", "--reason", "no \u202e\x9b31m thanks")
     for arguments in (("run", "show", run_id), ("approval", "show", approval)):
@@ -203,7 +151,7 @@ def test_what_people_wrote_cannot_steer_the_terminal(
     assert "rejected at danger by bob: no " in command("run", "show", run_id)
 
 
-def test_ids_are_never_folded_so_that_they_can_be_copied(command: Command, documents, clean_environment) -> None:
+def test_ids_are_never_folded_so_that_they_can_be_copied(command: Any, documents, clean_environment) -> None:
     command("workflow", "publish", documents["simple"])
     started = command.json("run", "start", "simple", "--input", '{"number": "INC1"}')
     clean_environment.setenv("COLUMNS", "80")
@@ -211,7 +159,7 @@ def test_ids_are_never_folded_so_that_they_can_be_copied(command: Command, docum
     assert started["run_id"] in command("run", "list")
 
 
-def test_settings_and_reach_have_codes_of_their_own(command: Command, clean_environment) -> None:
+def test_settings_and_reach_have_codes_of_their_own(command: Any, clean_environment) -> None:
     clean_environment.setenv("COUNTERSEAL_PORT", "x")
     command("run", "list", exit_code=Exit.CONFIGURATION)
     clean_environment.delenv("COUNTERSEAL_PORT")
@@ -225,7 +173,7 @@ def test_every_error_of_the_tree_has_an_exit_code() -> None:
     assert set(CODES) == set(problems.STATUS)
 
 
-def test_tokens_are_made_listed_and_revoked(command: Command) -> None:
+def test_tokens_are_made_listed_and_revoked(command: Any) -> None:
     made = command.json(
         "token", "create", "--subject", "ann", "--role", "approver", "--role", "auditor", "--expires", "P1D"
     )
@@ -243,7 +191,7 @@ def test_tokens_are_made_listed_and_revoked(command: Command) -> None:
     assert all(item["revoked_at"] for item in command.json("token", "list"))
 
 
-def test_a_tenants_caps_are_set_and_kept(command: Command) -> None:
+def test_a_tenants_caps_are_set_and_kept(command: Any) -> None:
     arguments = ("--max-concurrency", "3", "--max-runs-per-min", "60", "--max-writes-per-run", "5", "--weight", "2.5")
     shown = command.json("tenant", "set", "acme", *arguments)
     assert (shown["max_concurrency"], shown["max_runs_per_min"], shown["max_writes_per_run"]) == (3, 60, 5)
@@ -251,7 +199,7 @@ def test_a_tenants_caps_are_set_and_kept(command: Command) -> None:
 
 
 def test_documents_are_checked_with_their_places_and_without_a_database(
-    command: Command, clean_environment, documents, tmp_path: Path, capsys
+    command: Any, clean_environment, documents, tmp_path: Path, capsys
 ) -> None:
     clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
     command("workflow", "check", documents["simple"], documents["asking"])
@@ -262,7 +210,7 @@ def test_documents_are_checked_with_their_places_and_without_a_database(
     assert result["problem"].startswith(f"{broken}:3:")
 
 
-def test_a_policy_is_explained_on_a_described_action(command: Command, documents, tmp_path: Path) -> None:
+def test_a_policy_is_explained_on_a_described_action(command: Any, documents, tmp_path: Path) -> None:
     action = tmp_path / "action.json"
     danger = {"operation": "probe.danger.apply", "input": {"name": "x"}}
     action.write_text(json.dumps({**danger, "run": {"writes_in_run": 3}}))
@@ -270,7 +218,7 @@ def test_a_policy_is_explained_on_a_described_action(command: Command, documents
     offline = command.json("policy", "explain", str(action), "--policy", documents["policy"])
     assert (offline["decision"]["outcome"], [rule["fired"] for rule in offline["rules"]]) == (
         "needs_approval",
-        [False, True],
+        [False, False, True],
     )
     command("policy", "publish", documents["policy"])
     assert command.json("policy", "explain", str(action)) == offline
@@ -282,12 +230,13 @@ def test_a_policy_is_explained_on_a_described_action(command: Command, documents
     command("policy", "explain", str(action), exit_code=Exit.INPUT)
 
 
-def test_the_doctor_says_what_is_missing_and_what_is_broken(command: Command, clean_environment, documents) -> None:
+def test_the_doctor_says_what_is_missing_and_what_is_broken(command: Any, clean_environment, documents) -> None:
     checks = {item["what"]: item["state"] for item in command.json("doctor")}
     assert checks["database"] == checks["schema"] == checks["queue"] == checks["evidence store"] == "ok"
     assert (
         checks["policy"] == checks["slack cards"] == checks["connector servicenow"] == checks["webhooks"] == "missing"
     )
+    assert checks["connector bpmn"] == "missing"
     command("policy", "publish", documents["policy"])
     command("workflow", "publish", documents["simple"])
     clean_environment.setenv("COUNTERSEAL_SLACK_TOKEN", "typo")
@@ -295,20 +244,21 @@ def test_the_doctor_says_what_is_missing_and_what_is_broken(command: Command, cl
     assert (checks["policy"], checks["workflow simple@1"], checks["settings"]) == ("ok", "ok", "warning")
     clean_environment.setenv("COUNTERSEAL_SLACK_BOT_TOKEN", "xoxb-test")
     clean_environment.setenv("COUNTERSEAL_SLACK_API_URL", "http://127.0.0.1:9/api/")
+    clean_environment.setenv("COUNTERSEAL_BPMN_URL", "http://127.0.0.1:9/engine-rest")
     checks = {item["what"]: item["state"] for item in command.json("doctor", exit_code=Exit.FAILED)}
-    assert checks["slack cards"] == checks["connector slack"] == "broken"
+    assert checks["slack cards"] == checks["connector slack"] == checks["connector bpmn"] == "broken"
     clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
     clean_environment.setenv("COUNTERSEAL_HOME", documents["simple"])  # a file, in which no bundle can be stored
     checks = {item["what"]: item["state"] for item in command.json("doctor", exit_code=Exit.FAILED)}
     assert checks["database"] == checks["evidence store"] == "broken"
 
 
-def test_the_schema_is_upgraded_and_is_so_already(command: Command) -> None:
+def test_the_schema_is_upgraded_and_is_so_already(command: Any) -> None:
     result = command.json("db", "upgrade")
     assert result["before"] == result["after"]
 
 
-def test_help_documents_the_exit_codes(command: Command) -> None:
+def test_help_documents_the_exit_codes(command: Any) -> None:
     printed = command("--help")
     assert "Exit codes" in printed
     for name in ("up", "serve", "work", "keep", "demo", "doctor", "evidence", "approval"):

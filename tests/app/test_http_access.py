@@ -29,6 +29,22 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", f"/v1/runs/{RUN}/audit", None, {Role.ADMIN, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}/evidence", None, {Role.ADMIN, Role.AUDITOR}),
     ("POST", f"/v1/runs/{RUN}/cancel", {}, {Role.ADMIN, Role.OPERATOR}),
+    ("GET", f"/v1/runs/{RUN}/checkpoints/1", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    (
+        "GET",
+        f"/v1/runs/{RUN}/checkpoints/diff?from=0&to=1",
+        None,
+        {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR},
+    ),
+    ("GET", f"/v1/runs/{RUN}/ledger", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/graph", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/waits", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/mutations", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("POST", f"/v1/runs/{RUN}/steps", {"steps": [{"id": "x"}]}, {Role.ADMIN, Role.OPERATOR}),
+    ("GET", "/v1/tasks", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/tasks/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("POST", f"/v1/tasks/{RUN}/complete", {"value": {}}, {Role.APPROVER}),
+    ("POST", "/v1/signals/key", {}, {Role.OPERATOR, Role.TRIGGER}),
     ("GET", "/v1/approvals", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/approvals/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", f"/v1/approvals/{RUN}/votes", {"choice": "approve"}, {Role.APPROVER}),
@@ -53,13 +69,18 @@ async def test_nothing_but_healthz_is_open(installation) -> None:
 
 
 async def test_the_table_of_roles_covers_every_route(installation) -> None:
-    listed = {(method, path.replace(RUN, "*").replace("/simple/1", "/*/*")) for method, path, _, _ in ROUTES}
+    listed = {
+        (method, path.partition("?")[0].replace(RUN, "*").replace("/simple/1", "/*/*")) for method, path, _, _ in ROUTES
+    }
     schema = create_app(installation.app.faces).openapi()
     found = {
         (
             method.upper(),
             path.replace("{run_id}", "*")
             .replace("{approval_id}", "*")
+            .replace("{task_id}", "*")
+            .replace("{number}", "1")
+            .replace("{correlation_key}", "key")
             .replace("{name}/{version}", "*/*")
             .replace("{name}", "workflow"),
         )

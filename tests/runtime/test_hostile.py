@@ -24,6 +24,7 @@ import pytest
 
 from approvals.model import CardView, Choice, VoteChannel
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome
+from approvals.tasks import TaskView
 from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
@@ -277,6 +278,12 @@ class StormyBoard:
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
         return Posted(MessageRef(channel, self.keys[key])) if key in self.keys else Absent()
+
+    async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
+        raise AssertionError("there are no tasks here")
+
+    async def update_task(self, ref: MessageRef, view: TaskView) -> PostOutcome:
+        raise AssertionError("there are no tasks here")
 
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         return Posted(ref)

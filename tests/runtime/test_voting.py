@@ -14,6 +14,7 @@ import pytest
 
 from approvals.model import CardView, Choice, VoteChannel
 from approvals.ports import Absent, FindOutcome, MessageRef, Posted, PostInDoubt, PostOutcome
+from approvals.tasks import TaskView
 from core.errors import NotFoundError
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
@@ -83,6 +84,12 @@ class Board:
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
         return Posted(MessageRef(channel, self.keys[key])) if key in self.keys else Absent()
+
+    async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
+        raise AssertionError("there are no tasks here")
+
+    async def update_task(self, ref: MessageRef, view: TaskView) -> PostOutcome:
+        raise AssertionError("there are no tasks here")
 
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         self.threads.append(text)

@@ -1,0 +1,66 @@
+"""A running graph: what it waits for, and steps that are added to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli import context
+from app.cli.outcome import run as run_
+from app.cli.output import Json, print_fields, print_rows
+from core.errors import InputError, NotFoundError
+
+RunId = Annotated[str, typer.Argument(help="The run's id.")]
+
+
+def add_to(run: typer.Typer) -> None:
+    """Add these commands to those about runs."""
+    run.command("waits")(waits)
+    run.command("extend")(extend)
+
+
+def waits(
+    run_id: RunId,
+    every: Annotated[bool, typer.Option("--all", help="Also what it has waited for.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a run waits for, with the keys and tokens by which signals reach it."""
+
+    async def found() -> list[dict[str, Any]]:
+        from runtime.store import read_models
+
+        wanted = context.uuid(run_id, "RUN")
+        async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+            tenant = faces.settings.tenant
+            if await read_models.run(connection, tenant, wanted) is None:
+                raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
+            rows = await read_models.waits_page(connection, tenant, wanted, 1000)
+        return [dict(row) for row in rows if every or row["status"] == "waiting"]
+
+    columns = ("step_key", "kind", "status", "correlation_key", "due_at", "token")
+    print_rows(run_(found()), columns, as_json=as_json, empty="It waits for nothing.")
+
+
+def extend(
+    run_id: RunId,
+    file: Annotated[Path, typer.Argument(help="The new steps: a document (YAML) with `steps`, and maybe `before`.")],
+    if_version: Annotated[int, typer.Option("--if-version", min=1, help="Its version, as `run show --json` has it.")],
+    as_json: Json = False,
+) -> None:
+    """Add steps to a run. Exit 4 if it is at another version by now."""
+    from core.documents import load_document
+
+    source = load_document(context.read_text(file), str(file)).value
+    if not isinstance(source, dict):
+        raise InputError("is not an object.", where=str(file), remedy="Write `steps:` and the steps below it.")
+
+    async def extended() -> dict[str, Any]:
+        wanted = context.uuid(run_id, "RUN")
+        async with context.faces() as faces:
+            actor = context.actor(faces.settings)
+            done = await faces.extending.extend(faces.settings.tenant, wanted, actor, source, if_version)
+        return {"number": done.number, "steps": list(done.steps), "version": done.version}
+
+    print_fields(run_(extended()), as_json=as_json)

@@ -1,0 +1,131 @@
+"""A running graph: what it waits for, and steps that are added to it (V-5, V-6, X-17)."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Header, Response
+from pydantic import BaseModel, Field
+
+from app.access import Role
+from app.http import models, problems
+from app.http.parts import LIMIT_DEFAULT, Cursor, FacesDep, Limit, Operator, Reader, decode_cursor, page
+from app.http.runs import etag, run_row
+from core.errors import InputError
+from runtime.extending import VersionMoved
+from runtime.store import read_models
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+_VERSION = re.compile(r'\s*"?(?P<version>[1-9][0-9]{0,8})"?\s*\Z')
+
+IfMatch = Annotated[
+    str | None,
+    Header(max_length=100, description="The run's version that was looked at: the `ETag` of `GET /v1/runs/{run_id}`"),
+]
+
+
+class Extension(models.In):
+    """New steps, as in a workflow. Each existing step named in `before` waits for the last of them."""
+
+    steps: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=100)]
+    before: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
+
+
+class ExtendedOut(BaseModel):
+    """The extension's number among the run's, the ids that are new in the graph, and the run's version now."""
+
+    number: int
+    steps: list[str]
+    version: int
+
+
+class Mutation(BaseModel):
+    """One extension: who added what, and when. `source` is what was sent."""
+
+    number: int
+    actor: str
+    source: dict[str, Any]
+    created_at: datetime
+
+
+class Wait(BaseModel):
+    """Something that a run is or was parked on. `token` is null unless the caller may operate runs."""
+
+    wait_id: UUID
+    step_key: str
+    kind: str
+    status: str
+    correlation_key: str | None
+    token: str | None
+    due_at: datetime | None
+    created_at: datetime
+    completed_at: datetime | None
+
+
+@router.get("/{run_id}/waits", response_model=models.Page[Wait], summary="What a run waits for")
+async def waits(
+    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
+) -> dict[str, Any]:
+    """And what it has waited for, oldest first. A signal to the `correlation_key` ends a wait that has one."""
+    after = decode_cursor(cursor, datetime, UUID) or [read_models.FIRST_TIME, read_models.FIRST_ID]
+    await run_row(faces, who, run_id)
+    async with faces.database.reading(who.tenant) as connection:
+        rows = await read_models.waits_page(connection, who.tenant, run_id, limit + 1, *after)
+    following = page(rows, limit, lambda row: (row["created_at"], row["wait_id"]))
+    if who.has(Role.OPERATOR):
+        return following
+    return {**following, "items": [{**row, "token": None} for row in following["items"]]}
+
+
+@router.get("/{run_id}/mutations", response_model=models.Page[Mutation], summary="What was added to a run")
+async def mutations(
+    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
+) -> dict[str, Any]:
+    """Every extension of its graph, in its order."""
+    after = decode_cursor(cursor, int) or [0]
+    await run_row(faces, who, run_id)
+    async with faces.database.reading(who.tenant) as connection:
+        rows = await read_models.mutations_page(connection, who.tenant, run_id, limit + 1, *after)
+    return page(rows, limit, lambda row: (row["number"],))
+
+
+@router.post(
+    "/{run_id}/steps",
+    status_code=201,
+    response_model=ExtendedOut,
+    summary="Add steps to a run",
+    responses={
+        409: {"description": "The run has ended, or the steps read what cannot be read back now"},
+        412: {"description": "The run has moved on since it was looked at"},
+        428: {"description": "`If-Match` is missing"},
+    },
+)
+async def extend(
+    run_id: UUID, body: Extension, who: Operator, faces: FacesDep, response: Response, if_match: IfMatch = None
+) -> Any:
+    """Checked like a definition, each step governed like any other, the change on record with who made it."""
+    if if_match is None:
+        await run_row(faces, who, run_id)
+        words = "If-Match is missing: say which version of the run you have looked at."
+        return problems.problem(428, "precondition_required", words, remedy="Send the ETag of GET /v1/runs/{run_id}.")
+    source = {"steps": body.steps, **({"before": body.before} if body.before else {})}
+    try:
+        extended = await faces.extending.extend(who.tenant, run_id, who.actor, source, _version(if_match))
+    except VersionMoved as error:
+        return problems.problem(412, "version", error.message, remedy=error.remedy)
+    response.headers["ETag"] = etag(extended.version)
+    response.headers["Location"] = f"/v1/runs/{run_id}/mutations"
+    return {"number": extended.number, "steps": list(extended.steps), "version": extended.version}
+
+
+def _version(text: str) -> int:
+    match = _VERSION.match(text)
+    if match is None:
+        raise InputError(
+            "is not one version of a run.", where="If-Match", remedy='Send the ETag of the run, such as "12".'
+        )
+    return int(match["version"])

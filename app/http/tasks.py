@@ -1,0 +1,148 @@
+"""Tasks: the same forms as in Slack, completed over HTTP by the same rules (X-9, P-12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+
+from app.http import models, problems
+from app.http.parts import LIMIT_DEFAULT, Approver, Cursor, FacesDep, Limit, Reader, decode_cursor, page
+from approvals.model import VoteChannel
+from approvals.tasks import TaskAnswer, TaskState
+from runtime.store import tasks
+from runtime.store.read_models import FIRST_ID
+from runtime.store.tasks import StoredTask
+
+router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
+
+REFUSED: Mapping[str, int] = {
+    "not_assigned": 403,
+    "invalid": 422,
+    str(TaskState.COMPLETED): 409,
+    str(TaskState.EXPIRED): 409,
+    str(TaskState.CANCELED): 409,
+}
+
+Group = Annotated[str | None, Query(max_length=100, pattern=models.PRINTABLE, description="Only tasks of this group")]
+
+
+class Task(BaseModel):
+    """One task: a step that waits until a member of `group` has filled in a form."""
+
+    task_id: UUID
+    run_id: UUID
+    step: str
+    workflow: str
+    workflow_version: int
+    reference: str
+    title: str
+    group: str
+    state: TaskState
+    created_at: datetime
+    due_at: datetime | None
+    completed_by: str | None
+
+
+class TaskDetail(Task):
+    """One task with its form, a JSON Schema, and what was entered once it is completed."""
+
+    description: str
+    form: dict[str, Any]
+    value: Any
+
+
+class Completion(models.In):
+    """What was entered, by field."""
+
+    value: dict[str, Any]
+
+
+class Completed(BaseModel):
+    """It is recorded, and the run goes on; `sentence` says so to the person."""
+
+    accepted: bool
+    code: str
+    sentence: str
+
+
+@router.get("", response_model=models.Page[Task], summary="List tasks")
+async def listed(
+    who: Reader,
+    faces: FacesDep,
+    limit: Limit = LIMIT_DEFAULT,
+    cursor: Cursor = "",
+    state: TaskState | None = None,
+    group: Group = None,
+) -> dict[str, Any]:
+    """`state=open` lists what waits for people."""
+    (after,) = decode_cursor(cursor, UUID) or [FIRST_ID]
+    async with faces.database.transaction(who.tenant) as connection:
+        found = await tasks.page(connection, who.tenant, limit + 1, after, state=state, group=group)
+    return page([summary(task) for task in found], limit, lambda row: (row["task_id"],))
+
+
+@router.get("/{task_id}", response_model=TaskDetail, summary="Look at one task")
+async def one(task_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
+    """What is asked, of whom, and the form."""
+    async with faces.database.transaction(who.tenant) as connection:
+        return detail(await tasks.read(connection, task_id))
+
+
+@router.post(
+    "/{task_id}/complete",
+    response_model=Completed,
+    summary="Complete a task",
+    responses={
+        403: {"description": "You are not in the group that it is assigned to"},
+        409: {"description": "It is completed, expired or canceled"},
+        422: {"description": "The form is not filled in as it has to be; `problems` has a fault per field"},
+    },
+)
+async def complete(task_id: UUID, body: Completion, who: Approver, faces: FacesDep) -> Any:
+    """The token's subject is the person who completes it; whether they may is read now. The same value sent again by
+    the same person is answered as the first time.
+    """
+    answer = await faces.tasks.complete(who.tenant, task_id, who.subject, body.value, VoteChannel.HTTP)
+    if answer.accepted:
+        return {"accepted": True, "code": answer.code, "sentence": answer.sentence}
+    return _refused(answer)
+
+
+def _refused(answer: TaskAnswer) -> Response:
+    more: dict[str, Any] = {}
+    if answer.problems:
+        more["problems"] = faults(answer)
+    return problems.problem(REFUSED[answer.code], answer.code, answer.sentence, **more)
+
+
+def faults(answer: TaskAnswer) -> list[dict[str, str]]:
+    """What is wrong with a value, field by field; `where` is "" for the whole."""
+    return [{"where": one.where, "message": one.message, "remedy": one.remedy} for one in answer.problems]
+
+
+def summary(task: StoredTask) -> dict[str, Any]:
+    """A task as lists show it."""
+    view = task.view
+    names = ("task_id", "step", "workflow", "workflow_version", "reference", "title", "group", "state")
+    return {
+        **{name: getattr(view, name) for name in names},
+        "run_id": task.run_id,
+        "created_at": task.created_at,
+        "due_at": datetime.fromisoformat(view.due_at) if view.due_at else None,
+        "completed_by": view.completed_by or None,
+    }
+
+
+def detail(task: StoredTask) -> dict[str, Any]:
+    """A task as it is shown alone."""
+    return {
+        **summary(task),
+        "description": task.view.description,
+        "form": task.view.form,
+        "value": task.value if task.view.state is TaskState.COMPLETED else None,
+    }
