@@ -111,6 +111,12 @@ def _add_columns() -> None:
     op.create_index("ix_receipts_step", "receipts", ["run_id", "step_key"])
     op.add_column("inbox", sa.Column("correlation_key", sa.Text(), nullable=True))
     op.create_index(
+        "ix_inbox_correlation",
+        "inbox",
+        ["tenant_id", "correlation_key"],
+        postgresql_where=sa.text("correlation_key IS NOT NULL"),
+    )
+    op.create_index(
         "ix_inbox_kept",
         "inbox",
         ["tenant_id", "correlation_key", "received_at"],
@@ -134,7 +140,7 @@ def _create_tables() -> None:
     _create_run_table("mutations", ["number"], [
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("actor", sa.Text(), nullable=False),
-        _json("source", nullable=False),
+        sa.Column("source", sa.JSON(none_as_null=True), nullable=False),
         _json("operations", nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
     ])  # fmt: skip
@@ -163,11 +169,15 @@ def _isolate() -> None:
         op.execute(f"CREATE POLICY tenant ON {table} TO {FACES} USING ({own}) WITH CHECK ({own})")
     # What was recorded is never changed, and nobody deletes it either, but by this function, once its time is over.
     op.execute(f"REVOKE UPDATE, DELETE ON ledger, mutations FROM {ENGINE}, {FACES}")
-    for table in ("runs", *PURGED):
+    for table in ("runs", "decisions", *PURGED):
         op.execute(f"CREATE POLICY owner ON {table} TO CURRENT_USER USING (true)")
     gone = " ".join(
         f"DELETE FROM {table} t USING runs r WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
         for table in PURGED
+    )
+    gone += (
+        " UPDATE decisions t SET facts = '{}' FROM runs r "
+        "WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
     )
     op.execute(
         "CREATE FUNCTION purge_records(id uuid) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = public "

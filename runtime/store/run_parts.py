@@ -147,7 +147,7 @@ _MUTATIONS = Part(
     "mutations",
     """INSERT INTO mutations (run_id, tenant_id, number, actor, source, operations)
       SELECT g.run_id, g.tenant_id, m.number, m.actor, m.source, m.operations
-      FROM guard g, json_to_recordset({0}) AS m(number int, actor text, source jsonb, operations jsonb)""",
+      FROM guard g, json_to_recordset({0}) AS m(number int, actor text, source json, operations jsonb)""",
     lambda c: [records(c.mutations, "number", "actor", "source", "operations")],
     lambda c: bool(c.mutations),
 )

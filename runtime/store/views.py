@@ -10,7 +10,7 @@ from uuid import UUID
 
 from core.canonical import Json
 from core.db import Connection
-from core.errors import NotFoundError
+from core.errors import ConsistencyError, NotFoundError
 from evidence.chain import ChainHead
 from runtime.kernel.commit import StepRow, WaitRow
 from runtime.kernel.plan import WINDOW, Window
@@ -45,13 +45,19 @@ async def load(
     """The whole view of a run, with the named steps and the open waits of those steps by step key.
 
     Without ``lock`` the commit's version guard is what keeps the view honest; a caller that has lost that race before
-    asks for the lock, so that it is sure to win the next one. ``NotFoundError`` if there is no such run.
+    asks for the lock, so that it is sure to win the next one. ``NotFoundError`` if there is no such run,
+    ``ConsistencyError`` if retention has emptied it.
     """
     if lock:
         await connection.fetchrow(_LOCK, run_id)
     row = await connection.fetchrow(_SELECT, run_id, list(step_keys))
     if row is None:
         raise NotFoundError(f"There is no run {run_id}.")
+    if row["run"]["purged_at"] is not None:
+        raise ConsistencyError(
+            f"The run {run_id} is over, and what it held was removed when its retention ended.",
+            remedy="Its audit and its evidence bundle are kept.",
+        )
     steps = {item["step_key"]: step_row(item) for item in row["steps"] or ()}
     approvals = tuple(OpenApproval(UUID(item["approval_id"]), item["action_digest"]) for item in row["approvals"] or ())
     waits = {item["step_key"]: wait_row(item) for item in row["waits"] or ()}

@@ -159,3 +159,13 @@ async def test_an_extension_meanwhile_reaches_the_worker_that_is_at_it(runtime: 
     assert await names(runtime) == ["mid", "between", "last"]
     await runtime.at_rest()
     await runtime.history(run_id)
+
+
+async def test_a_form_in_an_extension_keeps_the_order_of_its_fields(runtime: Any) -> None:
+    run_id = await runtime.go(TEXT)
+    properties = {name: {"type": "string"} for name in ("zeta", "a", "middle")}
+    task = {"title": "T", "form": {"type": "object", "properties": properties}, "assign": {"group": "kyc"}}
+    await runtime.extend(run_id, {"steps": [{"id": "t", "needs": [], "task": task}]})
+    await runtime.restarted().worker().work_off()
+    row = await runtime.one("SELECT context FROM waits WHERE kind = 'task'")
+    assert row["context"]["fields"] == ["zeta", "a", "middle"]

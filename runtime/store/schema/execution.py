@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Index, Integer, Interval, LargeBinary, Table, Text, UniqueConstraint, text
+from sqlalchemy import JSON, Boolean, Column, Index, Integer, Interval, LargeBinary, Table, Text, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import UUID
 
 from runtime.store.schema.columns import (
@@ -157,7 +157,7 @@ mutations = Table(
     *run_columns(key=True),
     Column("number", Integer, primary_key=True),
     text_column("actor"),
-    json_column("source", null=False),
+    Column("source", JSON(none_as_null=True), nullable=False),  # json, not jsonb: a form keeps the order of its fields
     json_column("operations", null=False),
     time_column("created_at", null=False, now=True),
 )
@@ -174,6 +174,7 @@ inbox = Table(
     time_column("received_at", null=False, now=True),
     time_column("processed_at"),
     Index("ix_inbox_open", "received_at", postgresql_where=text("processed_at IS NULL")),
+    Index("ix_inbox_correlation", "tenant_id", "correlation_key", postgresql_where=text("correlation_key IS NOT NULL")),
     Index(
         "ix_inbox_kept",
         "tenant_id",

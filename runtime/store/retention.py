@@ -1,0 +1,90 @@
+"""Removing the payloads of a run that is over: what it was given, saw, said and kept.
+
+What stays: the audit's lines, the bundle, who decided what and by which rules, what ran when and how it ended, and the
+receipts' keys, so that no effect is repeated. Commands name only ids, so there is nothing in them to remove.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from core.canonical import JsonObject, digest
+from core.db import Connection
+
+REMOVED = "Removed by retention."
+
+# Only after the evidence is stored, never before; and while nothing that the run has ordered is still on its way, and
+# nobody waits for its result.
+MAY_BE_PURGED = """r.purge_at <= now() AND EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id)
+  AND NOT EXISTS (SELECT FROM commands c WHERE c.run_id = r.run_id AND c.kind <> 'step' AND c.status = 'pending')
+  AND NOT EXISTS (SELECT FROM commands c WHERE c.run_id = r.run_id AND c.lease_expires_at IS NOT NULL)
+  AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL)"""
+
+_HOLD = f"""
+SELECT r.tenant_id, r.trigger_type, r.trigger_ref, i.trigger FROM runs r JOIN run_inputs i USING (run_id)
+WHERE r.run_id = $1 AND {MAY_BE_PURGED} FOR UPDATE OF r"""
+
+
+def _facts(column: str) -> str:
+    """Of an error, or of who canceled: what the audit says as well, never the words, which may hold values."""
+    return f"""(SELECT jsonb_object_agg(key, value) FROM jsonb_each({column})
+      WHERE key IN ('class', 'code', 'step', 'by'))"""
+
+
+_INPUTS = "UPDATE run_inputs SET trigger = '{}', run_key = NULL WHERE run_id = $1"
+_STEPS = f"""
+UPDATE steps SET output = NULL, writes = NULL, last_error = {_facts("last_error")} WHERE run_id = $1"""
+# Who shares an effect whose output is gone is told so, instead of going on with nothing.
+_RECEIPTS = f"""
+UPDATE receipts SET reverse = NULL, output = NULL,
+  action = action || '{{"input": {{}}, "before": null, "summary": "{REMOVED}"}}',
+  error = CASE WHEN status <> 'succeeded' OR error IS NOT NULL OR output IS NULL OR output = '{{}}'
+    THEN {_facts("error")} || '{{"message": "{REMOVED}"}}'
+    ELSE '{{"class": "consistency", "code": "output_removed",
+      "message": "This was done before, and what came of it was removed by retention."}}' END
+WHERE run_id = $1"""
+_WAITS = f"""
+UPDATE waits SET result = NULL, context = CASE kind
+  WHEN 'task' THEN context || '{{"title": "{REMOVED}", "description": ""}}'
+  ELSE context - 'correlate' - 'error' END
+FROM steps s WHERE s.run_id = $1 AND waits.step_id = s.step_id"""
+_ITEMS = "DELETE FROM loop_items WHERE run_id = $1"
+_APPROVALS = f"""
+UPDATE approvals SET action = NULL, card = card || '{{"title": "{REMOVED}", "summary": "{REMOVED}", "target": "",
+  "reverse": "", "reference": "", "changes": [], "inputs": [], "sensitive": [], "evidence": ""}}' WHERE run_id = $1"""
+_SIGNALS = """
+UPDATE inbox SET payload = '{}' FROM waits w JOIN steps s USING (step_id)
+WHERE s.run_id = $1 AND inbox.tenant_id = w.tenant_id AND inbox.correlation_key = w.correlation_key
+  AND inbox.correlation_key IS NOT NULL AND inbox.result->>'run' = s.run_id::text"""
+# One event may have started several runs: the last of them to be purged takes it along.
+_EVENT = """
+UPDATE inbox SET payload = '{}' WHERE tenant_id = $2 AND source = $3 AND notification_id = $4
+  AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(result->'runs') e JOIN runs r ON r.run_id = e::uuid
+    WHERE r.run_id <> $1 AND r.purged_at IS NULL)"""
+# Checkpoints, the ledger, and what decisions had read: nobody may change these but this function.
+_RECORDS = "SELECT purge_records($1)"
+_RUN = f"""
+UPDATE runs SET purged_at = now(), purge_at = NULL, result = NULL, error = {_facts("error")},
+  canceling = {_facts("canceling")}, version = version + 1 WHERE run_id = $1"""
+
+
+async def remove_payloads(connection: Connection, run_id: UUID) -> str | None:
+    """Remove them in the caller's transaction; whose run it is, or None if it is not time.
+
+    Locks the run, so of several sweepers one does it.
+    """
+    run = await connection.fetchrow(_HOLD, run_id)
+    if run is None:
+        return None
+    tenant: str = run["tenant_id"]
+    if run["trigger_type"] == "servicenow":
+        source, notification = _event(run["trigger_ref"], run["trigger"])
+        await connection.execute(_EVENT, run_id, tenant, source, notification)
+    for statement in (_SIGNALS, _INPUTS, _STEPS, _RECEIPTS, _WAITS, _ITEMS, _APPROVALS, _RECORDS, _RUN):
+        await connection.execute(statement, run_id)
+    return tenant
+
+
+def _event(trigger_ref: str, trigger: JsonObject) -> tuple[str, str]:
+    """Under which source and id the inbox keeps the event that started a run: see ``runtime.triggers``."""
+    return f"servicenow:{trigger_ref.partition(':')[0]}", digest(trigger)
