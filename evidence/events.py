@@ -26,6 +26,7 @@ class EventType(StrEnum):
     RUN_CONTINUED = "run.continued"
     RUN_CANCELED = "run.canceled"
     RUN_CLOSED = "run.closed"
+    RUN_PURGED = "run.purged"
     STEP_STARTED = "step.started"
     STEP_SUCCEEDED = "step.succeeded"
     STEP_FAILED = "step.failed"
@@ -67,6 +68,7 @@ class EventType(StrEnum):
 
 _TENANT_ONLY = frozenset(
     {
+        EventType.RUN_PURGED,
         EventType.SIGNAL_IGNORED,
         EventType.TASK_REFUSED,
         EventType.REQUEST_REFUSED,
@@ -115,6 +117,7 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
         EventType.WAIT_COMPLETED: frozenset({"wait", "kind"}),
         EventType.WAIT_TIMED_OUT: frozenset({"wait", "kind"}),
         EventType.WAIT_CANCELED: frozenset({"wait", "kind"}),
+        EventType.RUN_PURGED: frozenset({"run"}),
         EventType.SIGNAL_IGNORED: frozenset({"signal", "code"}),
         EventType.TASK_REFUSED: frozenset({"task", "code"}),
         EventType.RUN_EXTENDED: frozenset({"number", "steps"}),

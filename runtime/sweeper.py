@@ -1,8 +1,8 @@
 """The sweeper: finds what a crash, a lost wake-up or the passing of time has left, and sets it going again.
 
 Expired leases, due retries, the ladder of open questions (remind, escalate, expire), messages and queue messages that
-nobody finished. Each repair is a transition of its own, judged again under the run's lock, so any number of sweepers do
-no harm. Idle, a sweep is one statement.
+nobody finished, runs whose payloads have been kept for long enough. Each repair is a transaction of its own, judged
+again under the run's lock, so any number of sweepers do no harm. Idle, a sweep is one statement.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from core.db import Connection, Database
 from core.errors import CountersealError
 from evidence.chain import EventType
 from evidence.receipts import ReceiptStatus
+from runtime import retention
 from runtime.definition.catalog import Definitions
 from runtime.governance import doubt, waiting
 from runtime.kernel.commit import ApprovalMove, StepRow, WaitRow
@@ -68,6 +69,8 @@ class Sweeper:
             count += await self._guarded(self._expire_lease(run_id, step_key, epoch), run_id)
         for run_id, step_key, wait_id in due.waits:
             count += await self._guarded(self._end_wait(run_id, step_key, wait_id), run_id)
+        for run_id in due.purges:
+            count += await self._guarded(retention.purge(self._database, run_id), run_id)
         if due.kept:
             count += await Signaling(self._database, self._definitions).deliver_kept()
         return count

@@ -107,6 +107,8 @@ def show(
     heads = ("run_id", "reference", "workflow", "workflow_version", "status", "requested_by", "created_at")
     fields = {name: row[name] for name in (*heads, "finished_at")}
     bundle = row["bundle"] and f"{row['bundle']['uri']} (SHA-256 {row['bundle']['sha256']})"
+    if row["purged_at"] is not None:
+        fields["payloads_removed_at"] = row["purged_at"]
     print_fields({**fields, "error": _error(row["error"]), "evidence": bundle}, as_json=False)
     shown["steps"] = [_step(step) for step in shown["steps"]]
     for title, columns in (
@@ -138,7 +140,7 @@ def _error(error: dict[str, Any] | None) -> str | None:
 
 
 async def _show(run_id: str) -> dict[str, Any]:
-    from runtime.store import read_models
+    from runtime.store import past, read_models
 
     wanted = context.uuid(run_id, "RUN")
     many = 1000
@@ -149,7 +151,7 @@ async def _show(run_id: str) -> dict[str, Any]:
             raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
         lines = await read_models.audit_page(connection, tenant, wanted, many)
         return {
-            "run": dict(row),
+            "run": {**row, "purged_at": await past.purged_at(connection, tenant, wanted)},
             "steps": [dict(item) for item in await read_models.steps_page(connection, tenant, wanted, many)],
             "receipts": [dict(item) for item in await read_models.receipts_page(connection, tenant, wanted, many)],
             "approvals": [

@@ -99,7 +99,7 @@ class Barrier(Draft):
     def _plan(self) -> Plan:
         """Plan what follows; the items of loops that begin become rows."""
         try:
-            planned = plan(self.graph, self.state, self.view.constants, self.view.windows)
+            planned = plan(self.graph, self.state, self.view.constants, {**self.view.windows, **self._begun()})
         except NeedsItems:
             if self.view.whole:
                 raise
@@ -185,9 +185,9 @@ class Barrier(Draft):
 
     def _release_beside(self, step: StepRow) -> None:
         """The run starts with this step's first lease: what was planned beside it may run now as well."""
-        first = self.rows.superstep == 0 and step.lease_epoch == 1 and self.state.open[:1] == [step.key]
+        first = self.rows.superstep == 0 and step.lease_epoch == 1 and self.view.state.open[:1] == [step.key]
         if first:
-            for key in self.state.open[1:]:
+            for key in self.view.state.open[1:]:
                 self._release(key, "step:run")
 
     def _close_early(self, failed: StepRow | None) -> None:

@@ -65,7 +65,7 @@ class State:
         }
         whole: JsonObject = {
             "channels": self.channels,
-            "outputs": self.outputs,
+            "outputs": dict(self.outputs),
             "status": dict(self.status),
             "branches": dict(self.branches),
             "loops": loops,

@@ -138,7 +138,7 @@ SLACK_BODIES: list[tuple[bytes, int]] = [
     (b"payload={}&payload={}", 400),
     (b"payload=" + json.dumps({"type": "block_actions", "x": [[[[]]]] * 1}).encode(), 400),
     (b"payload={%22type%22:%22block_actions%22,%22x%22:" + b"[" * 40 + b"]" * 40 + b"}", 400),
-    (b"payload=" + b"a" * (128 * 1024), 413),
+    (b"payload=" + b"a" * (384 * 1024), 413),
     (b"payload={%22type%22:%22something_else%22}", 404),
     (b"ssl_check=1", 400),
 ]

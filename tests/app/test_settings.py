@@ -29,6 +29,11 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"SERVICENOW_URL": "https://x", "SERVICENOW_CLIENT_ID": "c"}, "SERVICENOW_CLIENT_SECRET"),
     ({"SERVICENOW_URL": "https://x", "SERVICENOW_CLIENT_SECRET": LONG}, "SERVICENOW_CLIENT_ID"),
     ({"MODEL_URL": "https://x"}, "MODEL_API_KEY"),
+    ({"BPMN_URL": "engine"}, "BPMN_URL"),
+    ({"BPMN_URL": "https://x", "BPMN_USERNAME": "u"}, "BPMN_PASSWORD"),
+    ({"BPMN_URL": "https://x", "BPMN_PASSWORD": LONG}, "BPMN_USERNAME"),
+    ({"BPMN_CALLBACK_URL": "https://x"}, "BPMN_URL"),
+    ({"BPMN_URL": "https://x", "BPMN_CALLBACK_URL": "x"}, "BPMN_CALLBACK_URL"),
     ({"SLACK_API_URL": "slack"}, "SLACK_API_URL"),
     ({"SLACK_SIGNING_SECRET": LONG}, "SLACK_BOT_TOKEN"),
     ({"SQS_QUEUE_URL": "queue"}, "SQS_QUEUE_URL"),
@@ -93,8 +98,9 @@ def test_hosts_are_read_as_they_are_written(clean_environment) -> None:
 
 
 def test_secrets_are_not_in_any_text_of_the_settings(clean_environment) -> None:
-    for name in ("SLACK_BOT_TOKEN", "SLACK_SIGNING_SECRET", "MODEL_API_KEY", "SERVICENOW_PASSWORD"):
+    for name in ("SLACK_BOT_TOKEN", "SLACK_SIGNING_SECRET", "MODEL_API_KEY", "SERVICENOW_PASSWORD", "BPMN_PASSWORD"):
         clean_environment.setenv(f"COUNTERSEAL_{name}", LONG)
+    clean_environment.setenv("COUNTERSEAL_BPMN_USERNAME", "u")
     clean_environment.setenv("COUNTERSEAL_DATABASE_URL", f"postgresql://u:{LONG}@h/d")
     clean_environment.setenv("COUNTERSEAL_WEBHOOKS", json.dumps({"a": {"secret": LONG, "tenant": "acme"}}))
     settings = load_settings()

@@ -13,14 +13,25 @@ import pytest
 
 from connectors.catalog import Catalog, Source, load_catalog
 from core.ids import derived_id
-from evidence.chain import Actor, ChainHead, verify_lines
+from evidence.chain import Actor, ChainHead, EventType, verify_lines
 from runtime.definition.workflow import load_workflow
 from runtime.kernel.channels import initial_values
-from runtime.kernel.commit import CommandRow, Commit, StepRow, WaitRow
-from runtime.kernel.graph import OperationNode
+from runtime.kernel.commit import CommandRow, Commit, LedgerRow, StepRow, WaitRow
+from runtime.kernel.graph import Graph, OperationNode
 from runtime.kernel.plan import Window, variables
+from runtime.kernel.record import Ended, Fact, Known, Record, Settle
 from runtime.kernel.state import State
-from runtime.kernel.states import COMMAND, STEP, CommandState, RunState, StepEvent, StepState, WaitKind, WaitState
+from runtime.kernel.states import (
+    COMMAND,
+    STEP,
+    CommandState,
+    RunEvent,
+    RunState,
+    StepEvent,
+    StepState,
+    WaitKind,
+    WaitState,
+)
 from runtime.kernel.transition import NeedsWholeView, RunView, Transition, wait_of
 
 OPERATIONS = """
@@ -50,6 +61,7 @@ class Simulation:
     commands: dict[UUID, CommandRow] = field(default_factory=dict)
     checkpoints: dict[int, tuple[bytes, str]] = field(default_factory=dict)
     items: dict[str, list[Any]] = field(default_factory=dict)
+    ledger: list[LedgerRow] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     executed: list[str] = field(default_factory=list)
     run: Commit | None = None
@@ -131,6 +143,7 @@ class Simulation:
             known_items = self.items.setdefault(item.loop_key, [])
             assert len(known_items) == item.index, "a loop begins once"
             known_items.append(item.item)
+        self.ledger += commit.ledger
         self.lines += [line.bytes for line in commit.lines]
         if commit.cancels_rest:
             for key, row in self.rows.items():
@@ -148,7 +161,8 @@ class Simulation:
         pending = {c.step_id for c in self.commands.values() if c.kind == "step" and c.status is CommandState.PENDING}
         return sorted(k for k, row in self.rows.items() if row.status is StepState.READY and row.step_id in pending)
 
-    def claim(self, key: str) -> StepRow:
+    def claim(self, key: str, begin: Callable[[str], object] | None = None) -> StepRow:
+        """Lease a step, and begin it: by ``begin``, or as a worker does."""
         row = self.rows[key]
         for command_id, command in self.commands.items():
             if command.step_id == row.step_id and command.status is CommandState.PENDING:
@@ -163,7 +177,10 @@ class Simulation:
         if self.run and self.run.status is RunState.QUEUED:
             self.run = replace(self.run, status=RunState.RUNNING)
         self.executed.append(key)
-        self.attempt(key, lambda t, step: t.started(step))
+        if begin is not None:
+            begin(key)
+        else:
+            self.attempt(key, lambda t, step: t.started(step))
         return self.rows[key]
 
     def attempt(self, key: str, move: Callable[[Transition, StepRow], object]) -> Transition:
@@ -257,3 +274,56 @@ def step_id() -> Callable[[str], UUID]:
 def simulate_any(kernel_catalog: Catalog) -> Callable[[str], Simulation]:
     """As ``simulate``, for properties: it keeps nothing between the runs that it makes."""
     return lambda text: Simulation(load_workflow(text, "test.yaml", kernel_catalog), {}).open()
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a simulation needs of a workflow, for graphs that no text was compiled to."""
+
+    graph: Graph
+    name: str = "w"
+    digest: str = "0" * 64
+
+
+@pytest.fixture(scope="session")
+def simulate_graph() -> Callable[[Graph], Simulation]:
+    """A run of a graph, opened; one in which there is nothing to do is ended at once, as by the runtime."""
+
+    def start(graph: Graph) -> Simulation:
+        run = Simulation(Definition(graph), {}).open()
+        if not run.rows:
+            error = run.run.error if run.run else None
+            transition = Transition(run.view(), graph)
+            transition.move_run(RunEvent.START)
+            run.apply(transition)
+            transition = Transition(run.view(), graph)
+            if error:
+                transition.close(RunEvent.FAIL, error)
+            else:
+                transition.conclude()
+            run.apply(transition)
+        return run
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def record_of() -> Callable[[Simulation, Settle], Record]:
+    """A simulated run as its record tells it, with nothing of what the kernel had derived."""
+
+    def read(run: Simulation, settle: Settle) -> Record:
+        facts = []
+        for line in map(orjson.loads, run.lines):
+            actor = Actor(line["actor"]["kind"], line["actor"]["id"])
+            facts.append(Fact(line["seq"], EventType(line["type"]), actor, line["step"], line["data"]))
+        return Record(
+            first=replace(Simulation(run.workflow, run.trigger).view(), whole=True),
+            graphs=[run.workflow.graph],
+            facts=facts,
+            steps={key: Known(row.output, row.last_error, row.idempotency_key) for key, row in run.rows.items()},
+            waits={wait.wait_id: Ended(wait.kind, wait.result) for wait in run.waits.values()},
+            mutations=[],
+            settle=settle,
+        )
+
+    return read

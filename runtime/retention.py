@@ -1,0 +1,27 @@
+"""Retention: what a run was about is removed when its time is over; its audit and its evidence stay (X-20).
+
+The run's key goes as well, so what the audit commits to can never be opened again by anybody who was not told.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from core.db import Database
+from evidence.chain import EventType
+from runtime import audit
+from runtime.kernel.transition import ENGINE
+from runtime.store import retention
+
+
+async def purge(database: Database, run_id: UUID) -> bool:
+    """Remove the payloads of a run, if it is time; whether they were. Under the engine's role.
+
+    All of it is one transaction: a crash leaves the run whole, and the next sweep begins again.
+    """
+    async with database.transaction() as connection:
+        tenant = await retention.remove_payloads(connection, run_id)
+        if tenant is None:
+            return False
+        await audit.record(connection, tenant, EventType.RUN_PURGED, ENGINE, {"run": str(run_id)})
+    return True

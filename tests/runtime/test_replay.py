@@ -1,0 +1,292 @@
+"""Replay: every checkpoint of a real run derived again from what is recorded, and every tampering found (promise 5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from connectors.port import NotSent, Refused
+from core.errors import NotFoundError
+from runtime.replaying import Replaying, ReplayReport
+
+HEAD = """
+workflow: w
+version: 1
+reference: ${{ trigger.ref }}
+result: ${{ state.n }}
+channels:
+  seen: {reduce: append, initial: [], ledger: true}
+  few: {reduce: append, keep: 2, initial: []}
+  n: {reduce: sum, initial: 0}
+steps:
+"""
+READ = "do: probe.value.read, with: {{name: {}}}, set: {{seen: '${{{{ output.value }}}}', n: '${{{{ 1 }}}}'}}"
+
+
+def read(name: str) -> str:
+    return f"{{id: {name}, {READ.format(name)}}}"
+
+
+CHILD = """
+workflow: child
+version: 1
+reference: r
+result: ${{ trigger.given }}
+steps:
+  - {id: a, do: probe.value.read, with: {name: a}}
+  - {id: hold, wait: {signal: held, correlate: "${{ trigger.given }}"}}
+"""
+QUICK = "workflow: quick\nversion: 1\nreference: r\nresult: 42\nsteps:\n  - {id: a, do: probe.value.read, with: {}}\n"
+
+
+async def nothing(_: Any, __: UUID) -> None:
+    return None
+
+
+async def answers(runtime: Any, _: UUID) -> None:
+    await runtime.person("ana", ("owners",))
+    await runtime.vote("ana", "approve")
+
+
+async def rejects(runtime: Any, _: UUID) -> None:
+    await runtime.person("ana", ("owners",))
+    await runtime.vote("ana", "reject")
+
+
+async def signals(runtime: Any, _: UUID) -> None:
+    await runtime.signal("told:r1", {"value": "told"})
+
+
+async def fills(runtime: Any, _: UUID) -> None:
+    await runtime.person("kim", ("kyc",))
+    assert (await runtime.complete("kim", {"name": "Ada"})).accepted
+
+
+async def is_due(runtime: Any, _: UUID) -> None:
+    await runtime.wait_is_due()
+
+
+async def adds(runtime: Any, run_id: UUID) -> None:
+    extra = {"id": "extra", "do": "probe.value.read", "with": {"name": "${{ steps.one.output.value }}"}}
+    await runtime.extend(run_id, {"steps": [extra], "before": ["last"]})
+    await signals(runtime, run_id)
+
+
+async def cancels(runtime: Any, run_id: UUID) -> None:
+    from runtime.starting import cancel_run
+
+    async with runtime.faces.transaction("acme") as connection:
+        await cancel_run(connection, "acme", run_id, runtime.actor, "enough")
+
+
+async def ends_outside(runtime: Any, run_id: UUID) -> None:
+    key = (await runtime.one("SELECT correlation_key FROM waits WHERE run_id = $1", run_id))["correlation_key"]
+    await runtime.signal(key, {"papers": 3})
+
+
+async def tells_child(runtime: Any, _: UUID) -> None:
+    await runtime.signal("held:7", {})
+
+
+LOOP = """
+  - {id: items, do: probe.value.read, with: {value: "${{ trigger.items }}"}}
+  - id: each
+    foreach: ${{ steps.items.output.value }}
+    as: thing
+    max_parallel: 2
+    steps:
+      - id: put
+        do: probe.effect.apply
+        with: {name: "${{ thing }}"}
+        set: {seen: "${{ thing }}", few: "${{ index }}"}
+      - {id: got, do: probe.value.read, with: {value: "${{ steps.put.output.applied }}"}, set: {n: "${{ 1 }}"}}
+"""
+SIGNAL = (
+    "  - {id: told, wait: {signal: told, correlate: '${{ run.reference }}'}, timeout: P2D,"
+    " set: {seen: '${{ signal.payload.value }} by ${{ signal.by }}'}, reference: '${{ output.value }}'}\n"
+)
+TASK = (
+    "  - {id: t, task: {title: T, form: {type: object, properties: {name: {type: string}}},"
+    " assign: {group: kyc}}, set: {seen: '${{ output.name }} by ${{ signal.by }}'}}\n"
+)
+REFUSED = (
+    "  - {id: e, do: probe.effect.apply, with: {name: refused}, on_failure: ["
+    "{id: f, do: probe.value.read, with: {name: f}, set: {seen: '${{ error.message }}'}}]}\n"
+)
+# `<name>` stands for a step of that name that reads.
+WORKFLOWS: dict[str, tuple[str, Callable[[Any, UUID], Awaitable[None]], str]] = {
+    "sequence": ("  - <a>\n  - <b>\n", nothing, "succeeded"),
+    "nothing to do": ("  - {id: l, foreach: '${{ [] }}', steps: [<a>]}\n", nothing, "succeeded"),
+    "parallel parts": (
+        "".join(f"  - {{id: p{n}, needs: [], {READ.format(f'p{n}')}}}\n" for n in range(4)), nothing, "succeeded",
+    ),
+    "branch of a condition": (
+        "  - {if: '${{ trigger.ref == \"r1\" }}', then: [<yes>], else: [<no>]}\n",
+        nothing, "succeeded",
+    ),
+    "loop": (LOOP, nothing, "succeeded"),
+    "while": ("  - {id: again, while: '${{ state.n < 3 }}', max: 5, steps: [<a>]}\n", nothing, "succeeded"),
+    "while without end": ("  - {id: again, while: '${{ true }}', max: 2, steps: [<a>]}\n", nothing,
+                          "failed_terminal"),
+    "gate": ("  - {id: g, approve: {summary: Go?, approvers: {group: owners}}}\n  - <a>\n", answers,
+             "succeeded"),
+    "gate rejected": ("  - {id: g, approve: {summary: Go?, approvers: {group: owners}}}\n", rejects, "failed_terminal"),
+    "gate rejected into its branch": (
+        "  - {id: g, approve: {summary: Go?, approvers: {group: owners}}, on_rejected: [<a>]}\n",
+        rejects, "succeeded",
+    ),
+    "gate, parked": ("  - {id: g, approve: {summary: Go?, approvers: {group: owners}}}\n", nothing, "waiting_approval"),
+    "signal": (SIGNAL + "  - <a>\n", signals, "succeeded"),
+    "signal too late": (SIGNAL, is_due, "failed_terminal"),
+    "timer": ("  - wait: {for: PT1H}\n  - <a>\n", is_due, "succeeded"),
+    "task": (
+        TASK, fills, "succeeded",
+    ),
+    "failure": ("  - {id: e, do: probe.effect.apply, with: {name: refused}}\n", nothing, "failed_terminal"),
+    "failure with a branch": (
+        REFUSED, nothing, "succeeded",
+    ),
+    "retry": ("  - {id: e, do: probe.effect.apply, with: {name: later}}\n", is_due, "succeeded"),
+    "canceled": (
+        f"  - {{id: a, needs: [], {READ.format('a')}}}\n  - {{id: s, needs: [], wait: {{for: PT1H}}}}\n",
+        cancels, "canceled",
+    ),
+    "extended": (f"  - <one>\n{SIGNAL}  - <last>\n", adds, "succeeded"),
+    "durable": ("  - {id: case, do: probe.case.open, with: {name: a}, set: {n: '${{ output.papers }}'}}\n",
+                ends_outside, "succeeded"),
+    "child that waits": ("  - {id: c, run: child, with: {given: 7}, set: {n: '${{ output }}'}}\n", tells_child,
+                         "succeeded"),
+    "child that does not": ("  - {id: c, run: quick, with: {}, set: {n: '${{ signal.payload }}'}}\n", nothing,
+                            "succeeded"),
+    "continuation": ("  - {id: c, continue_with: {workflow: quick, with: {}}, set: {seen: '${{ output.run }}'}}\n",
+                     nothing, "succeeded"),
+    "an expression's fault": (
+        "  - {id: a, do: probe.value.read, with: {name: a}, set: {n: '${{ output.absent }}'}}\n", nothing,
+        "failed_terminal",
+    ),
+    "a write that does not fit": (
+        "  - {id: a, do: probe.value.read, with: {name: a}, set: {n: '${{ output.value }}'}}\n", nothing,
+        "failed_terminal",
+    ),
+}  # fmt: skip
+
+
+async def replayed(runtime: Any, run_id: UUID) -> ReplayReport:
+    return await Replaying(runtime.faces, runtime.definitions).replay("acme", run_id)
+
+
+async def played(runtime: Any, name: str) -> UUID:
+    steps, then, status = WORKFLOWS[name]
+    steps = re.sub(r"<(\w+)>", lambda found: read(found[1]), steps)
+    runtime.outside.script = {"refused": [Refused("no", "never")], "later": [NotSent("away")]}
+    await runtime.tenant()
+    await runtime.policy()
+    for text in (CHILD, QUICK, HEAD + steps):
+        await runtime.publish(text)
+    run_id: UUID = (await runtime.start("w", {"ref": "r1", "items": ["x", "y", "z"]})).run_id
+    await runtime.worker().work_off()
+    await then(runtime, run_id)
+    await runtime.go_on()
+    assert await runtime.status(run_id) == status, await runtime.error(run_id)
+    return run_id
+
+
+@pytest.mark.req("P-9")
+@pytest.mark.req("X-15")
+@pytest.mark.parametrize("name", WORKFLOWS)
+async def test_every_checkpoint_of_a_run_is_derived_again(runtime: Any, name: str) -> None:
+    run_id = await played(runtime, name)
+    before = await runtime.fingerprint()
+    report = await replayed(runtime, run_id)
+    assert (report.difference, report.ok) == (None, True)
+    stored = await runtime.one("SELECT count(*) AS number FROM checkpoints WHERE run_id = $1", run_id)
+    assert report.equal == stored["number"] >= 1
+    assert await runtime.fingerprint() == before, "a replay writes nothing"
+
+
+async def test_a_run_whose_worker_died_is_replayed_as_well(runtime: Any, gate: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(HEAD + "  - {id: e, do: probe.effect.apply, with: {name: e}}\n" + f"  - {read('a')}\n")
+    run_id = (await runtime.start("w", {"ref": "r1"})).run_id
+    await runtime.crash(gate, "e")
+    await runtime.worker().work_off()
+    assert await runtime.status(run_id) == "succeeded"
+    assert "lease.expired" in await runtime.events(run_id)
+    assert (await replayed(runtime, run_id)).ok
+
+
+TAMPERED = {
+    "a checkpoint's value": (
+        "UPDATE checkpoints SET state = jsonb_set(state, '{channels,n}', '99') WHERE superstep = 2", 2, "/channels/n",
+    ),
+    "a checkpoint's digest": ("UPDATE checkpoints SET digest = repeat('0', 64) WHERE superstep = 1", 1, None),
+    "an output": ("UPDATE steps SET output = '{\"value\": \"forged\"}' WHERE step_key = 'a'", 1, "/channels/seen/0"),
+    "a missing checkpoint": ("DELETE FROM checkpoints WHERE superstep = 1", 1, None),
+    "a checkpoint too many": (
+        "INSERT INTO checkpoints SELECT run_id, tenant_id, superstep + 7, state, digest FROM checkpoints LIMIT 1",
+        None, None,
+    ),
+    "the trigger": ("UPDATE run_inputs SET trigger = '{\"ref\": \"r1\", \"items\": []}'", None, None),
+    "the audit": ("UPDATE audit_events SET line = set_byte(line, 40, 65) WHERE seq = 3", None, None),
+    "the audit's end": ("DELETE FROM audit_events WHERE type = 'run.closed'", None, None),
+}  # fmt: skip
+
+
+@pytest.mark.req("P-3")
+@pytest.mark.parametrize("what", TAMPERED)
+async def test_what_was_tampered_with_is_found_where_it_is(runtime: Any, database_url: str, what: str) -> None:
+    run_id = await played(runtime, "sequence")
+    sql, number, path = TAMPERED[what]
+    await as_owner(database_url, sql)
+    report = await replayed(runtime, run_id)
+    assert not report.ok
+    assert report.difference is not None
+    assert (report.difference.checkpoint, report.difference.path) == (number, path), report.difference
+    assert report.equal == (number if number is not None else report.equal)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE waits SET result = jsonb_set(result, '{output,value}', '\"forged\"') WHERE kind = 'signal'",
+        "UPDATE steps SET output = '{\"value\": \"forged\"}' WHERE step_key = 'told'",
+    ],
+)
+async def test_what_a_wait_ended_with_is_held_against_the_audit(runtime: Any, database_url: str, sql: str) -> None:
+    run_id = await played(runtime, "signal")
+    await as_owner(database_url, sql)
+    report = await replayed(runtime, run_id)
+    assert report.difference is not None
+    assert "told" in report.difference.what
+
+
+async def test_a_failure_that_is_not_the_recorded_one_is_found(runtime: Any, database_url: str) -> None:
+    run_id = await played(runtime, "failure with a branch")
+    await as_owner(database_url, "UPDATE steps SET last_error = '{\"class\": \"timeout\"}' WHERE step_key = 'e'")
+    report = await replayed(runtime, run_id)
+    assert report.difference is not None
+    assert "another error" in report.difference.what
+
+
+async def as_owner(database_url: str, sql: str) -> None:
+    """As somebody with full access to the database."""
+    import asyncpg
+
+    connection = await asyncpg.connect(database_url.replace("postgresql+asyncpg", "postgresql"))
+    try:
+        await connection.execute(f"SET session_replication_role = replica; {sql}")
+    finally:
+        await connection.close()
+
+
+async def test_a_run_of_another_tenant_is_no_run(runtime: Any) -> None:
+    run_id = await played(runtime, "sequence")
+    await runtime.tenant("other")
+    for tenant, run in (("other", run_id), ("acme", uuid4())):
+        with pytest.raises(NotFoundError, match="no run"):
+            await Replaying(runtime.faces, runtime.definitions).replay(tenant, run)

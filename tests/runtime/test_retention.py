@@ -1,0 +1,340 @@
+"""Retention: when a run's time is over its payloads go, and its audit and its evidence stay (X-20)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+
+from core.errors import CountersealError
+from evidence.chain import verify_lines
+from evidence.files import FileBlobStore
+from evidence.signing import FileSigner
+from evidence.verify import verify_bundle
+from runtime.bundling import Bundling
+from runtime.dispatcher import Dispatcher
+from runtime.replaying import Replaying
+from runtime.store import read_models, retention
+from runtime.store.schema import metadata
+
+VALUE = "hunter2-is-a-value"
+WORKFLOW = """
+workflow: kept
+version: 1
+reference: ${{ trigger.ref }}
+retention: P30D
+result: ${{ state.seen }}
+channels: {seen: {reduce: append, ledger: true}}
+steps:
+  - id: read
+    do: probe.value.read
+    with: {name: read, value: "${{ trigger.value }}"}
+    set: {seen: "${{ output.value }}"}
+  - foreach: ${{ [trigger.value, steps.read.output.value] }}
+    as: thing
+    steps:
+      - {id: put, do: probe.effect.apply, with: {name: "n-${{ string(index) }}", value: "${{ thing }}"}}
+  - {id: record, do: probe.record.update, with: {name: rec, fields: {priority: "${{ trigger.value }}"}}}
+  - id: told
+    wait: {signal: told, correlate: "${{ run.reference }}"}
+    set: {seen: "${{ signal.payload.value }}"}
+  - id: filled
+    task:
+      title: "About ${{ trigger.value }}"
+      form: {type: object, properties: {name: {type: string}}, required: [name]}
+      assign: {group: owners}
+    set: {seen: "${{ output.name }}"}
+  - id: fails
+    do: probe.effect.apply
+    with: {name: fails, value: "${{ trigger.value }}"}
+    on_failure:
+      - {id: noted, do: probe.value.read, with: {name: noted}, set: {seen: "${{ error.message }}"}}
+"""
+ASKS = """
+policy: asks
+version: 1
+rules:
+  - {id: all, match: {connector: probe}, outcome: allow}
+  - id: people
+    match: {operation: probe.record.update}
+    outcome: needs_approval
+    approvers: [{group: owners, of: 1}]
+    expires: PT8H
+    because: People look at records.
+"""
+ONE = "steps:\n  - {id: a, do: probe.value.read, with: {}}\n"
+
+
+class Keeper:
+    """The runtime with people and a bundler."""
+
+    def __init__(self, runtime: Any, folder: Path) -> None:
+        self.runtime, self.folder = runtime, folder
+        self.signer = FileSigner.load_or_create(folder / "key.pem")
+        bundling = Bundling(runtime.database, FileBlobStore(folder / "blobs"), self.signer, "test")
+        self.dispatcher = Dispatcher(runtime.database, bundling.handlers(), "d")
+
+    async def prepare(self) -> None:
+        await self.runtime.tenant()
+        await self.runtime.policy(ASKS)
+        await self.runtime.publish(WORKFLOW)
+        await self.runtime.person("ana", ("owners",))
+
+    async def run(self, ref: str = "r1") -> UUID:
+        """A run of everything that has a value in it, to its end."""
+        from connectors.port import Refused
+
+        self.runtime.outside.script["fails"] = [Refused("no", f"the record says {VALUE}")]
+        run_id: UUID = (await self.runtime.start("kept", {"ref": ref, "value": VALUE}, ref=ref)).run_id
+        await self.runtime.worker().work_off()
+        await self.runtime.vote("ana", "approve")
+        await self.runtime.worker().work_off()
+        await self.runtime.signal(f"told:{ref}", {"value": VALUE}, id=f"s-{ref}")
+        await self.runtime.worker().work_off()
+        assert (await self.runtime.complete("ana", {"name": VALUE})).accepted
+        await self.runtime.worker().work_off()
+        assert await self.runtime.status(run_id) == "succeeded"
+        return run_id
+
+    async def bundle(self) -> None:
+        await self.runtime.execute(
+            "UPDATE commands SET status = 'rejected' WHERE status = 'pending' AND kind NOT IN ('bundle', 'step')"
+        )
+        await self.dispatcher.work_off()
+
+    async def time_is_over(self, run_id: UUID) -> None:
+        await self.runtime.execute("UPDATE runs SET purge_at = now() WHERE run_id = $1", run_id)
+
+    async def tables_with_values(self) -> set[str]:
+        found = set()
+        for table in metadata.sorted_tables:
+            rows = await self.runtime.all(f"SELECT t::text AS row FROM {table.name} t")
+            if any(VALUE in row["row"] for row in rows):
+                found.add(table.name)
+        return found
+
+    async def of_run(self, run_id: UUID) -> dict[str, str]:
+        """What every table holds of a run."""
+        found = {}
+        for table in metadata.sorted_tables:
+            if "run_id" in table.c:
+                content = f"SELECT md5(string_agg(t::text, '|' ORDER BY t::text)) AS sum FROM {table.name} t"
+                found[table.name] = (await self.runtime.one(f"{content} WHERE run_id = $1", run_id))["sum"]
+        return found
+
+    async def purged(self, run_id: UUID) -> bool:
+        row = await self.runtime.one("SELECT purged_at IS NOT NULL AS purged FROM runs WHERE run_id = $1", run_id)
+        return bool(row["purged"])
+
+
+@pytest.fixture
+async def keeper(runtime: Any, tmp_path: Path) -> Keeper:
+    found = Keeper(runtime, tmp_path)
+    await found.prepare()
+    return found
+
+
+@pytest.mark.req("X-20")
+async def test_when_its_time_is_over_no_value_of_a_run_is_left(keeper: Keeper) -> None:
+    runtime, run_id = keeper.runtime, await keeper.run()
+    await keeper.bundle()
+    kept = await runtime.one("SELECT purge_at - finished_at = interval '30 days' AS exact FROM runs")
+    assert kept["exact"]
+    holding = {"run_inputs", "steps", "checkpoints", "ledger", "loop_items", "receipts", "approvals", "waits", "inbox"}
+    assert holding <= await keeper.tables_with_values()
+    assert await runtime.sweep() == 0
+    lines = await runtime.all("SELECT line FROM audit_events WHERE stream_id = $1 ORDER BY seq", run_id)
+    await keeper.time_is_over(run_id)
+    assert await runtime.sweep() == 1
+    assert await keeper.tables_with_values() == set()
+    assert await runtime.sweep() == 0
+    # What stays: the chain, the evidence, who decided what, what ran and how it ended, what was done under which key.
+    assert lines == await runtime.all("SELECT line FROM audit_events WHERE stream_id = $1 ORDER BY seq", run_id)
+    await runtime.history(run_id)
+    key = (await runtime.one("SELECT run_key FROM run_inputs"))["run_key"]
+    assert key is None
+    assert [row["status"] for row in await runtime.all("SELECT status FROM receipts ORDER BY intended_at")] == [
+        "succeeded", "succeeded", "succeeded", "failed",
+    ]  # fmt: skip
+    receipt = await runtime.one("SELECT * FROM receipts WHERE step_key = 'record'")
+    assert (receipt["external_id"], len(receipt["action_digest"])) == ("e3", 64)
+    assert receipt["action"]["decision"]
+    votes = await runtime.all("SELECT person_id, choice FROM votes")
+    assert [(vote["person_id"], vote["choice"]) for vote in votes] == [("ana", "approve")]
+    assert all(row["facts"] == {} for row in await runtime.all("SELECT facts FROM decisions"))
+
+
+@pytest.mark.req("X-20")
+async def test_the_evidence_verifies_as_before_and_the_removal_is_on_record(keeper: Keeper, tmp_path: Path) -> None:
+    runtime, run_id = keeper.runtime, await keeper.run()
+    await keeper.bundle()
+    await keeper.time_is_over(run_id)
+    await runtime.sweep()
+    row = await runtime.one("SELECT uri, sha256 FROM bundles WHERE run_id = $1", run_id)
+    path, key = tmp_path / "bundle.zip", tmp_path / "public.pem"
+    path.write_bytes((tmp_path / "blobs" / row["uri"].removeprefix("file:")).read_bytes())
+    key.write_bytes(keeper.signer.public_key.pem)
+    verification = verify_bundle(path, public_key=key)
+    assert verification.ok, verification.to_text()
+    lines = await runtime.all("SELECT line FROM audit_events JOIN tenants USING (stream_id) ORDER BY seq")
+    assert verify_lines([line["line"] for line in lines]).ok
+    last = orjson.loads(lines[-1]["line"])
+    assert (last["type"], last["data"], last["actor"]["kind"]) == ("run.purged", {"run": str(run_id)}, "engine")
+
+
+@pytest.mark.req("X-20")
+async def test_nothing_is_removed_before_its_time_or_before_the_evidence_is_stored(keeper: Keeper) -> None:
+    runtime, run_id = keeper.runtime, await keeper.run()
+    await keeper.time_is_over(run_id)
+    before = await runtime.fingerprint()
+    assert await runtime.sweep() == 0
+    assert await runtime.fingerprint() == before, "there is no bundle yet"
+    await keeper.bundle()
+    await runtime.execute("UPDATE commands SET status = 'pending' WHERE command_id = (SELECT command_id FROM commands"
+                          " WHERE kind = 'bundle')")  # fmt: skip
+    assert await runtime.sweep() == 0, "something is on its way"
+    await keeper.dispatcher.work_off()
+    await runtime.execute("UPDATE runs SET purge_at = now() + interval '1 hour'")
+    assert (await runtime.sweep(), await keeper.purged(run_id)) == (0, False)
+    await keeper.time_is_over(run_id)
+    assert (await runtime.sweep(), await keeper.purged(run_id)) == (1, True)
+
+
+async def test_a_run_without_retention_is_kept(runtime: Any, tmp_path: Path) -> None:
+    run_id = await runtime.go(
+        "workflow: w\nversion: 1\nreference: r\nsteps:\n  - {id: a, do: probe.value.read, with: {}}\n"
+    )
+    await Keeper(runtime, tmp_path).bundle()
+    row = await runtime.one("SELECT finished_at IS NOT NULL AS over, purge_at FROM runs WHERE run_id = $1", run_id)
+    assert (row["over"], row["purge_at"]) == (True, None)
+
+
+@pytest.mark.req("X-20")
+async def test_a_crash_in_the_middle_leaves_all_or_nothing(keeper: Keeper) -> None:
+    runtime, run_id = keeper.runtime, await keeper.run()
+    await keeper.bundle()
+    await keeper.time_is_over(run_id)
+    before = await runtime.fingerprint()
+
+    async def dies() -> None:
+        async with runtime.database.transaction() as connection:
+            assert await retention.remove_payloads(connection, run_id) == "acme"
+            raise CountersealError("the sweeper dies before it commits")
+
+    with pytest.raises(CountersealError, match="dies"):
+        await dies()
+    assert await runtime.fingerprint() == before
+    assert await runtime.sweep() == 1
+
+
+@pytest.mark.req("X-20")
+async def test_other_runs_keep_what_they_have(keeper: Keeper) -> None:
+    runtime, first, other = keeper.runtime, await keeper.run("r1"), await keeper.run("r2")
+    await keeper.bundle()
+    before = await keeper.of_run(other)
+    await keeper.time_is_over(first)
+    await runtime.sweep()
+    assert (await keeper.purged(first), await keeper.purged(other)) == (True, False)
+    assert await keeper.of_run(other) == before
+    payloads = {row["notification_id"]: row["payload"] for row in await runtime.all("SELECT * FROM inbox")}
+    assert payloads["s-r1"] == {}
+    assert payloads["s-r2"]["output"] == {"value": VALUE}
+
+
+async def test_a_child_is_kept_while_somebody_waits_for_its_result(runtime: Any, tmp_path: Path) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(f"workflow: child\nversion: 1\nreference: r\nretention: PT1H\n{ONE}")
+    await runtime.publish(
+        "workflow: parent\nversion: 1\nreference: r\nsteps:\n  - {id: c, run: child, with: {}}\n  - wait: {for: PT1H}\n"
+    )
+    await runtime.start("parent")
+    await runtime.worker().work_off()
+    keeper = Keeper(runtime, tmp_path)
+    await keeper.bundle()
+    child = (await runtime.one("SELECT run_id FROM runs WHERE workflow = 'child'"))["run_id"]
+    await keeper.time_is_over(child)
+    assert (await runtime.sweep(), await keeper.purged(child)) == (0, False)
+    await runtime.wait_is_due()
+    assert (await runtime.sweep(), await keeper.purged(child)) == (1, True)
+
+
+async def test_who_shares_an_effect_whose_output_is_gone_is_told_so(runtime: Any, tmp_path: Path) -> None:
+    text = (
+        "workflow: sharing\nversion: 1\nreference: same\nretention: PT1H\nsteps:\n"
+        "  - {id: t, do: probe.ticket.open, with: {name: same}}\n"
+    )
+    first = await runtime.go(text)
+    keeper = Keeper(runtime, tmp_path)
+    await keeper.bundle()
+    await keeper.time_is_over(first)
+    assert await runtime.sweep() == 1
+    second = (await runtime.start("sharing", ref="2")).run_id
+    await runtime.worker().work_off()
+    assert len(runtime.outside.effects) == 1, "it is not done again"
+    error = await runtime.error(second)
+    assert (await runtime.status(second), error["code"]) == ("failed_terminal", "output_removed")
+    assert "removed by retention" in error["message"]
+
+
+async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
+    runtime, run_id = keeper.runtime, await keeper.run()
+    await keeper.bundle()
+    question = (await runtime.one("SELECT approval_id FROM approvals"))["approval_id"]
+    await keeper.time_is_over(run_id)
+    await runtime.sweep()
+    from runtime.voting import Voting
+
+    view = await Voting(runtime.faces, runtime.definitions).view("acme", question)
+    assert (view.content.summary, view.content.changes) == (retention.REMOVED, ())
+    async with runtime.faces.reading("acme") as connection:
+        assert (await read_models.run(connection, "acme", run_id))["status"] == "succeeded"
+        assert await read_models.checkpoints_page(connection, "acme", run_id, 10) == []
+        assert all(row["output"] is None for row in await read_models.steps_page(connection, "acme", run_id, 100))
+    report = await Replaying(runtime.faces, runtime.definitions).replay("acme", run_id)
+    assert (report.ok, report.difference, report.purged_at is not None) == (False, None, True)
+
+
+@pytest.mark.req("X-20")
+@pytest.mark.parametrize("ending", ["failed", "canceled"])
+async def test_when_a_run_closes_nothing_of_it_waits_any_more(runtime: Any, ending: str) -> None:
+    from connectors.port import Refused
+    from runtime.starting import cancel_run
+
+    runtime.outside.script["last"] = [Refused("no", "no")]
+    run_id = await runtime.go(
+        """
+workflow: waits
+version: 1
+reference: r
+steps:
+  - {id: t, wait: {for: PT1H}, needs: []}
+  - {id: s, wait: {signal: s, correlate: x}, needs: []}
+  - {id: p, task: {title: T, form: {type: object, properties: {x: {type: string}}}, assign: {group: owners}}, needs: []}
+  - {id: g, approve: {summary: Go on?, approvers: {group: owners}}, needs: []}
+  - {id: c, do: probe.case.open, with: {name: c}, needs: []}
+  - {id: first, wait: {signal: first, correlate: x}, needs: []}
+  - {id: last, do: probe.effect.apply, with: {name: last}, needs: [first]}
+"""
+    )
+    assert len(await runtime.all("SELECT 1 FROM waits WHERE status = 'waiting'")) == 6
+    if ending == "failed":
+        await runtime.signal("first:x", {})
+        await runtime.worker().work_off()
+    else:
+        async with runtime.faces.transaction("acme") as connection:
+            await cancel_run(connection, "acme", run_id, runtime.actor, "no")
+    assert (await runtime.status(run_id)).startswith(ending)
+    await runtime.at_rest()
+    open_commands = await runtime.all(
+        "SELECT kind FROM commands WHERE kind = 'step' AND status IN ('pending', 'deferred', 'leased')"
+    )
+    assert open_commands == []
+    await runtime.execute("UPDATE waits SET due_at = now() - interval '1 hour'")
+    await runtime.errands()
+    before = await runtime.fingerprint()
+    assert await runtime.sweep() == 0
+    assert await runtime.fingerprint() == before
