@@ -81,6 +81,7 @@ class Run(BaseModel):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    purged_at: datetime | None
     deadline_at: datetime | None
 
 

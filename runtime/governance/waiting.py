@@ -147,7 +147,8 @@ def child_result(other: OtherRun) -> JsonObject:
         return {"output": other.result}
     error = other.error or {}
     message = str(error.get("message") or "It was canceled.")
-    kind = error.get("class") or "consistency"
+    kind = error.get("class")
+    kind = "consistency" if kind in (None, "canceled") else kind  # X-18 knows no class for what people ended
     return {"error": {"class": kind, "code": f"child_{other.status}", "message": clean(f"The run within: {message}")}}
 
 

@@ -59,6 +59,7 @@ _RUN_COLUMNS = (
     runs.c.created_at,
     runs.c.started_at,
     runs.c.finished_at,
+    runs.c.purged_at,
     runs.c.deadline_at,
 )
 _BUNDLE = select(

@@ -56,6 +56,10 @@ _SIGNALS = """
 UPDATE inbox SET payload = '{}' FROM waits w JOIN steps s USING (step_id)
 WHERE s.run_id = $1 AND inbox.tenant_id = w.tenant_id AND inbox.correlation_key = w.correlation_key
   AND inbox.correlation_key IS NOT NULL AND inbox.result->>'run' = s.run_id::text"""
+# What runs within this one have handed over: also those whose end nobody had to wait for.
+_CHILDREN = """
+UPDATE inbox SET payload = '{}' FROM runs c WHERE c.parent_run_id = $1 AND inbox.tenant_id = c.tenant_id
+  AND inbox.source = 'run' AND inbox.notification_id = c.run_id::text"""
 # One event may have started several runs: the last of them to be purged takes it along.
 _EVENT = """
 UPDATE inbox SET payload = '{}' WHERE tenant_id = $2 AND source = $3 AND notification_id = $4
@@ -80,7 +84,7 @@ async def remove_payloads(connection: Connection, run_id: UUID) -> str | None:
     if run["trigger_type"] == "servicenow":
         source, notification = _event(run["trigger_ref"], run["trigger"])
         await connection.execute(_EVENT, run_id, tenant, source, notification)
-    for statement in (_SIGNALS, _INPUTS, _STEPS, _RECEIPTS, _WAITS, _ITEMS, _APPROVALS, _RECORDS, _RUN):
+    for statement in (_SIGNALS, _CHILDREN, _INPUTS, _STEPS, _RECEIPTS, _WAITS, _ITEMS, _APPROVALS, _RECORDS, _RUN):
         await connection.execute(statement, run_id)
     return tenant
 

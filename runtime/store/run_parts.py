@@ -8,8 +8,9 @@ _NEW_STEPS = Part(
     "new_steps",
     """INSERT INTO steps (step_id, run_id, tenant_id, step_key, step_index, operation, superstep, status, lease_owner,
         lease_epoch, lease_expires_at, idempotency_key, attempt, output, writes, usage, last_error, finished_at)
-      SELECT s.step_id, g.run_id, g.tenant_id, s.key, s.index, s.operation, s.superstep, s.status, s.lease_owner,
-        s.lease_epoch, CASE WHEN s.status = 'running' THEN now() + {1} END, s.idempotency_key, s.attempt, s.output,
+      SELECT s.step_id, g.run_id, g.tenant_id, s.key, s.index, s.operation, s.superstep, s.status,
+        CASE WHEN s.status = 'running' THEN s.lease_owner END, s.lease_epoch,
+        CASE WHEN s.status = 'running' THEN now() + {1} END, s.idempotency_key, s.attempt, s.output,
         s.writes, s.usage, s.last_error, CASE WHEN s.status IN ('succeeded', 'failed_terminal') THEN now() END
       FROM guard g, json_to_recordset({0}) AS s(step_id uuid, key text, index int, operation text, superstep int,
         status text, lease_owner text, lease_epoch int, idempotency_key text, attempt int, output jsonb, writes jsonb,

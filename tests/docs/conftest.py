@@ -39,7 +39,7 @@ def pages() -> list[Path]:
         ROOT / "README.md",
         ROOT / "CHANGELOG.md",
         ROOT / "deploy" / "README.md",
-        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs").glob("**/*.md")),
     ]
 
 

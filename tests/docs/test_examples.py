@@ -20,17 +20,39 @@ from runtime.definition.workflow import load_workflow
 def test_workflows_compile(examples: Any) -> None:
     blocks = examples("yaml", "workflow: ")
     assert len(blocks) >= 5
+    catalog = load_catalog()
     for block in blocks:
-        load_workflow(block.text, block.place, load_catalog())
+        load_workflow(block.text, block.place, catalog)
 
 
 def test_every_key_of_a_workflow_is_described(docs_root: Path) -> None:
     from runtime.definition.model import StepDocument, WorkflowDocument
 
-    page = (docs_root / "docs" / "workflows.md").read_text(encoding="utf-8")
-    for model in (WorkflowDocument, StepDocument):
-        for name, field in model.model_fields.items():
-            assert re.search(rf"\b{field.alias or name}\b", page), name
+    for page in ("workflows.md", "language.md"):
+        text = (docs_root / "docs" / page).read_text(encoding="utf-8")
+        for model in (WorkflowDocument, StepDocument):
+            for name, field in model.model_fields.items():
+                assert re.search(rf"`[^`]*\b{field.alias or name}\b[^`]*`", text), f"{page}: {name}"
+
+
+def test_every_kind_of_wait_is_told(docs_root: Path) -> None:
+    from runtime.kernel.states import WaitKind
+
+    page = (docs_root / "docs" / "concepts.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z]+)` \| `[a-z_]+` \|", page, re.MULTILINE)) == {str(kind) for kind in WaitKind}
+
+
+def test_the_example_workflows_pass_the_check_with_their_policies(docs_root: Path) -> None:
+    workflows = sorted((docs_root / "examples" / "workflows").glob("*.yaml"))
+    assert len(workflows) >= 6
+    for file in workflows:
+        text = file.read_text(encoding="utf-8")
+        assert text.startswith("# yaml-language-server: $schema=../../docs/schemas/workflow.schema.json\n"), file.name
+        assert load_workflow(text, str(file), load_catalog()).name == file.stem
+    for file in sorted((docs_root / "examples" / "policies").glob("*.yaml")):
+        text = file.read_text(encoding="utf-8")
+        assert text.startswith("# yaml-language-server: $schema=../../docs/schemas/policy.schema.json\n"), file.name
+        assert Definitions(load_catalog()).compile_policy(text, str(file)).name == file.stem
 
 
 def test_policies_compile(examples: Any) -> None:
@@ -96,6 +118,22 @@ def test_links_lead_somewhere(pages: list[Path]) -> None:
     targets = [(page, target) for page in pages for target in link.findall(page.read_text(encoding="utf-8"))]
     broken = [f"{page.name}: {target}" for page, target in targets if not (page.parent / target).exists()]
     assert broken == []
+
+
+def test_anchors_are_headings(pages: list[Path]) -> None:
+    link = re.compile(r"\]\(([^)#:\s]*)#([^)\s]+)\)")
+    broken = []
+    for page in pages:
+        for target, anchor in link.findall(page.read_text(encoding="utf-8")):
+            if anchor not in _anchors(page.parent / target if target else page):
+                broken.append(f"{page.name}: {target}#{anchor}")
+    assert broken == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings have on GitHub."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_settings_that_are_named_exist(pages: list[Path], docs_root: Path) -> None:

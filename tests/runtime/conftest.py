@@ -27,6 +27,7 @@ from runtime.errands import Errands
 from runtime.extending import Extending
 from runtime.holding import Tools
 from runtime.queue.postgres import PostgresQueue
+from runtime.replaying import Replaying
 from runtime.signaling import Signal, Signaling
 from runtime.starting import Started, StartRequest, start_run
 from runtime.store import documents
@@ -500,15 +501,27 @@ class Runtime:
         return [row["type"] for row in rows]
 
 
+async def replayed(runtime: Runtime) -> list[str]:
+    """What is wrong with the records of all runs: each is derived again from what was recorded (promise 5)."""
+    rows = await runtime.all("SELECT run_id, tenant_id FROM runs WHERE purged_at IS NULL")
+    reports = [
+        await Replaying(runtime.faces, runtime.definitions).replay(row["tenant_id"], row["run_id"]) for row in rows
+    ]
+    return [str(report.difference) for report in reports if not report.ok]
+
+
 @pytest.fixture
-async def runtime(database_url: str) -> AsyncIterator[Runtime]:
+async def runtime(database_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Runtime]:
     catalog = load_catalog([Source("probe.yaml", OPERATIONS)])
     outside = Outside()
     async with (
         Database(database_url, ENGINE_ROLE, connections=16) as database,
         Database(database_url, FACES_ROLE) as faces,
     ):
-        yield Runtime(database, faces, Definitions(catalog), outside, Connectors({"probe": outside}), catalog)
+        world = Runtime(database, faces, Definitions(catalog), outside, Connectors({"probe": outside}), catalog)
+        yield world
+        if request.node.get_closest_marker("tampers") is None:
+            assert await replayed(world) == []
 
 
 @pytest.fixture

@@ -79,6 +79,7 @@ async def test_of_many_workers_one_gets_the_step(runtime: Any) -> None:
 
 @pytest.mark.req("Q-9")
 @pytest.mark.req("Q-8")
+@pytest.mark.tampers
 async def test_an_old_lease_writes_nothing(runtime: Any) -> None:
     await queued(runtime, "acme", 1)
     first = await claim(runtime, "slow")

@@ -20,6 +20,8 @@ from evidence.receipts import RECEIPT
 from runtime.kernel.states import COMMAND, RUN, STEP, WAIT
 from runtime.store.schema import TENANT_TABLES, metadata
 
+pytestmark = pytest.mark.tampers
+
 MACHINES: dict[str, Machine[Any, Any]] = {
     "runs": RUN, "steps": STEP, "waits": WAIT, "commands": COMMAND, "approvals": APPROVAL, "receipts": RECEIPT,
 }  # fmt: skip

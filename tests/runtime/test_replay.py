@@ -237,6 +237,7 @@ TAMPERED = {
 }  # fmt: skip
 
 
+@pytest.mark.tampers
 @pytest.mark.req("P-3")
 @pytest.mark.parametrize("what", TAMPERED)
 async def test_what_was_tampered_with_is_found_where_it_is(runtime: Any, database_url: str, what: str) -> None:
@@ -250,6 +251,7 @@ async def test_what_was_tampered_with_is_found_where_it_is(runtime: Any, databas
     assert report.equal == (number if number is not None else report.equal)
 
 
+@pytest.mark.tampers
 @pytest.mark.parametrize(
     "sql",
     [
@@ -265,6 +267,7 @@ async def test_what_a_wait_ended_with_is_held_against_the_audit(runtime: Any, da
     assert "told" in report.difference.what
 
 
+@pytest.mark.tampers
 async def test_a_failure_that_is_not_the_recorded_one_is_found(runtime: Any, database_url: str) -> None:
     run_id = await played(runtime, "failure with a branch")
     await as_owner(database_url, "UPDATE steps SET last_error = '{\"class\": \"timeout\"}' WHERE step_key = 'e'")

@@ -186,6 +186,7 @@ async def pass_leases(runtime: Any, times: int = 8) -> None:
         await runtime.wait_is_due()
 
 
+@pytest.mark.tampers
 @pytest.mark.parametrize(
     "damage",
     [
@@ -215,6 +216,7 @@ async def test_a_run_that_cannot_be_read_fails_and_holds_nobody_up(runtime: Any,
     assert len(runtime.outside.effects) == 1
 
 
+@pytest.mark.tampers
 async def test_a_wait_whose_run_cannot_be_read_any_more_ends(runtime: Any, quiet: Any) -> None:
     runtime.outside.script["a"] = [NotSent("not now")]
     run_id = await runtime.go(EFFECT)
@@ -265,6 +267,7 @@ async def test_an_outcome_that_cannot_be_recorded_ends_in_doubt_and_is_not_repea
     assert [tuple(row) for row in rows] == [("a", "succeeded"), ("b", "in_doubt")]
 
 
+@pytest.mark.tampers
 async def test_what_cannot_be_read_stops_no_sweep(runtime: Any, database_url: str, quiet: Any) -> None:
     await runtime.tenant()
     await runtime.policy()
