@@ -17,6 +17,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,6 +38,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HOWTO = ROOT / "docs" / "howto"
 PLAYGROUND = HOWTO / "playground.md"
 PAGES = sorted(page for page in HOWTO.glob("*.md") if page != PLAYGROUND)
+# Never set: processes of their own cannot be waited for but by looking again.
+_UNTIL_THE_NEXT_LOOK = threading.Event()
 SECONDS_MAX = 30.0
 _BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"  # its (?P<key>\w+) is (?P<name>\w+)$")
@@ -88,7 +91,7 @@ def _answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         try:
             httpx.get(url, timeout=1, trust_env=False)
         except httpx.TransportError:
-            time.sleep(0.05)
+            _UNTIL_THE_NEXT_LOOK.wait(0.05)
             continue
         return
     raise AssertionError(log.read_text())
@@ -176,7 +179,7 @@ class Terminal:
                 return
             again = command.removeprefix("counterseal ").startswith(_ASKING) and time.monotonic() < end
             assert again, f"{line}: {command}: exit code {code}\n{printed}"
-            time.sleep(0.1)
+            _UNTIL_THE_NEXT_LOOK.wait(0.1)
 
     def _learned(self, name: str, value: Any) -> bool:
         """Whether a value is there, or is what the line says."""
