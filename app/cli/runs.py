@@ -104,8 +104,12 @@ def show(
         print_json(shown)
         return
     row = shown["run"]
-    heads = ("run_id", "reference", "workflow", "workflow_version", "status", "requested_by", "created_at")
+    heads = ("run_id", "reference", "workflow", "workflow_version", "status", "version", "requested_by", "created_at")
     fields = {name: row[name] for name in (*heads, "finished_at")}
+    if row["parent_run_id"] is not None:
+        fields["parent"] = row["parent_run_id"]
+    if row["result"] is not None:
+        fields["result"] = orjson.dumps(row["result"]).decode()
     bundle = row["bundle"] and f"{row['bundle']['uri']} (SHA-256 {row['bundle']['sha256']})"
     if row["purged_at"] is not None:
         fields["payloads_removed_at"] = row["purged_at"]

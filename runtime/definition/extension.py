@@ -43,7 +43,10 @@ def read_extension(source: Mapping[str, Any]) -> ExtensionDocument:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = _where(tuple(fault["loc"]))
-        raise InputError(str(fault["msg"]), where=where, remedy="See `counterseal schema workflow`.") from None
+        strange = fault["type"] == "extra_forbidden"
+        message = "is no key that an extension has" if strange else f"is not right: {fault['msg']}"
+        remedy = "Send `steps` as a workflow has them, and `before`; see `counterseal schema workflow`."
+        raise InputError(message, where=where, remedy=remedy) from None
 
 
 def check_past(graph: Graph, state: State, extension: ExtensionDocument) -> None:
