@@ -30,7 +30,7 @@ import crash_workloads  # noqa: E402
 from evidence.verify import verify_bundle  # noqa: E402
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
-QUICK_POINTS = 8
+QUICK_POINTS = 5
 Fresh = Callable[[], Awaitable[str]]
 
 
