@@ -18,6 +18,11 @@ from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long a test takes is no condition: the machine may be busy with something else.
+settings.register_profile("counterseal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("counterseal")
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _NO_CHROMIUM = "no Chromium (set CHROMIUM to its path, or install it)"
