@@ -20,6 +20,7 @@ _WORDS = {
     "queued": "[dim]queued[/]",
     "running": "[cyan]running[/]",
     "waiting_approval": "[bold yellow]waits for a person[/]",
+    "waiting": "[yellow]waits[/]",
     "succeeded": "[green]succeeded[/]",
     "failed_retryable": "[yellow]will be tried again[/]",
     "failed_terminal": "[red]failed[/]",

@@ -257,7 +257,7 @@ def seats_can_be_filled(quorum: list[GroupQuorum], people: list[set[str]]) -> bo
     )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
 @given(quorum=quorum_strategy, people=people_strategy, two_person=st.booleans(), order=st.randoms())
 def test_approved_exactly_when_the_quorum_is_met(
     approval: Approval, quorum: list[GroupQuorum], people: list[set[str]], two_person: bool, order

@@ -335,7 +335,7 @@ def as_rule(index: int, rule: tuple[str, str]) -> str:
     return f'- {{id: r{index}, {UPDATE}, when: "{rule[0]}", outcome: {rule[1]}{approvers}}}'
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     rules=st.lists(RULES, min_size=1, max_size=5),
     extra=RULES,
