@@ -15,7 +15,7 @@ DEV := .venv/.stamp-dev
 on = $(filter-out 0 no false,$(1))
 
 .NOTPARALLEL:
-.PHONY: help demo up test check bench docs requirements pin clean
+.PHONY: help demo up test check bench chaos docs requirements pin clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -37,6 +37,9 @@ check: $(DEV) ## Check style, format, types and the direction of imports
 
 bench: $(DEV) ## Measure against the budgets
 	@$(BIN)/python -m benchmarks
+
+chaos: $(DEV) ## Break everything for some minutes, and see that nothing is lost (SEED=1 MINUTES=3 QUEUE=postgres or sqs)
+	@$(BIN)/python -m chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),3) --queue $(or $(QUEUE),postgres)
 
 docs: $(DEV) ## Write the generated parts of docs/ anew
 	@$(BIN)/python tools/generate_docs.py

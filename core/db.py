@@ -115,9 +115,12 @@ class Database:
             except (CountersealError, asyncpg.PostgresError):
                 self._keep(connection)
                 raise
-            except BaseException:
+            except BaseException as error:
                 # A cancelled or broken exchange leaves the protocol in an unknown state: never reuse it.
                 connection.terminate()
+                if isinstance(error, asyncpg.InternalClientError):
+                    # asyncpg's word for a server that went away in the middle of something.
+                    raise TransportError(f"PostgreSQL went away: {error}", remedy="Try again.") from error
                 raise
             self._keep(connection)
 

@@ -52,7 +52,7 @@ class ApprovalMessages:
             update=lambda ref: self.messenger.update_card(ref, view),
             shown=shown,
         )
-        return await drawing.deliver(self.messenger, self.channel, again=message.attempts > 1)
+        return await drawing.deliver(self.messenger, self.channel, again=_may_be_there(message, stored.created_at))
 
     async def remind(self, message: Message) -> Result:
         """Remind below the card, if it still waits."""
@@ -119,7 +119,7 @@ class TaskMessages:
             update=lambda ref: self.messenger.update_task(ref, view),
             shown=shown,
         )
-        return await drawing.deliver(self.messenger, self.channel, again=message.attempts > 1)
+        return await drawing.deliver(self.messenger, self.channel, again=_may_be_there(message, stored.created_at))
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,14 @@ class _Drawing:
             await self.shown(connection, ref)
 
         return record
+
+
+def _may_be_there(message: Message, asked: datetime) -> bool:
+    """Whether something may have been posted already: by an earlier attempt, or by an earlier message about the same.
+
+    What that one posted may be recorded nowhere; the first message is of the very moment of the question.
+    """
+    return message.attempts > 1 or message.created_at > asked.timestamp()
 
 
 def _result(outcome: PostOutcome, record: Record | None = None) -> Result:

@@ -11,7 +11,7 @@ import pytest
 
 
 def test_every_package_of_the_repository_is_in_the_wheel(repository: Path, our_packages: list[str]) -> None:
-    not_shipped = {"tests", "tools", "benchmarks"}
+    not_shipped = {"tests", "tools", "benchmarks", "chaos"}
     present = {folder.parent.name for folder in repository.glob("*/__init__.py")}
     assert present - not_shipped == set(our_packages)
 

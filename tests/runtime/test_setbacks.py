@@ -13,8 +13,9 @@ from approvals.model import Choice, VoteChannel
 from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Refused
 from connectors.registry import Connectors
 from core.db import Connection
-from core.errors import InputError
+from core.errors import InputError, TransportError
 from runtime.dispatcher import Delivered, Dispatcher
+from runtime.setbacks import is_passing
 from runtime.starting import cancel_run
 from runtime.store.outbox import Message
 from runtime.triggers import start_from_servicenow
@@ -405,3 +406,11 @@ async def test_triggers_told_apart_by_a_long_text_start_a_run_each(runtime: Any)
             started += await start_from_servicenow(connection, runtime.definitions, "acme", "main", "sn", event)
     assert [run.created for run in started] == [True, True, False]
     assert started[0].run_id == started[2].run_id != started[1].run_id
+
+
+async def test_a_server_that_goes_away_in_the_middle_is_no_fault_of_a_step(runtime: Any) -> None:
+    with pytest.raises(TransportError, match="went away") as caught:
+        async with runtime.database.connection():
+            raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+    assert is_passing(caught.value)
+    assert await runtime.all("SELECT 1") != []

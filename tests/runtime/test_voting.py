@@ -379,3 +379,14 @@ async def test_a_canceled_run_cancels_its_question(office: Office) -> None:
         await office.vote("ana", approval=(await office.approval("canceled"))["approval_id"])
     ).code == "already_decided"
     assert (await office.verified(run_id)).ok
+
+
+@pytest.mark.req("O-8")
+async def test_a_card_that_nobody_recorded_is_not_doubled_when_its_question_is_decided(office: Office) -> None:
+    """The post landed and its record was lost; before that message is tried again, somebody decides."""
+    office.board.fault = "landed"
+    await office.open()  # the card is in the channel; its message waits for its next attempt
+    assert (await office.approval())["message_ts"] is None
+    assert (await office.vote("ana")).status == "approved"  # orders a second message about the card, due at once
+    await office.finish()
+    assert office.board.posts == 1

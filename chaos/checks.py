@@ -1,0 +1,135 @@
+"""What has to hold in the end, whatever happened: by the outside world, by the database, by the evidence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from chaos import cases
+from chaos.documents import MAX_CONCURRENCY
+from chaos.people import AWAY, CHANNEL, Eyes, People
+from evidence.verify import verify_bundle
+from sandbox.bpmn_state import ACTIVE
+from sandbox.world import World
+
+LEFT = {
+    "runs that have not ended": "SELECT count(*) FROM runs WHERE finished_at IS NULL",
+    "runs that count steps as executing": "SELECT count(*) FROM runs WHERE executing <> 0",
+    "slots taken": "SELECT count(*) FROM slots WHERE step_id IS NOT NULL",
+    "open waits": "SELECT count(*) FROM waits WHERE status = 'waiting'",
+    "open approvals": "SELECT count(*) FROM approvals WHERE status = 'requested'",
+    "open steps": "SELECT count(*) FROM steps WHERE status NOT IN ('succeeded', 'failed_terminal', 'canceled')",
+    "leases": "SELECT count(*) FROM steps WHERE lease_owner IS NOT NULL",
+    "commands not done": "SELECT count(*) FROM commands WHERE status IN ('pending', 'leased', 'deferred')",
+    "receipts without an outcome": "SELECT count(*) FROM receipts WHERE status IN ('intended', 'in_doubt')",
+    "runs without a bundle": "SELECT count(*) FROM runs LEFT JOIN bundles b USING (run_id) WHERE b.run_id IS NULL",
+}
+NEVER = {
+    "messages given up": "SELECT count(*) FROM commands WHERE status = 'failed'",
+    "runs whose audit was not counted": "SELECT count(*) FROM runs r WHERE audit_count <> "
+    "(SELECT count(*) FROM audit_events e WHERE e.stream_id = r.run_id)",
+    "effects without a decision or an approval": "SELECT count(*) FROM receipts r WHERE NOT EXISTS (SELECT FROM "
+    "decisions d WHERE d.run_id = r.run_id AND d.step_key = r.step_key AND d.outcome IN ('allow', 'needs_approval'))",
+}
+
+
+async def left(eyes: Eyes) -> dict[str, int]:
+    """What is not over yet, by name; empty when all is."""
+    counts = {name: await eyes.one(sql) for name, sql in LEFT.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+async def watch_caps(eyes: Eyes, seen: Counter[str]) -> None:
+    """Look at the caps for ever; ``seen`` keeps the most that executed at once, and how often we looked."""
+    while True:
+        try:
+            running = await eyes.one("SELECT count(*) FROM steps WHERE status = 'running'")
+            seen["most steps at once"] = max(seen["most steps at once"], running)
+            seen["looks"] += 1
+        except AWAY:
+            seen["looks in vain"] += 1
+        await asyncio.sleep(0.1)
+
+
+async def violations(people: People, world: World, home: Path, caps: Counter[str]) -> list[str]:
+    """Every promise that was broken, in words."""
+    eyes = people.eyes
+    found = [f"{count} {name}" for name, count in (await left(eyes)).items()]
+    found += [f"{count} {name}" for name, sql in NEVER.items() if (count := await eyes.one(sql))]
+    found += cases.unexpected(people.cases, world)
+    found += await _runs(people)
+    found += await _clicks(people)
+    found += _cards(world)
+    found += await asyncio.to_thread(_bundles, home)
+    if caps["most steps at once"] > MAX_CONCURRENCY:
+        found.append(f"{caps['most steps at once']} steps executed at once, and the cap is {MAX_CONCURRENCY}")
+    assert world.bpmn is not None
+    for instance in world.bpmn.state.instances.values():
+        if instance.state == ACTIVE:
+            found.append(f"the process of {instance.execution.variables['client']} still runs")
+    return found
+
+
+def complaints(home: Path) -> Counter[str]:
+    """What the processes logged as errors: by itself no broken promise, but somebody would be woken up."""
+    found: Counter[str] = Counter()
+    for path in home.glob("*.log"):
+        for line in path.read_text(errors="replace").splitlines():
+            if '"level": "error"' in line:
+                entry = json.loads(line)
+                last = str(entry.get("exception", entry.get("reason", ""))).strip().splitlines()[-1:]
+                found[f"{entry['event']}: {' '.join(last)[:150]}"] += 1
+    return found
+
+
+async def _runs(people: People) -> list[str]:
+    rows = await people.eyes.all("SELECT run_id, workflow, reference, status, error FROM runs WHERE depth = 0")
+    by_reference: dict[str, list[Any]] = {}
+    for row in rows:
+        by_reference.setdefault(row["reference"], []).append(row)
+    found = []
+    for case in people.cases:
+        runs = by_reference.get(case.ref, [])
+        if not case.acknowledged:
+            found.append(f"{case.ref} was never acknowledged")
+        elif len(runs) != 1:
+            found.append(f"{case.ref} was acknowledged and has {len(runs)} runs")
+        elif runs[0]["status"] != case.status:
+            found.append(f"{case.ref} is {runs[0]['status']}: {runs[0]['error']}")
+        elif {one for one in case.acknowledged if one} - {str(runs[0]["run_id"])}:
+            found.append(f"{case.ref} was acknowledged with {case.acknowledged}, and is {runs[0]['run_id']}")
+    return found
+
+
+async def _clicks(people: People) -> list[str]:
+    """A vote that was acknowledged is there; a click that was has an answer for the person, counted or not."""
+    rows = await people.eyes.all("SELECT approval_id::text AS approval, person_id FROM votes")
+    voted = {(row["approval"], row["person_id"]) for row in rows}
+    notes = await people.eyes.all(
+        "SELECT payload->>'approval' AS approval, payload->>'user' AS person FROM commands "
+        "WHERE kind = 'note' AND status = 'dispatched'"
+    )
+    answered = {(row["approval"], row["person"]) for row in notes}
+    found = [f"the vote of {person} on {one} was acknowledged and is lost" for one, person in people.votes - voted]
+    found += [f"the click of {user} on {one} was acknowledged and is lost" for one, user in people.clicks - answered]
+    return sorted(found)
+
+
+def _cards(world: World) -> list[str]:
+    keys: Counter[str] = Counter()
+    for message in world.slack.state.messages(CHANNEL):
+        if message.metadata and not message.thread_ts and not message.ephemeral_for:
+            keys[str(message.metadata)] += 1
+    return [f"a card was posted {count} times: {key[:200]}" for key, count in keys.items() if count > 1]
+
+
+def _bundles(home: Path) -> list[str]:
+    found = []
+    for path in sorted((home / ".counterseal" / "evidence").rglob("*.zip")):
+        report = verify_bundle(path)
+        if not report.ok:
+            found.append(f"{path.name} does not verify: {[str(row) for row in report.rows if row.status == 'failed']}")
+    return found
