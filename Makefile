@@ -27,7 +27,7 @@ up: $(RUNTIME) ## Run everything in one process
 	@$(BIN)/counterseal up
 
 test: $(DEV) ## Run all tests (DEEP=1: longer random and crash searches)
-	@$(if $(call on,$(DEEP)),COUNTERSEAL_DEEP=1) $(BIN)/pytest
+	@$(if $(call on,$(DEEP)),COUNTERSEAL_DEEP=1) $(BIN)/pytest --numprocesses 2 --dist loadfile
 
 check: $(DEV) ## Check style, format, types and the direction of imports
 	@$(BIN)/ruff check .
