@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ async def test_what_ends_badly_is_posted_once_and_probed(
     assert isinstance(await connector.perform(call), InDoubt)
     assert len(slack.messages) == landed
     assert sum(path.endswith("postMessage") for _, path in slack.app.requests) == 1
-    probe = await connector.probe(call, seconds_since_intent=20)
+    probe = await connector.probe(replace(call, timeout_seconds=5.0), seconds_since_intent=20)
     assert probe.verdict is (ProbeVerdict.APPLIED if landed else ProbeVerdict.NOT_APPLIED)
     assert (probe.done is not None) is landed
 
