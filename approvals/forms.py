@@ -183,7 +183,8 @@ def _limits(schema: Mapping[str, Json], kind: FieldKind, at: Place) -> list[Form
         wrong = [key for key, value in given if not _is_limit(value, least, most, whole=whole)]
         words = f"It is not a {'whole ' if whole else ''}number between {least} and {most}."
         problems += [FormProblem((*at, key), words, "Correct it, or leave it out.") for key in wrong]
-        if len(given) == 2 and not wrong and given[0][1] > given[1][1]:  # type: ignore[operator]
+        numbers = [value for _, value in given if isinstance(value, int | float)]
+        if len(numbers) == 2 and not wrong and numbers[0] > numbers[1]:
             problems.append(FormProblem((*at, high), f"It is less than {low}.", "No value could meet both."))
     for key in ("maxLength", "maxItems"):
         if schema.get(key, 1) == 0:

@@ -139,7 +139,10 @@ groups:
   kyc: [ana.lee]
 """
 
-_NOTE = '  - {id: %s, do: servicenow.problem.note, with: {sys_id: "${{ trigger.sys_id }}", work_notes: "${{ trigger.ref }}:%s"}}\n'  # noqa: E501
+_NOTE = (
+    "  - {id: %s, do: servicenow.problem.note,"
+    ' with: {sys_id: "${{ trigger.sys_id }}", work_notes: "${{ trigger.ref }}:%s"}}\n'
+)
 _SET = '  - {id: ask, do: servicenow.problem.set, with: {sys_id: "${{ trigger.sys_id }}", fields: {%s: "1"}}}\n'
 _HEAD = "workflow: %s\nversion: 1\nreference: ${{ trigger.ref }}\nsteps:\n"
 

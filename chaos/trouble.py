@@ -29,13 +29,13 @@ def slow_down(world: World, chance: random.Random) -> None:
     """Every request that nothing else befalls takes its time, so that there is a moment to be hit in."""
     assert world.bpmn is not None
     for table in (world.slack.faults, world.servicenow.faults, world.bpmn.faults):
-        table.take = _slowly(table.take, chance)  # type: ignore[assignment,method-assign]
+        table.otherwise = _slowly(chance)
 
 
-def _slowly(take: Callable[[str, str], Fault | None], chance: random.Random) -> Callable[[str, str], Fault | None]:
-    def slowly(method: str, path: str) -> Fault | None:
+def _slowly(chance: random.Random) -> Callable[[str, str], Fault]:
+    def slowly(_: str, path: str) -> Fault:
         effect = Effect.LANDED if chance.random() < 0.5 else Effect.LOST
-        return take(method, path) or Fault(path, FaultKind.DELAY, effect, delay_ms=chance.randint(*SLOW_MS))
+        return Fault(path, FaultKind.DELAY, effect, delay_ms=chance.randint(*SLOW_MS))
 
     return slowly
 

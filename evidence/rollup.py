@@ -93,4 +93,5 @@ def _money(text: str | None) -> Decimal | None:
     except InvalidOperation:
         return None
     # Within 28 significant digits, sums of such amounts are exact, hence equal for everybody who adds them up.
-    return amount if amount.is_finite() and 0 <= amount < 10**9 and amount.as_tuple().exponent >= -15 else None  # type: ignore[operator]
+    exponent = amount.as_tuple().exponent  # a letter for what is no number
+    return amount if isinstance(exponent, int) and exponent >= -15 and 0 <= amount < 10**9 else None

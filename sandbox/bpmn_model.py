@@ -9,7 +9,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from SpiffWorkflow.bpmn import BpmnEvent, BpmnWorkflow
 from SpiffWorkflow.bpmn.parser import BpmnParser, BpmnValidator, TaskParser
@@ -58,7 +58,9 @@ class _ExternalTaskParser(TaskParser):
 
 
 class _Parser(BpmnParser):
-    OVERRIDE_PARSER_CLASSES = {full_tag("serviceTask"): (_ExternalTaskParser, _ExternalTask)}  # noqa: RUF012
+    OVERRIDE_PARSER_CLASSES: ClassVar[dict[str, tuple[type, type]]] = {
+        full_tag("serviceTask"): (_ExternalTaskParser, _ExternalTask)
+    }
 
 
 class _Expressions(PythonScriptEngine):

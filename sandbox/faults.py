@@ -94,6 +94,8 @@ class FaultTable(Watched):
         self.calls: list[Call] = []
         self.released = asyncio.Event()
         self._armed: list[_Armed] = []
+        # What befalls a request that no armed fault is for, such as a delay; it is not recorded as a fault.
+        self.otherwise: Callable[[str, str], Fault | None] = lambda _method, _path: None
 
     def inject(self, fault: Fault) -> None:
         self._armed.append(_Armed(fault))
@@ -122,7 +124,7 @@ class FaultTable(Watched):
         self._armed = [armed for armed in self._armed if not armed.spent]
         self.calls.append(Call(method, path, f"{chosen.kind} {chosen.effect}" if chosen else ""))
         self.changed()
-        return chosen
+        return chosen or self.otherwise(method, path)
 
     def count(self, path: str, method: str = "*") -> int:
         """How many calls came whose path the regular expression finds."""

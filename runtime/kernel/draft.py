@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import TypedDict, Unpack
 from uuid import UUID
 
 from core.canonical import Json, JsonObject, canonical_bytes, digest, sha256_hex
@@ -32,6 +33,19 @@ PARKED = {
     StepState.WAITING: "wait",
     StepState.FAILED_RETRYABLE: "retry",
 }
+
+
+class StepChanges(TypedDict, total=False):
+    """What may change of a step besides its status; see ``StepRow``."""
+
+    superstep: int
+    attempt: int
+    lease_owner: str | None
+    output: Json
+    writes: JsonObject | None
+    usage: JsonObject | None
+    last_error: JsonObject | None
+    eligible_in: timedelta | None
 
 
 class Draft:
@@ -91,10 +105,9 @@ class Draft:
         (self._new if step.key in self._new else self._changed)[step.key] = step
         return step
 
-    def move_step(self, step: StepRow, event: StepEvent, **changes: object) -> StepRow:
+    def move_step(self, step: StepRow, event: StepEvent, **changes: Unpack[StepChanges]) -> StepRow:
         """Move a step along its table."""
-        moved = replace(step, status=STEP.next(step.status, event), **changes)  # type: ignore[arg-type]
-        return self.put_step(moved)
+        return self.put_step(replace(step, status=STEP.next(step.status, event), **changes))
 
     def move_run(self, event: RunEvent) -> None:
         """Move the run along its table."""
