@@ -30,14 +30,14 @@ from approvals.slack.directory import SlackUserGroups
 from approvals.slack.messenger import SlackMessenger
 from connectors.port import CompletionSource
 from connectors.registry import Connectors
-from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
 from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
 from runtime.bundling import Bundling
 from runtime.completing import Completing
 from runtime.definition.catalog import Definitions
 from runtime.directory import DatabaseDirectory
-from runtime.dispatcher import Delivered, Dispatcher, Handler, Result
+from runtime.dispatcher import Deliver, Delivered, Dispatcher, Handler, Result
 from runtime.errands import Errands
 from runtime.extending import Extending
 from runtime.holding import Tools
@@ -123,7 +123,7 @@ class App:
 
     def dispatcher(self) -> Dispatcher:
         """Delivers the outbox: cards, tasks, answers, bundles, and what runs order elsewhere."""
-        bundling = Bundling(self.database, self.faces.blobs, self.signer, f"counterseal {version()}")
+        bundling = Bundling(self.faces.blobs, self.signer, f"counterseal {version()}")
         errands = Errands(self.database, self.definitions, self.connectors)
         handlers = {**self._message_handlers(), **bundling.handlers(), **errands.handlers()}
         return Dispatcher(self.database, handlers, self.owner)
@@ -148,15 +148,19 @@ class App:
     def _message_handlers(self) -> dict[str, Handler]:
         channel = self.settings.slack_channel
         if self.messenger is not None and channel is not None:
-            cards = ApprovalMessages(self.database, self.messenger, channel)
-            return {**cards.handlers(), **TaskMessages(self.database, self.messenger, channel).handlers()}
+            cards = ApprovalMessages(self.messenger, channel)
+            return {**cards.handlers(), **TaskMessages(self.messenger, channel).handlers()}
         # Without a channel there is nowhere to show a card or a task; the same ones are answered over HTTP and here.
         return dict.fromkeys(("card", "remind", "escalate", "note", "task"), _shown_nowhere)
 
 
-async def _shown_nowhere(message: Message) -> Result:
+async def _shown_nowhere(connection: Connection, message: Message) -> Deliver:
     log.info("no Slack channel is configured; answer on the command line or over HTTP", kind=message.kind)
-    return Delivered()
+
+    async def nowhere() -> Result:
+        return Delivered()
+
+    return nowhere
 
 
 @asynccontextmanager

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import asyncpg
 
 from core.canonical import Json
-from core.db import Connection, Database
+from core.db import Connection
 from core.errors import CountersealError
 from evidence.blobs import BlobStore
 from evidence.bundle import (
@@ -26,7 +27,7 @@ from evidence.commitments import blind, commit, commit_fields, disclosure, path_
 from evidence.events import timestamp
 from evidence.receipts import Receipt, ReceiptStatus, Reverse
 from evidence.signing import Signer
-from runtime.dispatcher import Delivered, Handler, Later, Result, Undeliverable
+from runtime.dispatcher import Deliver, Delivered, Handler, Later, Result
 from runtime.governance.asking import card_path
 from runtime.store import bundles
 from runtime.store.bundles import RunRows
@@ -39,7 +40,6 @@ _UNBOUND = ("gate",)
 class Bundling:
     """Delivers messages of the kind ``bundle``. ``producer`` is the version of Counterseal that signs."""
 
-    database: Database
     blobs: BlobStore
     signer: Signer
     producer: str
@@ -48,12 +48,12 @@ class Bundling:
         """The handler by kind of message."""
         return {"bundle": self.bundle}
 
-    async def bundle(self, message: Message) -> Result:
+    async def bundle(self, connection: Connection, message: Message) -> Deliver:
         """Build, sign and store. A crash between storing and remembering builds and stores the same bytes again."""
-        if message.run_id is None:
-            return Undeliverable("The message names no run.")
-        async with self.database.transaction() as connection:
-            rows = await bundles.read_run(connection, message.run_id)
+        assert message.run_id is not None, "every bundle is a run's"
+        return partial(self._make, message, await bundles.read_run(connection, message.run_id))
+
+    async def _make(self, message: Message, rows: RunRows) -> Result:
         try:
             made = await asyncio.to_thread(build_bundle, content_of(rows, self.producer), self.signer)
             key = f"{message.tenant_id}/{message.run_id}/{made.sha256[:16]}-{made.name}"

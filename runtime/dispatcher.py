@@ -1,4 +1,8 @@
-"""The dispatcher: leases messages of the outbox and hands each to the handler of its kind (O-1, O-7, O-8)."""
+"""The dispatcher: leases messages of the outbox and hands each to the handler of its kind (O-1, O-7, O-8).
+
+A delivery is two transactions: one leases the message and reads what is to be sent, one records how it ended. Between
+them no transaction is open.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, TypeAlias
 
+import asyncpg
 import structlog
 
 from core.db import Connection, Database
 from runtime.governance.fitness import clean
-from runtime.setbacks import report
+from runtime.setbacks import is_passing, report
 from runtime.store import outbox
 from runtime.store.outbox import Message
 
@@ -27,9 +32,14 @@ Record: TypeAlias = Callable[[Connection], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """It is done. ``record`` writes what is to be remembered of it, in the transaction that ends the command."""
+    """It is done. ``record`` writes what is to be remembered of it, in the transaction that ends the command.
+
+    ``shows_all``: it showed how things stand, so the messages of its kind and key that were there when it was read are
+    done as well.
+    """
 
     record: Record | None = None
+    shows_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +59,20 @@ class Undeliverable:
 
 Result: TypeAlias = Delivered | Later | Undeliverable
 
+Deliver: TypeAlias = Callable[[], Awaitable[Result]]
+
 
 class Handler(Protocol):
     """Delivers the messages of one kind. It must bear being called again for the same message: crashes happen."""
 
-    async def __call__(self, message: Message) -> Result:
-        """Deliver it, or say why not."""
+    async def __call__(self, connection: Connection, message: Message) -> Deliver:
+        """Read what is to be sent, in the transaction of the lease; the result sends it, or says why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    message: Message
+    deliver: Deliver
 
 
 class Dispatcher:
@@ -90,12 +108,12 @@ class Dispatcher:
             stopping = group.create_task(self._wake_at(stop))
             while not stop.is_set():
                 await free.acquire()
-                message = await self._lease()
-                if message is None:
+                job = await self._lease()
+                if job is None:
                     free.release()
                     await self._rest()
                     continue
-                task = group.create_task(self._deliver(message))
+                task = group.create_task(self._deliver(job))
                 task.add_done_callback(lambda _: free.release())
             stopping.cancel()
 
@@ -103,19 +121,45 @@ class Dispatcher:
         await stop.wait()
         self._woken.set()
 
-    async def _lease(self) -> Message | None:
+    async def _lease(self) -> _Job | None:
+        """Lease the next message. What its handler cannot read is its own misfortune: it must not stop the others."""
+        message = None
         try:
+            try:
+                async with self._database.transaction() as connection:
+                    message = await outbox.lease_message(connection, self._owner, LEASE)
+                    return None if message is None else await self._read(connection, message)
+            except asyncpg.PostgresError as error:
+                if message is None or is_passing(error):
+                    raise
+                log.exception("a message could not be read", kind=message.kind, command=str(message.command_id))
+                failed = _said(error)
+            # The transaction is lost, and its lease with it: this one alone is leased again, to note what is wrong.
             async with self._database.connection() as connection:
-                return await outbox.lease_message(connection, self._owner, LEASE)
+                message = await outbox.lease_message(connection, self._owner, LEASE, only=message.command_id)
+            return None if message is None else _Job(message, failed)
         except Exception as error:
             report("no message could be leased", error)
             return None
 
-    async def _deliver(self, message: Message) -> None:
+    async def _read(self, connection: Connection, message: Message) -> _Job:
+        handler = self._handlers.get(message.kind)
+        if handler is None:
+            unknown = Undeliverable(f"Nobody here delivers messages of kind {message.kind!r}.")
+            return _Job(message, lambda: _saying(unknown))
         try:
-            await self._carry(message)
+            return _Job(message, await handler(connection, message))
+        except asyncpg.PostgresError:
+            raise
         except Exception as error:
-            report("a message was left to its lease", error, command=str(message.command_id))
+            log.exception("a message could not be read", kind=message.kind, command=str(message.command_id))
+            return _Job(message, _said(error))
+
+    async def _deliver(self, job: _Job) -> None:
+        try:
+            await self._carry(job)
+        except Exception as error:
+            report("a message was left to its lease", error, command=str(job.message.command_id))
         # The next one for the same card may have waited for this one.
         self._woken.set()
 
@@ -130,31 +174,28 @@ class Dispatcher:
     async def work_off(self) -> int:
         """Deliver, one after the other, until nothing is due; how many messages were tried. For tests."""
         count = 0
-        while message := await self._lease():
-            await self._carry(message)
+        while job := await self._lease():
+            await self._carry(job)
             count += 1
         return count
 
-    async def _carry(self, message: Message) -> None:
+    async def _carry(self, job: _Job) -> None:
         """Deliver one message and record how it ended. A crash in between leaves its lease to expire."""
-        handler = self._handlers.get(message.kind)
-        result: Result = Undeliverable(f"Nobody here delivers messages of kind {message.kind!r}.")
-        if handler is not None:
-            result = await self._handled(handler, message)
+        message, result = job.message, await self._delivered(job)
         try:
             await self._end(message, result)
         except Exception as error:
-            log.exception("the end of a delivery could not be recorded", command=str(message.command_id))
+            report("the end of a delivery could not be recorded", error, command=str(message.command_id))
             await self._end(message, Later(f"It was delivered, but: {type(error).__name__}: {error}"))
 
-    async def _handled(self, handler: Handler, message: Message) -> Result:
+    async def _delivered(self, job: _Job) -> Result:
         try:
             async with asyncio.timeout(LEASE.total_seconds() * 0.8):
-                return await handler(message)
+                return await job.deliver()
         except TimeoutError:
             return Later("It took too long.")
         except Exception as error:
-            log.exception("a handler failed", kind=message.kind, command=str(message.command_id))
+            log.exception("a handler failed", kind=job.message.kind, command=str(job.message.command_id))
             return Later(f"{type(error).__name__}: {error}")
 
     async def _end(self, message: Message, result: Result) -> None:
@@ -163,6 +204,8 @@ class Dispatcher:
                 case Delivered():
                     if result.record is not None:
                         await result.record(connection)
+                    if result.shows_all:
+                        await outbox.end_shown(connection, message)
                     await outbox.end_message(connection, message, self._owner, "dispatched", None, timedelta(0))
                 case Later() if message.attempts < ATTEMPTS_MAX:
                     delay = timedelta(seconds=max(result.seconds or 0.0, _backoff(message.attempts)))
@@ -173,6 +216,15 @@ class Dispatcher:
                     reason = clean(result.message)
                     log.error("a message could not be delivered", kind=message.kind, reason=reason)
                     await outbox.end_message(connection, message, self._owner, "failed", reason, timedelta(0))
+
+
+def _said(error: Exception) -> Deliver:
+    later = Later(f"{type(error).__name__}: {error}")
+    return lambda: _saying(later)
+
+
+async def _saying(result: Result) -> Result:
+    return result
 
 
 def _backoff(attempts: int) -> float:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
+
+import asyncpg
 
 from connectors.port import Done, DurableConnector, NotSent, Refused
 from connectors.registry import Connectors
@@ -14,7 +17,7 @@ from core.errors import ConsistencyError, CountersealError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
-from runtime.dispatcher import Delivered, Handler, Later, Result, Undeliverable
+from runtime.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable
 from runtime.governance.moves import OtherRun
 from runtime.governance.receipting import call_of
 from runtime.governance.waiting import child_result
@@ -41,11 +44,12 @@ class Errands:
         """The handlers by kind of message."""
         return {"cancel": self.cancel, "return": self.give_back}
 
-    async def give_back(self, message: Message) -> Result:
+    async def give_back(self, connection: Connection, message: Message) -> Deliver:
         """A run that another waits for is over: its end is a signal to the wait with its id as the key."""
         run_id = UUID(str(message.payload["run"]))
-        async with self.database.connection() as connection:
-            row = await reads.ending_of(connection, run_id)
+        return partial(self._give_back, message, run_id, await reads.ending_of(connection, run_id))
+
+    async def _give_back(self, message: Message, run_id: UUID, row: asyncpg.Record) -> Result:
         said = child_result(OtherRun(row["status"], row["result"], row["error"]))
         error = said.get("error")
         signal = Signal(
@@ -69,8 +73,11 @@ class Errands:
             await notices.processed(connection, message.tenant_id, RUN, signal.id, result)
         return Delivered()
 
-    async def cancel(self, message: Message) -> Result:
+    async def cancel(self, connection: Connection, message: Message) -> Deliver:
         """End elsewhere what nobody waits for any more: a run, or what a wait was for."""
+        return partial(self._cancel, message)
+
+    async def _cancel(self, message: Message) -> Result:
         if "run" in message.payload:
             async with self.database.transaction() as connection:
                 return await self._cancel_run(connection, message.tenant_id, UUID(str(message.payload["run"])))

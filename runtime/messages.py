@@ -1,7 +1,7 @@
 """Handlers of messages about approvals and tasks: cards, reminders, escalations, answers; what is sent is read then.
 
-A card is drawn from the approval as it stands, so the order in which its messages are delivered does not matter, and a
-repeated one does no harm. A post that may have landed is looked for by its metadata before it is repeated.
+A card is drawn from the approval as it stands, so the order in which its messages are delivered does not matter, one
+drawing does for all that wait, and a repeated one does no harm. A post that may have landed is looked for by its metadata before it is repeated.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from approvals.ports import Absent, MessageRef, Messenger, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
-from core.db import Connection, Database
-from runtime.dispatcher import Delivered, Handler, Later, Record, Result, Undeliverable
+from core.db import Connection
+from runtime.dispatcher import Deliver, Delivered, Handler, Later, Record, Result, Undeliverable
 from runtime.store import approvals, tasks
 from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
@@ -26,7 +27,6 @@ class ApprovalMessages:
     ``link`` is where an approval can be seen without the messenger, with ``{approval}`` for its id; "" for none.
     """
 
-    database: Database
     messenger: Messenger
     channel: str
     link: str = ""
@@ -35,9 +35,9 @@ class ApprovalMessages:
         """The handlers by kind of message."""
         return {"card": self.card, "remind": self.remind, "escalate": self.escalate, "note": self.note}
 
-    async def card(self, message: Message) -> Result:
+    async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it."""
-        stored = await self._read(message)
+        stored = await _approval(connection, message)
         view = approvals.card_view(stored, self.link.format(approval=stored.approval.id) if self.link else "")
         key = str(stored.approval.id)
 
@@ -52,37 +52,38 @@ class ApprovalMessages:
             update=lambda ref: self.messenger.update_card(ref, view),
             shown=shown,
         )
-        return await drawing.deliver(self.messenger, self.channel, again=_may_be_there(message, stored.created_at))
+        again = _may_be_there(message, stored.created_at)
+        return partial(drawing.deliver, self.messenger, self.channel, again=again)
 
-    async def remind(self, message: Message) -> Result:
+    async def remind(self, connection: Connection, message: Message) -> Deliver:
         """Remind below the card, if it still waits."""
-        return await self._thread(message, "This still waits for a decision. Without one it expires, and is not done.")
+        stored = await _approval(connection, message)
+        return partial(self._thread, stored, message, "This still waits for a decision. Without one it expires, and is not done.")
 
-    async def escalate(self, message: Message) -> Result:
+    async def escalate(self, connection: Connection, message: Message) -> Deliver:
         """Say below the card who may decide now, if it still waits."""
-        stored = await self._read(message)
+        stored = await _approval(connection, message)
         to = stored.approval.terms.escalate
         who = to.to.group if to else "others"
-        return await self._thread(message, f"Nobody has decided in time: members of {who} may decide this now, too.")
+        text = f"Nobody has decided in time: members of {who} may decide this now, too."
+        return partial(self._thread, stored, message, text)
 
-    async def note(self, message: Message) -> Result:
+    async def note(self, connection: Connection, message: Message) -> Deliver:
         """Answer one person."""
+        return partial(self._note, message)
+
+    async def _note(self, message: Message) -> Result:
         payload = message.payload
         outcome = await self.messenger.post_ephemeral(payload["channel"], payload["user"], payload["text"])
         # An answer that comes late or twice confuses; one that cannot be given is not worth a repair by hand.
         return Delivered() if isinstance(outcome, PostInDoubt) else _result(outcome)
 
-    async def _thread(self, message: Message, text: str) -> Result:
-        stored = await self._read(message)
+    async def _thread(self, stored: StoredApproval, message: Message, text: str) -> Result:
         if stored.approval.status != "requested":
             return Delivered()
         if stored.message is None:
             return Later("The card is not posted yet.")
         return _result(await self.messenger.post_thread(stored.message, text, message.dedupe_key))
-
-    async def _read(self, message: Message) -> StoredApproval:
-        async with self.database.connection() as connection:
-            return await approvals.read(connection, UUID(message.payload["approval"]))
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,6 @@ class TaskMessages:
     ``link`` is where a task can be seen without the messenger, with ``{task}`` for its id; "" for none.
     """
 
-    database: Database
     messenger: Messenger
     channel: str
     link: str = ""
@@ -101,10 +101,9 @@ class TaskMessages:
         """The handlers by kind of message."""
         return {"task": self.task}
 
-    async def task(self, message: Message) -> Result:
+    async def task(self, connection: Connection, message: Message) -> Deliver:
         """Post the task's message, or redraw it."""
-        async with self.database.connection() as connection:
-            stored = await tasks.read(connection, UUID(message.payload["task"]))
+        stored = await tasks.read(connection, UUID(message.payload["task"]))
         key = str(stored.view.task_id)
         view = replace(stored.view, link=self.link.format(task=key)) if self.link else stored.view
 
@@ -119,7 +118,8 @@ class TaskMessages:
             update=lambda ref: self.messenger.update_task(ref, view),
             shown=shown,
         )
-        return await drawing.deliver(self.messenger, self.channel, again=_may_be_there(message, stored.created_at))
+        again = _may_be_there(message, stored.created_at)
+        return partial(drawing.deliver, self.messenger, self.channel, again=again)
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,13 @@ class _Drawing:
     async def deliver(self, messenger: Messenger, channel: str, *, again: bool) -> Result:
         """Redraw the message where it is; post it where there is none."""
         if self.known is not None:
-            return _result(await self.update(self.known))
+            return _drawn(await self.update(self.known))
         if again:
             # An earlier attempt, ours or that of a dispatcher that died, may have posted it.
             found = await messenger.find_card(channel, self.key, since=self.created_at.timestamp() - 60)
             match found:
                 case Posted(ref):
-                    return _result(await self.update(ref), self._record(ref))
+                    return _drawn(await self.update(ref), self._record(ref))
                 case NotPosted(text, seconds):
                     return Later(text, seconds)
                 case PostRefused(_, text):
@@ -150,13 +150,17 @@ class _Drawing:
                 case Absent():
                     pass
         posted = await self.post()
-        return _result(posted, self._record(posted.ref) if isinstance(posted, Posted) else None)
+        return _drawn(posted, self._record(posted.ref) if isinstance(posted, Posted) else None)
 
     def _record(self, ref: MessageRef) -> Record:
         async def record(connection: Connection) -> None:
             await self.shown(connection, ref)
 
         return record
+
+
+async def _approval(connection: Connection, message: Message) -> StoredApproval:
+    return await approvals.read(connection, UUID(message.payload["approval"]))
 
 
 def _may_be_there(message: Message, asked: datetime) -> bool:
@@ -167,10 +171,14 @@ def _may_be_there(message: Message, asked: datetime) -> bool:
     return message.attempts > 1 or message.created_at > asked.timestamp()
 
 
-def _result(outcome: PostOutcome, record: Record | None = None) -> Result:
+def _drawn(outcome: PostOutcome, record: Record | None = None) -> Result:
+    return Delivered(record, shows_all=True) if isinstance(outcome, Posted) else _result(outcome)
+
+
+def _result(outcome: PostOutcome) -> Result:
     match outcome:
         case Posted():
-            return Delivered(record)
+            return Delivered()
         case NotPosted(text, seconds):
             return Later(text, seconds)
         case PostInDoubt(text):

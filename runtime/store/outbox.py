@@ -21,9 +21,14 @@ UPDATE commands SET status = 'leased', lease_owner = $1, lease_expires_at = now(
 WHERE command_id = (
   SELECT c.command_id FROM commands c
   WHERE c.status = 'pending' AND c.kind <> 'step' AND coalesce(c.next_attempt_at, c.created_at) <= now()
+    AND ($3::uuid IS NULL OR c.command_id = $3)
     AND NOT EXISTS (SELECT FROM commands o WHERE o.ordering_key = c.ordering_key AND o.status = 'leased')
   ORDER BY c.command_id LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING command_id, tenant_id, run_id, kind, dedupe_key, payload, attempts, created_at"""
+RETURNING command_id, tenant_id, run_id, kind, dedupe_key, payload, attempts, created_at,
+  (SELECT array_agg(o.command_id ORDER BY o.command_id) FROM commands o WHERE o.ordering_key = commands.ordering_key
+    AND o.kind = commands.kind AND o.status = 'pending' AND o.command_id <> commands.command_id) AS behind"""
+
+_END_SHOWN = "UPDATE commands SET status = 'dispatched' WHERE command_id = ANY ($1::uuid[]) AND status = 'pending'"
 
 _END = """
 UPDATE commands SET status = $3, last_error = $4, next_attempt_at = now() + $5, lease_owner = NULL,
@@ -43,7 +48,7 @@ WHERE lease_owner = $1 AND status = 'leased' AND dedupe_key = ANY ($2::text[])""
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A leased command. ``attempts`` counts this one."""
+    """A leased command. ``attempts`` counts this one; ``behind`` are those of its kind that wait for it."""
 
     command_id: UUID
     tenant_id: str
@@ -53,12 +58,18 @@ class Message:
     payload: Mapping[str, Any]
     attempts: int
     created_at: float
+    behind: tuple[UUID, ...] = ()
 
 
-async def lease_message(connection: Connection, owner: str, lease: timedelta) -> Message | None:
-    """Lease the oldest message that is due; None if there is none (or another dispatcher was faster)."""
+async def lease_message(
+    connection: Connection, owner: str, lease: timedelta, *, only: UUID | None = None
+) -> Message | None:
+    """Lease the oldest message that is due, or ``only`` this one; None if there is none.
+
+    Another dispatcher may have been faster, which ends the transaction of the connection.
+    """
     try:
-        row = await connection.fetchrow(_LEASE, owner, lease)
+        row = await connection.fetchrow(_LEASE, owner, lease, only)
     except asyncpg.UniqueViolationError:
         return None
     if row is None:
@@ -72,6 +83,7 @@ async def lease_message(connection: Connection, owner: str, lease: timedelta) ->
         row["payload"],
         row["attempts"],
         row["created_at"].timestamp(),
+        tuple(row["behind"] or ()),
     )
 
 
@@ -80,6 +92,12 @@ async def end_message(
 ) -> bool:
     """Say how it ended: dispatched, failed, or pending again after ``again_in``. False if the lease is gone."""
     return await connection.fetchrow(_END, message.command_id, owner, status, error, again_in) is not None
+
+
+async def end_shown(connection: Connection, message: Message) -> None:
+    """What was delivered shows what the messages behind it were to show: they are done, too."""
+    if message.behind:
+        await connection.execute(_END_SHOWN, list(message.behind))
 
 
 async def add_note(connection: Connection, tenant: str, workspace: str, run_id: UUID, payload: JsonObject) -> None:

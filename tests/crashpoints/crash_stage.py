@@ -228,9 +228,9 @@ class Stage:
         blobs = killer.wrap("blobs", FileBlobStore(folder / "evidence"), "put")
         signer = killer.wrap("signer", FileSigner.load_or_create(folder / "key.pem"), "sign")
         handlers = {
-            **ApprovalMessages(engine, chat, "C1").handlers(),
-            **TaskMessages(engine, chat, "C1").handlers(),
-            **Bundling(engine, blobs, signer, "crash").handlers(),
+            **ApprovalMessages(chat, "C1").handlers(),
+            **TaskMessages(chat, "C1").handlers(),
+            **Bundling(blobs, signer, "crash").handlers(),
             **Errands(engine, self.definitions, self.connectors).handlers(),
         }
         self.dispatcher = Dispatcher(engine, handlers, "dispatcher")

@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.world import Silent
 from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
+from evidence.files import FileBlobStore
+from evidence.signing import FileSigner
+from runtime.bundling import Bundling
+from runtime.dispatcher import Dispatcher
+from runtime.messages import ApprovalMessages
 from runtime.queue.postgres import PostgresQueue
 
 RULES = "".join(
@@ -131,6 +138,27 @@ async def test_w1_four_effects_and_a_human_decision(counted: tuple[Any, Counter]
     assert len(counter.statements) <= 14, "\n".join(counter.statements)
     assert await world.status(run_id) == "succeeded"
     assert len(world.outside.effects) == 4 + 10 + 4
+
+
+async def test_w1_with_its_card_the_card_s_drawings_and_its_bundle(
+    counted: tuple[Any, Counter], tmp_path: Path
+) -> None:
+    """Three deliveries: the question, its card as it is in the end, the bundle. A look in vain belongs to no run."""
+    world, counter = counted
+    cards = ApprovalMessages(Silent(), "C1")
+    bundling = Bundling(FileBlobStore(tmp_path / "blobs"), FileSigner.load_or_create(tmp_path / "key.pem"), "test")
+    dispatcher = Dispatcher(world.database, {**cards.handlers(), **bundling.handlers()}, "d1")
+    await dispatcher.work_off()
+    await counter.settled()
+    counter.reset()
+    await world.start("w1", ref="delivered")
+    await claimed(world)
+    assert await dispatcher.work_off() == 1
+    assert (await world.vote("olga", "approve", on=await world.uncounted.question())).counted
+    await claimed(world)
+    assert await dispatcher.work_off() == 2
+    await counter.settled()
+    assert counter.transactions - 2 <= 14, "\n".join(counter.statements)
 
 
 async def test_w2_ten_effects_in_sequence(counted: tuple[Any, Counter]) -> None:

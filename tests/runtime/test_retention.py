@@ -74,7 +74,7 @@ class Keeper:
     def __init__(self, runtime: Any, folder: Path) -> None:
         self.runtime, self.folder = runtime, folder
         self.signer = FileSigner.load_or_create(folder / "key.pem")
-        bundling = Bundling(runtime.database, FileBlobStore(folder / "blobs"), self.signer, "test")
+        bundling = Bundling(FileBlobStore(folder / "blobs"), self.signer, "test")
         self.dispatcher = Dispatcher(runtime.database, bundling.handlers(), "d")
 
     async def prepare(self) -> None:

@@ -359,11 +359,18 @@ async def test_a_call_whose_lease_is_lost_is_given_up(runtime: Any, gate: Any) -
 async def test_a_message_that_always_goes_wrong_is_given_up_with_its_reason(runtime: Any, quiet: Any) -> None:
     tries = 0
 
-    async def bundle(message: Message) -> Any:
+    async def bundle(connection: Connection, message: Message) -> Any:
         nonlocal tries
         tries += 1
-        if tries % 2:
+        if tries % 4 == 1:
             raise RuntimeError("a bug\x00\ud800")
+        if tries % 4 == 2:
+            await connection.execute("SELECT 1 / 0")
+        return deliver
+
+    async def deliver() -> Any:
+        if tries % 4 == 3:
+            raise RuntimeError("another bug")
 
         async def record(connection: Connection) -> None:
             await connection.execute("SELECT 1 / 0")

@@ -64,6 +64,7 @@ class Board:
         self.threads: list[str] = []
         self.notes: list[tuple[str, str]] = []
         self.posts = 0
+        self.updates = 0
         self.fault: str | None = None
 
     async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
@@ -78,6 +79,7 @@ class Board:
         return Posted(MessageRef(channel, ts))
 
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
+        self.updates += 1
         assert ref.ts in self.cards, "message_not_found"
         self.cards[ref.ts] = view
         return Posted(ref)
@@ -109,8 +111,8 @@ class Office:
     def __init__(self, runtime: Any, folder: Path) -> None:
         self.runtime, self.board, self.folder = runtime, Board(), folder
         self.signer = FileSigner.load_or_create(folder / "key.pem")
-        messages = ApprovalMessages(runtime.database, self.board, "C1")
-        bundling = Bundling(runtime.database, FileBlobStore(folder / "blobs"), self.signer, "test")
+        messages = ApprovalMessages(self.board, "C1")
+        bundling = Bundling(FileBlobStore(folder / "blobs"), self.signer, "test")
         self.dispatcher = Dispatcher(runtime.database, {**messages.handlers(), **bundling.handlers()}, "d1")
         self.sweeper = Sweeper(runtime.database, runtime.definitions)
         self.voting = Voting(runtime.faces, runtime.definitions)
@@ -362,6 +364,30 @@ async def test_a_card_whose_post_is_in_doubt_is_looked_for_and_never_doubled(off
     await office.dispatcher.work_off()
     assert office.board.posts == 1
     assert (await office.approval())["message_ts"] == "1.0"
+
+
+async def test_one_drawing_does_for_all_messages_that_wait_to_redraw_a_card(office: Office) -> None:
+    """The vote and the action's end each ordered a drawing; the card shows both at once, and nothing is left over."""
+    await office.open()
+    assert (await office.vote("ana")).counted
+    await office.finish()
+    ends = await office.runtime.one("SELECT array_agg(status) AS all FROM commands WHERE kind = 'card'")
+    assert ends["all"] == ["dispatched"] * 3
+    assert (office.board.posts, office.board.updates, office.board.states()) == (1, 1, ["applied"])
+
+
+async def test_a_drawing_that_failed_leaves_the_messages_behind_it(office: Office) -> None:
+    await office.open()
+    assert (await office.vote("ana")).counted
+    await office.runtime.worker().work_off()
+    card, office.board.cards = office.board.cards, {}
+    await office.dispatcher.work_off()  # the messenger raises for both
+    office.board.cards = card
+    again = "UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND kind = 'card'"
+    await office.runtime.execute(again)
+    await office.dispatcher.work_off()
+    assert office.board.states() == ["applied"]
+    assert not await office.runtime.one("SELECT 1 FROM commands WHERE kind = 'card' AND status <> 'dispatched'")
 
 
 async def test_a_canceled_run_cancels_its_question(office: Office) -> None:

@@ -213,6 +213,11 @@ commands = Table(
         postgresql_where=text("status = 'pending' AND kind = 'step'"),
     ),
     Index("ix_commands_messages", "command_id", postgresql_where=text("status = 'pending' AND kind <> 'step'")),
+    Index(
+        "ix_commands_behind",
+        "ordering_key",
+        postgresql_where=text("status = 'pending' AND ordering_key IS NOT NULL"),
+    ),
     Index("ix_commands_one_at_a_time", "ordering_key", unique=True, postgresql_where=text("status = 'leased'")),
     Index("ix_commands_leased", "lease_expires_at", postgresql_where=text("lease_expires_at IS NOT NULL")),
     Index("ix_commands_step", "step_id", postgresql_where=text("kind = 'step'")),
