@@ -82,6 +82,7 @@ class Environment:
         self.limits = limits
         self._heads = frozenset(name.split(".", 1)[0] for name in variables)
         self._env = cel.NewEnv(variables={name: _ENGINE_TYPES[kind] for name, kind in variables.items()})
+        self._nothing = Bound(self, self._env.Activation({}))
 
     def compile(self, source: str, want: str | None = None) -> Expression:
         """Parse, type-check, lint and warm up. ``want`` is a fact type, ``list`` or ``map``.
@@ -112,6 +113,8 @@ class Environment:
         A declared variable may lack a value: reading it is then an error of the expression that does.
         ``ExpressionError`` names the first value that does not fit its type.
         """
+        if names is not None and not names:
+            return self._nothing
         checked: dict[str, object] = {}
         variables = self.variables
         for name in variables if names is None else names:

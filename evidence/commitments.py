@@ -16,7 +16,6 @@ import binascii
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from secrets import token_bytes
 
 from core import bounded_json
@@ -88,9 +87,9 @@ def blind(run_key: bytes, digest: str) -> str:
 
     An action's own digest is an unsalted hash over its input, hence as guessable as the input.
     """
-    return hmac.new(run_key, b"digest\0" + digest.encode(), sha256).hexdigest()
+    return hmac.digest(run_key, b"digest\0" + digest.encode(), "sha256").hex()
 
 
 def _preimage(run_key: bytes, path: str, value: object) -> bytes:
-    salt = hmac.new(run_key, path.encode(), sha256).digest()[:16].hex()
+    salt = hmac.digest(run_key, path.encode(), "sha256")[:16].hex()
     return canonical_bytes([salt, path, value])

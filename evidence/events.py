@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 
 from core.canonical import JsonObject
@@ -148,6 +149,7 @@ class Event:
     step: str | None = None
 
 
+@lru_cache(maxsize=8)  # the lines of one commit have one time
 def timestamp(at: datetime) -> str:
     """UTC with exactly six digits of the second, so that the text sorts as the time does."""
     if at.tzinfo is None:

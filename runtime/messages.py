@@ -1,7 +1,8 @@
 """Handlers of messages about approvals and tasks: cards, reminders, escalations, answers; what is sent is read then.
 
 A card is drawn from the approval as it stands, so the order in which its messages are delivered does not matter, one
-drawing does for all that wait, and a repeated one does no harm. A post that may have landed is looked for by its metadata before it is repeated.
+drawing does for all that wait, and a repeated one does no harm. A post that may have landed is looked for by its
+metadata before it is repeated.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class ApprovalMessages:
     async def remind(self, connection: Connection, message: Message) -> Deliver:
         """Remind below the card, if it still waits."""
         stored = await _approval(connection, message)
-        return partial(self._thread, stored, message, "This still waits for a decision. Without one it expires, and is not done.")
+        return partial(
+            self._thread, stored, message, "This still waits for a decision. Without one it expires, and is not done."
+        )
 
     async def escalate(self, connection: Connection, message: Message) -> Deliver:
         """Say below the card who may decide now, if it still waits."""
