@@ -17,6 +17,7 @@ from core.db import Database
 from core.errors import CountersealError
 from core.ids import new_nonce
 from runtime.calling import Calls
+from runtime.committing import Committer
 from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
@@ -50,6 +51,11 @@ class Tools:
     def calls(self) -> Calls:
         """The connectors, as they may be called."""
         return Calls(self.connectors)
+
+    @cached_property
+    def committer(self) -> Committer:
+        """Writes what the steps of this worker commit."""
+        return Committer(self.database)
 
 
 class Holding:
@@ -108,10 +114,9 @@ class Holding:
             transition = Transition(hold.view_now(), hold.workflow.graph, lease=self._tools.lease)
             work = build(transition, hold.step, hold.policy)
             work = self.go_on(transition, work, hold.workflow, hold.policy) if goes_on else work
-            async with self._tools.database.connection() as connection:
-                if await apply(connection, transition.commit()):
-                    self.keep(transition, hold.workflow, hold.policy, work, hold.clock, began)
-                    return work
+            if await self._tools.committer.apply(transition.commit()):
+                self.keep(transition, hold.workflow, hold.policy, work, hold.clock, began)
+                return work
         except (NeedsWholeView, asyncpg.TransactionRollbackError):
             pass
         for attempt in range(CONFLICTS_MAX):

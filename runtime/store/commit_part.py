@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import orjson
 
@@ -14,12 +15,17 @@ from runtime.kernel.commit import Commit
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One table's share of a commit: SQL with {0}, {1}, … for its parameters, and the values of one commit."""
+    """One table's share of a commit: SQL with {0}, {1}, … for its parameters, and their values.
+
+    The statement may be of several commits, of one run each: every row names its run, or is found by it, and is written
+    only if the guard of that run holds. What ``alone`` says of a part is that it cannot do so: its SQL is of one run.
+    """
 
     name: str
     sql: str
-    parameters: Callable[[Commit], Sequence[object]]
+    parameters: Callable[[Sequence[Commit]], Sequence[object]]
     present: Callable[[Commit], bool]
+    alone: bool = False
 
     @property
     def cte(self) -> str:
@@ -32,23 +38,35 @@ class Part:
         return next(n for n in range(40) if f"{{{n}}}" not in self.sql)
 
 
-def records(rows: Sequence[Any], *names: str) -> list[dict[str, object]]:
-    """The named attributes of every row, for one parameter that ``json_to_recordset`` reads; durations in seconds.
+def records(commits: Sequence[Commit], rows: str, *names: str) -> list[dict[str, object]]:
+    """Every row of the commits' lists of this name, for one parameter that ``json_to_recordset`` reads.
 
-    One parameter for a table is cheaper than an array for each column, on both sides. None is NULL, also for jsonb.
-    For inserts only: the planner takes it for a hundred rows, and would rather read a small table whole than join it.
+    A row has its ``run`` and the named attributes; durations are in seconds, None is NULL, also for jsonb. One
+    parameter for a table is cheaper than an array for each column, on both sides. For inserts only: the planner takes
+    it for a hundred rows, and would rather read a small table whole than join it.
     """
-    return [{name: _plain(getattr(row, name)) for name in names} for row in rows]
+    return [
+        {"run": commit.run_id, **{name: _plain(getattr(row, name)) for name in names}}
+        for commit in commits
+        for row in getattr(commit, rows)
+    ]
 
 
-def columns(rows: Sequence[Any], *names: str) -> list[list[object]]:
-    """One array for each attribute, as ``unnest`` wants them."""
-    return [[getattr(row, name) for row in rows] for name in names]
+def runs(commits: Sequence[Commit], rows: str) -> list[UUID]:
+    """The run of every row of the commits' list of this name."""
+    return [commit.run_id for commit in commits for _ in getattr(commit, rows)]
 
 
-def texts(rows: Sequence[Any], *names: str) -> list[list[str | None]]:
+def columns(commits: Sequence[Commit], rows: str, *names: str) -> list[list[object]]:
+    """One array for each attribute of these rows, as ``unnest`` wants them."""
+    every: list[Any] = [row for commit in commits for row in getattr(commit, rows)]
+    return [[getattr(row, name) for row in every] for name in names]
+
+
+def texts(commits: Sequence[Commit], rows: str, *names: str) -> list[list[str | None]]:
     """As ``columns``, for attributes that are stored as jsonb."""
-    return [[_as_json(getattr(row, name)) for row in rows] for name in names]
+    every: list[Any] = [row for commit in commits for row in getattr(commit, rows)]
+    return [[_as_json(getattr(row, name)) for row in every] for name in names]
 
 
 def _as_json(value: object) -> str | None:

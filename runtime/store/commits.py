@@ -1,16 +1,22 @@
-"""Applying a commit: one guarded statement, built from the parts that the commit has.
+"""Applying commits: one guarded statement, built from the parts that the commit has.
 
 The guard is the UPDATE of the run's row at the expected version; every other part hangs on it, so either all of the
 commit happens or none. The text depends only on which parts there are, so the few shapes that occur are prepared
 once per connection. Lock order: run row first (the guard), then steps, approvals, and the tenant's slots.
+
+Commits of different runs may go in one statement, whose text is always the same. Each has a guard of its own, and the
+rows of one whose guard does not hold are left out. Their run rows are locked in the order of their ids.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from uuid import UUID
+
+import orjson
 
 from core.canonical import JsonObject
 from core.db import Connection
@@ -33,7 +39,31 @@ guard AS (
   RETURNING run_id, tenant_id, workspace_id)"""
 
 
+_GUARDS = """
+wanted AS (
+  SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::int[], $6::int[], $7::int[], $8::int[],
+    $9::text[], $10::text[], $11::text[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[], $17::int[])
+    AS w(run_id, version, status, superstep, executing, width, writes, audit_count, audit_head, error, canceling,
+      finished, checks_policy, policy, reference, result, mutations)),
+met AS (
+  SELECT r.run_id FROM runs r JOIN wanted w ON w.run_id = r.run_id AND w.version = r.version
+  ORDER BY r.run_id FOR NO KEY UPDATE OF r),
+guard AS (
+  UPDATE runs SET version = runs.version + 1, status = w.status, superstep = w.superstep, executing = w.executing,
+    width = w.width, writes = w.writes, audit_count = w.audit_count, audit_head = w.audit_head,
+    error = w.error::jsonb, canceling = w.canceling::jsonb, reference = coalesce(w.reference, runs.reference),
+    result = w.result::jsonb, extensions = extensions + w.mutations,
+    finished_at = CASE WHEN w.finished THEN now() ELSE finished_at END,
+    purge_at = CASE WHEN w.finished THEN now() + retention END
+  FROM met JOIN wanted w USING (run_id)
+  WHERE runs.run_id = met.run_id AND runs.version = w.version
+    AND (NOT w.checks_policy
+      OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM w.policy)
+  RETURNING runs.run_id, runs.tenant_id, runs.workspace_id)"""
+
+
 PARTS = (*RUN_PARTS, *GOVERNANCE_PARTS)
+_TOGETHER = tuple(part for part in PARTS if not part.alone)
 
 _START_GUARD = """
 guard AS (
@@ -77,12 +107,40 @@ async def apply(connection: Connection, commit: Commit) -> bool:
 
     A crash before this returns leaves either state; both are consistent, and the lease's expiry finds what is left.
     """
-    guard: list[object] = [
+    return await _execute(connection, commit, _GUARD, _guarded(commit))
+
+
+def can_go_together(commit: Commit) -> bool:
+    """Whether this commit may share a statement with those of other runs."""
+    return not any(part.alone and part.present(commit) for part in PARTS)
+
+
+async def apply_together(connection: Connection, commits: Sequence[Commit]) -> set[UUID]:
+    """Apply commits of different runs, of one lease's span; the runs whose commit was applied.
+
+    An error is one of the statement, so of any of them, and nothing was applied.
+    """
+    guards = [list(values) for values in zip(*(_guarded(commit) for commit in commits), strict=True)]
+    for index in _GUARD_JSON:
+        guards[index] = [None if value is None else orjson.dumps(value).decode() for value in guards[index]]
+    wakes = tuple(sorted({channel for commit in commits for channel in _channels(commit)}))
+    frees = any(commit.released for commit in commits)
+    statement = _statement(_GUARDS, len(guards), _TOGETHER, wakes, frees)
+    values = [value for part in _TOGETHER for value in part.parameters(commits)]
+    return {row["run_id"] for row in await connection.fetch(statement, *guards, *values)}
+
+
+def _guarded(commit: Commit) -> list[object]:
+    """The parameters of the guard."""
+    return [
         commit.run_id, commit.expected_version, str(commit.status), commit.superstep, commit.executing, commit.width,
         commit.writes, commit.head.count, commit.head.hash, commit.error, commit.canceling, commit.finished,
         commit.checks_policy, commit.expected_policy, commit.reference, commit.result, len(commit.mutations),
     ]  # fmt: skip
-    return await _execute(connection, commit, _GUARD, guard)
+
+
+# Which of them are JSON: an array of them is one of texts.
+_GUARD_JSON = (9, 10, 15)
 
 
 async def apply_start(connection: Connection, commit: Commit, run: NewRun) -> bool:
@@ -100,7 +158,7 @@ async def _execute(connection: Connection, commit: Commit, guard: str, parameter
     present = tuple(part for part in PARTS if part.present(commit))
     statement = _statement(guard, len(parameters), present, _channels(commit), bool(commit.released))
     for part in present:
-        parameters.extend(part.parameters(commit))
+        parameters.extend(part.parameters([commit]))
     return await connection.fetchrow(statement, *parameters) is not None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from runtime.kernel.commit import Commit
-from runtime.store.commit_part import Part, columns, records, texts
+from runtime.store.commit_part import Part, columns, records, runs, texts
 
 _DECISIONS = Part(
     "decisions",
@@ -11,11 +13,12 @@ _DECISIONS = Part(
         policy_digest, rules, errors, reasons, facts)
       SELECT d.decision_id, g.run_id, g.tenant_id, d.step_key, d.operation, d.action_digest, d.outcome,
         d.policy_digest, d.rules, d.errors, d.reasons, d.facts
-      FROM guard g, json_to_recordset({0}) AS d(decision_id uuid, step_key text, operation text, action_digest text,
-        outcome text, policy_digest text, rules jsonb, errors jsonb, reasons jsonb, facts jsonb)""",
-    lambda c: [
-        records(
-            c.decisions, "decision_id", "step_key", "operation", "action_digest", "outcome", "policy_digest", "rules",
+      FROM json_to_recordset({0}) AS d(run uuid, decision_id uuid, step_key text, operation text, action_digest text,
+        outcome text, policy_digest text, rules jsonb, errors jsonb, reasons jsonb, facts jsonb)
+      JOIN guard g ON g.run_id = d.run""",
+    lambda cs: [
+        records(cs, "decisions",
+            "decision_id", "step_key", "operation", "action_digest", "outcome", "policy_digest", "rules",
             "errors", "reasons", "facts",
         )
     ],
@@ -26,15 +29,14 @@ _INSERT_RECEIPTS = """INSERT INTO receipts (receipt_id, run_id, tenant_id, step_
         idempotency_key, action_digest, action, status, attempt, lease_epoch, reversible, reverse)
       SELECT r.receipt_id, g.run_id, g.tenant_id, r.step_key, r.operation, r.target, r.idempotency_key,
         r.action_digest, r.action, r.status, r.attempt, r.lease_epoch, r.reversible, r.reverse
-      FROM guard g, json_to_recordset({0}) AS r(receipt_id uuid, step_key text, operation text, target text,
+      FROM json_to_recordset({0}) AS r(run uuid, receipt_id uuid, step_key text, operation text, target text,
         idempotency_key text, action_digest text, status text, attempt int, lease_epoch int, reversible bool,
-        action jsonb, reverse jsonb)"""
+        action jsonb, reverse jsonb) JOIN guard g ON g.run_id = r.run"""
 
 
-def _receipt_values(c: Commit) -> list[object]:
+def _receipt_values(cs: Sequence[Commit]) -> list[object]:
     return [
-        records(
-            c.new_receipts, "receipt_id", "step_key", "operation", "target", "idempotency_key", "action_digest",
+        records(cs, "new_receipts", "receipt_id", "step_key", "operation", "target", "idempotency_key", "action_digest",
             "status", "attempt", "lease_epoch", "reversible", "action", "reverse",
         )
     ]  # fmt: skip
@@ -55,14 +57,16 @@ _FREED_RECEIPTS = Part(
     """UPDATE receipts SET idempotency_key = receipts.idempotency_key || ':' || receipts.receipt_id::text
       FROM guard g WHERE receipts.receipt_id = ANY ({0}::uuid[]) AND (receipts.tenant_id = g.tenant_id) IS TRUE
         AND receipts.status = 'failed' RETURNING receipts.receipt_id""",
-    lambda c: [c.freed_receipts],
+    lambda cs: [cs[0].freed_receipts],
     lambda c: bool(c.freed_receipts),
+    alone=True,
 )
 _REPLACING_RECEIPTS = Part(
     "new_receipts",
     f"{_INSERT_RECEIPTS}, (SELECT count(*) FROM do_freed_receipts) AS f(count)",
     _receipt_values,
     lambda c: bool(c.new_receipts) and bool(c.freed_receipts),
+    alone=True,
 )
 
 # An attempt that is intended again is intended now: how long ago is what a probe wants to know.
@@ -72,12 +76,15 @@ _RECEIPTS = Part(
         resolution = r.resolution, output = r.output::jsonb, usage = r.usage::jsonb, error = r.error::jsonb,
         intended_at = CASE WHEN r.status = 'intended' THEN now() ELSE receipts.intended_at END,
         settled_at = CASE WHEN r.status IN ('succeeded', 'failed') THEN now() END
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::text[], {8}::text[]) AS r(receipt_id, status, attempt, epoch, external, resolution, output, usage, error)
+      FROM unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
+        {7}::text[], {8}::text[], {9}::uuid[])
+        AS r(receipt_id, status, attempt, epoch, external, resolution, output, usage, error, run)
+      JOIN guard g ON g.run_id = r.run
       WHERE receipts.receipt_id = r.receipt_id AND (receipts.tenant_id = g.tenant_id) IS TRUE""",
-    lambda c: [
-        *columns(c.receipts, "receipt_id", "status", "attempt", "lease_epoch", "external_id", "resolution"),
-        *texts(c.receipts, "output", "usage", "error"),
+    lambda cs: [
+        *columns(cs, "receipts", "receipt_id", "status", "attempt", "lease_epoch", "external_id", "resolution"),
+        *texts(cs, "receipts", "output", "usage", "error"),
+        runs(cs, "receipts"),
     ],
     lambda c: bool(c.receipts),
 )
@@ -88,12 +95,11 @@ _NEW_APPROVALS = Part(
         tier, terms, requester, card, action, expires_at)
       SELECT a.approval_id, g.run_id, g.tenant_id, a.step_id, a.step_key, a.kind, 'requested', a.action_digest,
         a.nonce, a.tier, a.terms, a.requester, a.card, a.action, now() + make_interval(secs => a.expires_in)
-      FROM guard g, json_to_recordset({0}) AS a(approval_id uuid, step_id uuid, step_key text, kind text,
+      FROM json_to_recordset({0}) AS a(run uuid, approval_id uuid, step_id uuid, step_key text, kind text,
         action_digest text, nonce text, tier text, requester text, terms jsonb, card jsonb, action jsonb,
-        expires_in float8)""",
-    lambda c: [
-        records(
-            c.new_approvals, "approval_id", "step_id", "step_key", "kind", "action_digest", "nonce", "tier",
+        expires_in float8) JOIN guard g ON g.run_id = a.run""",
+    lambda cs: [
+        records(cs, "new_approvals", "approval_id", "step_id", "step_key", "kind", "action_digest", "nonce", "tier",
             "requester", "terms", "card", "action", "expires_in",
         )
     ],
@@ -109,7 +115,7 @@ _APPROVALS = Part(
       FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::text[], {4}::bool[], {5}::bool[])
         AS a(approval_id, status, choice, reason, consumed, escalated)
       WHERE approvals.approval_id = a.approval_id AND (approvals.run_id = g.run_id) IS TRUE""",
-    lambda c: columns(c.approvals, "approval_id", "status", "choice", "reason", "consumed", "escalated"),
+    lambda cs: columns(cs, "approvals", "approval_id", "status", "choice", "reason", "consumed", "escalated"),
     lambda c: bool(c.approvals),
 )
 
@@ -117,11 +123,11 @@ _VOTES = Part(
     "votes",
     """INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)
       SELECT v.approval_id, v.person_id, g.tenant_id, v.choice, v.reason, v.groups, v.channel
-      FROM guard g, json_to_recordset({0}) AS v(approval_id uuid, person_id text, choice text, reason text,
-        groups text[], channel text)
+      FROM json_to_recordset({0}) AS v(run uuid, approval_id uuid, person_id text, choice text, reason text,
+        groups text[], channel text) JOIN guard g ON g.run_id = v.run
       ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
         groups = excluded.groups, channel = excluded.channel, voted_at = now()""",
-    lambda c: [records(c.votes, "approval_id", "person_id", "choice", "reason", "groups", "channel")],
+    lambda cs: [records(cs, "votes", "approval_id", "person_id", "choice", "reason", "groups", "channel")],
     lambda c: bool(c.votes),
 )
 
@@ -130,8 +136,9 @@ _CANCEL_APPROVALS = Part(
     """UPDATE approvals SET status = 'canceled', decided_at = now() FROM guard g
       WHERE approvals.run_id = g.run_id AND approvals.status = 'requested'
         AND approvals.approval_id <> ALL ({0}::uuid[])""",
-    lambda c: [[row.approval_id for row in c.approvals]],
+    lambda cs: [[row.approval_id for row in cs[0].approvals]],
     lambda c: c.cancels_rest,
+    alone=True,
 )
 GOVERNANCE_PARTS: tuple[Part, ...] = (
     _DECISIONS, _FREED_RECEIPTS, _NEW_RECEIPTS, _REPLACING_RECEIPTS, _RECEIPTS, _NEW_APPROVALS, _APPROVALS, _VOTES,

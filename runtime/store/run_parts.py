@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.store.commit_part import Part, columns, records, texts
+from runtime.store.commit_part import Part, columns, records, runs, texts
 
 _NEW_STEPS = Part(
     "new_steps",
@@ -12,15 +12,15 @@ _NEW_STEPS = Part(
         CASE WHEN s.status = 'running' THEN s.lease_owner END, s.lease_epoch,
         CASE WHEN s.status = 'running' THEN now() + {1} END, s.idempotency_key, s.attempt, s.output,
         s.writes, s.usage, s.last_error, CASE WHEN s.status IN ('succeeded', 'failed_terminal') THEN now() END
-      FROM guard g, json_to_recordset({0}) AS s(step_id uuid, key text, index int, operation text, superstep int,
+      FROM json_to_recordset({0}) AS s(run uuid, step_id uuid, key text, index int, operation text, superstep int,
         status text, lease_owner text, lease_epoch int, idempotency_key text, attempt int, output jsonb, writes jsonb,
-        usage jsonb, last_error jsonb)""",
-    lambda c: [
-        records(
-            c.new_steps, "step_id", "key", "index", "operation", "superstep", "status", "lease_owner", "lease_epoch",
+        usage jsonb, last_error jsonb) JOIN guard g ON g.run_id = s.run""",
+    lambda cs: [
+        records(cs, "new_steps",
+            "step_id", "key", "index", "operation", "superstep", "status", "lease_owner", "lease_epoch",
             "idempotency_key", "attempt", "output", "writes", "usage", "last_error",
         ),
-        c.lease,
+        cs[0].lease,
     ],
     lambda c: bool(c.new_steps),
 )  # fmt: skip
@@ -39,21 +39,23 @@ _STEPS = Part(
         {7}::text[], {8}::text[], {9}::interval[])
         AS s(step_id, status, superstep, attempt, idempotency, output, writes, usage, error, eligible)
       WHERE steps.step_id = s.step_id AND (steps.run_id = g.run_id) IS TRUE""",
-    lambda c: [
-        *columns(c.steps, "step_id", "status", "superstep", "attempt", "idempotency_key"),
-        *texts(c.steps, "output", "writes", "usage", "last_error"),
-        *columns(c.steps, "eligible_in"),
+    lambda cs: [
+        *columns(cs, "steps", "step_id", "status", "superstep", "attempt", "idempotency_key"),
+        *texts(cs, "steps", "output", "writes", "usage", "last_error"),
+        *columns(cs, "steps", "eligible_in"),
     ],
     lambda c: bool(c.steps),
 )
 
 _SLOTS = Part(
     "slots",
-    """UPDATE slots SET step_id = h.next FROM guard g, unnest({0}::uuid[], {1}::uuid[]) AS h(held, next)
+    """UPDATE slots SET step_id = h.next
+      FROM unnest({0}::uuid[], {1}::uuid[], {2}::uuid[]) AS h(run, held, next) JOIN guard g ON g.run_id = h.run
       WHERE slots.step_id = h.held""",
-    lambda c: [
-        [*c.released, *(held for held, _ in c.handed)],
-        [*(None for _ in c.released), *(n for _, n in c.handed)],
+    lambda cs: [
+        [*runs(cs, "released"), *runs(cs, "handed")],
+        [*(held for c in cs for held in c.released), *(held for c in cs for held, _ in c.handed)],
+        [*(None for _ in runs(cs, "released")), *(following for c in cs for _, following in c.handed)],
     ],
     lambda c: bool(c.released or c.handed),
 )
@@ -64,11 +66,10 @@ _NEW_WAITS = Part(
         correlation_key)
       SELECT w.wait_id, g.run_id, g.tenant_id, w.step_id, w.step_key, w.kind, w.status, w.token, w.context,
         now() + make_interval(secs => w.due_in), w.correlation_key
-      FROM guard g, json_to_recordset({0}) AS w(wait_id uuid, step_id uuid, step_key text, kind text, status text,
-        token text, context jsonb, due_in float8, correlation_key text)""",
-    lambda c: [
-        records(
-            c.new_waits, "wait_id", "step_id", "step_key", "kind", "status", "token", "context", "due_in",
+      FROM json_to_recordset({0}) AS w(run uuid, wait_id uuid, step_id uuid, step_key text, kind text, status text,
+        token text, context jsonb, due_in float8, correlation_key text) JOIN guard g ON g.run_id = w.run""",
+    lambda cs: [
+        records(cs, "new_waits", "wait_id", "step_id", "step_key", "kind", "status", "token", "context", "due_in",
             "correlation_key",
         )
     ],
@@ -83,10 +84,10 @@ _WAITS = Part(
       FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::text[], {4}::interval[])
         AS w(wait_id, status, context, result, due)
       WHERE waits.wait_id = w.wait_id AND (waits.run_id = g.run_id) IS TRUE AND waits.status = 'waiting'""",
-    lambda c: [
-        *columns(c.waits, "wait_id", "status"),
-        *texts(c.waits, "context", "result"),
-        *columns(c.waits, "due_in"),
+    lambda cs: [
+        *columns(cs, "waits", "wait_id", "status"),
+        *texts(cs, "waits", "context", "result"),
+        *columns(cs, "waits", "due_in"),
     ],
     lambda c: bool(c.waits),
 )
@@ -97,12 +98,11 @@ _COMMANDS = Part(
         starts_run, ordering_key)
       SELECT c.command_id, g.tenant_id, g.workspace_id, g.run_id, c.step_id, c.kind, c.dedupe_key, c.status,
         c.payload, c.starts_run, c.ordering_key
-      FROM guard g, json_to_recordset({0}) AS c(command_id uuid, step_id uuid, kind text, dedupe_key text, status text,
-        payload jsonb, starts_run bool, ordering_key text)
+      FROM json_to_recordset({0}) AS c(run uuid, command_id uuid, step_id uuid, kind text, dedupe_key text, status text,
+        payload jsonb, starts_run bool, ordering_key text) JOIN guard g ON g.run_id = c.run
       ON CONFLICT (dedupe_key) DO NOTHING""",
-    lambda c: [
-        records(
-            c.commands, "command_id", "step_id", "kind", "dedupe_key", "status", "payload", "starts_run",
+    lambda cs: [
+        records(cs, "commands", "command_id", "step_id", "kind", "dedupe_key", "status", "payload", "starts_run",
             "ordering_key",
         )
     ],
@@ -113,7 +113,10 @@ _COMMAND_MOVES = Part(
     "command_moves",
     """UPDATE commands SET status = m.status FROM guard g, unnest({0}::uuid[], {1}::text[]) AS m(command_id, status)
       WHERE commands.command_id = m.command_id AND commands.run_id = g.run_id""",
-    lambda c: [[command for command, _ in c.command_moves], [status for _, status in c.command_moves]],
+    lambda cs: [
+        [command for c in cs for command, _ in c.command_moves],
+        [status for c in cs for _, status in c.command_moves],
+    ],
     lambda c: bool(c.command_moves),
 )
 
@@ -121,8 +124,9 @@ _CHECKPOINTS = Part(
     "checkpoints",
     """INSERT INTO checkpoints (run_id, superstep, tenant_id, state, digest)
       SELECT g.run_id, k.superstep, g.tenant_id, k.state, k.digest
-      FROM guard g, json_to_recordset({0}) AS k(superstep int, digest text, state jsonb)""",
-    lambda c: [records(c.checkpoints, "superstep", "digest", "state")],
+      FROM json_to_recordset({0}) AS k(run uuid, superstep int, digest text, state jsonb)
+      JOIN guard g ON g.run_id = k.run""",
+    lambda cs: [records(cs, "checkpoints", "superstep", "digest", "state")],
     lambda c: bool(c.checkpoints),
 )
 
@@ -130,8 +134,9 @@ _ITEMS = Part(
     "items",
     """INSERT INTO loop_items (run_id, tenant_id, loop_key, index, item)
       SELECT g.run_id, g.tenant_id, i.loop_key, i.index, i.item
-      FROM guard g, json_to_recordset({0}) AS i(loop_key text, index int, item jsonb)""",
-    lambda c: [records(c.items, "loop_key", "index", "item")],
+      FROM json_to_recordset({0}) AS i(run uuid, loop_key text, index int, item jsonb)
+      JOIN guard g ON g.run_id = i.run""",
+    lambda cs: [records(cs, "items", "loop_key", "index", "item")],
     lambda c: bool(c.items),
 )
 
@@ -139,8 +144,9 @@ _LEDGER = Part(
     "ledger",
     """INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
       SELECT g.run_id, g.tenant_id, l.superstep, l.step_key, l.channel, l.value
-      FROM guard g, json_to_recordset({0}) AS l(superstep int, step_key text, channel text, value jsonb)""",
-    lambda c: [records(c.ledger, "superstep", "step_key", "channel", "value")],
+      FROM json_to_recordset({0}) AS l(run uuid, superstep int, step_key text, channel text, value jsonb)
+      JOIN guard g ON g.run_id = l.run""",
+    lambda cs: [records(cs, "ledger", "superstep", "step_key", "channel", "value")],
     lambda c: bool(c.ledger),
 )
 
@@ -148,8 +154,9 @@ _MUTATIONS = Part(
     "mutations",
     """INSERT INTO mutations (run_id, tenant_id, number, actor, source, operations)
       SELECT g.run_id, g.tenant_id, m.number, m.actor, m.source, m.operations
-      FROM guard g, json_to_recordset({0}) AS m(number int, actor text, source json, operations jsonb)""",
-    lambda c: [records(c.mutations, "number", "actor", "source", "operations")],
+      FROM json_to_recordset({0}) AS m(run uuid, number int, actor text, source json, operations jsonb)
+      JOIN guard g ON g.run_id = m.run""",
+    lambda cs: [records(cs, "mutations", "number", "actor", "source", "operations")],
     lambda c: bool(c.mutations),
 )
 
@@ -157,8 +164,9 @@ _LINES = Part(
     "lines",
     """INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash)
       SELECT g.run_id, l.seq, g.tenant_id, l.type, l.line, l.hash
-      FROM guard g, unnest({0}::bigint[], {1}::text[], {2}::bytea[], {3}::text[]) AS l(seq, type, line, hash)""",
-    lambda c: columns(c.lines, "seq", "type", "bytes", "hash"),
+      FROM unnest({0}::uuid[], {1}::bigint[], {2}::text[], {3}::bytea[], {4}::text[]) AS l(run, seq, type, line, hash)
+      JOIN guard g ON g.run_id = l.run""",
+    lambda cs: [runs(cs, "lines"), *columns(cs, "lines", "seq", "type", "bytes", "hash")],
     lambda c: bool(c.lines),
 )
 
@@ -168,16 +176,18 @@ _CANCEL_STEPS = Part(
     """UPDATE steps SET status = 'canceled', finished_at = now(), lease_owner = NULL, lease_expires_at = NULL
       FROM guard g WHERE steps.run_id = g.run_id AND steps.step_id <> ALL ({0}::uuid[])
         AND steps.status IN ('ready', 'waiting_approval', 'waiting', 'failed_retryable')""",
-    lambda c: [[row.step_id for row in [*c.steps, *c.new_steps]]],
+    lambda cs: [[row.step_id for row in [*cs[0].steps, *cs[0].new_steps]]],
     lambda c: c.cancels_rest,
+    alone=True,
 )
 
 _CANCEL_WAITS = Part(
     "cancel_waits",
     """UPDATE waits SET status = 'canceled', completed_at = now() FROM guard g
       WHERE waits.run_id = g.run_id AND waits.status = 'waiting' AND waits.wait_id <> ALL ({0}::uuid[])""",
-    lambda c: [[row.wait_id for row in c.waits]],
+    lambda cs: [[row.wait_id for row in cs[0].waits]],
     lambda c: c.cancels_rest,
+    alone=True,
 )
 
 _CANCEL_COMMANDS = Part(
@@ -185,16 +195,18 @@ _CANCEL_COMMANDS = Part(
     """UPDATE commands SET status = 'rejected' FROM guard g JOIN steps s ON s.run_id = g.run_id
       WHERE commands.step_id = s.step_id AND commands.kind = 'step' AND commands.status IN ('pending', 'deferred')
         AND commands.command_id <> ALL ({0}::uuid[])""",
-    lambda c: [[command for command, _ in c.command_moves]],
+    lambda cs: [[command for command, _ in cs[0].command_moves]],
     lambda c: c.cancels_rest,
+    alone=True,
 )
 # A step that was admitted to a queue holds a slot while it is ready.
 _CANCEL_SLOTS = Part(
     "cancel_slots",
     """UPDATE slots SET step_id = NULL FROM guard g JOIN steps s ON s.run_id = g.run_id AND s.status = 'ready'
       WHERE slots.step_id = s.step_id AND slots.step_id <> ALL ({0}::uuid[])""",
-    lambda c: [[*c.released, *(held for held, _ in c.handed)]],
+    lambda cs: [[*cs[0].released, *(held for held, _ in cs[0].handed)]],
     lambda c: c.cancels_rest,
+    alone=True,
 )
 
 RUN_PARTS: tuple[Part, ...] = (

@@ -152,7 +152,9 @@ async def check(url: str, folder: Path, workload: str) -> None:
                 assert await connection.fetchval(status, fact["approval"]) != "requested"
     finally:
         await connection.close()
-    for path in sorted((folder / "evidence").rglob("*.zip")):
+    stored = sorted((folder / "evidence").rglob("*.zip"))
+    assert len(stored) == len(runs), "every bundle that is remembered is stored"
+    for path in stored:
         report = verify_bundle(path)
         assert report.ok, report
 
