@@ -25,7 +25,7 @@ from core.errors import ConfigurationError, TransportError
 from evidence.blobs import BlobStore, StoredBlob
 from evidence.files import FileBlobStore
 from evidence.s3 import Retention, S3BlobStore
-from runtime.queue.port import WorkQueue
+from runtime.queue.port import DeadLetters, Depth, WorkQueue
 from runtime.queue.postgres import PostgresQueue
 
 DOCUMENT_BYTES_MAX = 1024 * 1024
@@ -119,6 +119,28 @@ def queue_of(settings: Settings) -> WorkQueue:
     return SqsQueue(_aws_client(settings, "sqs"), settings.sqs_queue_url)
 
 
+def dead_letters_of(settings: Settings) -> DeadLetters | None:
+    """Where SQS puts what was received too often; None where no such queue is named."""
+    if settings.sqs_dlq_url is None:
+        return None
+    from runtime.queue.sqs import SqsDeadLetters
+
+    return SqsDeadLetters(_aws_client(settings, "sqs"), settings.sqs_dlq_url)
+
+
+async def queue_depths(settings: Settings) -> dict[str, Depth]:
+    """How many messages SQS has, of the queues that are named; ``TransportError`` if it cannot be asked."""
+    if settings.sqs_queue_url is None:
+        return {}
+    from runtime.queue.sqs import SqsAddress
+
+    client = _aws_client(settings, "sqs")
+    found = {"steps": await SqsAddress(client, settings.sqs_queue_url).depth()}
+    if settings.sqs_dlq_url is not None:
+        found["dead letters"] = await SqsAddress(client, settings.sqs_dlq_url, "COUNTERSEAL_SQS_DLQ_URL").depth()
+    return found
+
+
 def blobs_of(settings: Settings) -> BlobStore:
     """S3 where a bucket is named, otherwise a directory."""
     if settings.s3_bucket is None:
@@ -170,8 +192,11 @@ def _aws_client(settings: Settings, service: str) -> Any:
 
 
 async def check_queue(settings: Settings) -> None:
-    """Ask SQS for the queue's attributes; ``TransportError`` if it does not answer as it should."""
-    await _ask(_aws_client(settings, "sqs").get_queue_attributes, QueueUrl=settings.sqs_queue_url)
+    """Ask SQS for the attributes of its queues; ``TransportError`` if one does not answer as it should."""
+    client = _aws_client(settings, "sqs")
+    for url in (settings.sqs_queue_url, settings.sqs_dlq_url):
+        if url is not None:
+            await _ask(client.get_queue_attributes, QueueUrl=url)
 
 
 async def check_bucket(settings: Settings) -> None:

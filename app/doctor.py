@@ -131,7 +131,11 @@ async def _queue(settings: Settings) -> list[Check]:
     if settings.sqs_queue_url is None:
         return [Check("queue", State.OK, "PostgreSQL (COUNTERSEAL_SQS_QUEUE_URL names none)")]
     await adapters.check_queue(settings)
-    return [Check("queue", State.OK, f"{settings.sqs_queue_url} answers")]
+    checks = [Check("queue", State.OK, f"{settings.sqs_queue_url} answers")]
+    if settings.sqs_dlq_url is None:
+        words = "COUNTERSEAL_SQS_DLQ_URL is not set, so nobody looks after the dead letters"
+        return [*checks, Check("dead letters", State.WARNING, words)]
+    return [*checks, Check("dead letters", State.OK, f"{settings.sqs_dlq_url} answers")]
 
 
 async def _blobs(settings: Settings) -> list[Check]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from runtime.store.queue_reads import TenantQueue
+
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 
 
@@ -44,13 +46,35 @@ class Metrics:
         """Count one request that was not signed as it must be."""
         self._refusals.labels(face, code).inc()
 
-    def text(self, runs: Iterable[tuple[str, int]], commands: Iterable[tuple[str, str, int]]) -> bytes:
-        """The exposition format: our counters, and the given counts of runs by status, commands by kind and status."""
+    def text(self, runs: Iterable[tuple[str, int]], queues: Iterable[TenantQueue]) -> bytes:
+        """The exposition format: our counters, the counts of runs by status, and what stands in the tenant's queue."""
         registry = CollectorRegistry()
         by_status = Gauge("counterseal_runs", "Runs of this tenant", ("status",), registry=registry)
         for status, count in runs:
             by_status.labels(status).set(count)
-        by_kind = Gauge("counterseal_commands", "Open outbox commands", ("kind", "status"), registry=registry)
-        for kind, status, count in commands:
-            by_kind.labels(kind, status).set(count)
+        for queue in queues:
+            _add_queue(registry, queue)
         return generate_latest(self._registry) + generate_latest(registry)
+
+
+def _add_queue(registry: CollectorRegistry, queue: TenantQueue) -> None:
+    """One tenant's queue. Its workspaces are not told apart: their names are the callers'."""
+    commands = Gauge("counterseal_commands", "Open outbox commands", ("kind", "status"), registry=registry)
+    oldest = Gauge(
+        "counterseal_commands_oldest_seconds", "Age of the oldest open one", ("kind", "status"), registry=registry
+    )
+    for message in queue.messages:
+        commands.labels(message.kind, message.status).set(message.count)
+        oldest.labels(message.kind, message.status).set(message.oldest_seconds)
+    commands.labels("step", "pending").set(queue.steps["pending"])
+    oldest.labels("step", "pending").set(queue.oldest_pending_seconds or 0)
+    steps = Gauge("counterseal_steps", "Steps in line or under way", ("state",), registry=registry)
+    for state, count in queue.steps.items():
+        steps.labels(state).set(count)
+    steps.labels("abandoned").set(sum(lane.abandoned for lane in queue.lanes))
+    waits = Gauge("counterseal_waits", "What is parked, by what it waits for", ("kind",), registry=registry)
+    for kind, count in queue.parked.items():
+        waits.labels(kind).set(count)
+    slots = Gauge("counterseal_slots", "Steps that may execute at once", ("state",), registry=registry)
+    slots.labels("used").set(queue.slots_used)
+    slots.labels("free").set(queue.slots - queue.slots_used)

@@ -75,6 +75,8 @@ async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: C
             group.create_task(scheduler.run(stop), name="scheduler")
             group.create_task(app.sweeper().run(stop), name="sweeper")
             group.create_task(app.completing().run(stop), name="completions")
+            if (reconciler := app.reconciler()) is not None:
+                group.create_task(reconciler.run(stop), name="reconciler")
             wakes.setdefault(MESSAGES_CHANNEL, []).append(dispatcher.wake)
             if app.queue.needs_dispatch:
                 wakes.setdefault(STEPS_CHANNEL, []).append(scheduler.wake)

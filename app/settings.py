@@ -94,6 +94,7 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
 
     sqs_queue_url: str | None = None
+    sqs_dlq_url: str | None = None
     s3_bucket: str | None = None
     s3_prefix: str = ""
     s3_object_lock_mode: LockMode | None = None
@@ -168,6 +169,7 @@ class Settings(BaseSettings):
         "bpmn_callback_url",
         "aws_endpoint_url",
         "sqs_queue_url",
+        "sqs_dlq_url",
     )
     @classmethod
     def _check_url(cls, value: str | None) -> str | None:

@@ -13,6 +13,10 @@ def pair_problems(settings: Settings) -> list[str]:
     problems = [*_servicenow_problems(settings), *_slack_problems(settings), *_bpmn_problems(settings)]
     if settings.model_url and settings.model_api_key is None:
         problems.append("COUNTERSEAL_MODEL_API_KEY is not set, and COUNTERSEAL_MODEL_URL is")
+    if settings.sqs_dlq_url and settings.sqs_queue_url is None:
+        problems.append("COUNTERSEAL_SQS_QUEUE_URL is not set, and COUNTERSEAL_SQS_DLQ_URL is")
+    if settings.sqs_dlq_url and settings.sqs_dlq_url == settings.sqs_queue_url:
+        problems.append("COUNTERSEAL_SQS_DLQ_URL names the queue for steps; dead letters need a queue of their own")
     if settings.s3_object_lock_mode and not settings.s3_bucket:
         problems.append("COUNTERSEAL_S3_BUCKET is not set, and COUNTERSEAL_S3_OBJECT_LOCK_MODE is")
     return problems

@@ -43,7 +43,8 @@ from runtime.extending import Extending
 from runtime.holding import Tools
 from runtime.messages import ApprovalMessages, TaskMessages
 from runtime.publishing import ensure_tenant
-from runtime.queue.port import WorkQueue
+from runtime.queue.port import DeadLetters, WorkQueue
+from runtime.reconciling import Reconciler
 from runtime.scheduler import Scheduler
 from runtime.signaling import Signaling
 from runtime.store.outbox import Message
@@ -104,6 +105,7 @@ class App:
     signer: Signer
     messenger: Messenger | None
     owner: str
+    dead_letters: DeadLetters | None = None
 
     @property
     def settings(self) -> Settings:
@@ -141,6 +143,12 @@ class App:
         """Admits steps to a queue that needs it."""
         return Scheduler(self.database, self.queue, self.owner)
 
+    def reconciler(self) -> Reconciler | None:
+        """Looks after the queue's dead letters; None where there is no such queue."""
+        if self.dead_letters is None:
+            return None
+        return Reconciler(self.database, self.dead_letters, self.owner)
+
     def sweeper(self) -> Sweeper:
         """Finds what a crash or the passing of time has left."""
         return Sweeper(self.database, self.definitions)
@@ -169,6 +177,21 @@ async def build_faces(settings: Settings, *, blobs: BlobStore | None = None) -> 
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(ready_database(settings))
         yield await _faces(stack, settings, url, blobs)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What whoever operates the installation may look at: every tenant. ``database`` is under the engine's role."""
+
+    settings: Settings
+    database: Database
+
+
+@asynccontextmanager
+async def build_overview(settings: Settings) -> AsyncIterator[Overview]:
+    """For the command line alone: nothing that a face of a tenant can reach may use it (promise 8)."""
+    async with ready_database(settings) as url, Database(url, ENGINE_ROLE, connections=1) as database:
+        yield Overview(settings, database)
 
 
 @asynccontextmanager
@@ -201,7 +224,8 @@ async def build(
         if messenger is None and faces.slack is not None:
             messenger = SlackMessenger(faces.slack)
         owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        yield App(faces, engine, connectors, queue, signer, messenger, owner)
+        letters = adapters.dead_letters_of(settings)
+        yield App(faces, engine, connectors, queue, signer, messenger, owner, letters)
 
 
 async def _faces(stack: AsyncExitStack, settings: Settings, url: str, blobs: BlobStore | None) -> Faces:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from chaos import cases
-from chaos.documents import MAX_CONCURRENCY
-from chaos.people import AWAY, CHANNEL, Eyes, People
+from chaos.caps import Execution, exceeded, most_at_once, recorded
+from chaos.people import CHANNEL, Eyes, People
+from core.db import ENGINE_ROLE, Database
 from evidence.verify import verify_bundle
 from sandbox.bpmn_state import ACTIVE
 from sandbox.world import World
@@ -42,19 +43,14 @@ async def left(eyes: Eyes) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-async def watch_caps(eyes: Eyes, seen: Counter[str]) -> None:
-    """Look at the caps for ever; ``seen`` keeps the most that executed at once, and how often we looked."""
-    while True:
-        try:
-            running = await eyes.one("SELECT count(*) FROM steps WHERE status = 'running'")
-            seen["most steps at once"] = max(seen["most steps at once"], running)
-            seen["looks"] += 1
-        except AWAY:
-            seen["looks in vain"] += 1
-        await asyncio.sleep(0.1)
+async def executed(eyes: Eyes, url: str) -> list[Execution]:
+    """Every execution of every step, by the audit."""
+    runs = [(row["tenant_id"], row["run_id"]) for row in await eyes.all("SELECT tenant_id, run_id FROM runs")]
+    async with Database(url, ENGINE_ROLE, connections=1) as database:
+        return await recorded(database, runs)
 
 
-async def violations(people: People, world: World, home: Path, caps: Counter[str]) -> list[str]:
+async def violations(people: People, world: World, home: Path, executions: list[Execution]) -> list[str]:
     """Every promise that was broken, in words."""
     eyes = people.eyes
     found = [f"{count} {name}" for name, count in (await left(eyes)).items()]
@@ -64,13 +60,18 @@ async def violations(people: People, world: World, home: Path, caps: Counter[str
     found += await _clicks(people)
     found += _cards(world)
     found += await asyncio.to_thread(_bundles, home)
-    if caps["most steps at once"] > MAX_CONCURRENCY:
-        found.append(f"{caps['most steps at once']} steps executed at once, and the cap is {MAX_CONCURRENCY}")
+    tenants = await eyes.all("SELECT tenant_id, max_concurrency FROM tenants")
+    found += exceeded(executions, {row["tenant_id"]: row["max_concurrency"] for row in tenants})
     assert world.bpmn is not None
     for instance in world.bpmn.state.instances.values():
         if instance.state == ACTIVE:
             found.append(f"the process of {instance.execution.variables['client']} still runs")
     return found
+
+
+def crowd(executions: list[Execution]) -> dict[str, int]:
+    """For the report: how many executions there were, and how many at the fullest instant."""
+    return {"executions of steps": len(executions), "most steps at once": most_at_once(executions).count}
 
 
 def complaints(home: Path) -> Counter[str]:

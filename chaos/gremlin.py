@@ -1,11 +1,13 @@
 """SQS as moto plays it, and a second consumer of the queue that does to messages what SQS may do, and worse.
 
-SQS delivers at least once, in any order, late; it does not lose messages, but whoever purges a queue does.
+SQS delivers at least once, in any order, late; it does not lose messages, but whoever purges a queue does. What is
+received a few times and not taken off goes to the dead letters; among them are messages that are none of ours.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import random
@@ -17,7 +19,9 @@ from typing import Any
 
 PLACES = 3
 VISIBILITY_SECONDS = 5
-_HABITS = {"duplicated": 40, "delayed": 30, "held back (reordered)": 35, "lost": 4}
+RECEIVES_MAX = 4
+STRANGERS = ("chaos", "{}", '{"step": 7}')
+_HABITS = {"duplicated": 40, "delayed": 30, "held back (reordered)": 35, "lost": 4, "joined by a stranger": 4}
 
 
 @dataclass
@@ -26,6 +30,7 @@ class Gremlin:
 
     client: Any
     url: str
+    dead: str
     chance: random.Random
     did: Counter[str] = field(default_factory=Counter)
 
@@ -46,10 +51,19 @@ class Gremlin:
             self._befall(habit, message["Body"], message["ReceiptHandle"])
             self.did[f"SQS messages {habit}"] += 1
 
+    def dead_letters(self) -> int:
+        """How many nobody has looked after yet."""
+        name = "ApproximateNumberOfMessages"
+        answer = self.client.get_queue_attributes(QueueUrl=self.dead, AttributeNames=[name])
+        return int(answer["Attributes"][name])
+
     def _befall(self, habit: str, body: str, handle: str) -> None:
         if habit == "held back (reordered)":
             seconds = self.chance.randint(1, 4)
             self.client.change_message_visibility(QueueUrl=self.url, ReceiptHandle=handle, VisibilityTimeout=seconds)
+            return
+        if habit == "joined by a stranger":
+            self.client.send_message(QueueUrl=self.url, MessageBody=self.chance.choice(STRANGERS))
             return
         self.client.delete_message(QueueUrl=self.url, ReceiptHandle=handle)
         if habit == "lost":
@@ -74,13 +88,17 @@ def sqs(chance: random.Random) -> Iterator[tuple[Gremlin, dict[str, str]]]:
         os.environ.update(keys)
         endpoint = f"http://{host}:{port}"
         client = boto3.client("sqs", endpoint_url=endpoint, region_name="us-east-1")
-        attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)}
+        dead = client.create_queue(QueueName="chaos-dead-letters")["QueueUrl"]
+        arn = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": str(RECEIVES_MAX)})
+        attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS), "RedrivePolicy": redrive}
         url = client.create_queue(QueueName="chaos", Attributes=attributes)["QueueUrl"]
         settings = {
             "COUNTERSEAL_AWS_ENDPOINT_URL": endpoint,
             "COUNTERSEAL_AWS_REGION": "us-east-1",
             "COUNTERSEAL_SQS_QUEUE_URL": url,
+            "COUNTERSEAL_SQS_DLQ_URL": dead,
         }
-        yield Gremlin(client, url, chance), keys | settings
+        yield Gremlin(client, url, dead, chance), keys | settings
     finally:
         server.stop()

@@ -67,11 +67,9 @@ async def run(plan_: Plan, say: Any) -> Report:
     """Carry the plan out. ``say`` gets a line now and then."""
     report = Report(plan_.seed, plan_.seconds, plan_.queue)
     async with _stage(plan_) as (machines, people, maker, world, gremlin):
-        caps: Counter[str] = Counter()
         eyes = Eyes(machines.environment["COUNTERSEAL_DATABASE_URL"])
         stop = asyncio.Event()
         going = asyncio.create_task(people.go_on())
-        watching = asyncio.create_task(checks.watch_caps(eyes, caps))
         starting = asyncio.create_task(people.start_runs(stop, plan_.pause, plan_.most))
         say(f"seed {plan_.seed}: trouble for {plan_.seconds:.0f} s")
         try:
@@ -83,16 +81,19 @@ async def run(plan_: Plan, say: Any) -> Report:
             report.requests_hit = dict(sorted(maker.relent().items()))
             say(f"{len(people.cases)} runs were started; settling")
             await starting
-            report.settled_after = await _settle(people, [going, watching], say)
-            report.violations = await checks.violations(people, world, plan_.home, caps)
+            report.settled_after = await _settle(people, [going], say)
+            executions = await checks.executed(eyes, machines.environment["COUNTERSEAL_DATABASE_URL"])
+            report.violations = await checks.violations(people, world, plan_.home, executions)
         finally:
-            for task in (going, watching, starting):
+            for task in (going, starting):
                 task.cancel()
-            await asyncio.gather(going, watching, starting, return_exceptions=True)
+            await asyncio.gather(going, starting, return_exceptions=True)
             await eyes.close()
-        await _fill(report, machines, people, maker, caps)
+        await _fill(report, machines, people, maker)
+        report.figures |= checks.crowd(executions)
         if gremlin:
             report.injected |= dict(sorted(gremlin.did.items()))
+            report.figures["SQS dead letters left"] = gremlin.dead_letters()
     return report
 
 
@@ -116,7 +117,7 @@ async def _settle(people: People, others: list[asyncio.Task[None]], say: Any) ->
     return round(time.monotonic() - began, 1)
 
 
-async def _fill(report: Report, machines: Machines, people: People, maker: TroubleMaker, caps: Counter[str]) -> None:
+async def _fill(report: Report, machines: Machines, people: People, maker: TroubleMaker) -> None:
     report.injected = dict(sorted(maker.injected.items()))
     report.missed = dict(sorted(maker.missed.items()))
     report.exits = dict(sorted(machines.exits.items()))
@@ -133,7 +134,7 @@ async def _fill(report: Report, machines: Machines, people: People, maker: Troub
         "audit events": "SELECT count(*) FROM audit_events",
     }
     report.complaints = dict(checks.complaints(machines.home).most_common())
-    report.figures = {name: await people.eyes.one(sql) for name, sql in figures.items()} | dict(caps)
+    report.figures = {name: await people.eyes.one(sql) for name, sql in figures.items()}
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from core.errors import InputError
 
 if TYPE_CHECKING:
     from app.settings import Settings
-    from app.wiring import Faces
+    from app.wiring import Faces, Overview
     from evidence.chain import Actor
 
 
@@ -37,6 +37,19 @@ async def faces() -> AsyncIterator[Faces]:
     # A command's answer is its output; what the parts have to say meanwhile matters only when it is bad.
     logs.configure(found.log_format, max(found.log_level, LogLevel.WARNING, key=list(LogLevel).index))
     async with build_faces(found) as built:
+        yield built
+
+
+@asynccontextmanager
+async def overview() -> AsyncIterator[Overview]:
+    """All tenants of this installation, to be looked at by whoever operates it."""
+    from app import logs
+    from app.settings import LogLevel, load_settings
+    from app.wiring import build_overview
+
+    found = load_settings()
+    logs.configure(found.log_format, max(found.log_level, LogLevel.WARNING, key=list(LogLevel).index))
+    async with build_overview(found) as built:
         yield built
 
 

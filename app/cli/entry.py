@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from app.cli import approvals, documents, evidence, extending, runs, service, signals, tasks
+from app.cli import approvals, documents, evidence, extending, queues, runs, service, signals, tasks
 from app.cli.outcome import DOCUMENTED, explained
 
 root = typer.Typer(
@@ -27,6 +27,7 @@ root.add_typer(documents.directory, name="directory")
 root.command("schema")(documents.schema)
 extending.add_to(runs.run)
 root.add_typer(runs.run, name="run")
+root.add_typer(queues.queue, name="queue")
 root.add_typer(signals.signal, name="signal")
 root.add_typer(approvals.approval, name="approval")
 root.add_typer(tasks.task, name="task")

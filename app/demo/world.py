@@ -118,6 +118,7 @@ def _aws() -> Iterator[dict[str, str]]:
             "COUNTERSEAL_AWS_ENDPOINT_URL": session["endpoint_url"],
             "COUNTERSEAL_AWS_REGION": "us-east-1",
             "COUNTERSEAL_SQS_QUEUE_URL": queue,
+            "COUNTERSEAL_SQS_DLQ_URL": dead,
             "COUNTERSEAL_S3_BUCKET": "counterseal-evidence",
             "COUNTERSEAL_S3_OBJECT_LOCK_MODE": "COMPLIANCE",
             "COUNTERSEAL_S3_OBJECT_LOCK_DAYS": "1",

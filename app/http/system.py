@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from app.http.parts import FacesDep, principal
 from app.metrics import CONTENT_TYPE_LATEST
-from runtime.store import read_models
+from runtime.store import queue_reads, read_models
 
 router = APIRouter(tags=["system"])
 
@@ -35,5 +35,6 @@ async def metrics(request: Request, faces: FacesDep) -> Response:
     tenant = principal(request).tenant
     async with faces.database.reading(tenant) as connection:
         counted = await read_models.run_counts(connection, tenant)
-        commands = await read_models.open_commands(connection, tenant)
-    return Response(faces.metrics.text(counted, commands), media_type=CONTENT_TYPE_LATEST)
+    async with faces.database.transaction(tenant) as reading:
+        queues = await queue_reads.queues(reading, tenant)
+    return Response(faces.metrics.text(counted, queues), media_type=CONTENT_TYPE_LATEST)

@@ -7,8 +7,10 @@ the time at which a step is looked at. Every adapter passes tests/queue's one be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
+from uuid import UUID
 
 import asyncpg
 
@@ -43,3 +45,35 @@ class WorkQueue(Protocol):
 
     async def aclose(self) -> None:
         """Release connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that the queue has given up, because it was received too often and never taken off.
+
+    ``step_id`` is None if the message is none of ours; ``body`` is what it says, as it came. ``handle`` deletes it.
+    """
+
+    message_id: str
+    step_id: UUID | None
+    body: str
+    handle: str
+
+
+class DeadLetters(Protocol):
+    """Where the queue puts what it has given up. Safe for several concurrent readers."""
+
+    async def receive(self) -> Sequence[DeadLetter]:
+        """Some of them, hidden from others for a while; none if there are none. Waits for a second at most."""
+
+    async def delete(self, letter: DeadLetter) -> None:
+        """Take it away for good. If that fails it comes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How many messages a queue holds, by its own approximate count."""
+
+    waiting: int
+    in_flight: int
+    delayed: int

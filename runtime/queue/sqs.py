@@ -19,6 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from core.bounded_json import parse_object
 from core.db import Connection
 from core.errors import InputError, TransportError
+from runtime.queue.port import DeadLetter, Depth
 from runtime.store import claims
 
 log = structlog.get_logger(__name__)
@@ -26,6 +27,13 @@ log = structlog.get_logger(__name__)
 BATCH_MAX = 10
 VISIBILITY_MAX_SECONDS = 12 * 3600
 _MESSAGE_BYTES_MAX = 1024
+# How long a dead letter is hidden from the other keepers while one looks at it: less than the lease that it may take.
+_DEAD_LETTER_SECONDS = 20
+_COUNTS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
 
 
 class SqsClient(Protocol):
@@ -42,6 +50,42 @@ class SqsClient(Protocol):
 
     def change_message_visibility(self, **arguments: Any) -> dict[str, Any]:
         """Hide one for longer."""
+
+    def get_queue_attributes(self, **arguments: Any) -> dict[str, Any]:
+        """What SQS says of the queue, its approximate counts among it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqsAddress:
+    """One queue at SQS. ``client`` is made by ``app``; its calls block, so they run in threads.
+
+    ``setting`` is the variable that names the queue, for whoever has to repair it.
+    """
+
+    client: SqsClient
+    url: str
+    setting: str = "COUNTERSEAL_SQS_QUEUE_URL"
+
+    async def call(self, function: Any, **arguments: Any) -> dict[str, Any]:
+        """Call one of the client's methods for this queue; ``TransportError`` whatever goes wrong."""
+        try:
+            answer: dict[str, Any] = await asyncio.to_thread(function, QueueUrl=self.url, **arguments)
+        except (BotoCoreError, ClientError) as error:
+            raise TransportError(f"SQS: {error}", remedy=f"Check {self.setting} and the credentials.") from None
+        return answer
+
+    async def delete(self, handle: str) -> None:
+        """Delete a message; if that fails it comes again, finds nothing to do and is deleted then."""
+        try:
+            await self.call(self.client.delete_message, ReceiptHandle=handle)
+        except TransportError as error:
+            log.warning("message not deleted", reason=error.message)
+
+    async def depth(self) -> Depth:
+        """How many messages there are. ``TransportError`` if SQS cannot be reached, or does not let us ask."""
+        answer = await self.call(self.client.get_queue_attributes, AttributeNames=list(_COUNTS))
+        counts = answer.get("Attributes", {})
+        return Depth(*(int(counts.get(name, 0)) for name in _COUNTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +110,11 @@ class SqsDelivery:
 
 
 class SqsQueue:
-    """One SQS queue. ``client`` is made by ``app``; its calls block, so they run in threads."""
+    """One SQS queue for steps."""
 
     def __init__(self, client: SqsClient, url: str, *, wait: timedelta = timedelta(seconds=10)) -> None:
         self._client = client
-        self._url = url
+        self._address = SqsAddress(client, url)
         self._wait = max(0, min(int(wait.total_seconds()), 20))
         self._fifo = url.endswith(".fifo")
 
@@ -81,7 +125,7 @@ class SqsQueue:
 
     async def receive(self, count: int) -> list[SqsDelivery]:
         """Long poll for up to ten messages. ``TransportError`` if SQS cannot be reached."""
-        answer = await self._call(
+        answer = await self._address.call(
             self._client.receive_message, MaxNumberOfMessages=max(1, min(count, BATCH_MAX)), WaitTimeSeconds=self._wait
         )
         deliveries = []
@@ -99,7 +143,7 @@ class SqsQueue:
         for start in range(0, len(messages), BATCH_MAX):
             batch = messages[start : start + BATCH_MAX]
             entries = [self._entry(number, *message) for number, message in enumerate(batch)]
-            answer = await self._call(self._client.send_message_batch, Entries=entries)
+            answer = await self._address.call(self._client.send_message_batch, Entries=entries)
             accepted += [batch[int(item["Id"])][0] for item in answer.get("Successful", ())]
             for failed in answer.get("Failed", ()):
                 log.warning("SQS did not accept a message", code=failed.get("Code"), reason=failed.get("Message"))
@@ -114,28 +158,46 @@ class SqsQueue:
     async def hide(self, handle: str, seconds: int) -> None:
         """Extend a message's visibility timeout; failures are logged, because the lease is what counts."""
         try:
-            await self._call(self._client.change_message_visibility, ReceiptHandle=handle, VisibilityTimeout=seconds)
+            await self._address.call(
+                self._client.change_message_visibility, ReceiptHandle=handle, VisibilityTimeout=seconds
+            )
         except TransportError as error:
             log.warning("visibility not extended", reason=error.message)
 
     async def delete(self, handle: str) -> None:
-        """Delete a message; if that fails it comes again, finds nothing to claim and is deleted then."""
-        try:
-            await self._call(self._client.delete_message, ReceiptHandle=handle)
-        except TransportError as error:
-            log.warning("message not deleted", reason=error.message)
-
-    async def _call(self, function: Any, **arguments: Any) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = await asyncio.to_thread(function, QueueUrl=self._url, **arguments)
-        except (BotoCoreError, ClientError) as error:
-            raise TransportError(
-                f"SQS: {error}", remedy="Check COUNTERSEAL_SQS_QUEUE_URL and the credentials."
-            ) from None
-        return answer
+        """Delete a message; see ``SqsAddress.delete``."""
+        await self._address.delete(handle)
 
     async def aclose(self) -> None:
         """boto3 clients hold nothing that has to be closed."""
+
+
+class SqsDeadLetters:
+    """The queue that the redrive policy of the queue for steps names."""
+
+    def __init__(self, client: SqsClient, url: str, *, wait: timedelta = timedelta(seconds=1)) -> None:
+        self._client = client
+        self._address = SqsAddress(client, url, "COUNTERSEAL_SQS_DLQ_URL")
+        self._wait = max(0, min(int(wait.total_seconds()), 20))
+
+    async def receive(self) -> list[DeadLetter]:
+        """Up to ten. ``TransportError`` if SQS cannot be reached."""
+        answer = await self._address.call(
+            self._client.receive_message,
+            MaxNumberOfMessages=BATCH_MAX,
+            WaitTimeSeconds=self._wait,
+            VisibilityTimeout=_DEAD_LETTER_SECONDS,
+        )
+        return [_dead_letter(message) for message in answer.get("Messages", ())]
+
+    async def delete(self, letter: DeadLetter) -> None:
+        """Delete one; see ``SqsAddress.delete``."""
+        await self._address.delete(letter.handle)
+
+
+def _dead_letter(message: dict[str, Any]) -> DeadLetter:
+    body = str(message.get("Body", ""))
+    return DeadLetter(str(message.get("MessageId")), _step_of(body), body, message["ReceiptHandle"])
 
 
 def _step_of(body: str) -> UUID | None:

@@ -183,6 +183,9 @@ async def test_metrics_count_requests_votes_and_runs(installation) -> None:
     await client.get("/nowhere/at/all")
     text = (await client.get("/metrics")).text
     assert 'counterseal_runs{status="running"} 1.0' in text
+    assert 'counterseal_steps{state="pending"} 1.0' in text
+    assert 'counterseal_slots{state="used"} 0.0' in text
+    assert 'counterseal_commands{kind="step",status="pending"} 1.0' in text
     assert 'counterseal_votes_total{channel="http",code="counted"} 1.0' in text
     assert 'counterseal_requests_refused_total{code="signature",face="servicenow"} 1.0' in text
     assert 'route="/v1/approvals/{approval_id}/votes",status="200"' in text

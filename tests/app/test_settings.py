@@ -37,6 +37,8 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"SLACK_API_URL": "slack"}, "SLACK_API_URL"),
     ({"SLACK_SIGNING_SECRET": LONG}, "SLACK_BOT_TOKEN"),
     ({"SQS_QUEUE_URL": "queue"}, "SQS_QUEUE_URL"),
+    ({"SQS_DLQ_URL": "https://x/dead"}, "SQS_QUEUE_URL"),
+    ({"SQS_QUEUE_URL": "https://x/q", "SQS_DLQ_URL": "https://x/q"}, "SQS_DLQ_URL"),
     ({"S3_OBJECT_LOCK_MODE": "FOREVER"}, "S3_OBJECT_LOCK_MODE"),
     ({"S3_OBJECT_LOCK_MODE": "COMPLIANCE"}, "S3_BUCKET"),
     ({"S3_PREFIX": "../up"}, "S3_PREFIX"),

@@ -1,0 +1,123 @@
+"""The queue: what stands in line, what is under way, what could not be delivered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli import context
+from app.cli.outcome import Exit
+from app.cli.outcome import run as run_
+from app.cli.output import Json, print_json, print_rows
+
+if TYPE_CHECKING:
+    from runtime.store.queue_reads import TenantQueue
+
+queue = typer.Typer(help="The queue: what stands in line, and what is under way.", no_args_is_help=True)
+
+_STEPS = ("tenant", "workspace", "pending", "oldest", "admitted", "running", "abandoned", "parked", "slots", "starts")
+_MESSAGES = ("tenant", "kind", "status", "count", "oldest")
+_SQS = ("queue", "waiting", "in_flight", "delayed")
+
+
+@queue.command("status")
+def status(
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant; all of them without it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show every tenant's lanes, slots and outbox, and the counts of SQS where it is used.
+
+    Steps that are pending wait for their turn; admitted ones are at SQS; running ones are leased, and abandoned ones of
+    these have a lease that is over. Exit 5 if the database, or SQS, cannot be reached.
+    """
+    found, sqs, problem = run_(_look(tenant))
+    if as_json:
+        print_json({"tenants": [_document(one) for one in found], "sqs": sqs, "problem": problem})
+    else:
+        _print(found, sqs)
+    if problem is not None:
+        typer.echo(f"counterseal: {problem}", err=True)
+        raise typer.Exit(Exit.UNAVAILABLE)
+
+
+async def _look(tenant: str | None) -> tuple[list[TenantQueue], dict[str, Any] | None, str | None]:
+    """The tenants, SQS's counts (None without SQS), and why there are none where there should be."""
+    from dataclasses import asdict
+
+    from app import adapters
+    from core.errors import NotFoundError, TransportError
+    from runtime.store import queue_reads
+
+    name = context.name(tenant, "--tenant") if tenant else None
+    async with context.overview() as overview:
+        async with overview.database.transaction() as connection:
+            found = await queue_reads.queues(connection, name)
+        if name is not None and not found:
+            raise NotFoundError(f"There is no tenant {name}.", remedy="`counterseal queue status` shows all of them.")
+        if overview.settings.sqs_queue_url is None:
+            return found, None, None
+        try:
+            depths = await adapters.queue_depths(overview.settings)
+        except TransportError as error:
+            return found, {}, str(error)
+    return found, {name: asdict(depth) for name, depth in depths.items()}, None
+
+
+def _document(one: TenantQueue) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(one)
+
+
+def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:
+    print_rows([row for one in found for row in _rows(one)], _STEPS, as_json=False, empty="There are no tenants.")
+    messages = [
+        {
+            "tenant": one.tenant,
+            "kind": item.kind,
+            "status": item.status,
+            "count": item.count,
+            "oldest": age(item.oldest_seconds),
+        }
+        for one in found
+        for item in one.messages
+    ]
+    typer.echo("\nmessages to be delivered")
+    print_rows(messages, _MESSAGES, as_json=False, empty="no messages")
+    if sqs:
+        typer.echo("\nSQS (its own approximate counts)")
+        print_rows([{"queue": name, **depth} for name, depth in sqs.items()], _SQS, as_json=False, empty="")
+
+
+def _rows(one: TenantQueue) -> list[dict[str, Any]]:
+    """A tenant's lanes; what is the tenant's stands in each. A tenant without runs has none, and one row."""
+    starts = None if one.max_runs_per_min is None else f"{one.starts_left}/{one.max_runs_per_min}"
+    whole = {"tenant": one.tenant, "slots": f"{one.slots_used}/{one.slots}", "starts": starts}
+    rows = [
+        {
+            **whole,
+            "workspace": lane.workspace,
+            "pending": lane.pending,
+            "oldest": age(lane.oldest_pending_seconds),
+            "admitted": lane.admitted,
+            "running": lane.running,
+            "abandoned": lane.abandoned,
+            "parked": ", ".join(f"{kind} {count}" for kind, count in lane.parked.items()) or None,
+        }
+        for lane in one.lanes
+    ]
+    return rows or [whole]
+
+
+def age(seconds: float | None) -> str | None:
+    """A time that has passed, in its two largest units: ``3d 4h``, ``2m 5s``, ``0s``."""
+    if seconds is None:
+        return None
+    rest = int(seconds)
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count or parts or unit == "s":
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])

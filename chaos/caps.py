@@ -1,0 +1,152 @@
+"""How many steps executed at once, at every instant, by the audit alone: whether a cap was ever exceeded.
+
+An execution opens with ``step.started`` and closes with the event that says how the lease ended. The chain of a run
+has the order of its events; between runs their times decide, all of which come from the one database's clock. An
+execution's last event is stamped before its slot is given back, its first one when the claim's transaction begins, an
+instant before the slot is taken: ``BLUR`` is that instant. Where an end and a beginning bear the same time, the end was
+first: a slot that is handed on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from core.db import Database
+from evidence.events import EventType
+from runtime.store import replay
+
+_CLOSES = frozenset(
+    str(kind)
+    for kind in (
+        EventType.STEP_SUCCEEDED,
+        EventType.STEP_FAILED,
+        EventType.STEP_PARKED,
+        EventType.STEP_RETRY_SCHEDULED,
+        EventType.LEASE_EXPIRED,
+    )
+)
+
+
+# From the beginning of a claim's transaction to the claim itself.
+BLUR = timedelta(milliseconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One lease of one step. ``closed`` is None while it goes on."""
+
+    tenant: str
+    workflow: str
+    run: UUID
+    step: str
+    opened: datetime
+    closed: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """The most that executed at once: how many, since when, and which."""
+
+    count: int
+    at: datetime | None
+    who: tuple[Execution, ...]
+
+
+def executions(tenant: str, run: UUID, lines: Iterable[bytes]) -> list[Execution]:
+    """Every execution of a run, from the lines of its chain in their order.
+
+    A step that ends because its run is being canceled has no event of its own: it ends with the last one that names it.
+    """
+    found: list[Execution] = []
+    workflow, canceled = "", False
+    opened: dict[str, datetime] = {}
+    last: dict[str, datetime] = {}
+
+    def close(step: str, at: datetime | None) -> None:
+        found.append(Execution(tenant, workflow, run, step, opened.pop(step), at))
+
+    for event in map(orjson.loads, lines):
+        kind, step, at = event["type"], event["step"], datetime.fromisoformat(event["ts"])
+        if step is not None:
+            last[step] = at
+        if kind == EventType.RUN_OPENED:
+            workflow = event["data"]["workflow"]["name"]
+        elif kind == EventType.STEP_STARTED:
+            opened[step] = at
+        elif kind in _CLOSES and step in opened:
+            close(step, at)
+        elif kind == EventType.RUN_CANCELED:
+            canceled = True
+        elif kind == EventType.RUN_CLOSED:
+            for left in list(opened):
+                close(left, last[left] if canceled else at)
+    for left in list(opened):
+        close(left, last[left] if canceled else None)
+    return found
+
+
+def most_at_once(found: Iterable[Execution], blur: timedelta = BLUR) -> Crowd:
+    """The fullest instant. ``blur``: an execution counts only that long after its first event."""
+    moves: list[tuple[datetime, int, int]] = []
+    known = list(found)
+    for number, one in enumerate(known):
+        begins = one.opened + blur
+        if one.closed is not None and one.closed <= begins:
+            continue
+        moves.append((begins, 1, number))
+        if one.closed is not None:
+            moves.append((one.closed, 0, number))
+    inside: set[int] = set()
+    most = Crowd(0, None, ())
+    for at, opens, number in sorted(moves):
+        if opens:
+            inside.add(number)
+            if len(inside) > most.count:
+                most = Crowd(len(inside), at, tuple(known[other] for other in sorted(inside)))
+        else:
+            inside.discard(number)
+    return most
+
+
+def exceeded(
+    found: Sequence[Execution],
+    caps: Mapping[Any, int],
+    key: Callable[[Execution], Any] = lambda one: one.tenant,
+    blur: timedelta = BLUR,
+) -> list[str]:
+    """Every cap that was exceeded at any instant, in words; ``key`` says which cap an execution is under, if any."""
+    words = []
+    for name, cap in caps.items():
+        crowd = most_at_once((one for one in found if key(one) == name), blur)
+        if crowd.count > cap:
+            which = ", ".join(f"{one.run}/{one.step}" for one in crowd.who)
+            words.append(f"{crowd.count} steps of {name} executed at once at {crowd.at}, and the cap is {cap}: {which}")
+    return words
+
+
+def turns(found: Iterable[Execution]) -> list[Execution]:
+    """The executions in the order in which they began."""
+    return sorted(found, key=lambda one: one.opened)
+
+
+async def recorded(database: Database, runs: Iterable[tuple[str, UUID]]) -> list[Execution]:
+    """Every execution of these runs (tenant and id), read as replay reads them. Under the engine's role."""
+    found: list[Execution] = []
+    for tenant, run in runs:
+        async with database.transaction() as connection:
+            await replay.begin(connection, tenant, run)
+            record = await replay.read_record(connection, tenant, run)
+        found += executions(tenant, run, record.lines)
+    return found
+
+
+def counts(found: Iterable[Execution]) -> Counter[str]:
+    """How many executions each tenant had."""
+    return Counter(one.tenant for one in found)

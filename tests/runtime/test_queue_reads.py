@@ -1,0 +1,114 @@
+"""What `queue status` and the metrics read: true while steps move, one tenant's under the faces' role, by indexes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from runtime.store import claims, queue_reads
+
+LEASE = timedelta(seconds=30)
+ASKS_AND_WAITS = """
+workflow: waits
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {wait: {for: PT1H}, id: pause}
+  - {id: a, do: probe.effect.apply, with: {name: a}}
+"""
+ONE = """
+workflow: one
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: a, do: probe.effect.apply, with: {name: a}}
+"""
+
+
+async def prepared(runtime: Any, tenant: str, runs: int, workflow: str = ONE, **columns: Any) -> None:
+    await runtime.tenant(tenant, **columns)
+    await runtime.policy(tenant=tenant)
+    await runtime.publish(workflow, tenant)
+    for number in range(runs):
+        await runtime.start("one" if workflow is ONE else "waits", ref=str(number), tenant=tenant)
+
+
+async def seen(runtime: Any, tenant: str | None = None) -> dict[str, queue_reads.TenantQueue]:
+    async with runtime.database.transaction() as connection:
+        return {one.tenant: one for one in await queue_reads.queues(connection, tenant)}
+
+
+async def test_steps_are_counted_where_they_are(runtime: Any) -> None:
+    await prepared(runtime, "alpha", 5, concurrency=4, max_runs_per_min=60)
+    await prepared(runtime, "beta", 1)
+    async with runtime.database.transaction() as connection:
+        for claim in (claims.claim_next, claims.claim_next, claims.claim_next, claims.admit):
+            assert await claim(connection, "w", LEASE) is not None
+    one = "(SELECT step_id FROM steps WHERE status = 'running' AND tenant_id = 'alpha' LIMIT 1)"
+    await runtime.execute(f"UPDATE steps SET lease_expires_at = now() - interval '1 s' WHERE step_id = {one}")
+    found = await seen(runtime)
+    alpha, beta = found["alpha"], found["beta"]
+    assert alpha.steps == {"pending": 2, "admitted": 1, "running": 2}
+    assert (alpha.slots, alpha.slots_used, alpha.starts_left) == (4, 3, 57)
+    assert [lane.abandoned for lane in alpha.lanes] == [1]
+    assert (beta.steps, beta.starts_left) == ({"pending": 0, "admitted": 0, "running": 1}, None)
+    assert list(await seen(runtime, "beta")) == ["beta"]
+
+
+async def test_a_step_that_was_parked_has_not_stood_in_line_meanwhile(runtime: Any) -> None:
+    await prepared(runtime, "acme", 1, ASKS_AND_WAITS)
+    await runtime.worker().work_off()
+    assert (await seen(runtime))["acme"].parked == {"timer": 1}
+    await runtime.execute("UPDATE commands SET created_at = now() - interval '9 days'")
+    await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
+    await runtime.sweep()
+    acme = (await seen(runtime))["acme"]
+    assert (acme.parked, acme.steps["pending"]) == ({}, 1)
+    assert acme.oldest_pending_seconds is not None
+    assert acme.oldest_pending_seconds < 60
+    await runtime.execute("UPDATE runs SET started_at = now() - interval '9 days'")
+    await runtime.execute("UPDATE waits SET completed_at = now() - interval '1 hour'")
+    assert (await seen(runtime))["acme"].oldest_pending_seconds == pytest.approx(3600, abs=60)
+
+
+@pytest.mark.tampers
+async def test_messages_are_counted_by_kind_and_status(runtime: Any) -> None:
+    await prepared(runtime, "acme", 3)
+    await runtime.worker().work_off()
+    (kind,) = (await seen(runtime))["acme"].messages
+    assert (kind.kind, kind.status, kind.count) == ("bundle", "pending", 3)
+    one = "(SELECT command_id FROM commands WHERE kind = 'bundle' AND status = 'pending' LIMIT 1)"
+    lease = "UPDATE commands SET status = 'leased', lease_owner = 'd', lease_expires_at = now() + interval '1 min'"
+    await runtime.execute(f"{lease} WHERE command_id = {one}")
+    await runtime.execute(f"{lease}, created_at = now() - interval '2 hours' WHERE command_id = {one}")
+    leased = "(SELECT command_id FROM commands WHERE status = 'leased' ORDER BY created_at LIMIT 1)"
+    gone = "status = 'failed', lease_owner = NULL, lease_expires_at = NULL"
+    await runtime.execute(f"UPDATE commands SET {gone} WHERE command_id = {leased}")
+    messages = (await seen(runtime))["acme"].messages
+    assert [(one.status, one.count) for one in messages] == [("failed", 1), ("leased", 1), ("pending", 1)]
+    assert messages[0].oldest_seconds == pytest.approx(7200, abs=60)
+
+
+async def test_a_face_sees_its_own_tenant_whatever_it_asks_for(runtime: Any) -> None:
+    await prepared(runtime, "alpha", 2)
+    await prepared(runtime, "beta", 3)
+    async with runtime.faces.transaction("beta") as connection:
+        (own,) = await queue_reads.queues(connection)
+    assert (own.tenant, own.steps["pending"], own.slots) == ("beta", 3, 16)
+    async with runtime.faces.transaction("beta") as connection:
+        assert await queue_reads.queues(connection, "alpha") == []
+
+
+@pytest.mark.parametrize("name", ["_LANES", "_ADMITTED", "_RUNNING", "_PARKED"])
+async def test_what_is_over_is_not_read(runtime: Any, name: str) -> None:
+    """The plan for full tables goes by the indexes of what is open; ``enable_seqscan`` is off on these connections."""
+    await prepared(runtime, "acme", 1)
+    async with runtime.database.connection() as connection:
+        plan = await connection.fetch(f"EXPLAIN {getattr(queue_reads, name)}", ["acme"])
+    text = "\n".join(row[0] for row in plan)
+    for table, index in (("commands", "ix_commands"), ("steps", "ix_steps_lease"), ("waits", "ix_waits")):
+        for line in text.splitlines():
+            if f" on {table} " in line:
+                assert index in line or "Bitmap Heap" in line, text
