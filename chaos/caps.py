@@ -2,9 +2,8 @@
 
 An execution opens with ``step.started`` and closes with the event that says how the lease ended. The chain of a run
 has the order of its events; between runs their times decide, all of which come from the one database's clock. An
-execution's last event is stamped before its slot is given back, its first one when the claim's transaction begins, an
-instant before the slot is taken: ``BLUR`` is that instant. Where an end and a beginning bear the same time, the end was
-first: a slot that is handed on.
+execution's first event is stamped after its slot was taken, its last one before it is given back, so what overlaps here
+overlapped in truth. Where an end and a beginning bear the same time, the end was first: a slot that is handed on.
 """
 
 from __future__ import annotations
@@ -32,10 +31,6 @@ _CLOSES = frozenset(
         EventType.LEASE_EXPIRED,
     )
 )
-
-
-# From the beginning of a claim's transaction to the claim itself.
-BLUR = timedelta(milliseconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,7 @@ def executions(tenant: str, run: UUID, lines: Iterable[bytes]) -> list[Execution
     return found
 
 
-def most_at_once(found: Iterable[Execution], blur: timedelta = BLUR) -> Crowd:
+def most_at_once(found: Iterable[Execution], blur: timedelta = timedelta(0)) -> Crowd:
     """The fullest instant. ``blur``: an execution counts only that long after its first event."""
     moves: list[tuple[datetime, int, int]] = []
     known = list(found)
@@ -119,7 +114,7 @@ def exceeded(
     found: Sequence[Execution],
     caps: Mapping[Any, int],
     key: Callable[[Execution], Any] = lambda one: one.tenant,
-    blur: timedelta = BLUR,
+    blur: timedelta = timedelta(0),
 ) -> list[str]:
     """Every cap that was exceeded at any instant, in words; ``key`` says which cap an execution is under, if any."""
     words = []

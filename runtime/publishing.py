@@ -65,6 +65,8 @@ async def publish_workflow(
     stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
     changed = await documents.publish_workflow(connection, tenant, stored, actor.id)
     if changed:
+        if workflow.max_concurrency is not None:
+            await tenants.set_workflow_slots(connection, tenant, workflow.name, workflow.max_concurrency)
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}
         await audit.record(connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data)
         return Published(workflow.name, workflow.version, workflow.digest, True)

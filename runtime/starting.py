@@ -73,6 +73,7 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
         retention=workflow.retention,
         parent=request.parent,
         depth=request.depth,
+        cap="" if workflow.max_concurrency is None else workflow.name,
     )
     if not await apply_start(connection, transition.commit(), new_run):
         known = await reads.run_of_trigger(

@@ -90,7 +90,10 @@ DESCRIPTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "expires": "After how long without an answer the question expires.",
             "start": "A run that is started first.",
         },
-        "Caps": {"max_writes_per_run": "How many side effects one run may have."},
+        "Caps": {
+            "max_writes_per_run": "How many side effects one run may have.",
+            "max_concurrency": "How many steps of all runs of this workflow execute at once in a tenant.",
+        },
         "PolicyDocument": {
             "policy": "The policy's name.",
             "version": "A whole number from 1. A published version never changes: another text needs another number.",

@@ -164,6 +164,7 @@ class Caps(_Part):
     """Bounds of one workflow, tighter than the tenant's (Q-12)."""
 
     max_writes_per_run: Annotated[int, Field(ge=0)] | None = None
+    max_concurrency: Annotated[int, Field(ge=1, le=256)] | None = None
 
 
 class WorkflowDocument(_Part):

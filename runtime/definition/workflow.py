@@ -38,7 +38,8 @@ class Workflow:
 
     ``digest`` is the SHA-256 of the exact text. ``operations`` are the declarations as they were when it was published:
     a run keeps them whatever later releases declare (V-4). ``definition_digest`` covers both. ``retention`` is how long
-    the payloads of a run are kept once it is over (X-20); None is for ever.
+    the payloads of a run are kept once it is over (X-20); None is for ever. ``max_concurrency`` bounds how many steps
+    of all its runs in a tenant execute at once (Q-12); None leaves that to the tenant's cap.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Workflow:
     writes_max: int | None
     sla: timedelta | None
     retention: timedelta | None = None
+    max_concurrency: int | None = None
 
     @property
     def connectors(self) -> tuple[str, ...]:
@@ -119,6 +121,7 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
         writes_max=content.caps.max_writes_per_run,
         sla=content.sla,
         retention=content.retention,
+        max_concurrency=content.caps.max_concurrency,
     )
 
 

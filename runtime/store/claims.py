@@ -3,7 +3,8 @@
 One statement chooses the fairest lane that has something to do, takes a slot under the tenant's cap, leases the step
 and moves its run. Fairness is stride scheduling over tenants, then over a tenant's workspaces: whoever has had the
 least, by weight, is next, and who comes back from idling starts level. Within a lane what resumes goes before what
-starts. A slot is a row, so the cap holds without a counter that every claim would have to lock.
+starts. A slot is a row, so the cap holds without a counter that every claim would have to lock; under a workflow's
+own cap a step holds a second one.
 
 Lock order: command, slot, the tenant (it is waited for only when its starts are metered), run, step. Nothing else
 waits for a tenant's row after a run's.
@@ -34,45 +35,72 @@ _LANE_SERVED = """1 / l.weight + greatest(l.virtual_time,
 # The fairest lane that has both a command and a free slot, each locked; what others hold just now is passed over. A
 # command whose step is not ready any more is chosen as well, to be ended, and takes nothing. ``fresh`` is no EXISTS,
 # because the planner may turn that into a look at all ready steps.
+#
+# A command of a workflow that has a cap of its own is in line under that cap, and looked at only while the cap has a
+# free slot, so that a backlog behind a cap costs nobody anything. ``f`` is in the order in which the lane would be
+# served without caps; ``w`` is the slot under the workflow's cap, taken beside the tenant's.
 _LANE = f"""
 lane AS (
   SELECT l.tenant_id, l.workspace_id, l.metered AND c.starts_run AS metered, c.command_id, c.step_id, c.run_id, s.slot,
-    (SELECT s.status = 'ready' FROM steps s WHERE s.step_id = c.step_id) IS TRUE AS fresh
+    f.cap, w.slot AS cap_slot, (SELECT s.status = 'ready' FROM steps s WHERE s.step_id = c.step_id) IS TRUE AS fresh
   FROM (
     SELECT l.tenant_id, l.workspace_id, t.max_runs_per_min IS NOT NULL AS metered,
       t.max_runs_per_min IS NULL OR {_STARTS_LEFT} >= 1 AS can_start
     FROM lanes l JOIN tenants t USING (tenant_id)
-    WHERE EXISTS (SELECT FROM slots s WHERE s.tenant_id = l.tenant_id AND s.step_id IS NULL)
+    WHERE EXISTS (SELECT FROM slots s WHERE s.tenant_id = l.tenant_id AND s.cap = '' AND s.step_id IS NULL)
     ORDER BY t.virtual_time, l.virtual_time, l.tenant_id, l.workspace_id
   ) l
   CROSS JOIN LATERAL (
+    SELECT k.cap FROM (
+      SELECT '' AS cap UNION ALL
+      SELECT DISTINCT s.cap FROM slots s WHERE s.tenant_id = l.tenant_id AND s.cap > '' AND s.step_id IS NULL
+    ) k
+    CROSS JOIN LATERAL (
+      SELECT c.starts_run, c.command_id FROM commands c
+      WHERE c.tenant_id = l.tenant_id AND c.workspace_id = l.workspace_id AND c.cap = k.cap AND c.kind = 'step'
+        AND c.status = 'pending' AND c.starts_run <= l.can_start
+      ORDER BY c.starts_run, c.command_id LIMIT 1
+    ) first
+    ORDER BY first.starts_run, first.command_id
+  ) f
+  CROSS JOIN LATERAL (
     SELECT c.tenant_id, c.command_id, c.step_id, c.run_id, c.starts_run FROM commands c
-    WHERE c.tenant_id = l.tenant_id AND c.workspace_id = l.workspace_id AND c.kind = 'step' AND c.status = 'pending'
-      AND c.starts_run <= l.can_start
+    WHERE c.tenant_id = l.tenant_id AND c.workspace_id = l.workspace_id AND c.cap = f.cap AND c.kind = 'step'
+      AND c.status = 'pending' AND c.starts_run <= l.can_start
     ORDER BY c.starts_run, c.command_id LIMIT 1 FOR UPDATE SKIP LOCKED
   ) c
   CROSS JOIN LATERAL (
-    SELECT s.slot FROM slots s WHERE s.tenant_id = c.tenant_id AND s.step_id IS NULL
+    SELECT s.slot FROM slots s WHERE s.tenant_id = c.tenant_id AND s.cap = '' AND s.step_id IS NULL
     ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
   ) s
+  LEFT JOIN LATERAL (
+    SELECT s.slot FROM slots s WHERE s.tenant_id = c.tenant_id AND s.cap = f.cap AND f.cap > '' AND s.step_id IS NULL
+    ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) w ON true
+  WHERE f.cap = '' OR w.slot IS NOT NULL
   LIMIT 1)"""
 
 # A step of one run that can begin at once: what its parent's worker goes on with (X-13). Where starts are metered, the
 # child waits for its turn like every other run.
 _LANE_OF_RUN = """
 lane AS (
-  SELECT c.tenant_id, c.workspace_id, false AS metered, c.command_id, c.step_id, c.run_id, f.slot, true AS fresh
+  SELECT c.tenant_id, c.workspace_id, false AS metered, c.command_id, c.step_id, c.run_id, f.slot, c.cap,
+    w.slot AS cap_slot, true AS fresh
   FROM steps r JOIN tenants t USING (tenant_id)
   CROSS JOIN LATERAL (
-    SELECT c.tenant_id, c.workspace_id, c.command_id, c.step_id, c.run_id FROM commands c
+    SELECT c.tenant_id, c.workspace_id, c.command_id, c.step_id, c.run_id, c.cap FROM commands c
     WHERE c.step_id = r.step_id AND c.kind = 'step' AND c.status = 'pending'
       AND (t.max_runs_per_min IS NULL OR NOT c.starts_run) LIMIT 1 FOR UPDATE SKIP LOCKED
   ) c
   CROSS JOIN LATERAL (
-    SELECT s.slot FROM slots s WHERE s.tenant_id = r.tenant_id AND s.step_id IS NULL
+    SELECT s.slot FROM slots s WHERE s.tenant_id = r.tenant_id AND s.cap = '' AND s.step_id IS NULL
     ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
   ) f
-  WHERE r.run_id = $3 AND r.status = 'ready'
+  LEFT JOIN LATERAL (
+    SELECT s.slot FROM slots s WHERE s.tenant_id = r.tenant_id AND s.cap = c.cap AND c.cap > '' AND s.step_id IS NULL
+    ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
+  ) w ON true
+  WHERE r.run_id = $3 AND r.status = 'ready' AND (c.cap = '' OR w.slot IS NOT NULL)
   LIMIT 1)"""
 
 _ADMITTED = f"""
@@ -112,7 +140,7 @@ step AS (
 # What a claim needs to know, besides what the leased rows themselves say.
 _FOUND = """
 SELECT to_jsonb(run) - 'error' - 'result' AS run, to_jsonb(step) AS step, i.trigger, i.run_key, k.state,
-  t.policy_digest, t.max_writes_per_run, now() AS now,
+  t.policy_digest, t.max_writes_per_run, clock_timestamp() AS now,
   (SELECT to_jsonb(r) FROM receipts r WHERE r.run_id = run.run_id AND r.step_key = step.step_key
     AND step.lease_epoch > 1 ORDER BY r.intended_at DESC LIMIT 1) AS receipt,
   (SELECT to_jsonb(a) FROM approvals a WHERE a.step_id = step.step_id AND a.status = 'approved'
@@ -127,7 +155,8 @@ LEFT JOIN checkpoints k ON k.run_id = run.run_id AND k.superstep = run.superstep
 _TAKEN = f"""{_ADMITTED}, {_LEASE},
 taken AS (
   UPDATE slots SET step_id = step.step_id FROM step, admitted
-  WHERE slots.tenant_id = admitted.tenant_id AND slots.slot = admitted.slot
+    CROSS JOIN LATERAL (VALUES ('', admitted.slot), (admitted.cap, admitted.cap_slot)) AS under(cap, slot)
+  WHERE slots.tenant_id = admitted.tenant_id AND slots.cap = under.cap AND slots.slot = under.slot
     AND NOT EXISTS (SELECT FROM slots held WHERE held.step_id = step.step_id)),
 command AS (
   UPDATE commands SET status = 'dispatched' FROM admitted WHERE commands.command_id = admitted.command_id)
@@ -140,7 +169,7 @@ CLAIM_OF_RUN = f"WITH {_LANE_OF_RUN}, {_TAKEN}"
 # command is marked here too: whether the scheduler could do so does not matter any more.
 CLAIM_STEP = f"""WITH
 admitted AS (SELECT s.step_id, s.run_id FROM steps s JOIN slots USING (step_id)
-  WHERE s.step_id = $3 AND s.status = 'ready'), {_LEASE},
+  WHERE s.step_id = $3 AND s.status = 'ready' AND slots.cap = ''), {_LEASE},
 command AS (
   UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = NULL FROM step
   WHERE commands.step_id = step.step_id AND commands.kind = 'step' AND commands.status IN ('leased', 'dispatched')
@@ -154,7 +183,8 @@ leased AS (
   RETURNING commands.command_id, commands.step_id, commands.run_id, commands.dedupe_key),
 taken AS (
   UPDATE slots SET step_id = admitted.step_id FROM admitted
-  WHERE slots.tenant_id = admitted.tenant_id AND slots.slot = admitted.slot
+    CROSS JOIN LATERAL (VALUES ('', admitted.slot), (admitted.cap, admitted.cap_slot)) AS under(cap, slot)
+  WHERE slots.tenant_id = admitted.tenant_id AND slots.cap = under.cap AND slots.slot = under.slot
     AND NOT EXISTS (SELECT FROM slots held WHERE held.step_id = admitted.step_id))
 SELECT leased.* FROM lane LEFT JOIN leased USING (command_id)"""
 

@@ -36,7 +36,7 @@ guard AS (
     finished_at = CASE WHEN $12 THEN now() ELSE finished_at END, purge_at = CASE WHEN $12 THEN now() + retention END
   WHERE run_id = $1 AND version = $2
     AND (NOT $13 OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM $14)
-  RETURNING run_id, tenant_id, workspace_id)"""
+  RETURNING run_id, tenant_id, workspace_id, cap)"""
 
 
 _GUARDS = """
@@ -59,7 +59,7 @@ guard AS (
   WHERE runs.run_id = met.run_id AND runs.version = w.version
     AND (NOT w.checks_policy
       OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM w.policy)
-  RETURNING runs.run_id, runs.tenant_id, runs.workspace_id)"""
+  RETURNING runs.run_id, runs.tenant_id, runs.workspace_id, runs.cap)"""
 
 
 PARTS = (*RUN_PARTS, *GOVERNANCE_PARTS)
@@ -69,10 +69,11 @@ _START_GUARD = """
 guard AS (
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
-    deadline_at, retention, parent_run_id, depth)
-  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', 1, $11, $12, $13, $14, $15, now() + $16, $17, $18, $19)
+    deadline_at, retention, parent_run_id, depth, cap)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', 1, $11, $12, $13, $14, $15, now() + $16, $17, $18, $19,
+    $22)
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
-  RETURNING run_id, tenant_id, workspace_id),
+  RETURNING run_id, tenant_id, workspace_id, cap),
 inputs AS (
   INSERT INTO run_inputs (run_id, tenant_id, trigger, run_key) SELECT run_id, tenant_id, $20, $21 FROM guard),
 lane AS (
@@ -84,7 +85,8 @@ lane AS (
 class NewRun:
     """What a run's row holds from its first day. ``trigger_ref`` dedupes: one run per workflow, type and ref (Q-1).
 
-    ``parent`` is the run that waits for this one; ``depth`` is how many runs are above it.
+    ``parent`` is the run that waits for this one; ``depth`` is how many runs are above it. ``cap`` is under which cap
+    its steps execute besides the tenant's: the workflow's name, or nothing.
     """
 
     workflow: str
@@ -100,6 +102,7 @@ class NewRun:
     retention: timedelta | None = None
     parent: UUID | None = None
     depth: int = 0
+    cap: str = ""
 
 
 async def apply(connection: Connection, commit: Commit) -> bool:
@@ -149,7 +152,7 @@ async def apply_start(connection: Connection, commit: Commit, run: NewRun) -> bo
         commit.run_id, commit.tenant_id, commit.workspace_id, run.workflow, run.workflow_version, run.workflow_digest,
         run.trigger_type, run.trigger_ref, run.reference, run.requested_by, commit.superstep, commit.executing,
         commit.width, commit.head.count, commit.head.hash, run.sla, run.retention, run.parent, run.depth, run.trigger,
-        run.run_key,
+        run.run_key, run.cap,
     ]  # fmt: skip
     return await _execute(connection, commit, _START_GUARD, guard)
 
@@ -168,9 +171,11 @@ def _channels(commit: Commit) -> tuple[str, ...]:
     return tuple(name for name, steps in ((STEPS_CHANNEL, True), (MESSAGES_CHANNEL, False)) if steps in pending)
 
 
-# Where the tenant was at its cap, a step may be waiting for this very slot, at whichever worker.
+# Where the tenant or the workflow was at its cap, a step may be waiting for this very slot, at whichever worker.
 _WAKE_AT_CAP = f""", CASE WHEN NOT EXISTS (
-    SELECT FROM slots WHERE slots.tenant_id = guard.tenant_id AND slots.step_id IS NULL)
+    SELECT FROM slots WHERE slots.tenant_id = guard.tenant_id AND slots.cap = '' AND slots.step_id IS NULL)
+  OR guard.cap > '' AND NOT EXISTS (
+    SELECT FROM slots WHERE slots.tenant_id = guard.tenant_id AND slots.cap = guard.cap AND slots.step_id IS NULL)
   THEN pg_notify('{STEPS_CHANNEL}', '') END"""
 
 

@@ -19,8 +19,8 @@ _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 # What is left of this minute's starts: the token bucket of claims, read and not drawn from.
 _TENANTS = """
 SELECT t.tenant_id, t.weight, t.max_runs_per_min,
-  (SELECT count(*) FROM slots s WHERE s.tenant_id = t.tenant_id) AS slots,
-  (SELECT count(*) FROM slots s WHERE s.tenant_id = t.tenant_id AND s.step_id IS NOT NULL) AS slots_used,
+  (SELECT count(*) FROM slots s WHERE s.tenant_id = t.tenant_id AND s.cap = '') AS slots,
+  (SELECT count(*) FROM slots s WHERE s.tenant_id = t.tenant_id AND s.cap = '' AND s.step_id IS NOT NULL) AS slots_used,
   floor(least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
     + extract(epoch FROM greatest(now(), t.starts_left_at) - coalesce(t.starts_left_at, now()))
       * t.max_runs_per_min / 60))::int AS starts_left

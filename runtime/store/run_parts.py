@@ -95,9 +95,9 @@ _WAITS = Part(
 _COMMANDS = Part(
     "commands",
     """INSERT INTO commands (command_id, tenant_id, workspace_id, run_id, step_id, kind, dedupe_key, status, payload,
-        starts_run, ordering_key)
+        starts_run, ordering_key, cap)
       SELECT c.command_id, g.tenant_id, g.workspace_id, g.run_id, c.step_id, c.kind, c.dedupe_key, c.status,
-        c.payload, c.starts_run, c.ordering_key
+        c.payload, c.starts_run, c.ordering_key, g.cap
       FROM json_to_recordset({0}) AS c(run uuid, command_id uuid, step_id uuid, kind text, dedupe_key text, status text,
         payload jsonb, starts_run bool, ordering_key text) JOIN guard g ON g.run_id = c.run
       ON CONFLICT (dedupe_key) DO NOTHING""",

@@ -14,9 +14,30 @@ _CREATE = """
 INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2) ON CONFLICT (tenant_id) DO NOTHING RETURNING tenant_id"""
 _ADD_SLOTS = """
 INSERT INTO slots (tenant_id, slot) SELECT $1, n FROM generate_series(1, $2::int) n
-ON CONFLICT (tenant_id, slot) DO NOTHING"""
-_DROP_SLOTS = "DELETE FROM slots WHERE tenant_id = $1 AND slot > $2 AND step_id IS NULL"
-_COUNT_SLOTS = "SELECT count(*) FROM slots WHERE tenant_id = $1"
+ON CONFLICT (tenant_id, cap, slot) DO NOTHING"""
+_DROP_SLOTS = "DELETE FROM slots WHERE tenant_id = $1 AND cap = '' AND slot > $2 AND step_id IS NULL"
+_COUNT_SLOTS = "SELECT count(*) FROM slots WHERE tenant_id = $1 AND cap = ''"
+
+# The slots of a workflow's cap. What executes above a lowered cap goes on, on a slot that nobody can take again: under
+# a name that no workflow can have. Locked first: a claim that is under way has its slot, or does not get it.
+_LOCK_CAP = "SELECT slot FROM slots WHERE tenant_id = $1 AND cap = $2 ORDER BY slot FOR UPDATE"
+_CLEAR_CAP = "DELETE FROM slots WHERE tenant_id = $1 AND cap = '~' || $2 AND step_id IS NULL"
+_LOWER_CAP = """
+WITH surplus AS (
+  SELECT slot, step_id, row_number() OVER (ORDER BY slot) AS number FROM (
+    SELECT slot, step_id FROM slots WHERE tenant_id = $1 AND cap = $2
+    ORDER BY step_id IS NULL, slot OFFSET $3) s),
+gone AS (
+  DELETE FROM slots USING surplus WHERE tenant_id = $1 AND cap = $2 AND slots.slot = surplus.slot
+    AND surplus.step_id IS NULL)
+UPDATE slots SET cap = '~' || $2, slot = surplus.number + coalesce(
+  (SELECT max(o.slot) FROM slots o WHERE o.tenant_id = $1 AND o.cap = '~' || $2), 0)
+FROM surplus WHERE tenant_id = $1 AND cap = $2 AND slots.slot = surplus.slot AND surplus.step_id IS NOT NULL"""
+_RAISE_CAP = """
+INSERT INTO slots (tenant_id, cap, slot)
+SELECT $1, $2, n FROM generate_series(1, 2 * $3::int) n
+WHERE NOT EXISTS (SELECT FROM slots s WHERE s.tenant_id = $1 AND s.cap = $2 AND s.slot = n)
+ORDER BY n LIMIT greatest(0, $3::int - (SELECT count(*) FROM slots s WHERE s.tenant_id = $1 AND s.cap = $2))"""
 _SET_CONCURRENCY = "UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1"
 _SET_CAPS = """
 UPDATE tenants SET
@@ -41,6 +62,14 @@ async def set_slots(connection: Connection, tenant: str, count: int) -> None:
             f"{left - count} steps above the new cap are executing.", remedy="Try again when they have ended."
         )
     await connection.execute(_SET_CONCURRENCY, tenant, count)
+
+
+async def set_workflow_slots(connection: Connection, tenant: str, workflow: str, count: int) -> None:
+    """Let at most ``count`` steps of a workflow execute at once, of those that are claimed from now on."""
+    await connection.fetch(_LOCK_CAP, tenant, workflow)
+    await connection.execute(_CLEAR_CAP, tenant, workflow)
+    await connection.execute(_LOWER_CAP, tenant, workflow, count)
+    await connection.execute(_RAISE_CAP, tenant, workflow, count)
 
 
 async def set_caps(

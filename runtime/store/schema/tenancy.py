@@ -45,15 +45,17 @@ lanes = Table(
 )
 
 # One row per unit of a tenant's max_concurrency: a step that executes holds one. So the cap is exact without a counter
-# that every claim of a tenant would have to lock.
+# that every claim of a tenant would have to lock. ``cap`` is empty for these; a workflow that has a cap of its own has
+# slots under its name, and its steps hold one of either.
 slots = Table(
     "slots",
     metadata,
     tenant_column(key=True),
+    Column("cap", Text, primary_key=True, server_default=""),
     Column("slot", Integer, primary_key=True),
     uuid_column("step_id", null=True),
-    Index("ix_slots_free", "tenant_id", "slot", postgresql_where=text("step_id IS NULL")),
-    Index("ix_slots_taken", "step_id", unique=True, postgresql_where=text("step_id IS NOT NULL")),
+    Index("ix_slots_free", "tenant_id", "cap", "slot", postgresql_where=text("step_id IS NULL")),
+    Index("ix_slots_taken", "step_id", "cap", unique=True, postgresql_where=text("step_id IS NOT NULL")),
 )
 
 workflows = Table(

@@ -1,0 +1,207 @@
+"""A workflow's own cap: exact at every instant, of nobody else's concern, and never in the way of what is behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from chaos import caps
+from runtime.publishing import publish_workflow
+from runtime.starting import cancel_run
+from runtime.store import claims
+
+LEASE = timedelta(seconds=30)
+
+
+def document(name: str, cap: int | None, *, version: int = 1, steps: int = 1) -> str:
+    capped = f"caps: {{max_concurrency: {cap}}}\n" if cap else ""
+    rest = "".join(f"  - {{id: s{n}, do: probe.effect.apply, with: {{name: {name}}}}}\n" for n in range(steps))
+    return f"workflow: {name}\nversion: {version}\nreference: ${{{{ run.id }}}}\n{capped}steps:\n{rest}"
+
+
+NESTED = """
+workflow: nested
+version: 1
+reference: ${{ run.id }}
+caps: {max_concurrency: 1}
+steps:
+  - if: ${{ trigger.depth > 0 }}
+    then:
+      - {id: inner, run: nested, with: {depth: "${{ trigger.depth - 1 }}"}}
+  - {id: last, do: probe.effect.apply, with: {name: x}}
+"""
+
+
+async def published(runtime: Any, *texts: str) -> None:
+    for text in texts:
+        async with runtime.database.transaction() as connection:
+            await publish_workflow(connection, runtime.definitions, "acme", text, "test.yaml", runtime.actor)
+
+
+@pytest.fixture
+async def tenant(runtime: Any) -> Any:
+    await runtime.tenant()
+    await runtime.policy()
+    return runtime
+
+
+async def begun(runtime: Any, name: str, count: int) -> list[UUID]:
+    return [(await runtime.start(name, ref=f"{name}:{number}")).run_id for number in range(count)]
+
+
+async def claimed(runtime: Any, count: int = 1) -> list[str]:
+    """The workflows of what so many claims at once get."""
+
+    async def claim(number: int) -> Any:
+        async with runtime.database.transaction() as connection:
+            return await claims.claim_next(connection, f"w{number}", LEASE)
+
+    found = await asyncio.gather(*(claim(number) for number in range(count)))
+    return sorted(row["run"]["workflow"] for row in found if row is not None)
+
+
+async def freed(runtime: Any, workflow: str) -> None:
+    """One of a workflow's steps gives its slots back."""
+    one = "SELECT step_id FROM steps JOIN runs USING (run_id) WHERE workflow = $1 AND steps.status = 'running'"
+    held = f"{one} AND step_id IN (SELECT step_id FROM slots) LIMIT 1"
+    await runtime.execute(f"UPDATE slots SET step_id = NULL WHERE step_id = ({held})", workflow)
+
+
+async def slots(runtime: Any) -> dict[str, tuple[int, int]]:
+    rows = await runtime.all("SELECT cap, count(*) AS all, count(step_id) AS taken FROM slots GROUP BY cap")
+    return {row["cap"]: (row["all"], row["taken"]) for row in rows}
+
+
+@pytest.mark.req("Q-12")
+async def test_no_more_steps_of_a_workflow_run_at_once_and_others_go_on(tenant: Any) -> None:
+    await published(tenant, document("capped", 2), document("free", None))
+    await begun(tenant, "capped", 8)
+    await begun(tenant, "free", 3)
+    assert await claimed(tenant, 10) == ["capped", "capped", "free", "free", "free"]
+    assert await slots(tenant) == {"": (16, 5), "capped": (2, 2)}
+    assert await claimed(tenant, 3) == []
+    await freed(tenant, "free")
+    assert await claimed(tenant, 3) == []
+    await freed(tenant, "capped")
+    assert await claimed(tenant, 3) == ["capped"]
+
+
+@pytest.mark.req("Q-12")
+async def test_the_tenant_s_cap_holds_beside_it(runtime: Any) -> None:
+    await runtime.tenant(concurrency=3)
+    await runtime.policy()
+    await published(runtime, document("one", 2), document("two", 2))
+    await begun(runtime, "one", 4)
+    await begun(runtime, "two", 4)
+    found = await claimed(runtime, 8)
+    found += await claimed(runtime, 1)
+    assert len(found) == 3
+    assert await claimed(runtime, 3) == []
+
+
+@pytest.mark.req("Q-12")
+async def test_at_every_instant_by_the_audit(tenant: Any) -> None:
+    at_once = tenant.outside.perform
+
+    async def taking_time(call: Any) -> Any:
+        await asyncio.sleep(0.015)
+        return await at_once(call)
+
+    tenant.outside.perform = taking_time
+    await published(tenant, document("capped", 2, steps=3), document("free", None, steps=2))
+    await begun(tenant, "capped", 12)
+    await begun(tenant, "free", 12)
+    stop = asyncio.Event()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for number in range(3):
+            group.create_task(tenant.worker(f"w{number}").run(stop))
+        while await tenant.all("SELECT FROM runs WHERE finished_at IS NULL LIMIT 1"):  # noqa: ASYNC110  its fact
+            await asyncio.sleep(0.02)
+        stop.set()
+    rows = await tenant.all("SELECT tenant_id, run_id FROM runs")
+    found = await caps.recorded(tenant.database, [(row["tenant_id"], row["run_id"]) for row in rows])
+    assert len(found) == 12 * 5
+    assert caps.exceeded(found, {"capped": 2}, key=lambda one: one.workflow) == []
+    assert caps.exceeded(found, {"capped": 1}, key=lambda one: one.workflow), "the cap was reached"
+    assert caps.most_at_once(one for one in found if one.workflow == "free").count > 2
+    await tenant.at_rest()
+    assert await slots(tenant) == {"": (16, 0), "capped": (2, 0)}
+
+
+@pytest.mark.req("Q-12")
+async def test_it_holds_at_admission_to_a_queue(tenant: Any) -> None:
+    await published(tenant, document("capped", 1), document("free", None))
+    await begun(tenant, "capped", 3)
+    await begun(tenant, "free", 2)
+    admitted = []
+    async with tenant.database.connection() as connection:
+        while (row := await claims.admit(connection, "s", LEASE)) is not None:
+            admitted.append(row["step_id"])
+    assert len(admitted) == 3
+    for step in admitted:
+        async with tenant.database.transaction() as connection:
+            assert await claims.claim_step(connection, "w", LEASE, step) is not None
+    assert await slots(tenant) == {"": (16, 3), "capped": (1, 1)}
+
+
+async def test_runs_of_one_workflow_within_each_other_get_through_a_cap_of_one(tenant: Any) -> None:
+    """A step that waits for its child holds nothing; while it drives it, the child waits for its turn."""
+    await published(tenant, NESTED)
+    run_id = (await tenant.start("nested", {"depth": 3})).run_id
+    for _ in range(12):
+        await tenant.go_on()
+    assert await tenant.status(run_id) == "succeeded"
+    assert len(tenant.outside.effects) == 4
+    await tenant.at_rest()
+
+
+async def test_a_cap_is_raised_lowered_and_left(tenant: Any) -> None:
+    await published(tenant, document("capped", 3))
+    await begun(tenant, "capped", 9)
+    assert len(await claimed(tenant, 5)) == 3
+    await published(tenant, document("capped", 1, version=2))
+    assert await slots(tenant) == {"": (16, 3), "capped": (1, 1), "~capped": (2, 2)}
+    assert await claimed(tenant, 3) == []
+    for _ in range(3):
+        await freed(tenant, "capped")
+    assert len(await claimed(tenant, 3)) == 1
+    await published(tenant, document("capped", 4, version=3))
+    assert await slots(tenant) == {"": (16, 1), "capped": (4, 1)}
+    assert len(await claimed(tenant, 9)) == 3
+    await published(tenant, document("capped", None, version=4))
+    assert await slots(tenant) == {"": (16, 4), "capped": (4, 4)}, "runs of the versions before are still bound by it"
+    await begun(tenant, "capped", 12)
+    assert len(await claimed(tenant, 12)) == 3, "those of the version without are not"
+
+
+async def test_a_canceled_run_gives_both_slots_back(tenant: Any) -> None:
+    await published(tenant, document("capped", 1))
+    (run_id,) = await begun(tenant, "capped", 1)
+    async with tenant.database.connection() as connection:
+        assert await claims.admit(connection, "s", LEASE) is not None
+    assert await slots(tenant) == {"": (16, 1), "capped": (1, 1)}
+    async with tenant.database.transaction() as connection:
+        await cancel_run(connection, "acme", run_id, tenant.actor, "no")
+    assert await slots(tenant) == {"": (16, 0), "capped": (1, 0)}
+
+
+async def test_whoever_waits_for_the_workflow_s_slot_is_woken(tenant: Any, gate: Any) -> None:
+    """Nobody polls fast here: without the wake-up the second run would wait for seconds."""
+    await published(tenant, document("capped", 1))
+    await begun(tenant, "capped", 2)
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    async with tenant.database.listening(("counterseal_steps",), lambda channel, _: heard.put_nowait(channel)):
+        worker = tenant.worker()
+        (delivery,) = await worker._queue.receive(1)
+        assert await worker._take(delivery)
+        assert await asyncio.wait_for(heard.get(), 10) == "counterseal_steps"
+
+
+@pytest.mark.parametrize("cap", ["0", "257", "-1", "many"])
+async def test_a_cap_that_is_none_is_a_fault_of_the_document(tenant: Any, cap: str) -> None:
+    with pytest.raises(Exception, match="max_concurrency"):
+        await published(tenant, document("capped", 1).replace("max_concurrency: 1", f"max_concurrency: {cap}"))
