@@ -6,6 +6,7 @@ import json
 
 TENANT = "bench"
 PERSON = "ana"
+SLACK_USER = "U0ANA"
 GROUP = "owners"
 OPERATION = "bench.record.update"
 
@@ -35,7 +36,7 @@ operations:
 CONDITIONS = (
     "action.reversible && action.changed.all(f, f in ['category', 'note', 'fields_{n}'])",
     "'priority' in action.changed && action.fields.priority == '{n}'",
-    "counters.writes_in_run >= {n} + 1000",
+    "counters.writes_in_run >= {n} + 100000",
     "action.risk == 'high' && run.workflow == 'workflow-{n}'",
     "action.target.startsWith('incident:{n}')",
     "actor.kind == 'agent' && tenant.workspace == 'workspace-{n}'",
@@ -55,7 +56,7 @@ def policy(rules: int) -> str:
         match = MATCHES[n % len(MATCHES)]
         lines.append(f"  - {{id: rule-{n}, match: {match}, when: {when}, outcome: deny, because: It is so.}}")
     lines += [
-        "  - {id: usual, match: {connector: bench}, when: counters.writes_in_run < 2000, outcome: allow}",
+        "  - {id: usual, match: {connector: bench}, when: counters.writes_in_run < 100000, outcome: allow}",
         "  - id: priority",
         "    match: {connector: bench}",
         "    when: \"'priority' in action.changed\"",
@@ -80,9 +81,11 @@ def sequence(name: str, effects: int, ask_at: int | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
+ONE = sequence("one", 1)
 W1 = sequence("w1", 4, ask_at=3)
 W2 = sequence("w2", 10)
 PARKED = sequence("parked", 1, ask_at=1)
+# A loop takes at most 10,000 items, so a longer run has two of them.
 LOOP = f"""
 workflow: loop
 version: 1
@@ -93,4 +96,11 @@ steps:
       - id: effect
         do: {OPERATION}
         with: {{name: "n${{{{ item }}}}", category: c}}
+  - id: more
+    foreach: ${{{{ trigger.more }}}}
+    steps:
+      - id: another
+        do: {OPERATION}
+        with: {{name: "n${{{{ item }}}}", category: c}}
 """
+WORKFLOWS = (ONE, W1, W2, PARKED, LOOP)

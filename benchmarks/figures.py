@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results" / "latest.json"
+FOLDER = Path(__file__).parent / "results"
+RESULTS = FOLDER / "latest.json"
+COLUMNS = ("what", "budget", "measured", "spread", "verdict")
+
+
+Number = float | int | str
 
 
 class Verdict(StrEnum):
@@ -18,41 +23,52 @@ class Verdict(StrEnum):
 
     WITHIN = "within"
     OVER = "over"
-    NOT_MEASURED = "not measured in this release"
+    NOT_MEASURED = "not measured"
     NO_BUDGET = "no budget"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row: what was measured, its budget and the verdict in words, and the numbers behind it."""
+    """One row: what was measured, its budget and the verdict in words, and the numbers behind it.
+
+    ``measured`` is the median of the rounds, ``spread`` their smallest and largest; counted figures have none.
+    """
 
     what: str
     budget: str
     measured: str
     verdict: Verdict
-    numbers: dict[str, float | int | str]
+    numbers: Mapping[str, Number]
+    spread: str = ""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row, in the order of ``COLUMNS``."""
+        return self.what, self.budget, self.measured, self.spread, self.verdict
 
 
-def at_most(what: str, limit: float, found: float, unit: str, **numbers: float | int | str) -> Figure:
+def at_most(what: str, limit: float, found: float, unit: str, *, spread: str = "", **numbers: Number) -> Figure:
     """A figure that is to be small. ``numbers`` are further ones, shown in the JSON only."""
     verdict = Verdict.WITHIN if found <= limit else Verdict.OVER
-    return Figure(what, f"≤ {limit:g} {unit}", f"{_short(found)} {unit}", verdict, {"value": found, **numbers})
+    measured = f"{short(found)} {unit}"
+    return Figure(what, f"≤ {limit:g} {unit}", measured, verdict, {"value": found, **numbers}, spread)
 
 
-def at_least(what: str, limit: float, found: float, unit: str, **numbers: float | int | str) -> Figure:
+def at_least(what: str, limit: float, found: float, unit: str, *, spread: str = "", **numbers: Number) -> Figure:
     """A figure that is to be large."""
     verdict = Verdict.WITHIN if found >= limit else Verdict.OVER
-    return Figure(what, f"≥ {limit:,.10g} {unit}", f"{_short(found)} {unit}", verdict, {"value": found, **numbers})
+    measured = f"{short(found)} {unit}"
+    return Figure(what, f"≥ {limit:,.10g} {unit}", measured, verdict, {"value": found, **numbers}, spread)
 
 
-def plain(what: str, found: str, **numbers: float | int | str) -> Figure:
+def plain(what: str, found: str, *, spread: str = "", **numbers: Number) -> Figure:
     """A figure without a budget, for whoever reads the others."""
-    return Figure(what, "", found, Verdict.NO_BUDGET, dict(numbers))
+    return Figure(what, "", found, Verdict.NO_BUDGET, dict(numbers), spread)
 
 
-def unmeasured(what: str, budget: str, measured: str = "") -> Figure:
-    """A budget that this release cannot hold itself to."""
-    return Figure(what, budget, measured, Verdict.NOT_MEASURED, {})
+def unmeasured(what: str, budget: str, measured: str = "", *, spread: str = "", **numbers: Number) -> Figure:
+    """A budget that nothing here can be held against."""
+    return Figure(what, budget, measured, Verdict.NOT_MEASURED, dict(numbers), spread)
 
 
 def median(values: Sequence[float]) -> float:
@@ -60,29 +76,38 @@ def median(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], hundredth: int) -> float:
+    """Of one value, that value."""
+    if len(values) == 1:
+        return float(values[0])
     return float(statistics.quantiles(values, n=100, method="inclusive")[hundredth - 1])
 
 
-def _short(value: float) -> str:
-    if value >= 1000:
+def spread_of(values: Sequence[float]) -> str:
+    """The smallest and the largest of the rounds."""
+    return f"{short(min(values))} to {short(max(values))}"
+
+
+def short(value: float) -> str:
+    if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.2f}".rstrip("0").rstrip(".")
+    shown = f"{value:.2f}"
+    return shown.rstrip("0").rstrip(".")
 
 
 def show(figures: Sequence[Figure]) -> None:
     """One table: for people on a terminal, tab-separated otherwise."""
     if not sys.stdout.isatty():
-        print("what\tbudget\tmeasured\tverdict")
+        print("\t".join(COLUMNS))
         for figure in figures:
-            print(f"{figure.what}\t{figure.budget}\t{figure.measured}\t{figure.verdict}")
+            print("\t".join(figure.cells))
         return
     from rich.console import Console
     from rich.table import Table
 
     colours = {Verdict.WITHIN: "green", Verdict.OVER: "red"}
-    table = Table("what", "budget", "measured", "verdict")
+    table = Table(*COLUMNS)
     for figure in figures:
-        table.add_row(figure.what, figure.budget, figure.measured, figure.verdict, style=colours.get(figure.verdict))
+        table.add_row(*figure.cells, style=colours.get(figure.verdict))
     Console().print(table)
 
 
@@ -91,3 +116,10 @@ def save(figures: Sequence[Figure], about: dict[str, str | float], path: Path = 
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"about": about, "figures": [asdict(figure) for figure in figures]}
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read(path: Path = RESULTS) -> tuple[list[Figure], dict[str, str | float]]:
+    """What ``save`` wrote. ``OSError`` where it wrote nothing."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    figures = [Figure(**{**row, "verdict": Verdict(row["verdict"])}) for row in content["figures"]]
+    return figures, content["about"]

@@ -26,6 +26,7 @@ from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVe
 from connectors.registry import Connectors
 from core.canonical import JsonObject
 from core.db import ENGINE_ROLE, FACES_ROLE
+from core.ids import new_id
 from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
@@ -46,11 +47,18 @@ from runtime.worker import Worker
 
 ACTOR = Actor("benchmark", "bench")
 SLOTS = 64
+EVER = UUID(int=0)
+TAIL_BITS = 80
 DIRECTORY = f"""
 directory: bench
-people: [{{id: {texts.PERSON}, name: Ana}}]
+people: [{{id: {texts.PERSON}, name: Ana, slack: {texts.SLACK_USER}}}]
 groups: {{{texts.GROUP}: [{texts.PERSON}]}}
 """
+
+
+def this_moment() -> UUID:
+    """An id that is smaller than all that are made from now on, and larger than those of a millisecond ago."""
+    return UUID(int=new_id().int >> TAIL_BITS << TAIL_BITS)
 
 
 @dataclass
@@ -108,6 +116,7 @@ class Silent:
 class World:
     """The parts. ``plain`` is a connection that is not counted and belongs to the server's superuser."""
 
+    url: str
     engine: CountingDatabase
     faces: CountingDatabase
     plain: asyncpg.Connection[asyncpg.Record]
@@ -127,8 +136,8 @@ class World:
 
     def dispatcher(self) -> Dispatcher:
         signer = FileSigner.load_or_create(self.folder / "key.pem")
-        bundling = Bundling(self.engine, FileBlobStore(self.folder / "evidence"), signer, "benchmark")
-        cards = ApprovalMessages(self.engine, Silent(), "C0BENCH")
+        bundling = Bundling(FileBlobStore(self.folder / "evidence"), signer, "benchmark")
+        cards = ApprovalMessages(Silent(), "C0BENCH")
         return Dispatcher(self.engine, {**cards.handlers(), **bundling.handlers()}, "bench")
 
     def sweeper(self) -> Sweeper:
@@ -148,9 +157,10 @@ class World:
         """Claim the fairest ready step and go on until its run waits or ends."""
         return await Drive(self.tools).run(PostgresDelivery())
 
-    async def open_approvals(self) -> list[UUID]:
-        rows = await self.plain.fetch("SELECT approval_id FROM approvals WHERE status = 'requested'")
-        return [row["approval_id"] for row in rows]
+    async def open_approvals(self, since: UUID = EVER) -> list[UUID]:
+        """What waits for a vote, of runs that were started since (see ``this_moment``)."""
+        query = "SELECT approval_id FROM approvals WHERE tenant_id = $1 AND status = 'requested' AND approval_id > $2"
+        return [row["approval_id"] for row in await self.plain.fetch(query, texts.TENANT, since)]
 
     async def approve(self, approval: UUID) -> None:
         """One vote, which decides."""
@@ -158,43 +168,73 @@ class World:
         answer = await Voting(self.faces, self.definitions).vote(request)
         assert answer.counted, answer.sentence
 
-    async def finished(self) -> int:
-        return int(await self.plain.fetchval("SELECT count(*) FROM runs WHERE finished_at IS NOT NULL"))
+    async def finished(self, since: UUID = EVER) -> int:
+        """How many runs have ended that were started since (see ``this_moment``)."""
+        query = "SELECT count(*) FROM runs WHERE run_id > $1 AND finished_at IS NOT NULL"
+        return int(await self.plain.fetchval(query, since))
+
+    @asynccontextmanager
+    async def server_set(self, **settings: str | int) -> AsyncIterator[None]:
+        """Settings of the whole server, for as long as this is open."""
+        try:
+            for name, value in settings.items():
+                await self.plain.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+            await self.plain.execute("SELECT pg_reload_conf()")
+            yield
+        finally:
+            for name in settings:
+                await self.plain.execute(f"ALTER SYSTEM RESET {name}")
+            await self.plain.execute("SELECT pg_reload_conf()")
 
 
 @asynccontextmanager
 async def new_world(url: str, folder: Path, *, connections: int = 16) -> AsyncIterator[World]:
-    """A runtime on a fresh database of the server at ``url``."""
-    server = await asyncpg.connect(url)
-    name = f"bench_{await server.fetchval('SELECT count(*) FROM pg_database')}"
-    await server.execute(f'CREATE DATABASE "{name}"')
-    await server.close()
-    own = url.rpartition("/")[0] + f"/{name}"
-    await upgrade_async(own)
-    counter = Counter()
-    definitions = Definitions(load_catalog([Source("bench.yaml", texts.OPERATIONS)]))
-    outside = NoOp()
-    plain = await asyncpg.connect(own)
-    async with (
-        CountingDatabase(own, ENGINE_ROLE, counter, connections=connections) as engine,
-        CountingDatabase(own, FACES_ROLE, counter, connections=connections) as faces,
-    ):
+    """A runtime on a fresh database of the server at ``url``, which is dropped at the end."""
+    async with _database(url) as (name, own):
+        await upgrade_async(own)
+        counter = Counter()
+        definitions = Definitions(load_catalog([Source("bench.yaml", texts.OPERATIONS)]))
+        outside = NoOp()
         connectors = Connectors({"bench": outside})
-        world = World(engine, faces, plain, counter, definitions, outside, connectors, folder / name)
-        world.folder.mkdir()
-        await _publish(world)
+        plain = await asyncpg.connect(own)
         try:
-            yield world
+            async with (
+                CountingDatabase(own, ENGINE_ROLE, counter, connections=connections) as engine,
+                CountingDatabase(own, FACES_ROLE, counter, connections=connections) as faces,
+            ):
+                world = World(own, engine, faces, plain, counter, definitions, outside, connectors, folder / name)
+                world.folder.mkdir()
+                await _publish(world)
+                yield world
         finally:
             await plain.close()
 
 
+@asynccontextmanager
+async def _database(url: str) -> AsyncIterator[tuple[str, str]]:
+    """The name and the DSN of a new database."""
+    name = f"bench_{new_id().hex}"
+    await _execute(url, f'CREATE DATABASE "{name}"')
+    try:
+        yield name, url.rpartition("/")[0] + f"/{name}"
+    finally:
+        await _execute(url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+async def _execute(url: str, statement: str) -> None:
+    server = await asyncpg.connect(url)
+    try:
+        await server.execute(statement)
+    finally:
+        await server.close()
+
+
 async def _publish(world: World) -> None:
     async with world.engine.transaction() as connection:
-        await ensure_tenant(connection, texts.TENANT, max_concurrency=SLOTS, max_writes_per_run=5000)
+        await ensure_tenant(connection, texts.TENANT, max_concurrency=SLOTS, max_writes_per_run=100_000)
         await publish_directory(connection, texts.TENANT, DIRECTORY, "directory.yaml", ACTOR)
         await publish_policy(connection, world.definitions, texts.TENANT, texts.policy(50), "policy.yaml", ACTOR)
-        for text in (texts.W1, texts.W2, texts.PARKED, texts.LOOP):
+        for text in texts.WORKFLOWS:
             await publish_workflow(connection, world.definitions, texts.TENANT, text, "workflow.yaml", ACTOR)
 
 

@@ -1,0 +1,120 @@
+"""How fast Slack is answered when many people click at once: 200 signed clicks a second on the real HTTP application.
+
+The application is a process of its own, and so are the people. Each click is a vote that decides, on a card of a run
+that the product parked; afterwards each card must be decided exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.children import Child, child, environment
+from benchmarks.figures import Figure, Verdict, at_most, median, percentile, plain, spread_of
+from benchmarks.postgres_use import processor_seconds
+from benchmarks.stage import Stage, tell
+from benchmarks.timed import CONCURRENCY, machine
+from benchmarks.world import World
+
+RATE = 200
+SECONDS = 10
+WARM_UP = 100
+
+_CARDS = "SELECT approval_id::text, nonce FROM approvals WHERE status = 'requested' ORDER BY approval_id"
+_DECIDED = """
+SELECT count(*) AS cards,
+  count(*) FILTER (WHERE a.status = 'approved' AND a.decided_at IS NOT NULL AND v.votes = 1 AND e.events = 1) AS once
+FROM approvals a
+LEFT JOIN LATERAL (SELECT count(*) AS votes FROM votes WHERE approval_id = a.approval_id) v ON true
+LEFT JOIN LATERAL (
+  SELECT count(*) AS events FROM audit_events WHERE stream_id = a.run_id AND type = 'approval.decided') e ON true
+WHERE a.approval_id::text = ANY ($1)"""
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    """Park the runs, start the application, click, and check every card."""
+    rate, seconds, warm_up = stage.size((RATE, SECONDS, WARM_UP), (50, 1, 10))
+    async with stage.world() as world:
+        tell(f"parking {rate * seconds + warm_up:,} runs to click on")
+        cards = await park(world, rate * seconds + warm_up)
+        await world.plain.execute("VACUUM (ANALYZE)")
+        await world.plain.execute("CHECKPOINT")
+        serve = ["-m", "benchmarks.process", "serve"]
+        async with child(serve, environment(world), world.folder / "serve.log") as served:
+            await _clicked(world, served, cards[:warm_up], rate)
+            clicked = cards[warm_up:]
+            before = await _processors(world, served)
+            found = await _clicked(world, served, clicked, rate)
+            after = await _processors(world, served)
+            used = [(then - now) * 1000 / len(clicked) for now, then in zip(before, after, strict=True)]
+        row = await world.plain.fetchrow(_DECIDED, [approval for approval, _ in clicked])
+        assert row is not None
+    return _figures(rate, found, int(row["once"]), len(clicked), used)
+
+
+async def park(world: World, runs: int) -> list[tuple[str, str]]:
+    """So many runs that each wait for a vote: their approvals and the nonces of their buttons."""
+    gate = asyncio.Semaphore(CONCURRENCY // 2)
+
+    async def start() -> None:
+        async with gate:
+            await world.start("parked")
+
+    async with machine(world) as running, asyncio.TaskGroup() as group:
+        for _ in range(runs):
+            group.create_task(start())
+        while len(await world.open_approvals()) < runs:
+            await running.notice(0.2)
+    return [(row["approval_id"], row["nonce"]) for row in await world.plain.fetch(_CARDS)]
+
+
+async def _processors(world: World, served: Child) -> tuple[float, float]:
+    """Processor seconds of the application and of PostgreSQL."""
+    return (await served.ask())["cpu_seconds"], await processor_seconds(world.plain)
+
+
+async def _clicked(world: World, served: Child, cards: Sequence[tuple[str, str]], rate: int) -> dict[str, Any]:
+    path = world.folder / "cards.jsonl"
+    path.write_text("".join(json.dumps(card) + "\n" for card in cards), encoding="utf-8")
+    people = ["-m", "benchmarks.clicker", served.said["url"], str(path), str(rate)]
+    async with child(people, environment(world), world.folder / "clicker.log") as clicker:
+        return clicker.said
+
+
+def _figures(rate: int, found: dict[str, Any], once: int, clicks: int, used: list[float]) -> list[Figure]:
+    taken: list[float] = found["milliseconds"]
+    refused = sum(status != 200 for status in found["statuses"])
+    seconds = [taken[start : start + rate] for start in range(0, len(taken), rate)]
+    what = f"click → Slack answered, {rate} clicks/s"
+    return [
+        plain(
+            f"{what}, p50",
+            f"{median(taken):.1f} ms",
+            spread=spread_of([median(one) for one in seconds]),
+            value=median(taken),
+        ),
+        at_most(
+            f"{what}, p99",
+            100,
+            percentile(taken, 99),
+            "ms",
+            spread=spread_of([percentile(one, 99) for one in seconds]),
+            slowest=max(taken),
+            connections=found["connections"],
+        ),
+        plain(
+            "processor per click: application + PostgreSQL",
+            f"{used[0]:.1f} + {used[1]:.1f} ms",
+            application=used[0],
+            postgres=used[1],
+        ),
+        Figure(
+            f"{clicks:,} clicks: decided exactly once; answered other than 200",
+            f"{clicks:,}; 0",
+            f"{once:,}; {refused:,}",
+            Verdict.WITHIN if once == clicks and not refused else Verdict.OVER,
+            {"decided_once": once, "refused": refused},
+        ),
+    ]

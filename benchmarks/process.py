@@ -1,0 +1,73 @@
+"""One process of the product: `python -m benchmarks.process work|keep|serve [...]`.
+
+It is composed as `counterseal` composes it, from the same environment; only the outside does nothing, and connections
+count. Each line on stdin is answered with one of JSON on stdout: what this process has used so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import resource
+import signal
+import sys
+from dataclasses import replace
+
+import psutil
+import structlog
+import uvloop
+
+from app.processes import Part, Running, run
+from app.settings import Settings, load_settings
+from app.wiring import App, build
+from benchmarks.counting import Counter, CountingDatabase
+from benchmarks.world import NoOp, Silent
+from connectors.registry import Connectors
+from core.db import ENGINE_ROLE, FACES_ROLE
+
+
+async def main(parts: frozenset[Part]) -> None:
+    """Run the parts until SIGTERM."""
+    settings, counter, stop = load_settings(), Counter(), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    connectors = Connectors({"bench": NoOp()})
+    async with build(settings, connectors=connectors, messenger=Silent()) as app, asyncio.TaskGroup() as group:
+        answering = group.create_task(_answer(counter))
+        await run(_counted(app, settings, counter), parts, stop, _announce)
+        answering.cancel()
+
+
+def _counted(app: App, settings: Settings, counter: Counter) -> App:
+    assert settings.database_url is not None
+    url = settings.database_url.get_secret_value()
+    engine = CountingDatabase(url, ENGINE_ROLE, counter, connections=settings.worker_concurrency + 8)
+    return replace(app, database=engine, faces=replace(app.faces, database=CountingDatabase(url, FACES_ROLE, counter)))
+
+
+def _announce(running: Running) -> None:
+    print(json.dumps({"parts": sorted(running.parts), "url": running.url}), flush=True)
+
+
+async def _answer(counter: Counter) -> None:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.readline():
+        counts, used = await counter.read(), resource.getrusage(resource.RUSAGE_SELF)
+        memory = psutil.Process().memory_info().rss / 1024
+        answer = {
+            "transactions": counts.transactions,
+            "statements": counts.statements,
+            "cpu_seconds": used.ru_utime + used.ru_stime,
+            "resident_kib": memory,
+        }
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main(frozenset(Part(name) for name in sys.argv[1:])))

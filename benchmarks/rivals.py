@@ -1,0 +1,49 @@
+"""Budgets that are multiples of what the fastest other engine does: known only where `PEERS=1` measured those."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.figures import FOLDER, Figure, Verdict, median, short, spread_of, unmeasured
+
+PEERS = FOLDER / "peers.json"
+OURS = "counterseal"
+RATES = {"w1": "runs_per_second", "w2": "steps_per_second"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """The fastest peer of one workload, and its median per second."""
+
+    name: str
+    rate: float
+
+
+def against(what: str, factor: float, workload: str, found: Sequence[float], unit: str, path: Path = PEERS) -> Figure:
+    """Hold our rounds against the fastest peer's median."""
+    value, spread, numbers = median(found), spread_of(found), {"value": median(found), "factor": factor}
+    rival = fastest(workload, path)
+    if rival is None:
+        budget = f"≥ {factor} times the fastest peer (PEERS=1 was not run)"
+        return unmeasured(what, budget, f"{short(value)} {unit}", spread=spread, **numbers)
+    limit = factor * rival.rate
+    verdict = Verdict.WITHIN if value >= limit else Verdict.OVER
+    budget = f"≥ {factor} times the fastest peer ({rival.name}, {short(rival.rate)})"
+    return Figure(what, budget, f"{short(value)} {unit}", verdict, {**numbers, "limit": limit}, spread)
+
+
+def fastest(workload: str, path: Path = PEERS) -> Rival | None:
+    """From what `python -m benchmarks.peers` wrote, with the disk as it is; None where it measured nothing of this."""
+    try:
+        engines = json.loads(path.read_text(encoding="utf-8"))["engines"]
+    except OSError:
+        return None
+    found = [
+        Rival(engine["name"], median(rates))
+        for key, engine in engines.items()
+        if key != OURS and (rates := engine["as_is"].get(workload, {}).get(RATES[workload]))
+    ]
+    return max(found, key=lambda rival: rival.rate, default=None)
