@@ -35,7 +35,7 @@ check: $(DEV) ## Check style, format, types and the direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-bench: $(DEV) ## Measure against the budgets
+bench: $(DEV) ## Measure against the budgets (PEERS=1: other engines too, about a quarter of an hour more)
 	@$(BIN)/python -m benchmarks
 
 chaos: $(DEV) ## Break everything for some minutes, and see that nothing is lost (SEED=1 MINUTES=3 QUEUE=postgres or sqs)

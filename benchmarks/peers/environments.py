@@ -1,0 +1,89 @@
+"""An environment of its own for each engine, so that their dependencies do not meet each other's or ours.
+
+They are below .venv, which git ignores and `make clean` removes. What is installed is pinned beside this module; an
+environment whose pins have changed is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.peers.engines import OURS, Spec
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+ENVIRONMENTS = ROOT / ".venv" / "peers"
+PATIENCE_SECONDS = 600
+_SERVERS = "node_modules/@restatedev/restate-server-*/bin/restate-server"
+
+
+class UnavailableError(Exception):
+    """An engine that cannot be had here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where an engine's driver runs: the interpreter, and the server's program where there is one."""
+
+    python: Path
+    server: Path | None = None
+
+
+def prepare(spec: Spec) -> Environment:
+    """The engine's environment, installed if it is not there. Raises UnavailableError."""
+    if spec == OURS:
+        return Environment(Path(sys.executable))
+    folder = ENVIRONMENTS / spec.key
+    stamp, pins = folder / "stamp", _pins(spec)
+    if not stamp.exists() or stamp.read_text(encoding="ascii") != pins:
+        shutil.rmtree(folder, ignore_errors=True)
+        _install(spec, folder)
+        stamp.write_text(pins, encoding="ascii")
+    return Environment(folder / "bin" / "python", _server(folder) if spec.needs_server else None)
+
+
+def _requirements(spec: Spec) -> Path:
+    return HERE / f"requirements-{spec.key}.txt"
+
+
+def _pins(spec: Spec) -> str:
+    pinned = _requirements(spec).read_bytes() + ((HERE / "package.json").read_bytes() if spec.needs_server else b"")
+    return hashlib.sha256(pinned + sys.version.encode()).hexdigest()
+
+
+def _install(spec: Spec, folder: Path) -> None:
+    _run([sys.executable, "-m", "venv", str(folder)])
+    _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(_requirements(spec))])
+    if spec.needs_server:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise UnavailableError("its server is installed by npm, which is not here")
+        shutil.copy(HERE / "package.json", folder)
+        # Scripts of packages are not run: all that the one there is does is to report the installation.
+        _run([npm, "install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund"], folder)
+
+
+def _server(folder: Path) -> Path:
+    found = next(folder.glob(_SERVERS), None)
+    if found is None:
+        raise UnavailableError("npm has no server for this platform")
+    return found
+
+
+def _run(command: list[str], folder: Path = ROOT) -> None:
+    """Run one step. What it says is only worth reading when it failed: then its last line is the reason."""
+    what = " ".join([Path(command[0]).name, *command[1:4]])
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{what}: {error}") from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise UnavailableError(f"{what}: {said[-1] if said else f'exit code {done.returncode}'}")

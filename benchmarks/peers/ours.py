@@ -1,0 +1,75 @@
+"""Counterseal under the same load, with everything on: policy of 50 rules, receipts, audit, checkpoints and caps.
+
+Its load is that of `make bench`: it looks into the database for what waits and what has ended, which the peers' drivers
+are spared. Those looks are not in its count of transactions, those of its worker for work are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from benchmarks.peers.drivers.harness import Order, describe, read_order, release_of
+from benchmarks.timed import CONCURRENCY, Finish, Load, decided, machine
+from benchmarks.world import World, new_world
+
+CONFIGURATION = (
+    f"one process with uvloop, one worker of concurrency {CONCURRENCY}, 16 connections for each role; asyncpg"
+)
+
+
+async def _latency(world: World, order: Order) -> list[float]:
+    finish = Finish()
+    world.outside.on_effect = finish
+    async with machine(world, concurrency=2) as running:
+        for _ in range(order.warm_up):
+            await decided(world, running, finish)
+        return [await decided(world, running, finish) for _ in range(order.runs)]
+
+
+async def _throughput(world: World, order: Order) -> tuple[float, float]:
+    """Seconds, and transactions per run."""
+    async with machine(world) as running:
+        load = Load(world, running, order.workflow)
+        await load.run(order.warm_up)
+        before = await world.counter.read()
+        seconds = await load.run(order.runs)
+        used = await world.counter.read() - before
+    return seconds, used.transactions / max(order.runs, 1)
+
+
+async def _measure(order: Order) -> dict[str, object]:
+    release = release_of("counterseal")
+    with tempfile.TemporaryDirectory(prefix="counterseal-peers-") as folder:
+        async with new_world(order.url, Path(folder)) as world:
+            if order.workload == "latency":
+                begun = time.perf_counter()
+                taken = await _latency(world, order)
+                return describe(order, time.perf_counter() - begun, taken, release, CONFIGURATION)
+            seconds, transactions = await _throughput(world, order)
+            found = describe(order, seconds, [], release, CONFIGURATION)
+            return found | ({"transactions_per_run": transactions} if order.runs else {})
+
+
+def main() -> None:
+    """As the peers' drivers, but ``--url`` is the server's: it makes the database itself."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    order = read_order()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found = runner.run(_measure(order))
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
