@@ -33,8 +33,8 @@ _LANE_SERVED = """1 / l.weight + greatest(l.virtual_time,
   (SELECT max(o.virtual_time) - max(1 / o.weight) FROM lanes o WHERE o.tenant_id = l.tenant_id))"""
 
 # The fairest lane that has both a command and a free slot, each locked; what others hold just now is passed over. A
-# command whose step is not ready any more is chosen as well, to be ended, and takes nothing. ``fresh`` is no EXISTS,
-# because the planner may turn that into a look at all ready steps.
+# command whose step is not ready any more is chosen as well, to be ended, and takes nothing. ``fresh`` and the look for
+# a free slot are no EXISTS, because the planner may turn that into a look at all ready steps, or all free slots.
 #
 # A command of a workflow that has a cap of its own is in line under that cap, and looked at only while the cap has a
 # free slot, so that a backlog behind a cap costs nobody anything. ``f`` is in the order in which the lane would be
@@ -47,7 +47,7 @@ lane AS (
     SELECT l.tenant_id, l.workspace_id, t.max_runs_per_min IS NOT NULL AS metered,
       t.max_runs_per_min IS NULL OR {_STARTS_LEFT} >= 1 AS can_start
     FROM lanes l JOIN tenants t USING (tenant_id)
-    WHERE EXISTS (SELECT FROM slots s WHERE s.tenant_id = l.tenant_id AND s.cap = '' AND s.step_id IS NULL)
+    WHERE (SELECT true FROM slots s WHERE s.tenant_id = l.tenant_id AND s.cap = '' AND s.step_id IS NULL LIMIT 1)
     ORDER BY t.virtual_time, l.virtual_time, l.tenant_id, l.workspace_id
   ) l
   CROSS JOIN LATERAL (
@@ -111,6 +111,9 @@ metered AS (
   RETURNING t.tenant_id),
 admitted AS (
   SELECT lane.* FROM lane WHERE lane.fresh AND (NOT lane.metered OR EXISTS (SELECT FROM metered))),
+under AS MATERIALIZED (
+  SELECT tenant_id, step_id, '' AS cap, slot FROM admitted UNION ALL
+  SELECT tenant_id, step_id, cap, cap_slot FROM admitted WHERE cap > ''),
 fair_tenant AS (
   UPDATE tenants t SET virtual_time = {_TENANT_SERVED}
   WHERE t.tenant_id IN (SELECT n.tenant_id FROM tenants n JOIN admitted USING (tenant_id)
@@ -154,9 +157,8 @@ LEFT JOIN checkpoints k ON k.run_id = run.run_id AND k.superstep = run.superstep
 
 _TAKEN = f"""{_ADMITTED}, {_LEASE},
 taken AS (
-  UPDATE slots SET step_id = step.step_id FROM step, admitted
-    CROSS JOIN LATERAL (VALUES ('', admitted.slot), (admitted.cap, admitted.cap_slot)) AS under(cap, slot)
-  WHERE slots.tenant_id = admitted.tenant_id AND slots.cap = under.cap AND slots.slot = under.slot
+  UPDATE slots SET step_id = step.step_id FROM step, under
+  WHERE slots.tenant_id = under.tenant_id AND slots.cap = under.cap AND slots.slot = under.slot
     AND NOT EXISTS (SELECT FROM slots held WHERE held.step_id = step.step_id)),
 command AS (
   UPDATE commands SET status = 'dispatched' FROM admitted WHERE commands.command_id = admitted.command_id)
@@ -182,10 +184,9 @@ leased AS (
   FROM admitted WHERE commands.command_id = admitted.command_id
   RETURNING commands.command_id, commands.step_id, commands.run_id, commands.dedupe_key),
 taken AS (
-  UPDATE slots SET step_id = admitted.step_id FROM admitted
-    CROSS JOIN LATERAL (VALUES ('', admitted.slot), (admitted.cap, admitted.cap_slot)) AS under(cap, slot)
-  WHERE slots.tenant_id = admitted.tenant_id AND slots.cap = under.cap AND slots.slot = under.slot
-    AND NOT EXISTS (SELECT FROM slots held WHERE held.step_id = admitted.step_id))
+  UPDATE slots SET step_id = under.step_id FROM under
+  WHERE slots.tenant_id = under.tenant_id AND slots.cap = under.cap AND slots.slot = under.slot
+    AND NOT EXISTS (SELECT FROM slots held WHERE held.step_id = under.step_id))
 SELECT leased.* FROM lane LEFT JOIN leased USING (command_id)"""
 
 # What was chosen may be stale, or meet the cap at this very moment: then the next is looked at, so many times.
