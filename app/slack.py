@@ -39,14 +39,17 @@ class Interactions:
 
         ``InputError`` if the card is not of this installation: Slack then tells the person that it did not work.
         """
-        await self._own(click.approval_id)
         to = _answer_to(click)
         person = await self._person(click.clicker)
         if person is None:
+            await self._own(click.approval_id)
             return await self._unlinked(click.approval_id, click.clicker, to)
         if click.choice is None:
             raise InputError("is no answer", where="actions[0].action_id")
-        return await self._count(click.approval_id, click.nonce, person, click.choice, "", to)
+        try:
+            return await self._count(click.approval_id, click.nonce, person, click.choice, "", to)
+        except NotFoundError:
+            raise _not_ours() from None
 
     async def submit(self, submission: Submission) -> Answer:
         """Take a vote from a modal, which shows the sentence itself."""
@@ -112,7 +115,7 @@ class Interactions:
 
     async def _own(self, approval_id: UUID) -> None:
         if not await self._is_own(approval_id):
-            raise InputError("names no request of this installation", where="value.a")
+            raise _not_ours()
 
 
 class TaskInteractions:
@@ -187,3 +190,7 @@ async def may_see_all(faces: Faces, tenant: str, person_id: str, view: CardView)
 
 def _answer_to(click: Click) -> AnswerTo | None:
     return AnswerTo(click.channel, click.clicker.user) if click.channel else None
+
+
+def _not_ours() -> InputError:
+    return InputError("names no request of this installation", where="value.a")
