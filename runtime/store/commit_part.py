@@ -18,7 +18,8 @@ class Part:
     """One table's share of a commit: SQL with {0}, {1}, … for its parameters, and their values.
 
     The statement may be of several commits, of one run each: every row names its run, or is found by it, and is written
-    only if the guard of that run holds. What ``alone`` says of a part is that it cannot do so: its SQL is of one run.
+    only if the guard of that run holds. A part that is ``alone`` cannot do so, or is too rare for a statement that has
+    every part.
     """
 
     name: str

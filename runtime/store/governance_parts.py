@@ -129,6 +129,7 @@ _VOTES = Part(
         groups = excluded.groups, channel = excluded.channel, voted_at = now()""",
     lambda cs: [records(cs, "votes", "approval_id", "person_id", "choice", "reason", "groups", "channel")],
     lambda c: bool(c.votes),
+    alone=True,
 )
 
 _CANCEL_APPROVALS = Part(

@@ -138,6 +138,7 @@ _ITEMS = Part(
       JOIN guard g ON g.run_id = i.run""",
     lambda cs: [records(cs, "items", "loop_key", "index", "item")],
     lambda c: bool(c.items),
+    alone=True,
 )
 
 _LEDGER = Part(
@@ -148,6 +149,7 @@ _LEDGER = Part(
       JOIN guard g ON g.run_id = l.run""",
     lambda cs: [records(cs, "ledger", "superstep", "step_key", "channel", "value")],
     lambda c: bool(c.ledger),
+    alone=True,
 )
 
 _MUTATIONS = Part(
@@ -158,6 +160,7 @@ _MUTATIONS = Part(
       JOIN guard g ON g.run_id = m.run""",
     lambda cs: [records(cs, "mutations", "number", "actor", "source", "operations")],
     lambda c: bool(c.mutations),
+    alone=True,
 )
 
 _LINES = Part(
