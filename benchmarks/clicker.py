@@ -39,7 +39,7 @@ class Clicker:
         """One request; the status of its answer, or 0 where there was none."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                reader, writer = self._free.pop() if self._free else await self._open()
+                reader, writer = self._kept() or await self._open()
                 try:
                     writer.write(request)
                     status, length, kept = _read_head(await reader.readuntil(b"\r\n\r\n"))
@@ -54,6 +54,15 @@ class Clicker:
         else:
             writer.close()
         return status
+
+    def _kept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """A connection that the server has not closed meanwhile, as it does with those that are idle for seconds."""
+        while self._free:
+            reader, writer = self._free.pop()
+            if not reader.at_eof():
+                return reader, writer
+            writer.close()
+        return None
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self.opened += 1

@@ -18,7 +18,7 @@ import psutil
 import structlog
 import uvloop
 
-from app.processes import Part, Running, run
+from app.processes import Part, Running, keep_for_good, run
 from app.settings import Settings, load_settings
 from app.wiring import App, build
 from benchmarks.counting import Counter, CountingDatabase
@@ -46,6 +46,7 @@ def _counted(app: App, settings: Settings, counter: Counter) -> App:
 
 
 def _announce(running: Running) -> None:
+    keep_for_good()
     print(json.dumps({"parts": sorted(running.parts), "url": running.url}), flush=True)
 
 
