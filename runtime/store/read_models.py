@@ -195,9 +195,3 @@ async def tenant_row(connection: AsyncConnection, tenant: str) -> Row | None:
 async def run_counts(connection: AsyncConnection, tenant: str) -> list[tuple[str, int]]:
     """How many runs have each status."""
     return [(row["status"], row["count"]) for row in await _all(connection, read.COUNTS, tenant=tenant)]
-
-
-async def open_commands(connection: AsyncConnection, tenant: str) -> list[tuple[str, str, int]]:
-    """How many outbox commands of each kind are not done."""
-    found = await _all(connection, read.OPEN_COMMANDS, tenant=tenant)
-    return [(row["kind"], row["status"], row["count"]) for row in found]

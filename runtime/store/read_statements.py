@@ -12,7 +12,6 @@ from runtime.store.schema import (
     audit_events,
     bundles,
     checkpoints,
-    commands,
     mutations,
     policies,
     receipts,
@@ -219,8 +218,3 @@ ACTIVE_POLICY = (
 )
 TENANT = _own(tenants)
 COUNTS = _own(runs, runs.c.status, func.count().label("count")).group_by(runs.c.status)
-OPEN_COMMANDS = (
-    _own(commands, commands.c.kind, commands.c.status, func.count().label("count"))
-    .where(commands.c.status.in_(("pending", "leased", "failed")))
-    .group_by(commands.c.kind, commands.c.status)
-)
