@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 # How long a test takes is no condition: the machine may be busy with something else.
@@ -109,3 +110,11 @@ async def database_url(postgres_url: str, template_database: str) -> AsyncIterat
     await _execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template_database}" STRATEGY FILE_COPY')
     yield _named(postgres_url, name)
     await _execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_is_by_default() -> Iterator[None]:
+    """What a test, or the code under it, does to structlog ends with it: a stream may be closed by then."""
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
