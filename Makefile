@@ -26,8 +26,8 @@ demo: $(if $(filter moto,$(AWS)),$(DEV),$(RUNTIME)) ## See it work, with stand-i
 up: $(RUNTIME) ## Run everything in one process
 	@$(BIN)/counterseal up
 
-test: $(DEV) ## Run all tests (DEEP=1: longer random and crash searches)
-	@$(if $(call on,$(DEEP)),COUNTERSEAL_DEEP=1) $(BIN)/pytest --numprocesses 2 --dist loadfile
+test: $(DEV) ## Run all tests (ONLY=tests/kernel: these; DEEP=1: longer random and crash searches)
+	@$(if $(call on,$(DEEP)),COUNTERSEAL_DEEP=1) $(BIN)/pytest --numprocesses 2 --dist $(if $(call on,$(DEEP)),load,loadfile) $(ONLY)
 
 check: $(DEV) ## Check style, format, types and the direction of imports
 	@$(BIN)/ruff check .

@@ -215,7 +215,7 @@ async def test_the_loop_survives_faults_and_stops_at_once_when_it_is_told_to(cas
     assert (await result_of(cases, run_id))[0] == "succeeded"
     await box.until(lambda: box.polling)
     stop.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await task
     assert box.left == ["a long poll"]
 
@@ -230,7 +230,7 @@ async def test_a_source_with_nothing_to_say_is_not_asked_in_a_spin(cases: Any, l
 
 async def test_without_sources_there_is_nothing_to_do(installation: Any) -> None:
     assert installation.app.completing().sources == {}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await installation.app.completing().run(asyncio.Event())
 
 

@@ -348,7 +348,7 @@ class Runtime:
         """A worker dies while its call of ``name`` is held up; its lease runs out and a sweeper finds it."""
         self.outside.gates[name] = gate
         working = asyncio.create_task(self.worker("dying").work_off())
-        await asyncio.wait_for(gate.reached.wait(), 10)
+        await asyncio.wait_for(gate.reached.wait(), 60)
         working.cancel()
         await asyncio.wait({working})
         await self.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
@@ -433,19 +433,19 @@ class Runtime:
         return Gate(after_effect=after_effect)
 
     @asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
+    async def working(self, *, concurrency: int = 4) -> AsyncIterator[None]:
         """A worker at work meanwhile."""
         stop = asyncio.Event()
-        task = asyncio.create_task(self.worker().run(stop))
+        task = asyncio.create_task(self.worker(concurrency=concurrency).run(stop))
         try:
             yield
         finally:
             stop.set()
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 60)
 
     async def until(self, sql: str) -> None:
         """Wait for a fact of the database."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await self.all(sql):  # noqa: ASYNC110  the fact is the database's
                 await asyncio.sleep(0.01)
 

@@ -166,7 +166,7 @@ async def test_a_parents_worker_that_dies_meanwhile_starts_no_second_child(runti
     gate = runtime.gate_type(after_effect=True)
     runtime.outside.gates["ada"] = gate
     dying = asyncio.create_task(runtime.worker("dying").work_off())
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     dying.cancel()
     await asyncio.wait({dying})
     await runtime.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
@@ -205,7 +205,7 @@ async def test_a_parent_that_is_canceled_while_its_child_is_begun_takes_it_along
     run_id = (await runtime.start("parent", {"name": "ada"})).run_id
     gate = runtime.gate_type()
     runtime.outside.gates["slow"] = gate
-    async with runtime.working():
+    async with runtime.working(concurrency=1):  # another job would take the child, and the parent would wait for it
         await gate.reached.wait()
         async with runtime.faces.transaction("acme") as connection:
             assert await cancel_run(connection, "acme", run_id, runtime.actor, "no") == "running"

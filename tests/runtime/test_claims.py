@@ -105,7 +105,7 @@ async def test_a_worker_that_comes_back_too_late_changes_nothing(runtime: Any, l
     await queued(runtime, "acme", 1)
     runtime.outside.gates["a"] = late_gate
     slow = asyncio.create_task(runtime.worker("slow").work_off())
-    await asyncio.wait_for(late_gate.reached.wait(), 10)
+    await asyncio.wait_for(late_gate.reached.wait(), 60)
     await runtime.execute("UPDATE steps SET lease_expires_at = now()")
     assert await runtime.sweep() == 1
     await runtime.worker("fast").work_off()

@@ -38,7 +38,7 @@ async def held_view(runtime: Any, gate: Any) -> tuple[Any, Any, asyncio.Task[int
     started = await runtime.start("diamond")
     runtime.outside.gates["left"] = gate
     working = asyncio.create_task(runtime.worker("holder").work_off())
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     async with runtime.database.connection() as connection:
         view, _ = await load(connection, started.run_id, ["left"])
     return view, (await runtime.definitions_of("acme", "diamond")).graph, working

@@ -69,7 +69,7 @@ async def held(runtime: Any) -> AsyncIterator[Held]:
         runtime.outside.gates[f"r{number}"] = gate
         runs.append((await runtime.start("one", {"name": f"r{number}"}, ref=str(number))).run_id)
         working.append(asyncio.create_task(runtime.worker(f"w{number}").work_off()))
-        await asyncio.wait_for(gate.reached.wait(), 10)
+        await asyncio.wait_for(gate.reached.wait(), 60)
     async with runtime.database.connection() as connection:
         views = [(await load(connection, run_id, ["only"]))[0] for run_id in runs]
     yield Held(runtime, views, (await runtime.definitions_of("acme", "one")).graph)

@@ -222,6 +222,6 @@ class Away:
 async def test_dead_letters_that_are_away_stop_nothing_and_nobody_waits_for_them(runtime: Any) -> None:
     away, stop = Away(), asyncio.Event()
     running = asyncio.create_task(Reconciler(runtime.database, away, "k").run(stop))
-    await asyncio.wait_for(away.asked.wait(), 10)
+    await asyncio.wait_for(away.asked.wait(), 60)
     stop.set()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 60)

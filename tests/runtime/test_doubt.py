@@ -176,7 +176,7 @@ async def test_nothing_goes_out_for_a_run_that_is_being_canceled(runtime: Any, g
     name = MAIL if text is ASKED else "a"
     runtime.outside.gates[name] = gate
     working = asyncio.create_task(runtime.worker("dying").work_off())
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     assert await cancel(runtime, run_id) == "running"
     working.cancel()
     await asyncio.wait({working})
@@ -203,7 +203,7 @@ async def test_what_is_under_way_is_recorded_before_the_run_is_canceled(
         runtime.outside.script[MAIL] = [outcome]
     runtime.outside.gates[MAIL] = gate
     working = asyncio.create_task(runtime.worker("w1").work_off())
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     await cancel(runtime, run_id)
     gate.opened.set()
     await working

@@ -253,7 +253,7 @@ async def test_an_effect_under_way_elsewhere_is_waited_for(runtime: Any, gate: A
     first, second = await ticket_runs(runtime, "1", "2")
     runtime.outside.gates["t"] = gate
     working = asyncio.create_task(runtime.worker("w1").work_off())
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     await runtime.worker("w2").work_off()
     assert await runtime.status(second) == "failed_retryable"
     gate.opened.set()
@@ -269,7 +269,7 @@ async def test_an_effect_in_doubt_elsewhere_is_not_waited_for_without_end(runtim
     first, second = await ticket_runs(runtime, "1", "2")
     runtime.outside.gates["t"] = gate
     working = asyncio.create_task(runtime.worker("w1").work_off())
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     await runtime.worker("w2").work_off()
     for _ in range(12):
         await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")

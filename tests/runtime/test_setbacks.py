@@ -345,10 +345,10 @@ async def test_a_call_whose_lease_is_lost_is_given_up(runtime: Any, gate: Any) -
     runtime.outside.gates["a"] = gate
     stop = asyncio.Event()
     working = asyncio.create_task(runtime.worker("slow", lease=0.3).run(stop))
-    await asyncio.wait_for(gate.reached.wait(), 10)
+    await asyncio.wait_for(gate.reached.wait(), 60)
     await runtime.execute("UPDATE steps SET lease_owner = 'fast', lease_epoch = lease_epoch + 1")
     stop.set()
-    await asyncio.wait_for(working, 10)
+    await asyncio.wait_for(working, 60)
     assert runtime.outside.effects == []
     assert await runtime.status(run_id) == "running"
 

@@ -198,7 +198,7 @@ async def test_whoever_waits_for_the_workflow_s_slot_is_woken(tenant: Any, gate:
         worker = tenant.worker()
         (delivery,) = await worker._queue.receive(1)
         assert await worker._take(delivery)
-        assert await asyncio.wait_for(heard.get(), 10) == "counterseal_steps"
+        assert await asyncio.wait_for(heard.get(), 60) == "counterseal_steps"
 
 
 @pytest.mark.parametrize("cap", ["0", "257", "-1", "many"])
