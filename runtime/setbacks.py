@@ -3,6 +3,10 @@
 A step that cannot be worked on, because of a fault of ours, a row that cannot be read or a value that cannot be stored,
 is left to its lease with the error noted: the lease's time is the pause before the next try. After ``SETBACKS_MAX`` in
 a row the step fails, and its run with it. What is wrong with the database or the network is no setback of a step.
+
+A lease that runs out without a word is counted as well: a step that ends every worker that takes it up would do so for
+ever, and take along what else those workers hold. It has ``LEASES_MAX`` in a row, because workers end for many reasons
+that are not the step's.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from runtime.governance.fitness import clean
 from runtime.kernel.commit import StepRow, WaitRow
 from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.states import StepState, WaitEvent
-from runtime.kernel.transition import Transition
+from runtime.kernel.transition import GIVEN_UP, Transition
 from runtime.store import receipts
 from runtime.store.commits import apply
 from runtime.store.views import load, step_row
@@ -31,8 +35,13 @@ from runtime.store.views import load, step_row
 log = structlog.get_logger(__name__)
 
 SETBACKS_MAX = 5
+LEASES_MAX = 10
 # Before what a wait should have caused is tried again.
 PAUSE = timedelta(seconds=30)
+
+_SETBACKS, _LEASES = GIVEN_UP["unexpected"], GIVEN_UP["lease_lost"]
+# In a step's last error: the lease that it is of.
+_NOTED = "epoch"
 
 # SQLSTATE classes that say something about what was written, and will say it again: data, constraint, statement,
 # program limit, and the moves that our triggers refuse.
@@ -86,15 +95,42 @@ async def set_back(connection: Connection, run_id: UUID, held: StepRow, error: E
         transition.started(step)
     count = _count(step.last_error)
     log.error("a step met what nobody foresaw", run=str(run_id), step=step.key, setbacks=count, exc_info=error)
-    facts = _facts(error, count)
+    facts = {**_facts(error, count), _NOTED: step.lease_epoch}
     if count < SETBACKS_MAX:
         transition.put_step(replace(step, last_error=facts))
     else:
-        receipt = await receipts.of_step(connection, run_id, step.key)
-        if receipt is not None and receipt.status == ReceiptStatus.INTENDED:
-            doubt.mark(transition, receipt, "its outcome could not be recorded")
-        transition.give_up(step, facts)
+        await _give_up(connection, transition, step, facts)
     await apply(connection, transition.commit())
+
+
+async def lease_over(connection: Connection, transition: Transition, step: StepRow) -> None:
+    """A step's lease has run out: it is ready for another worker, or given up where that has not helped so often.
+
+    What ``set_back`` has noted of this lease is no second setback: there, running out is the pause.
+    """
+    if (step.last_error or {}).get(_NOTED) == step.lease_epoch:
+        transition.expire_lease(step)
+        return
+    count = _count(step.last_error, _LEASES)
+    facts: JsonObject = {
+        "class": "consistency",
+        "code": "lease_lost",
+        "message": f"The lease of this step ran out {count} times in a row without an outcome (last of "
+        f"{step.lease_owner}). Look in the workers' logs for what ends or stalls them at this step.",
+        _LEASES: count,
+    }
+    if count < LEASES_MAX:
+        transition.expire_lease(replace(step, last_error=facts))
+        return
+    log.error("a step is given up: its lease runs out time and again", run=str(transition.view.run_id), step=step.key)
+    await _give_up(connection, transition, step, facts)
+
+
+async def _give_up(connection: Connection, transition: Transition, step: StepRow, facts: JsonObject) -> None:
+    receipt = await receipts.of_step(connection, transition.view.run_id, step.key)
+    if receipt is not None and receipt.status == ReceiptStatus.INTENDED:
+        doubt.mark(transition, receipt, "its outcome could not be recorded")
+    transition.give_up(step, facts)
 
 
 async def set_back_wait(connection: Connection, run_id: UUID, step_key: str, wait_id: UUID, error: Exception) -> None:
@@ -115,14 +151,14 @@ async def set_back_wait(connection: Connection, run_id: UUID, step_key: str, wai
 
 
 def _postponed(wait: WaitRow, count: int) -> WaitRow:
-    return replace(wait, due_in=PAUSE * count, context={**(wait.context or {}), "setbacks": count})
+    return replace(wait, due_in=PAUSE * count, context={**(wait.context or {}), _SETBACKS: count})
 
 
-def _count(noted: JsonObject | None) -> int:
-    before = (noted or {}).get("setbacks")
+def _count(noted: JsonObject | None, what: str = _SETBACKS) -> int:
+    before = (noted or {}).get(what)
     return before + 1 if isinstance(before, int) else 1
 
 
 def _facts(error: Exception, count: int) -> JsonObject:
     message = clean(f"{type(error).__name__}: {error}")
-    return {"class": "consistency", "code": "unexpected", "message": message, "setbacks": count}
+    return {"class": "consistency", "code": "unexpected", "message": message, _SETBACKS: count}

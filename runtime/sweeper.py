@@ -28,7 +28,7 @@ from runtime.kernel.commit import ApprovalMove, StepRow, WaitRow
 from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.states import StepState, WaitEvent, WaitKind
 from runtime.kernel.transition import ENGINE, Transition
-from runtime.setbacks import PAUSE, is_passing, report, set_back_wait
+from runtime.setbacks import PAUSE, is_passing, lease_over, report, set_back_wait
 from runtime.signaling import Signaling
 from runtime.store import approvals, receipts, sweeps
 from runtime.store.commits import apply
@@ -97,7 +97,7 @@ class Sweeper:
                 return False
             if not await sweeps.lease_is_over(connection, step.step_id, epoch):
                 return False
-            transition.expire_lease(step)
+            await lease_over(connection, transition, step)
             return await apply(connection, transition.commit())
 
     async def _end_wait(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:

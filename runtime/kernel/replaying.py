@@ -22,7 +22,7 @@ from runtime.kernel.plan import Window
 from runtime.kernel.record import Derived, Divergence, Fact, Record
 from runtime.kernel.state import State
 from runtime.kernel.states import RUN, STEP, RunState, StepEvent, StepState, WaitKind, WaitState
-from runtime.kernel.transition import Transition, wait_of
+from runtime.kernel.transition import GIVEN_UP, Transition, wait_of
 
 # So many combinations are tried where the record does not say how steps ended with their run.
 _ENDINGS_MAX = 4096
@@ -248,7 +248,7 @@ class _Replay:
         if any(fact.data.get(name) != error.get(name) for name in ("class", "code")):
             raise Divergence(str(fact), "has another error than the one that is stored")
         transition = self._begin()
-        if "setbacks" in error and error.get("code") == "unexpected":
+        if GIVEN_UP.get(str(error.get("code"))) in error:
             transition.give_up(step, error)
         else:
             transition.fail(step, error)

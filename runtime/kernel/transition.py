@@ -169,6 +169,9 @@ class Transition(Barrier):
             self.close(RunEvent.FAIL, {**error, "step": step.key})
 
 
+# The errors with which a step is given up, each with the count beside it: what a connector says has none.
+GIVEN_UP = {"unexpected": "setbacks", "lease_lost": "leases"}
+
 _PARKING = {WaitKind.APPROVAL: StepEvent.PARK, WaitKind.RETRY: StepEvent.RETRY_LATER}
 
 

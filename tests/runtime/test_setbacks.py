@@ -15,7 +15,7 @@ from connectors.registry import Connectors
 from core.db import Connection
 from core.errors import InputError, TransportError
 from runtime.dispatcher import Delivered, Dispatcher
-from runtime.setbacks import is_passing
+from runtime.setbacks import LEASES_MAX, is_passing
 from runtime.starting import cancel_run
 from runtime.store.outbox import Message
 from runtime.triggers import start_from_servicenow
@@ -351,6 +351,44 @@ async def test_a_call_whose_lease_is_lost_is_given_up(runtime: Any, gate: Any) -
     await asyncio.wait_for(working, 60)
     assert runtime.outside.effects == []
     assert await runtime.status(run_id) == "running"
+
+
+@pytest.mark.req("Q-8")
+async def test_a_step_that_ends_every_worker_ends_itself(runtime: Any, quiet: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(EFFECT)
+    run_id = (await runtime.start("effect")).run_id
+    for count in range(1, LEASES_MAX):
+        await runtime.crash(runtime.gate_type(), "a")
+        (step,) = await runtime.all("SELECT status, last_error FROM steps")
+        error = step["last_error"]
+        assert (step["status"], error["code"], error["leases"]) == ("ready", "lease_lost", count)
+    await runtime.crash(runtime.gate_type(), "a")
+    assert await runtime.status(run_id) == "failed_terminal"
+    error = await runtime.error(run_id)
+    assert (error["code"], error["step"]) == ("lease_lost", "a")
+    assert "10 times in a row" in error["message"]
+    assert (await runtime.one("SELECT status FROM receipts"))["status"] == "in_doubt"
+    assert runtime.outside.effects == []
+    assert await runtime.all("SELECT 1 FROM slots WHERE step_id IS NOT NULL") == []
+
+
+async def test_leases_are_counted_in_a_row(runtime: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(EFFECT)
+    run_id = (await runtime.start("effect")).run_id
+    for _ in range(LEASES_MAX - 1):
+        await runtime.crash(runtime.gate_type(), "a")
+    runtime.outside.script["a"] = [NotSent("not now")]
+    await runtime.worker().work_off()
+    assert (await runtime.one("SELECT last_error FROM steps"))["last_error"].get("leases") is None
+    await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
+    await runtime.sweep()
+    await runtime.crash(runtime.gate_type(), "a")
+    await runtime.worker().work_off()
+    assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
 
 
 # -- messages --------------------------------------------------------------------------------------------------------
