@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 queue = typer.Typer(help="The queue: what stands in line, and what is under way.", no_args_is_help=True)
 
 _STEPS = ("tenant", "workspace", "pending", "oldest", "admitted", "running", "abandoned", "parked", "slots", "starts")
+_CAPS = ("tenant", "workflow", "pending", "slots")
 _MESSAGES = ("tenant", "kind", "status", "count", "oldest")
 _SQS = ("queue", "waiting", "in_flight", "delayed")
 
@@ -26,7 +27,7 @@ def status(
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant; all of them without it.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show every tenant's lanes, slots and outbox, and the counts of SQS where it is used.
+    """Show every tenant's lanes, slots, caps of workflows and outbox, and the counts of SQS where it is used.
 
     Steps that are pending wait for their turn; admitted ones are at SQS; running ones are leased, and abandoned ones of
     these have a lease that is over. Exit 5 if the database, or SQS, cannot be reached.
@@ -72,6 +73,19 @@ def _document(one: TenantQueue) -> dict[str, Any]:
 
 def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:
     print_rows([row for one in found for row in _rows(one)], _STEPS, as_json=False, empty="There are no tenants.")
+    caps = [
+        {
+            "tenant": one.tenant,
+            "workflow": cap.workflow,
+            "pending": cap.pending,
+            "slots": f"{cap.slots_used}/{cap.slots}",
+        }
+        for one in found
+        for cap in one.caps
+    ]
+    if caps:
+        typer.echo("\nworkflows with a cap of their own")
+        print_rows(caps, _CAPS, as_json=False, empty="")
     messages = [
         {
             "tenant": one.tenant,

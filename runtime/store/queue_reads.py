@@ -26,6 +26,12 @@ SELECT t.tenant_id, t.weight, t.max_runs_per_min,
       * t.max_runs_per_min / 60))::int AS starts_left
 FROM tenants t WHERE $1::text IS NULL OR t.tenant_id = $1 ORDER BY t.tenant_id"""
 
+_CAPS = """
+SELECT s.tenant_id, s.cap, count(*) AS slots, count(s.step_id) AS used, (
+  SELECT count(*) FROM commands c
+  WHERE c.tenant_id = s.tenant_id AND c.cap = s.cap AND c.kind = 'step' AND c.status = 'pending') AS pending
+FROM slots s WHERE s.cap > '' AND s.tenant_id = ANY ($1::text[]) GROUP BY s.tenant_id, s.cap ORDER BY 1, 2"""
+
 # A command that was deferred is older than its turn: it waits since what it was deferred for was over. That is looked
 # up for the first thousand in line, the runs that are oldest.
 _LANES = """
@@ -91,6 +97,16 @@ class LaneQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class CapQueue:
+    """One workflow that has a cap of its own: its slots, how many are in use, and what stands in line for one."""
+
+    workflow: str
+    slots: int
+    slots_used: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
 class MessageQueue:
     """The messages of the outbox of one kind and status. ``oldest_seconds`` counts from when it was ordered."""
 
@@ -102,7 +118,10 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True)
 class TenantQueue:
-    """One tenant: its slots, its lanes, its messages. ``starts_left`` is None where starts are not capped."""
+    """One tenant: its slots, its lanes, the caps of its workflows, its messages.
+
+    ``starts_left`` is None where starts are not capped.
+    """
 
     tenant: str
     weight: float
@@ -111,6 +130,7 @@ class TenantQueue:
     max_runs_per_min: int | None
     starts_left: int | None
     lanes: tuple[LaneQueue, ...]
+    caps: tuple[CapQueue, ...]
     messages: tuple[MessageQueue, ...]
 
     @property
@@ -141,7 +161,9 @@ async def queues(connection: Connection, tenant: str | None = None) -> list[Tena
     rows = await connection.fetch(_TENANTS, tenant)
     names = [row["tenant_id"] for row in rows]
     lanes = await _lanes(connection, names)
-    messages = defaultdict(list)
+    caps, messages = defaultdict(list), defaultdict(list)
+    for row in await connection.fetch(_CAPS, names):
+        caps[row["tenant_id"]].append(CapQueue(row["cap"], row["slots"], row["used"], row["pending"]))
     for row in await connection.fetch(_MESSAGES, names):
         found = MessageQueue(row["kind"], row["status"], row["count"], max(0.0, row["oldest"]))
         messages[row["tenant_id"]].append(found)
@@ -154,6 +176,7 @@ async def queues(connection: Connection, tenant: str | None = None) -> list[Tena
             row["max_runs_per_min"],
             row["starts_left"],
             tuple(lanes[row["tenant_id"]]),
+            tuple(caps[row["tenant_id"]]),
             tuple(messages[row["tenant_id"]]),
         )
         for row in rows

@@ -51,6 +51,21 @@ def test_the_queue_is_shown_by_tenant_and_lane(published: Any, outside_world: An
     assert re.search(r"^other\t-\t-\t-\t-\t-\t-\t-\t0/3\t7/7$", shown, re.MULTILINE)
 
 
+def test_a_workflow_with_a_cap_of_its_own_has_a_line(published: Any, tmp_path: Path) -> None:
+    assert "cap of their own" not in published("queue", "status")
+    capped = (
+        (tmp_path / "simple.yaml")
+        .read_text()
+        .replace("workflow: simple", "workflow: capped\ncaps: {max_concurrency: 3}")
+    )
+    (tmp_path / "capped.yaml").write_text(capped)
+    published("workflow", "publish", str(tmp_path / "capped.yaml"))
+    published("run", "start", "capped", "--input", '{"number": "INC1", "sys_id": "s", "sys_mod_count": "0"}')
+    (default,) = published.json("queue", "status")["tenants"]
+    assert default["caps"] == [{"workflow": "capped", "slots": 3, "slots_used": 0, "pending": 1}]
+    assert re.search(r"^default\tcapped\t1\t0/3$", published("queue", "status"), re.MULTILINE)
+
+
 def test_a_tenant_that_is_not_there_and_a_name_that_is_none(command: Any) -> None:
     command("queue", "status", "--tenant", "nobody", exit_code=Exit.CONFLICT)
     assert "nobody" in command.said

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runtime.publishing import publish_workflow
 from runtime.store import claims, queue_reads
 
 LEASE = timedelta(seconds=30)
@@ -55,6 +56,20 @@ async def test_steps_are_counted_where_they_are(runtime: Any) -> None:
     assert [lane.abandoned for lane in alpha.lanes] == [1]
     assert (beta.steps, beta.starts_left) == ({"pending": 0, "admitted": 0, "running": 1}, None)
     assert list(await seen(runtime, "beta")) == ["beta"]
+
+
+async def test_a_workflow_with_a_cap_is_told_apart(runtime: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    text = ONE.replace("reference", "caps: {max_concurrency: 2}\nreference")
+    async with runtime.database.transaction() as connection:
+        await publish_workflow(connection, runtime.definitions, "acme", text, "test.yaml", runtime.actor)
+    for number in range(3):
+        await runtime.start("one", ref=str(number))
+    async with runtime.database.transaction() as connection:
+        assert await claims.claim_next(connection, "w", LEASE) is not None
+    acme = (await seen(runtime))["acme"]
+    assert (acme.caps, acme.slots_used) == ((queue_reads.CapQueue("one", 2, 1, 2),), 1)
 
 
 async def test_a_step_that_was_parked_has_not_stood_in_line_meanwhile(runtime: Any) -> None:
