@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 
@@ -53,8 +54,12 @@ def select(records: Iterable[Mapping[str, str]], query: str) -> list[Mapping[str
             groups.append([_term(part)])
     found = [row for row in records if all(any(test(row) for test in group) for group in groups)]
     for name, descending in reversed(orders):
-        found.sort(key=lambda row, key=name: row.get(key, ""), reverse=descending)  # type: ignore[misc]
+        found.sort(key=partial(_value, name), reverse=descending)
     return found
+
+
+def _value(name: str, row: Mapping[str, str]) -> str:
+    return row.get(name, "")
 
 
 def _term(part: str) -> Test:
@@ -63,4 +68,4 @@ def _term(part: str) -> Test:
         raise QueryError(f"sysparm_query: cannot read {part!r}; a term is field, operator, value, such as active=true")
     name, operator, value = match["field"], match["op"], match["value"]
     test = _TESTS[operator]
-    return lambda row: test(row.get(name, ""), value)
+    return lambda row: test(_value(name, row), value)

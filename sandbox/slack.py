@@ -36,7 +36,7 @@ class SlackConfig:
 
     port: int = 0
     bot_token: str = "xoxb-sandbox"  # noqa: S105  a stand-in's well-known secret
-    signing_secret: str = "sandbox-signing-secret"  # noqa: S105
+    signing_secret: str = "sandbox-signing-secret"  # noqa: S105  likewise
     interactivity_url: str = ""
     one_per_second: bool = False
     ack_seconds: float = 3.0

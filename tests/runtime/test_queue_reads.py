@@ -116,7 +116,7 @@ async def test_a_face_sees_its_own_tenant_whatever_it_asks_for(runtime: Any) -> 
         assert await queue_reads.queues(connection, "alpha") == []
 
 
-@pytest.mark.parametrize("name", ["_LANES", "_ADMITTED", "_RUNNING", "_PARKED", "_MESSAGES"])
+@pytest.mark.parametrize("name", ["_CAPS", "_LANES", "_ADMITTED", "_RUNNING", "_PARKED", "_MESSAGES"])
 async def test_what_is_over_is_not_read(runtime: Any, name: str) -> None:
     """The plan for full tables goes by the indexes of what is open; ``enable_seqscan`` is off on these connections."""
     await prepared(runtime, "acme", 1)
