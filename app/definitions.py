@@ -23,12 +23,12 @@ from core.canonical import JsonObject, digest
 from core.db import Connection
 from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
 from evidence.chain import Actor
-from runtime import publishing
 from runtime.definition.active_policy import BrokenPolicy
 from runtime.definition.catalog import Definitions
-from runtime.publishing import Published
 from runtime.store import documents
 from runtime.store.documents import PublishedVersion
+from runtime.verbs import publishing
+from runtime.verbs.publishing import Published
 
 log = structlog.get_logger(__name__)
 

@@ -19,7 +19,7 @@ from core.errors import InputError, NotFoundError
 from evidence.chain import Actor, EventType
 from runtime import audit
 from runtime.store import outbox, tasks, tokens
-from runtime.voting import AnswerTo, VoteRequest
+from runtime.verbs.voting import AnswerTo, VoteRequest
 
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."

@@ -33,24 +33,24 @@ from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
 from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
-from runtime.bundling import Bundling
 from runtime.completing import Completing
 from runtime.definition.catalog import Definitions
-from runtime.directory import DatabaseDirectory
 from runtime.dispatcher import Deliver, Delivered, Dispatcher, Handler, Result
-from runtime.errands import Errands
-from runtime.extending import Extending
-from runtime.holding import Tools
-from runtime.messages import ApprovalMessages, TaskMessages
-from runtime.publishing import ensure_tenant
+from runtime.handlers.bundling import Bundling
+from runtime.handlers.errands import Errands
+from runtime.handlers.messages import ApprovalMessages, TaskMessages
 from runtime.queue.port import DeadLetters, WorkQueue
 from runtime.reconciling import Reconciler
 from runtime.scheduler import Scheduler
-from runtime.signaling import Signaling
 from runtime.store.outbox import Message
 from runtime.sweeper import Sweeper
-from runtime.tasks import Tasks
-from runtime.voting import Voting
+from runtime.verbs.directory import DatabaseDirectory
+from runtime.verbs.extending import Extending
+from runtime.verbs.publishing import ensure_tenant
+from runtime.verbs.signaling import Signaling
+from runtime.verbs.tasks import Tasks
+from runtime.verbs.voting import Voting
+from runtime.work.holding import Tools
 from runtime.worker import Worker
 
 log = structlog.get_logger(__name__)

@@ -30,19 +30,19 @@ from core.ids import new_id
 from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
-from runtime.bundling import Bundling
 from runtime.definition.catalog import Definitions
 from runtime.dispatcher import Dispatcher
-from runtime.driving import Drive
-from runtime.holding import Tools
-from runtime.messages import ApprovalMessages
-from runtime.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.handlers.bundling import Bundling
+from runtime.handlers.messages import ApprovalMessages
 from runtime.queue.port import WorkQueue
 from runtime.queue.postgres import PostgresDelivery
-from runtime.starting import StartRequest, start_run
 from runtime.store import documents
 from runtime.sweeper import Sweeper
-from runtime.voting import VoteRequest, Voting
+from runtime.verbs.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.verbs.starting import StartRequest, start_run
+from runtime.verbs.voting import VoteRequest, Voting
+from runtime.work.driving import Drive
+from runtime.work.holding import Tools
 from runtime.worker import Worker
 
 ACTOR = Actor("benchmark", "bench")

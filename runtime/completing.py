@@ -22,8 +22,8 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.governance.fitness import UNUSABLE, clean
 from runtime.setbacks import report
-from runtime.signaling import Signal, Signaling
 from runtime.store import notices
+from runtime.verbs.signaling import Signal, Signaling
 
 log = structlog.get_logger(__name__)
 

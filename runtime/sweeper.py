@@ -29,10 +29,10 @@ from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.states import StepState, WaitEvent, WaitKind
 from runtime.kernel.transition import ENGINE, Transition
 from runtime.setbacks import PAUSE, is_passing, lease_over, report, set_back_wait
-from runtime.signaling import Signaling
 from runtime.store import approvals, receipts, sweeps
 from runtime.store.commits import apply
 from runtime.store.views import load
+from runtime.verbs.signaling import Signaling
 
 log = structlog.get_logger(__name__)
 

@@ -10,12 +10,12 @@ from uuid import UUID
 import structlog
 
 from core.errors import CountersealError
-from runtime.driving import Drive
-from runtime.holding import Tools
-from runtime.leasing import Lease
 from runtime.queue.port import Delivery, WorkQueue
 from runtime.setbacks import report
 from runtime.store import claims
+from runtime.work.driving import Drive
+from runtime.work.holding import Tools
+from runtime.work.leasing import Lease
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ from app.cli.workflows import problems_of, workflow
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from runtime.publishing import Published
+    from runtime.verbs.publishing import Published
 
 __all__ = ["directory", "policy", "schema", "workflow"]
 
@@ -92,7 +92,7 @@ def _publish(kind: str, files: list[Path], as_json: bool) -> None:
 
 async def _publish_all(kind: str, texts: list[tuple[str, str]]) -> list[Published]:
     """All or nothing: one transaction."""
-    from runtime import publishing
+    from runtime.verbs import publishing
 
     async with context.faces() as faces:
         tenant, who = faces.settings.tenant, context.actor(faces.settings)

@@ -40,8 +40,8 @@ async def _start(
     name: str, trigger: dict[str, Any], version: int | None, key: str | None, workspace: str | None
 ) -> dict[str, Any]:
     from core.ids import new_id
-    from runtime import starting
     from runtime.store import documents
+    from runtime.verbs import starting
 
     async with context.faces() as faces:
         settings = faces.settings
@@ -240,7 +240,7 @@ def replay(run_id: RunId, as_json: Json = False) -> None:
 
 
 async def _replay(run_id: str) -> Any:
-    from runtime.replaying import Replaying
+    from runtime.verbs.replaying import Replaying
 
     wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces:
@@ -256,7 +256,7 @@ def cancel(
     """Cancel a run. An action under way ends first."""
 
     async def canceled() -> dict[str, Any]:
-        from runtime import starting
+        from runtime.verbs import starting
 
         wanted = context.uuid(run_id, "RUN")
         async with context.faces() as faces:

@@ -212,8 +212,8 @@ def tenant_set(
 ) -> None:
     """Create a tenant, and set its caps."""
     from app.cli.outcome import run
-    from runtime.publishing import ensure_tenant
     from runtime.store import read_models
+    from runtime.verbs.publishing import ensure_tenant
 
     async def set_() -> dict[str, object]:
         async with context.faces() as faces:

@@ -19,7 +19,7 @@ from approvals.states import ApprovalStatus
 from core.errors import NotFoundError
 from runtime.store import read_models
 from runtime.store.read_models import Row
-from runtime.voting import VoteAnswer, VoteRequest
+from runtime.verbs.voting import VoteAnswer, VoteRequest
 
 router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 

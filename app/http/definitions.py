@@ -11,11 +11,11 @@ from pydantic import BaseModel
 from app.definitions import describe
 from app.http import models
 from app.http.parts import Admin, FacesDep, Reader
-from runtime import publishing
 from runtime.definition.schemas import SchemaName, schema_text
-from runtime.publishing import Published
 from runtime.store import documents, read_models
 from runtime.store.documents import PublishedVersion
+from runtime.verbs import publishing
+from runtime.verbs.publishing import Published
 
 router = APIRouter(prefix="/v1", tags=["definitions"])
 

@@ -90,5 +90,5 @@ async def remove_payloads(connection: Connection, run_id: UUID) -> str | None:
 
 
 def _event(trigger_ref: str, trigger: JsonObject) -> tuple[str, str]:
-    """Under which source and id the inbox keeps the event that started a run: see ``runtime.triggers``."""
+    """Under which source and id the inbox keeps the event that started a run: see ``runtime.verbs.triggers``."""
     return f"servicenow:{trigger_ref.partition(':')[0]}", digest(trigger)

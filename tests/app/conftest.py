@@ -34,8 +34,8 @@ from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Parke
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, Database
 from evidence.chain import Actor
-from runtime import publishing
 from runtime.queue.postgres import PostgresQueue
+from runtime.verbs import publishing
 
 WEBHOOK_SECRET = "a-webhook-secret-of-tests"
 SIGNING_SECRET = "a-slack-signing-secret"

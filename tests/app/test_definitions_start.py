@@ -15,9 +15,9 @@ from app.wiring import App, build
 from connectors.registry import Connectors
 from core.errors import ConfigurationError
 from evidence.chain import Actor
-from runtime import publishing
-from runtime.starting import StartRequest, start_run
 from runtime.store import documents
+from runtime.verbs import publishing
+from runtime.verbs.starting import StartRequest, start_run
 
 ASKS = """
 workflow: restarted
@@ -73,7 +73,7 @@ async def test_a_run_goes_on_with_its_version_when_only_the_next_one_is_on_disk(
     settings: Settings, definitions_dir: Path, outside_world: Any
 ) -> None:
     from approvals.model import Choice, VoteChannel
-    from runtime.voting import VoteRequest
+    from runtime.verbs.voting import VoteRequest
 
     strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
     connectors = Connectors({"probe": outside_world})

@@ -29,20 +29,20 @@ from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
-from runtime.bundling import Bundling
 from runtime.definition.catalog import Definitions
 from runtime.dispatcher import Dispatcher
-from runtime.errands import Errands
-from runtime.holding import Tools
-from runtime.messages import ApprovalMessages, TaskMessages
-from runtime.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.handlers.bundling import Bundling
+from runtime.handlers.errands import Errands
+from runtime.handlers.messages import ApprovalMessages, TaskMessages
 from runtime.queue.postgres import PostgresQueue
-from runtime.signaling import Signal, Signaling
-from runtime.starting import StartRequest, start_run
 from runtime.store import documents
 from runtime.sweeper import Sweeper
-from runtime.tasks import Tasks
-from runtime.voting import VoteRequest, Voting
+from runtime.verbs.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.verbs.signaling import Signal, Signaling
+from runtime.verbs.starting import StartRequest, start_run
+from runtime.verbs.tasks import Tasks
+from runtime.verbs.voting import VoteRequest, Voting
+from runtime.work.holding import Tools
 from runtime.worker import Worker
 
 TENANT = "acme"

@@ -28,10 +28,10 @@ from app.settings import Settings, load_settings
 from app.wiring import App, build, build_faces
 from evidence.chain import Actor
 from evidence.verify import verify_bundle
-from runtime import publishing
 from runtime.queue.postgres import PostgresQueue
-from runtime.replaying import Replaying
 from runtime.store.schema import metadata
+from runtime.verbs import publishing
+from runtime.verbs.replaying import Replaying
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.servicenow_seed import seed_id
 from sandbox.world import SandboxConfig, World, sandbox_world

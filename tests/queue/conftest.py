@@ -17,8 +17,8 @@ from core.db import ENGINE_ROLE, Database
 from evidence.chain import Actor
 from runtime.definition.workflow import Workflow, load_workflow
 from runtime.queue.sqs import SqsQueue
-from runtime.starting import StartRequest, start_run
 from runtime.store import claims
+from runtime.verbs.starting import StartRequest, start_run
 
 OPERATIONS = """
 operations:

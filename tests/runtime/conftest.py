@@ -23,19 +23,19 @@ from evidence.history import History
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
 from runtime.dispatcher import Dispatcher
-from runtime.errands import Errands
-from runtime.extending import Extending
-from runtime.holding import Tools
+from runtime.handlers.errands import Errands
 from runtime.queue.postgres import PostgresQueue
-from runtime.replaying import Replaying
-from runtime.signaling import Signal, Signaling
-from runtime.starting import Started, StartRequest, start_run
 from runtime.store import documents
 from runtime.store.documents import StoredWorkflow
 from runtime.store.schema import metadata
 from runtime.sweeper import Sweeper
-from runtime.tasks import Tasks
-from runtime.voting import VoteRequest, Voting
+from runtime.verbs.extending import Extending
+from runtime.verbs.replaying import Replaying
+from runtime.verbs.signaling import Signal, Signaling
+from runtime.verbs.starting import Started, StartRequest, start_run
+from runtime.verbs.tasks import Tasks
+from runtime.verbs.voting import VoteRequest, Voting
+from runtime.work.holding import Tools
 from runtime.worker import Worker
 
 OPERATIONS = """

@@ -14,9 +14,9 @@ from benchmarks.world import Silent
 from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
-from runtime.bundling import Bundling
 from runtime.dispatcher import Dispatcher
-from runtime.messages import ApprovalMessages
+from runtime.handlers.bundling import Bundling
+from runtime.handlers.messages import ApprovalMessages
 from runtime.queue.postgres import PostgresQueue
 
 RULES = "".join(

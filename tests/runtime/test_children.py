@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.port import Refused
-from runtime.starting import cancel_run
+from runtime.verbs.starting import cancel_run
 
 CHILD = """
 workflow: check
@@ -88,7 +88,7 @@ async def test_the_end_of_a_child_is_told_once_however_often_it_is_sent(runtime:
     await runtime.worker().work_off()
     for _ in range(3):
         await runtime.execute("UPDATE commands SET status = 'pending' WHERE kind = 'return' AND status = 'dispatched'")
-        await runtime.errands()
+        await runtime.handlers.errands()
     await runtime.go_on()
     assert (await runtime.events(run_id)).count("wait.completed") == 1
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from runtime.kernel.transition import Transition
-from runtime.starting import cancel_run
 from runtime.store import claims
 from runtime.store.commits import apply
 from runtime.store.views import load, run_view, step_row
+from runtime.verbs.starting import cancel_run
 
 LEASE = timedelta(seconds=30)
 ONE = """

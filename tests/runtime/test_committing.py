@@ -11,12 +11,12 @@ from uuid import UUID
 
 import pytest
 
-from runtime import committing
-from runtime.committing import Committer
 from runtime.kernel.commit import CheckpointRow, Commit
 from runtime.kernel.transition import Transition
 from runtime.store.commits import apply, apply_together, can_go_together
 from runtime.store.views import load
+from runtime.work import committing
+from runtime.work.committing import Committer
 
 ONE = """
 workflow: one

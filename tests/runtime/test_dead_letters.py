@@ -14,12 +14,12 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from core.errors import TransportError
-from runtime.holding import Tools
 from runtime.queue.port import DeadLetter
 from runtime.queue.sqs import SqsAddress, SqsDeadLetters, SqsQueue
 from runtime.reconciling import Reconciler
 from runtime.scheduler import Scheduler
 from runtime.setbacks import SETBACKS_MAX
+from runtime.work.holding import Tools
 from runtime.worker import Worker
 
 ONE_EFFECT = """

@@ -32,16 +32,16 @@ from core.errors import ConsistencyError
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.bundling import Bundling
 from runtime.dispatcher import Dispatcher
-from runtime.holding import Tools
-from runtime.messages import ApprovalMessages
+from runtime.handlers.bundling import Bundling
+from runtime.handlers.messages import ApprovalMessages
 from runtime.queue.postgres import PostgresQueue
 from runtime.scheduler import Scheduler
-from runtime.starting import cancel_run
 from runtime.store import claims
 from runtime.sweeper import Sweeper
-from runtime.voting import VoteRequest, Voting
+from runtime.verbs.starting import cancel_run
+from runtime.verbs.voting import VoteRequest, Voting
+from runtime.work.holding import Tools
 from runtime.worker import Worker
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from runtime.publishing import publish_workflow
 from runtime.store import claims, queue_reads
+from runtime.verbs.publishing import publish_workflow
 
 LEASE = timedelta(seconds=30)
 ASKS_AND_WAITS = """

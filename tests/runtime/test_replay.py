@@ -11,7 +11,7 @@ import pytest
 
 from connectors.port import NotSent, Refused
 from core.errors import NotFoundError
-from runtime.replaying import Replaying, ReplayReport
+from runtime.verbs.replaying import Replaying, ReplayReport
 
 HEAD = """
 workflow: w
@@ -77,7 +77,7 @@ async def adds(runtime: Any, run_id: UUID) -> None:
 
 
 async def cancels(runtime: Any, run_id: UUID) -> None:
-    from runtime.starting import cancel_run
+    from runtime.verbs.starting import cancel_run
 
     async with runtime.faces.transaction("acme") as connection:
         await cancel_run(connection, "acme", run_id, runtime.actor, "enough")

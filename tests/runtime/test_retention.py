@@ -14,11 +14,11 @@ from evidence.chain import verify_lines
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.bundling import Bundling
 from runtime.dispatcher import Dispatcher
-from runtime.replaying import Replaying
+from runtime.handlers.bundling import Bundling
 from runtime.store import read_models, retention
 from runtime.store.schema import metadata
+from runtime.verbs.replaying import Replaying
 
 VALUE = "hunter2-is-a-value"
 WORKFLOW = """
@@ -286,7 +286,7 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
     question = (await runtime.one("SELECT approval_id FROM approvals"))["approval_id"]
     await keeper.time_is_over(run_id)
     await runtime.sweep()
-    from runtime.voting import Voting
+    from runtime.verbs.voting import Voting
 
     view = await Voting(runtime.faces, runtime.definitions).view("acme", question)
     assert (view.content.summary, view.content.changes) == (retention.REMOVED, ())
@@ -302,7 +302,7 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
 @pytest.mark.parametrize("ending", ["failed", "canceled"])
 async def test_when_a_run_closes_nothing_of_it_waits_any_more(runtime: Any, ending: str) -> None:
     from connectors.port import Refused
-    from runtime.starting import cancel_run
+    from runtime.verbs.starting import cancel_run
 
     runtime.outside.script["last"] = [Refused("no", "no")]
     run_id = await runtime.go(
@@ -334,7 +334,7 @@ steps:
     )
     assert open_commands == []
     await runtime.execute("UPDATE waits SET due_at = now() - interval '1 hour'")
-    await runtime.errands()
+    await runtime.handlers.errands()
     before = await runtime.fingerprint()
     assert await runtime.sweep() == 0
     assert await runtime.fingerprint() == before

@@ -16,10 +16,10 @@ from core.db import Connection
 from core.errors import InputError, TransportError
 from runtime.dispatcher import Delivered, Dispatcher
 from runtime.setbacks import LEASES_MAX, is_passing
-from runtime.starting import cancel_run
 from runtime.store.outbox import Message
-from runtime.triggers import start_from_servicenow
-from runtime.voting import VoteRequest, Voting
+from runtime.verbs.starting import cancel_run
+from runtime.verbs.triggers import start_from_servicenow
+from runtime.verbs.voting import VoteRequest, Voting
 
 EXPIRE = "UPDATE steps SET lease_expires_at = now() - interval '1 s' WHERE status = 'running'"
 

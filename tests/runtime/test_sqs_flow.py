@@ -10,10 +10,10 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from runtime.holding import Tools
 from runtime.queue.sqs import SqsQueue
 from runtime.scheduler import Scheduler
 from runtime.sweeper import Sweeper
+from runtime.work.holding import Tools
 from runtime.worker import Worker
 
 TWO_STEPS = """

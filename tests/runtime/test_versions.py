@@ -12,9 +12,9 @@ from connectors.catalog import Source, load_catalog
 from connectors.registry import Connectors
 from core.errors import ConsistencyError, NotFoundError
 from evidence.chain import Actor
-from runtime import publishing
 from runtime.definition.catalog import Definitions
 from runtime.store import documents
+from runtime.verbs import publishing
 
 DECLARED = """
 operations:

@@ -23,11 +23,11 @@ from runtime.governance.receipting import call_of
 from runtime.governance.waiting import child_result
 from runtime.kernel.commit import ReceiptRow
 from runtime.kernel.states import WaitKind
-from runtime.signaling import RUN, Signal, SignalCode, Signaling
-from runtime.starting import cancel_run
 from runtime.store import notices, reads, receipts
 from runtime.store.outbox import Message
 from runtime.store.views import load, wait_row
+from runtime.verbs.signaling import RUN, Signal, SignalCode, Signaling
+from runtime.verbs.starting import cancel_run
 
 _WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
 

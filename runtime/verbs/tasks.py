@@ -13,9 +13,9 @@ from core.db import Connection, Database
 from evidence.chain import Actor, EventType
 from runtime import audit
 from runtime.definition.catalog import Definitions
-from runtime.resuming import end_wait, persistently
 from runtime.store import tasks
 from runtime.store.tasks import StoredTask
+from runtime.verbs.resuming import end_wait, persistently
 
 _RECORDED = TaskAnswer(True, "completed", "Recorded. The run goes on.")
 

@@ -22,7 +22,6 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor, EventType
 from runtime import audit
 from runtime.definition.catalog import Definitions
-from runtime.directory import DatabaseDirectory
 from runtime.governance import doubt, waiting
 from runtime.governance.fitness import check_text
 from runtime.kernel.commit import ApprovalMove, VoteRow, WaitRow
@@ -32,6 +31,7 @@ from runtime.store import approvals, outbox, receipts
 from runtime.store.approvals import StoredApproval
 from runtime.store.commits import apply
 from runtime.store.views import load
+from runtime.verbs.directory import DatabaseDirectory
 
 CONFLICTS_MAX = 20
 # Refusals that say something about who tried what; a second click on a decided card says nothing.

@@ -13,8 +13,8 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import ServiceNowStart, Workflow
 from runtime.governance.fitness import clean
-from runtime.starting import Started, StartRequest, start_run
 from runtime.store import documents
+from runtime.verbs.starting import Started, StartRequest, start_run
 
 log = structlog.get_logger(__name__)
 

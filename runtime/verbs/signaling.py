@@ -22,9 +22,9 @@ from runtime import audit
 from runtime.definition.catalog import Definitions
 from runtime.governance.fitness import check_text, unfit
 from runtime.kernel.states import WaitKind
-from runtime.resuming import Moved, end_wait, persistently
 from runtime.store import notices
 from runtime.store.notices import Found
+from runtime.verbs.resuming import Moved, end_wait, persistently
 
 KEY_CHARACTERS_MAX = 500
 ID_CHARACTERS_MAX = 200

@@ -18,8 +18,8 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.governance.moves import OtherRun, StartRun
 from runtime.kernel.transition import RunView
-from runtime.starting import StartRequest, start_run
 from runtime.store import claims, documents, reads
+from runtime.verbs.starting import StartRequest, start_run
 
 TRIGGER_TYPE = "workflow"
 

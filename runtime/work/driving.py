@@ -18,22 +18,22 @@ from connectors.port import Before
 from core.clock import DatabaseClock
 from core.errors import CountersealError
 from core.ids import new_nonce
-from runtime.claiming import claimed
 from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.workflow import Workflow
 from runtime.governance import settling, waiting
 from runtime.governance.moves import Inquire, Known, LookUp, Next, Over, Perform, ReadBefore, StartRun
 from runtime.governance.proposing import begin
-from runtime.holding import CONFLICTS_MAX, Holding, Tools
 from runtime.kernel.commit import StepRow
 from runtime.kernel.transition import NeedsWholeView, RunView, Transition
-from runtime.leasing import Lease, LostLease
-from runtime.nesting import Within, look, start_other
 from runtime.queue.port import Delivery
 from runtime.setbacks import is_passing, report, set_aside, set_back
 from runtime.store import receipts
 from runtime.store.commits import apply
 from runtime.store.views import load
+from runtime.work.claiming import claimed
+from runtime.work.holding import CONFLICTS_MAX, Holding, Tools
+from runtime.work.leasing import Lease, LostLease
+from runtime.work.nesting import Within, look, start_other
 
 log = structlog.get_logger(__name__)
 

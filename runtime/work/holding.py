@@ -16,8 +16,6 @@ from core.clock import DatabaseClock
 from core.db import Database
 from core.errors import CountersealError
 from core.ids import new_nonce
-from runtime.calling import Calls
-from runtime.committing import Committer
 from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
@@ -25,10 +23,12 @@ from runtime.governance.moves import Known, Next, Over
 from runtime.governance.proposing import begin
 from runtime.kernel.commit import StepRow
 from runtime.kernel.transition import NeedsWholeView, Transition
-from runtime.leasing import Hold, Lease, LostLease
 from runtime.setbacks import is_passing
 from runtime.store.commits import apply
 from runtime.store.views import load
+from runtime.work.calling import Calls
+from runtime.work.committing import Committer
+from runtime.work.leasing import Hold, Lease, LostLease
 
 log = structlog.get_logger(__name__)
 

@@ -1,0 +1,1 @@
+"""What the dispatcher delivers: one module for each kind of message."""

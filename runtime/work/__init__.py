@@ -1,0 +1,1 @@
+"""What a worker does with a leased step: claim, govern, perform, settle."""
