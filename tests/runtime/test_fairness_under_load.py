@@ -141,18 +141,21 @@ def backlog_turns(order: Sequence[Execution], tenant: str) -> list[int]:
 
 @pytest.mark.req("Q-13")
 async def test_shares_follow_the_weights_while_everybody_has_a_backlog(runtime: Any) -> None:
-    """Claims of the same moment may choose the same tenant, so the order is the weights' only on the whole."""
+    """Claims of the same moment may choose the same tenant, so the order is the weights' only on the whole.
+
+    Up to twelve are of the same moment: of some 200 turns, that is well within half and twice a share.
+    """
     whole = sum(WEIGHTS.values())
     for tenant, weight in WEIGHTS.items():
         await settled(runtime, tenant, concurrency=16, weight=weight)
-        await offered(runtime, tenant, 100 if tenant == FLOOD else int(12 * weight))
+        await offered(runtime, tenant, 200 if tenant == FLOOD else int(35 * weight))
     async with at_work(runtime):
         await all_over(runtime)
     order = caps.turns(await executed(runtime))
     # As far as nobody's backlog can have come to its end.
     contested = min(backlog_turns(order, tenant)[-1] for tenant in WEIGHTS)
     served = caps.counts(order[:contested])
-    assert contested > 4 * whole
+    assert contested > 16 * whole
     for tenant, weight in WEIGHTS.items():
         fair = contested * weight / whole
         assert fair / 2 <= served[tenant] <= fair * 2, (contested, served)
