@@ -40,14 +40,12 @@ async def _start(
     name: str, trigger: dict[str, Any], version: int | None, key: str | None, workspace: str | None
 ) -> dict[str, Any]:
     from core.ids import new_id
-    from runtime.store import documents
     from runtime.verbs import starting
 
     async with context.faces() as faces:
         settings = faces.settings
         who = context.actor(settings)
         async with faces.database.transaction(settings.tenant) as connection:
-            found = await documents.startable_workflow(connection, settings.tenant, name, version)
             request = starting.StartRequest(
                 tenant_id=settings.tenant,
                 workspace_id=context.name(workspace, "--workspace") if workspace else settings.workspace,
@@ -57,7 +55,7 @@ async def _start(
                 requested_by=who.id,
                 actor=who,
             )
-            started = await starting.start_run(connection, faces.definitions.compiled(found), request)
+            started = await starting.start_named(connection, faces.definitions, name, version, request)
     return {"run_id": str(started.run_id), "created": started.created, "reference": started.reference}
 
 

@@ -32,7 +32,7 @@ from core.ids import new_id
 from evidence.chain import EventType
 from runtime import audit
 from runtime.kernel.states import RunState
-from runtime.store import documents, past, read_models
+from runtime.store import past, read_models
 from runtime.store.read_models import Row, RunFilter
 from runtime.verbs import starting
 from runtime.verbs.starting import StartRequest
@@ -57,7 +57,6 @@ async def start(
     if body.idempotency_key and idempotency_key and body.idempotency_key != idempotency_key:
         raise InputError("differs from the body's idempotency_key", where="Idempotency-Key")
     async with faces.database.transaction(who.tenant) as connection:
-        found = await documents.startable_workflow(connection, who.tenant, body.workflow, body.version)
         request = StartRequest(
             tenant_id=who.tenant,
             workspace_id=body.workspace or faces.settings.workspace,
@@ -67,7 +66,7 @@ async def start(
             requested_by=who.subject,
             actor=who.actor,
         )
-        started = await starting.start_run(connection, faces.definitions.compiled(found), request)
+        started = await starting.start_named(connection, faces.definitions, body.workflow, body.version, request)
     if not started.created:
         response.status_code = 200
         await _same_input(faces, who, started.run_id, body.input)

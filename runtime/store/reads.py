@@ -7,7 +7,7 @@ from uuid import UUID
 import asyncpg
 
 from core.db import Connection
-from core.errors import ConsistencyError, NotFoundError
+from core.errors import NotFoundError
 
 _RUN_OF_TRIGGER = """
 SELECT run_id, reference FROM runs
@@ -35,9 +35,6 @@ async def step_is_over(connection: Connection, run_id: UUID, step_key: str) -> b
 
 async def run_of_trigger(
     connection: Connection, tenant: str, workflow: str, trigger_type: str, trigger_ref: str
-) -> asyncpg.Record:
-    """The run that a trigger has started."""
-    row = await connection.fetchrow(_RUN_OF_TRIGGER, tenant, workflow, trigger_type, trigger_ref)
-    if row is None:
-        raise ConsistencyError("The run that this trigger started cannot be seen yet.", remedy="Send it again.")
-    return row
+) -> asyncpg.Record | None:
+    """The run that a trigger has started, if it has."""
+    return await connection.fetchrow(_RUN_OF_TRIGGER, tenant, workflow, trigger_type, trigger_ref)

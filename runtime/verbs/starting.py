@@ -8,10 +8,11 @@ from uuid import UUID
 
 from core.canonical import JsonObject
 from core.db import Connection
-from core.errors import ConsistencyError, ExpressionError, InputError, NotFoundError
+from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError, NotFoundError
 from core.ids import new_id
 from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
+from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
 from runtime.governance.finishing import checked_reference
 from runtime.governance.fitness import check_text
@@ -20,7 +21,7 @@ from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.state import State
 from runtime.kernel.states import RunEvent, RunState
 from runtime.kernel.transition import RunView, Transition
-from runtime.store import reads
+from runtime.store import documents, reads
 from runtime.store.commits import NewRun, apply, apply_start
 from runtime.store.views import load
 
@@ -53,6 +54,24 @@ class Started:
     reference: str
 
 
+async def start_named(
+    connection: Connection, definitions: Definitions, name: str, version: int | None, request: StartRequest
+) -> Started:
+    """Start a run of this version, or of the newest that is not retired, inside the caller's transaction.
+
+    A trigger that has started its run finds it, whatever has become of the workflow since: retired, or so changed that
+    it would not take this input any more.
+    """
+    try:
+        stored = await documents.startable_workflow(connection, request.tenant_id, name, version)
+        return await start_run(connection, definitions.compiled(stored), request)
+    except CountersealError:
+        known = await _known(connection, name, request)
+        if known is None:
+            raise
+        return known
+
+
 async def start_run(connection: Connection, workflow: Workflow, request: StartRequest) -> Started:
     """Start a run inside the caller's transaction. A crash before its commit leaves nothing, and the sender repeats."""
     now = await connection.fetchval("SELECT now()")
@@ -76,13 +95,20 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
         cap="" if workflow.max_concurrency is None else workflow.name,
     )
     if not await apply_start(connection, transition.commit(), new_run):
-        known = await reads.run_of_trigger(
-            connection, request.tenant_id, workflow.name, request.trigger_type, request.trigger_ref
-        )
-        return Started(known["run_id"], False, known["reference"])
+        known = await _known(connection, workflow.name, request)
+        if known is None:
+            raise ConsistencyError("The run that this trigger started cannot be seen yet.", remedy="Send it again.")
+        return known
     if not transition.state.open:
         await _end_at_once(connection, transition, workflow)
     return Started(view.run_id, True, view.reference)
+
+
+async def _known(connection: Connection, workflow: str, request: StartRequest) -> Started | None:
+    found = await reads.run_of_trigger(
+        connection, request.tenant_id, workflow, request.trigger_type, request.trigger_ref
+    )
+    return None if found is None else Started(found["run_id"], False, found["reference"])
 
 
 def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunView:

@@ -18,8 +18,8 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.governance.moves import OtherRun, StartRun
 from runtime.kernel.transition import RunView
-from runtime.store import claims, documents, reads
-from runtime.verbs.starting import StartRequest, start_run
+from runtime.store import claims, reads
+from runtime.verbs.starting import StartRequest, start_named
 
 TRIGGER_TYPE = "workflow"
 
@@ -45,10 +45,6 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
     """Start the run that a step orders, or find it. What is wrong with the order is the ``problem`` of the answer."""
     try:
         async with database.transaction() as connection:
-            found = await documents.newest_workflows(connection, view.tenant_id, work.workflow, work.version)
-            if not found:
-                version = f" version {work.version}" if work.version else ""
-                return OtherRun(problem=f"There is no workflow {work.workflow!r}{version} that is not retired.")
             request = StartRequest(
                 tenant_id=view.tenant_id,
                 workspace_id=view.workspace_id,
@@ -61,7 +57,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 parent=view.run_id if work.waits else None,
                 depth=view.depth + 1,
             )
-            await start_run(connection, definitions.compiled(found[0]), request)
+            await start_named(connection, definitions, work.workflow, work.version, request)
             return await look(connection, work.run_id)
     except CountersealError as error:
         return OtherRun(problem=str(error))

@@ -36,6 +36,23 @@ async def test_what_cannot_be_started_is_told_with_what_can(installation: Any) -
     assert (await client.get(f"/v1/runs/{run}")).json()["workflow_version"] == 2
 
 
+@pytest.mark.req("Q-1")
+async def test_a_key_finds_its_run_whatever_has_become_of_the_workflow(installation: Any) -> None:
+    client = await installation.client(Role.ADMIN)
+    await _publish(client, 1)
+    start = {"workflow": "extra", "idempotency_key": "k1"}
+    run = (await client.post("/v1/runs", json=start)).json()["run_id"]
+    await client.post("/v1/workflows/extra/1/retire")
+    again = await client.post("/v1/runs", json=start)
+    assert (again.status_code, again.json()["run_id"], again.json()["created"]) == (200, run, False)
+    assert (await client.post("/v1/runs", json=start | {"idempotency_key": "k2"})).status_code == 409
+    demanding = EXTRA.replace("version: 1", "version: 2").replace("reference: x", "reference: ${{ trigger.number }}")
+    assert (await client.post("/v1/workflows", json={"source": demanding})).status_code == 201
+    again = await client.post("/v1/runs", json=start)
+    assert (again.status_code, again.json()["run_id"]) == (200, run)
+    assert (await client.post("/v1/runs", json=start | {"idempotency_key": "k2"})).status_code == 400
+
+
 @pytest.mark.req("X-2")
 async def test_a_workflow_that_cannot_be_read_does_not_stop_the_others(installation: Any) -> None:
     client = await installation.client(Role.ADMIN)

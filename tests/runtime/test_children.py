@@ -88,7 +88,7 @@ async def test_the_end_of_a_child_is_told_once_however_often_it_is_sent(runtime:
     await runtime.worker().work_off()
     for _ in range(3):
         await runtime.execute("UPDATE commands SET status = 'pending' WHERE kind = 'return' AND status = 'dispatched'")
-        await runtime.handlers.errands()
+        await runtime.errands()
     await runtime.go_on()
     assert (await runtime.events(run_id)).count("wait.completed") == 1
 
@@ -157,7 +157,8 @@ async def test_a_workflow_that_runs_itself_comes_to_an_end(runtime: Any) -> None
     await runtime.at_rest()
 
 
-async def test_a_parents_worker_that_dies_meanwhile_starts_no_second_child(runtime: Any) -> None:
+@pytest.mark.parametrize("retired", [False, True])
+async def test_a_parents_worker_that_dies_meanwhile_starts_no_second_child(runtime: Any, retired: bool) -> None:
     await runtime.tenant()
     await runtime.policy()
     await runtime.publish(CHILD)
@@ -170,6 +171,8 @@ async def test_a_parents_worker_that_dies_meanwhile_starts_no_second_child(runti
     dying.cancel()
     await asyncio.wait({dying})
     await runtime.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+    if retired:  # no run starts with it any more, but this one has
+        await runtime.execute("UPDATE workflows SET retired_at = now() WHERE name = 'check'")
     assert await runtime.sweep() == 2
     await runtime.go_on()
     assert await runtime.status(run_id) == "succeeded"

@@ -153,7 +153,7 @@ async def test_what_takes_too_long_is_ended_outside_and_fails(runtime: Any) -> N
     assert due["exact"]
     await runtime.wait_is_due()
     assert await runtime.status(run_id) == "failed_terminal"
-    await runtime.handlers.errands()
+    await runtime.errands()
     assert runtime.outside.canceled == [(correlation(run_id), "case-1")]
     late = await runtime.signal(correlation(run_id), {"papers": 1})
     assert late.code == "late"
@@ -194,7 +194,7 @@ async def test_canceling_a_run_ends_what_it_began_outside(runtime: Any) -> None:
     async with runtime.faces.transaction("acme") as connection:
         await cancel_run(connection, "acme", run_id, runtime.actor, "not needed")
     assert await runtime.status(run_id) == "canceled"
-    await runtime.handlers.errands()
+    await runtime.errands()
     assert runtime.outside.canceled == [(correlation(run_id), "case-1")]
     assert (await runtime.signal(correlation(run_id), {"papers": 1})).code == "late"
     assert "wait.canceled" in await runtime.events(run_id)

@@ -334,7 +334,7 @@ steps:
     )
     assert open_commands == []
     await runtime.execute("UPDATE waits SET due_at = now() - interval '1 hour'")
-    await runtime.handlers.errands()
+    await runtime.errands()
     before = await runtime.fingerprint()
     assert await runtime.sweep() == 0
     assert await runtime.fingerprint() == before
