@@ -93,13 +93,16 @@ def aws(clean_environment: Any) -> Iterator[Any]:
         clean_environment.setenv(name, value)
     client = boto3.client("sqs", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
     yield client
+    # What moto keeps, it keeps for the whole process.
+    for url in client.list_queues().get("QueueUrls", ()):
+        client.delete_queue(QueueUrl=url)
     client.close()
     server.stop()
 
 
 def test_sqs_is_counted_where_it_is_configured(command: Any, clean_environment: Any, aws: Any) -> None:
     command("tenant", "set", "default")
-    url, dead = (aws.create_queue(QueueName=name)["QueueUrl"] for name in ("steps", "dead"))
+    url, dead = (aws.create_queue(QueueName=name)["QueueUrl"] for name in ("watched", "watched-dead"))
     clean_environment.setenv("COUNTERSEAL_SQS_QUEUE_URL", url)
     clean_environment.setenv("COUNTERSEAL_SQS_DLQ_URL", dead)
     for _ in range(3):
