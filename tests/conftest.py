@@ -5,6 +5,8 @@ a temporary folder, unless COUNTERSEAL_TEST_DATABASE_URL names another (a role t
 
 ``chromium_path`` is an installed Chromium. Where there is none, the tests that ask for it are deselected and the
 summary says so in one line; with COUNTERSEAL_REQUIRE_CHROMIUM=1 they fail instead.
+
+What a test records as its property ``summary`` is a line at the end.
 """
 
 from __future__ import annotations
@@ -54,6 +56,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if count := config.stash.get(_deselected, 0):
         terminalreporter.write_line(f"browser tests not run: {count}, because there is {_NO_CHROMIUM}.", yellow=True)
+    for report in terminalreporter.stats.get("passed", ()):
+        for line in (value for name, value in report.user_properties if name == "summary"):
+            terminalreporter.write_line(str(line))
 
 
 @pytest.fixture(scope="session")
