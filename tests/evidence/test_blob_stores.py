@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -42,7 +43,19 @@ def s3_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         with mock_aws():
             client = boto3.client("s3", region_name="us-east-1", config=Config(retries={"max_attempts": 1}))
             client.create_bucket(Bucket=BUCKET, ObjectLockEnabledForBucket=True)
+            client.put_object = _one_at_a_time(client.put_object)
             yield client
+
+
+def _one_at_a_time(put_object: Callable[..., Any]) -> Callable[..., Any]:
+    """S3 looks whether an object is there and writes it in one step; moto in two, between which others write, too."""
+    lock = threading.Lock()
+
+    def put(**arguments: Any) -> Any:
+        with lock:
+            return put_object(**arguments)
+
+    return put
 
 
 @pytest.fixture
