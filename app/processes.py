@@ -103,10 +103,18 @@ async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: C
 
 def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
     from app.http import create_app
+    from app.http.connections import Limits
     from app.http.server import HttpServer
 
     application = create_app(app.faces)
-    server = HttpServer(application, app.settings.host, app.settings.port)
+    settings = app.settings
+    limits = Limits(
+        header_seconds=settings.http_header_seconds,
+        body_seconds=settings.http_body_seconds,
+        idle_seconds=settings.http_idle_seconds,
+        connections=settings.http_connections_max,
+    )
+    server = HttpServer(application, settings.host, settings.port, limits)
     group.create_task(server.run(stop), name="http")
     group.create_task(application.state.refusals.run(stop), name="refusals")
     return server.url

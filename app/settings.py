@@ -92,6 +92,10 @@ class Settings(BaseSettings):
     person: str = ""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    http_header_seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    http_body_seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    http_idle_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    http_connections_max: Annotated[int, Field(ge=1, le=65535)] = 512
 
     sqs_queue_url: str | None = None
     sqs_dlq_url: str | None = None

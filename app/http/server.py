@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from app.http.connections import GuardedConfig, Limits
 from core.errors import ConfigurationError
 
+log = structlog.get_logger(__name__)
+
 GRACE_SECONDS = 10
+BACKLOG = 128
+# File descriptors for all that is not a connection: the database, queues, files, and what is accepted at one time.
+OTHER_DESCRIPTORS = 384
 
 
 class _Server(uvicorn.Server):
@@ -28,7 +37,7 @@ class HttpServer:
     ``ConfigurationError`` if the address cannot be had.
     """
 
-    def __init__(self, application: ASGIApp, host: str, port: int) -> None:
+    def __init__(self, application: ASGIApp, host: str, port: int, limits: Limits | None = None) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             self._socket = _listening(family, host, port)
@@ -39,16 +48,18 @@ class HttpServer:
             ) from None
         shown = f"[{host}]" if family == socket.AF_INET6 else host
         self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
-        config = uvicorn.Config(
+        config = GuardedConfig(
             application,
+            _affordable(limits or Limits()),
             loop="none",
-            http="httptools",
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
+            # At most so many are accepted before the cap is looked at; each takes a file descriptor.
+            backlog=BACKLOG,
         )
         self._server = _Server(config)
 
@@ -67,13 +78,23 @@ class HttpServer:
             self._socket.close()
 
 
+def _affordable(limits: Limits) -> Limits:
+    """The limits, with no more connections than the process has file descriptors for: without one nothing works."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = max(1, soft - OTHER_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or limits.connections <= room:
+        return limits
+    log.warning("too few file descriptors: raise `ulimit -n`", wanted=limits.connections, connections=room)
+    return replace(limits, connections=room)
+
+
 def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     # asyncio turns Nagle's algorithm off only where the protocol is named; with it every answer waits 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(2048)
+        listening.listen(BACKLOG)
     except BaseException:
         listening.close()
         raise

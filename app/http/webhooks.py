@@ -73,7 +73,7 @@ async def _event(request: Request, configured: WebhookEndpoint, now: float) -> J
     try:
         body = await read_body(request)
     except HTTPException as error:
-        return Refusal(error.status_code, "too_large" if error.status_code == 413 else "too_slow", error.detail)
+        return Refusal(error.status_code, "too_large", error.detail)
     refusal = verify(request.headers, body, configured.secret.get_secret_value(), now)
     if refusal is not None:
         return refusal
