@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from connectors.schema import validator_of
 from connectors.text import placeholders
 from core.action import Risk, SideEffects
 from core.canonical import Json, JsonObject, canonical_bytes, digest
@@ -169,12 +170,12 @@ class Operation(_Part):
     @cached_property
     def input_validator(self) -> Draft202012Validator:
         """The compiled input schema."""
-        return Draft202012Validator(self.input_schema)
+        return validator_of(self.input_schema)
 
     @cached_property
     def output_validator(self) -> Draft202012Validator:
         """The compiled output schema."""
-        return Draft202012Validator(self.output_schema)
+        return validator_of(self.output_schema)
 
     def writes_of(self, values: JsonObject) -> JsonObject:
         """The proposed writes in an input: one object property, some named properties, or the whole input."""

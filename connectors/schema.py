@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -11,6 +11,9 @@ from jsonschema.exceptions import ValidationError
 from core.canonical import Json
 from core.errors import InputError
 
+# Under these, keys are names and not keywords; under those, everything is a value and not a schema.
+_NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_VALUES = frozenset({"const", "enum", "default", "examples"})
 _NAMES_ONLY = frozenset({"required", "additionalProperties", "dependentRequired"})
 _ARTICLES = {
     "string": "text",
@@ -21,6 +24,42 @@ _ARTICLES = {
     "array": "a list",
     "null": "null",
 }
+
+
+def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
+    """The schema's validator. ``$`` in its patterns is the end of the text, as JSON Schema has it.
+
+    Python's own ``$`` stands before a line break at the end as well.
+    """
+    return Draft202012Validator(_ended(schema, named=False))
+
+
+def _ended(schema: Any, *, named: bool) -> Any:
+    """A copy in which every pattern ends where ECMA-262 says that it ends."""
+    if isinstance(schema, list):
+        return [_ended(item, named=False) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    made: dict[str, Any] = {}
+    for name, item in schema.items():
+        if not named and name == "pattern" and isinstance(item, str):
+            made[name] = _ended_pattern(item)
+        elif not named and name == "patternProperties" and isinstance(item, Mapping):
+            made[name] = {_ended_pattern(pattern): _ended(part, named=False) for pattern, part in item.items()}
+        else:
+            made[name] = item if not named and name in _VALUES else _ended(item, named=not named and name in _NAMED)
+    return made
+
+
+def _ended_pattern(pattern: str) -> str:
+    r"""``$`` outside of a character class and not escaped becomes ``\Z``."""
+    made, in_class, escaped = "", False, False
+    for character in pattern:
+        made += r"\Z" if character == "$" and not (in_class or escaped) else character
+        if not escaped:
+            in_class = character == "[" or (in_class and character != "]")
+        escaped = character == "\\" and not escaped
+    return made
 
 
 def check(validator: Draft202012Validator, value: Json, *, where: str) -> None:
@@ -51,7 +90,7 @@ def _sentence(fault: ValidationError) -> str:
     if rule == "const":
         return f"must be {wanted}"
     if rule == "pattern":
-        return f"must match the pattern {wanted}"
+        return "must match the pattern " + str(wanted).replace(r"\Z", "$")
     if rule in {"oneOf", "anyOf"}:
         return "fits none of the forms that are allowed here" if rule == "anyOf" else "must fit exactly one form"
     return f"breaks the rule {rule}: {wanted}"

@@ -25,7 +25,7 @@ def compile_error(source: str, text: str, variables: Collection[str]) -> Express
 
 def runtime_text(text: str) -> str:
     """An engine's message without its status codes."""
-    text = re.sub(r"^[A-Z_]+: |\s*\[[A-Z_]+\]$", "", text.split("\n", 1)[0])
+    text = re.sub(r"^[A-Z_]+: |\s*\[[A-Z_]+\]\Z", "", text.split("\n", 1)[0])
     missing = re.match(r'No value with name "([^"]+)" found in Activation', text)
     return f"{missing[1]!r} has no value" if missing else text
 

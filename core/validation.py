@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Tag, ValidationError
@@ -14,6 +14,8 @@ from core.errors import DefinitionError, Problem
 
 Model = TypeVar("Model", bound=BaseModel)
 _Location: TypeAlias = tuple[str | int, ...]
+EMPTY = "the key is here and has no value"
+EMPTY_REMEDY = "Write its value, or take the key out."
 _Candidate: TypeAlias = tuple[str | None, type[BaseModel]]
 
 
@@ -26,13 +28,37 @@ class Located(Protocol):
 
 
 def validate(document: Located, model: type[Model]) -> Model:
-    """The document as ``model``, without conversions between types; ``DefinitionError`` with every problem found."""
+    """The document as ``model``, without conversions between types; ``DefinitionError`` with every problem found.
+
+    A key that is there and empty is refused, where leaving it out would mean something: whoever wrote ``when:`` did not
+    mean "always".
+    """
     try:
-        return model.model_validate_json(json.dumps(document.value), strict=True)
+        content = model.model_validate_json(json.dumps(document.value), strict=True)
+        problems = {document.problem(path, f"{_text(path)}: {EMPTY}.", EMPTY_REMEDY) for path in empty_keys(content)}
+        if not problems:
+            return content
     except ValidationError as error:
         faults = error.errors(include_url=False)
         problems = {_problem(document, model, fault) for fault in faults if not _is_echo(fault, faults)}
     raise DefinitionError(tuple(sorted(problems, key=lambda found: (found.line, found.column, found.message))))
+
+
+def empty_keys(value: object, path: _Location = ()) -> Iterator[_Location]:
+    """Where a key is given without a value. What may hold anything may hold null."""
+    if isinstance(value, BaseModel):
+        for name in value.model_fields_set:
+            info, item = type(value).model_fields[name], getattr(value, name)
+            place = (*path, info.alias or name)
+            if item is None and info.annotation is not Any:
+                yield place
+            yield from empty_keys(item, place)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from empty_keys(item, (*path, key))
+    elif isinstance(value, tuple):
+        for number, item in enumerate(value):
+            yield from empty_keys(item, (*path, number))
 
 
 def _is_echo(fault: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> bool:
@@ -72,6 +98,8 @@ def _explain(
     if kind == "union_tag_not_found":
         tags = [tag for tag, _ in _candidates(model, location) if tag is not None]
         return f"{prefix}it cannot be told what this is.", f"One of {', '.join(tags)}." if tags else ""
+    if kind in ("string_too_short", "string_pattern_mismatch") and not str(fault["input"]).strip():
+        return f"{prefix}{EMPTY}.", EMPTY_REMEDY
     if kind == "too_short":
         return f"{prefix}holds {context['actual_length']} of at least {context['min_length']} items.", ""
     message = str(context["error"]) if kind == "value_error" and "error" in context else str(fault["msg"])

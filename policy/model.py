@@ -99,7 +99,7 @@ class RuleDocument(_Part):
 
     id: Name
     match: Match
-    when: Annotated[str, Field(min_length=1)] | None = None
+    when: Annotated[str, Field(min_length=1, pattern=r"\S")] | None = None
     outcome: Outcome
     tier: Tier = Tier.MEDIUM
     approvers: tuple[Approver, ...] = ()

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from connectors.catalog import Catalog
 from core.documents import Document, load_document
 from core.errors import InputError
-from core.validation import validate
+from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import GraphCompiler
 from runtime.definition.model import Identifier, StepDocument, WorkflowDocument
 from runtime.definition.places import Path
@@ -39,7 +39,7 @@ class ExtensionDocument(BaseModel):
 def read_extension(source: Mapping[str, Any]) -> ExtensionDocument:
     """An extension as it was sent; ``InputError`` names the place of the first fault."""
     try:
-        return ExtensionDocument.model_validate(source)
+        extension = ExtensionDocument.model_validate(source)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = _where(tuple(fault["loc"]))
@@ -47,6 +47,9 @@ def read_extension(source: Mapping[str, Any]) -> ExtensionDocument:
         message = "is no key that an extension has" if strange else f"is not right: {fault['msg']}"
         remedy = "Send `steps` as a workflow has them, and `before`; see `counterseal schema workflow`."
         raise InputError(message, where=where, remedy=remedy) from None
+    for place in empty_keys(extension):
+        raise InputError(EMPTY, where=_where(place), remedy=EMPTY_REMEDY)
+    return extension
 
 
 def check_past(graph: Graph, state: State, extension: ExtensionDocument) -> None:

@@ -12,7 +12,7 @@ from runtime.kernel.channels import Reducer
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z][a-z0-9-]*$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=64)]
-Expression = Annotated[str, Field(min_length=1, max_length=4000)]
+Expression = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"\S")]
 WorkflowRef = Annotated[str, Field(max_length=110, pattern=r"^[a-z][a-z0-9-]{0,99}(@[1-9][0-9]{0,5})?$")]
 KINDS = ("do", "if", "foreach", "while", "approve", "wait", "task", "run", "continue_with")
 

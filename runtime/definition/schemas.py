@@ -92,6 +92,7 @@ def _edit(model: str, part: JsonSchema) -> None:
         part["description"] = _plain(part["description"])
     for name, value in part.get("properties", {}).items():
         value.pop("title", None)
+        _take_null(value)
         if "patternProperties" in value:
             value.setdefault("additionalProperties", False)
         words = DESCRIPTIONS.get(model, {}).get(name)
@@ -101,6 +102,17 @@ def _edit(model: str, part: JsonSchema) -> None:
         part.update(_RULES[model]())
 
 
+def _take_null(value: JsonSchema) -> None:
+    """A key may be left out, and not be left empty (``core.validation.empty_keys``)."""
+    choices = [choice for choice in value.get("anyOf", []) if choice != {"type": "null"}]
+    if len(choices) == len(value.get("anyOf", [])):
+        return
+    del value["anyOf"]
+    if value.get("default", "") is None:
+        del value["default"]
+    value.update(choices[0] if len(choices) == 1 else {"anyOf": choices})
+
+
 def _plain(docstring: str) -> str:
     """A docstring's words without its markup and line breaks."""
     paragraphs = docstring.replace("``", "`").split("\n\n")
@@ -108,8 +120,8 @@ def _plain(docstring: str) -> str:
 
 
 def _given(*names: str) -> list[JsonSchema]:
-    """Each of these keys, with a value that is not null."""
-    return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
+    """Each of these keys."""
+    return [{"required": [name]} for name in names]
 
 
 def _approval_terms() -> JsonSchema:
