@@ -94,7 +94,7 @@ async def create_token(
             await tokens.create(connection, tenant, token_hash(token), subject, names, lifetime)
         except asyncpg.ForeignKeyViolationError:
             raise NotFoundError(
-                f"There is no tenant {tenant!r}.", remedy=f"Create it with `counterseal tenant set {tenant}`."
+                f"There is no tenant {tenant!r}.", remedy=f"Create it with `counterseal tenant create {tenant}`."
             ) from None
         data: JsonObject = {"token": token_hash(token)[:12], "subject": subject, "roles": [*names]}
         await audit.record(connection, tenant, EventType.TOKEN_CREATED, actor, data)

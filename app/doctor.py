@@ -96,8 +96,11 @@ async def _documents(settings: Settings, database: Database) -> list[Check]:
     definitions, tenant = Definitions(adapters.catalog_of(settings)), settings.tenant
     async with database.reading(tenant) as reading:
         row = await read_models.tenant_row(reading, tenant)
+    if row is None:
+        words = f"there is no tenant {tenant!r}; `counterseal tenant create {tenant}` creates it"
+        return [Check("tenant", State.BROKEN, words)]
     async with database.transaction(tenant) as connection:
-        policy = await definitions.policy(connection, tenant, row["policy_digest"] if row else None)
+        policy = await definitions.policy(connection, tenant, row["policy_digest"])
         stored = await documents.newest_workflows(connection, tenant)
     checks = []
     if policy is None:

@@ -56,7 +56,7 @@ async def run_settings(settings: Settings, parts: frozenset[Part], announce: Cal
     async with AsyncExitStack() as stack:
         if settings.database_url is None:
             stack.enter_context(occupancy.installation(settings.home))
-        app = await stack.enter_async_context(build(settings))
+        app = await stack.enter_async_context(build(settings, first_run=parts == ALL))
         await definitions.prepare(app.faces, app.connectors)
 
         def started(running: Running) -> None:

@@ -205,7 +205,7 @@ class Settings(BaseSettings):
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """Every tenant that the settings name; each exists from the first start on."""
+        """Every tenant that the settings name. A start is refused unless each is there."""
         return tuple(sorted({self.tenant, *(item.tenant for item in self.webhooks.values() if item.tenant)}))
 
     @property

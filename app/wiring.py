@@ -21,7 +21,7 @@ import aiohttp
 import structlog
 from slack_sdk.web.async_client import AsyncWebClient
 
-from app import adapters
+from app import adapters, tenants
 from app.metrics import Metrics
 from app.settings import Settings
 from app.storage import ready_database
@@ -46,7 +46,6 @@ from runtime.store.outbox import Message
 from runtime.sweeper import Sweeper
 from runtime.verbs.directory import DatabaseDirectory
 from runtime.verbs.extending import Extending
-from runtime.verbs.publishing import ensure_tenant
 from runtime.verbs.signaling import Signaling
 from runtime.verbs.tasks import Tasks
 from runtime.verbs.voting import Voting
@@ -172,11 +171,19 @@ async def _shown_nowhere(connection: Connection, message: Message) -> Deliver:
 
 
 @asynccontextmanager
-async def build_faces(settings: Settings, *, blobs: BlobStore | None = None) -> AsyncIterator[Faces]:
-    """The part that needs no worker: for the command line. Everything is closed at the end."""
+async def build_faces(
+    settings: Settings, *, blobs: BlobStore | None = None, new_tenant: bool = False
+) -> AsyncIterator[Faces]:
+    """The part that needs no worker: for the command line. Everything is closed at the end.
+
+    ``NotFoundError`` if there is no tenant of that name, unless it is a ``new_tenant``, which the caller creates.
+    """
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(ready_database(settings))
-        yield await _faces(stack, settings, url, blobs)
+        faces = await _faces(stack, settings, url, blobs)
+        if not new_tenant:
+            await tenants.require(faces.database, url, [settings.tenant])
+        yield faces
 
 
 @dataclass(frozen=True)
@@ -203,14 +210,19 @@ async def build(
     queue: WorkQueue | None = None,
     blobs: BlobStore | None = None,
     signer: Signer | None = None,
+    first_run: bool = False,
 ) -> AsyncIterator[App]:
     """Build everything that the settings ask for; what is given replaces what they would make.
 
-    ``ConfigurationError`` for settings that cannot work, ``TransportError`` where the database is not reachable.
+    ``ConfigurationError`` for settings that cannot work, ``TransportError`` where the database is not reachable,
+    ``NotFoundError`` for a tenant that they name and that is not there. On a ``first_run`` the default one is made.
     """
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(ready_database(settings))
         faces = await _faces(stack, settings, url, blobs)
+        if first_run and tenants.DEFAULT in settings.tenants:
+            await tenants.found_default(faces.database)
+        await tenants.require(faces.database, url, settings.tenants)
         engine = Database(url, ENGINE_ROLE, connections=settings.worker_concurrency + 8)
         await stack.enter_async_context(engine)
         if connectors is None:
@@ -235,9 +247,6 @@ async def _faces(stack: AsyncExitStack, settings: Settings, url: str, blobs: Blo
     if settings.slack_bot_token is not None:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         slack = adapters.slack_client_of(settings, session)
-    for tenant in settings.tenants:
-        async with database.transaction(tenant) as connection:
-            await ensure_tenant(connection, tenant)
     return Faces(settings, database, definitions, blobs or adapters.blobs_of(settings), slack)
 
 

@@ -22,7 +22,7 @@ async def record(connection: Connection, tenant: str, kind: EventType, actor: Ac
     """
     row = await connection.fetchrow(_HEAD, tenant)
     if row is None:
-        raise NotFoundError(f"There is no tenant {tenant!r}.", remedy="Create it with `counterseal tenant set`.")
+        raise NotFoundError(f"There is no tenant {tenant!r}.", remedy="Create it with `counterseal tenant create`.")
     head = ChainHead(f"tenant:{tenant}", row["audit_count"], row["audit_head"])
     (line,), _ = append(head, [Event(kind, actor, row["now"], data)])
     await connection.execute(_LINE, tenant, row["stream_id"], line.seq, str(line.type), line.bytes, line.hash)

@@ -27,16 +27,19 @@ def settings() -> Settings:
 
 
 @asynccontextmanager
-async def faces() -> AsyncIterator[Faces]:
-    """The faces' part of the runtime, on the database of this installation."""
+async def faces(tenant: str | None = None, *, new_tenant: bool = False) -> AsyncIterator[Faces]:
+    """The faces' part of the runtime, on the database of this installation, for the tenant given or the settings'.
+
+    ``NotFoundError`` if there is no such tenant, unless the command creates it.
+    """
     from app import logs
     from app.settings import LogLevel, load_settings
     from app.wiring import build_faces
 
-    found = load_settings()
+    found = load_settings(**({"tenant": tenant} if tenant else {}))
     # A command's answer is its output; what the parts have to say meanwhile matters only when it is bad.
     logs.configure(found.log_format, max(found.log_level, LogLevel.WARNING, key=list(LogLevel).index))
-    async with build_faces(found) as built:
+    async with build_faces(found, new_tenant=new_tenant) as built:
         yield built
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from app.cli import approvals, documents, evidence, extending, queues, runs, service, signals, tasks
+from app.cli import approvals, documents, evidence, extending, queues, runs, service, signals, tasks, tenants
 from app.cli.outcome import DOCUMENTED, explained
 
 root = typer.Typer(
@@ -20,7 +20,7 @@ root = typer.Typer(
 service.add_to(root)
 root.add_typer(service.db, name="db")
 root.add_typer(service.token, name="token")
-root.add_typer(service.tenant, name="tenant")
+root.add_typer(tenants.tenant, name="tenant")
 root.add_typer(documents.workflow, name="workflow")
 root.add_typer(documents.policy, name="policy")
 root.add_typer(documents.directory, name="directory")

@@ -46,16 +46,16 @@ async def _look(tenant: str | None) -> tuple[list[TenantQueue], dict[str, Any] |
     """The tenants, SQS's counts (None without SQS), and why there are none where there should be."""
     from dataclasses import asdict
 
-    from app import adapters
-    from core.errors import NotFoundError, TransportError
+    from app import adapters, tenants
+    from core.errors import TransportError
     from runtime.store import queue_reads
 
     name = context.name(tenant, "--tenant") if tenant else None
     async with context.overview() as overview:
         async with overview.database.transaction() as connection:
             found = await queue_reads.queues(connection, name)
-        if name is not None and not found:
-            raise NotFoundError(f"There is no tenant {name}.", remedy="`counterseal queue status` shows all of them.")
+            if name is not None and not found:
+                raise await tenants.unknown(connection, name)
         if overview.settings.sqs_queue_url is None:
             return found, None, None
         try:

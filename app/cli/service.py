@@ -1,4 +1,4 @@
-"""Running Counterseal and setting it up: up, serve, work, keep, demo, doctor, db, token, tenant."""
+"""Running Counterseal and setting it up: up, serve, work, keep, demo, doctor, db, token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from app.cli import context
 from app.cli.outcome import Exit
-from app.cli.output import Json, print_fields, print_json, print_rows
+from app.cli.output import Json, print_json, print_rows
 from core.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 db = typer.Typer(help="The database's schema.", no_args_is_help=True)
 token = typer.Typer(help="Bearer tokens for HTTP.", no_args_is_help=True)
-tenant = typer.Typer(help="Tenants and their caps.", no_args_is_help=True)
-
 Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant; COUNTERSEAL_TENANT without it.")]
 
 
@@ -129,6 +127,10 @@ def db_upgrade(as_json: Json = False) -> None:
         typer.echo(f"The schema is at {after}." if before == after else f"From {before or 'nothing'} to {after}.")
 
 
+def _named(tenant: str | None) -> str | None:
+    return context.name(tenant, "--tenant") if tenant else None
+
+
 @token.command("create")
 def token_create(
     subject: Annotated[str, typer.Option(help="Whose it is: for people, their id in the directory.")],
@@ -146,8 +148,8 @@ def token_create(
     lifetime = parse_duration(expires) if expires else None
 
     async def create() -> str:
-        async with context.faces() as faces:
-            owner = context.name(tenant, "--tenant") if tenant else faces.settings.tenant
+        async with context.faces(_named(tenant)) as faces:
+            owner = faces.settings.tenant
             return await access.create_token(
                 faces.database, owner, subject, roles, lifetime, context.actor(faces.settings)
             )
@@ -175,8 +177,8 @@ def token_list(tenant: Tenant = None, as_json: Json = False) -> None:
     from runtime.store import tokens
 
     async def listed() -> list[dict[str, object]]:
-        async with context.faces() as faces:
-            owner = context.name(tenant, "--tenant") if tenant else faces.settings.tenant
+        async with context.faces(_named(tenant)) as faces:
+            owner = faces.settings.tenant
             async with faces.database.transaction(owner) as connection:
                 return [dict(row) for row in await tokens.listed(connection, owner)]
 
@@ -194,49 +196,8 @@ def token_revoke(
     from app.cli.outcome import run
 
     async def revoke() -> int:
-        async with context.faces() as faces:
-            owner = context.name(tenant, "--tenant") if tenant else faces.settings.tenant
+        async with context.faces(_named(tenant)) as faces:
+            owner = faces.settings.tenant
             return await access.revoke_token(faces.database, owner, token, context.actor(faces.settings))
 
     typer.echo(f"Revoked {run(revoke())}.")
-
-
-@tenant.command("set")
-def tenant_set(
-    name: Annotated[str | None, typer.Argument(help="The tenant; it is created if it is new.")] = None,
-    max_concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Steps executing at once.")] = None,
-    max_runs_per_min: Annotated[int | None, typer.Option(min=1, help="Runs started a minute.")] = None,
-    max_writes_per_run: Annotated[int | None, typer.Option(min=0, help="Side effects of one run.")] = None,
-    weight: Annotated[float | None, typer.Option(min=0.001, max=1000, help="Share of the workers.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Create a tenant, and set its caps."""
-    from app.cli.outcome import run
-    from runtime.store import read_models
-    from runtime.verbs.publishing import ensure_tenant
-
-    async def set_() -> dict[str, object]:
-        async with context.faces() as faces:
-            owner = context.name(name, "NAME") if name else faces.settings.tenant
-            async with faces.database.transaction(owner) as connection:
-                await ensure_tenant(
-                    connection,
-                    owner,
-                    max_concurrency=max_concurrency,
-                    max_runs_per_min=max_runs_per_min,
-                    max_writes_per_run=max_writes_per_run,
-                    weight=weight,
-                )
-            async with faces.database.reading(owner) as reading:
-                row = await read_models.tenant_row(reading, owner)
-            shown = (
-                "tenant_id",
-                "max_concurrency",
-                "max_runs_per_min",
-                "max_writes_per_run",
-                "weight",
-                "policy_digest",
-            )
-            return {key: row[key] for key in shown} if row is not None else {}
-
-    print_fields(run(set_()), as_json=as_json)

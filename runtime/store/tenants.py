@@ -12,6 +12,9 @@ MAX_CONCURRENCY_DEFAULT = 16
 
 _CREATE = """
 INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2) ON CONFLICT (tenant_id) DO NOTHING RETURNING tenant_id"""
+_LISTED = """
+SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digest, created_at
+FROM tenants ORDER BY tenant_id"""
 _ADD_SLOTS = """
 INSERT INTO slots (tenant_id, slot) SELECT $1, n FROM generate_series(1, $2::int) n
 ON CONFLICT (tenant_id, cap, slot) DO NOTHING"""
@@ -50,6 +53,21 @@ WHERE tenant_id = $1"""
 async def create(connection: Connection, tenant: str, stream_id: UUID) -> bool:
     """Create a tenant; False if it exists."""
     return await connection.fetchrow(_CREATE, tenant, stream_id) is not None
+
+
+async def exists(connection: Connection, tenant: str) -> bool:
+    """Whether there is such a tenant."""
+    return bool(await connection.fetchval("SELECT EXISTS (SELECT FROM tenants WHERE tenant_id = $1)", tenant))
+
+
+async def names(connection: Connection) -> list[str]:
+    """Every tenant, by name. Under the engine's role: the faces' role sees one."""
+    return [row["tenant_id"] for row in await connection.fetch("SELECT tenant_id FROM tenants ORDER BY tenant_id")]
+
+
+async def listed(connection: Connection) -> list[dict[str, object]]:
+    """Every tenant with its caps, by name. Under the engine's role, too."""
+    return [dict(row) for row in await connection.fetch(_LISTED)]
 
 
 async def set_slots(connection: Connection, tenant: str, count: int) -> None:

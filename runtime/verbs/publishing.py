@@ -53,7 +53,8 @@ async def ensure_tenant(
     created = await tenants.create(connection, check_tenant(tenant), new_id())
     if created or max_concurrency is not None:
         await tenants.set_slots(connection, tenant, max_concurrency or tenants.MAX_CONCURRENCY_DEFAULT)
-    await tenants.set_caps(connection, tenant, max_runs_per_min, max_writes_per_run, weight)
+    if (max_runs_per_min, max_writes_per_run, weight) != (None, None, None):
+        await tenants.set_caps(connection, tenant, max_runs_per_min, max_writes_per_run, weight)
     return created
 
 

@@ -32,7 +32,7 @@ from app.settings import Settings, load_settings
 from app.wiring import App, build
 from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused
 from connectors.registry import Connectors
-from core.db import ENGINE_ROLE, Database
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue
 from runtime.verbs import publishing
@@ -349,7 +349,9 @@ def definitions_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def settings(clean_environment: pytest.MonkeyPatch, database_url: str, definitions_dir: Path) -> Settings:
+async def settings(clean_environment: pytest.MonkeyPatch, database_url: str, definitions_dir: Path) -> Settings:
+    async with Database(database_url, FACES_ROLE) as database, database.transaction("other") as connection:
+        await publishing.ensure_tenant(connection, "other")
     return load_settings(
         database_url=database_url,
         port=0,

@@ -124,7 +124,7 @@ def test_a_mistake_is_answered_with_its_place_and_the_remedy(command: Any, docum
         (("run", "start", "simple", "--version", "99"), Exit.CONFLICT, "There is no workflow 'simple' version 99."),
         (("run", "start", "simple", "--workspace", "a b; --"), Exit.INPUT, "--workspace: 'a b; --' is no name. Use"),
         (("run", "start", "simple", "--input", '{"a":"\\u0000"}'), Exit.INPUT, "--input.a: holds a character"),
-        ((*token, "--tenant", "nowhere"), Exit.CONFLICT, "Create it with `counterseal tenant set nowhere`."),
+        ((*token, "--tenant", "nowhere"), Exit.CONFLICT, "`counterseal tenant create nowhere` creates it."),
         ((*token, "--tenant", "No Tenant"), Exit.INPUT, "--tenant: 'No Tenant' is no name."),
     ):
         command(*arguments, exit_code=code)
@@ -193,7 +193,7 @@ def test_tokens_are_made_listed_and_revoked(command: Any) -> None:
 
 def test_a_tenants_caps_are_set_and_kept(command: Any) -> None:
     arguments = ("--max-concurrency", "3", "--max-runs-per-min", "60", "--max-writes-per-run", "5", "--weight", "2.5")
-    shown = command.json("tenant", "set", "acme", *arguments)
+    shown = command.json("tenant", "create", "acme", *arguments)
     assert (shown["max_concurrency"], shown["max_runs_per_min"], shown["max_writes_per_run"]) == (3, 60, 5)
     assert command.json("tenant", "set", "acme") == shown
 

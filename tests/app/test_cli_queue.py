@@ -34,7 +34,7 @@ def test_the_queue_is_shown_by_tenant_and_lane(published: Any, outside_world: An
     work_off(outside_world)
     published(*started, "--workspace", "second")
     published(*started, "--workspace", "second")
-    published("tenant", "set", "other", "--max-concurrency", "3", "--max-runs-per-min", "7")
+    published("tenant", "create", "other", "--max-concurrency", "3", "--max-runs-per-min", "7")
     found = published.json("queue", "status")
     assert (found["sqs"], found["problem"]) == (None, None)
     default, other = found["tenants"]

@@ -219,7 +219,7 @@ async def test_a_prefix_stands_before_every_key_and_in_its_uri(tmp_path: Path) -
 
 async def test_with_no_settings_a_database_is_found_in_home(clean_environment, tmp_path: Path) -> None:
     """The embedded default: nothing is configured, and the runtime is built on a PostgreSQL of its own."""
-    async with build(load_settings()) as app:
+    async with build(load_settings(), first_run=True) as app:
         async with app.faces.database.reading("default") as connection:
             assert connection is not None
         assert (tmp_path / "home" / "postgres").is_dir()
