@@ -15,7 +15,7 @@ from core.db import Database
 from core.errors import AuthenticationError, InputError, NotFoundError
 from evidence.chain import Actor, EventType
 from runtime import audit
-from runtime.store import tokens
+from runtime.store import tenants, tokens
 
 PREFIX = "cst_"
 _TOKEN = re.compile(r"cst_[A-Za-z0-9_-]{43}\Z")
@@ -90,6 +90,7 @@ async def create_token(
     token = PREFIX + secrets.token_urlsafe(32)
     names = sorted(str(role) for role in roles)
     async with database.transaction(tenant) as connection:
+        await tenants.lock(connection, tenant)
         try:
             await tokens.create(connection, tenant, token_hash(token), subject, names, lifetime)
         except asyncpg.ForeignKeyViolationError:

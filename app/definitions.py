@@ -1,4 +1,4 @@
-"""Definitions at start (X-1, X-2): what a directory holds is published, and what is published is checked.
+"""Definitions at start (X-1, X-2): what is new in a folder is published, and what is published is checked.
 
 ``definitions_dir`` holds ``workflows/*.yaml``, ``policies/*.yaml``, ``operations/*.yaml`` and ``directory.yaml``. In
 strict mode an invalid one stops the start; in warn mode it is reported and unavailable, and the rest goes on.
@@ -27,8 +27,8 @@ from runtime.definition.active_policy import BrokenPolicy
 from runtime.definition.catalog import Definitions
 from runtime.store import documents
 from runtime.store.documents import PublishedVersion
-from runtime.verbs import publishing
-from runtime.verbs.publishing import Published
+from runtime.verbs import renewing
+from runtime.verbs.renewing import Before, Left, Renewed
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ CONFIGURED = "configured"
 # What compiling a published version may raise: its text, or the declarations frozen with it, are not of this release.
 UNREADABLE = (CountersealError, ValidationError)
 
-Publish = Callable[[Connection, Source], Awaitable[Published]]
+Publish = Callable[[Connection, Before, Source], Awaitable[Renewed]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,32 +98,19 @@ class _Document:
 
 
 async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
-    """Publish the directory, then compile everything that the tenant has published.
+    """Publish what is new in the folder, then compile everything that the tenant has published.
 
-    In strict mode all of it is one transaction: ``ConfigurationError`` lists what is invalid, and nothing of the
-    directory was published. In warn mode what is invalid is reported, and the rest is published.
+    All of it is one transaction, under the tenant's lock. In strict mode ``ConfigurationError`` lists what is invalid,
+    and nothing was published. In warn mode what is invalid is reported, and the rest is published.
     """
     found = _documents(faces)
-    database, tenant = faces.database, faces.settings.tenant
-    if faces.settings.definitions_mode is DefinitionsMode.STRICT:
-        async with database.transaction(tenant) as connection:
-            done, problems = await _publish_all(connection, found)
-            _refuse_to_start([*problems, *await _check(faces, connection, connectors)])
-        for document, published in done:
-            _tell(document, published)
-        return
-    problems = []
-    for document in found:
-        # Each in a transaction of its own, so that one that is invalid leaves the others alone.
-        try:
-            async with database.transaction(tenant) as connection:
-                published = await document.publish(connection, document.source)
-        except (InputError, ConsistencyError) as error:
-            problems.append(str(error))
-        else:
-            _tell(document, published)
-    async with database.transaction(tenant) as connection:
+    async with faces.database.transaction(faces.settings.tenant) as connection:
+        done, problems = await _renew(connection, faces.settings.tenant, found)
         problems += await _check(faces, connection, connectors)
+        if faces.settings.definitions_mode is DefinitionsMode.STRICT:
+            _refuse_to_start(problems)
+    for document, renewed in done:
+        _tell(document, renewed)
     for line in (line for problem in problems for line in problem.splitlines()):
         log.warning("a definition is unavailable", reason=line)
 
@@ -143,43 +130,51 @@ def _documents(faces: Faces) -> list[_Document]:
         return []
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is not a directory.", remedy="Set COUNTERSEAL_DEFINITIONS_DIR.")
-    tenant, definitions = faces.settings.tenant, faces.definitions
+    definitions = faces.definitions
 
-    async def workflow(connection: Connection, source: Source) -> Published:
-        return await publishing.publish_workflow(connection, definitions, tenant, source.text, source.file, ACTOR)
+    async def workflow(connection: Connection, before: Before, source: Source) -> Renewed:
+        return await renewing.renew_workflow(connection, definitions, before, source.text, source.file, ACTOR)
 
-    async def policy(connection: Connection, source: Source) -> Published:
-        return await publishing.publish_policy(connection, definitions, tenant, source.text, source.file, ACTOR)
+    async def policy(connection: Connection, before: Before, source: Source) -> Renewed:
+        return await renewing.renew_policy(connection, definitions, before, source.text, source.file, ACTOR)
 
-    async def people(connection: Connection, source: Source) -> Published:
-        return await publishing.publish_directory(connection, tenant, source.text, source.file, ACTOR)
+    async def people(connection: Connection, before: Before, source: Source) -> Renewed:
+        return await renewing.renew_directory(connection, before, source.text, source.file, ACTOR)
 
+    # People first: who may decide is known when the policy that names them is looked at.
     return [
+        *(_Document(source, people) for source in _directory_of(folder)),
         *(_Document(source, workflow) for source in adapters.documents_in(folder / "workflows")),
         *(_Document(source, policy) for source in adapters.documents_in(folder / "policies")),
-        *(_Document(source, people) for source in _directory_of(folder)),
     ]
 
 
-async def _publish_all(
-    connection: Connection, found: Iterable[_Document]
-) -> tuple[list[tuple[_Document, Published]], list[str]]:
-    """Publish every one; what was published, and what is wrong with the others."""
+async def _renew(
+    connection: Connection, tenant: str, found: Iterable[_Document]
+) -> tuple[list[tuple[_Document, Renewed]], list[str]]:
+    """Publish what is new; what became of each, and what is wrong with the others."""
     done, problems = [], []
+    before = await Before.look(connection, tenant)
     for document in found:
+        # One that is invalid leaves the others alone.
+        await connection.execute("SAVEPOINT document")
         try:
-            done.append((document, await document.publish(connection, document.source)))
+            done.append((document, await document.publish(connection, before, document.source)))
         except (InputError, ConsistencyError) as error:
+            await connection.execute("ROLLBACK TO SAVEPOINT document")
             problems.append(str(error))
     return done, problems
 
 
-def _tell(document: _Document, published: Published) -> None:
-    if published.changed:
-        log.info("published", file=document.source.file, name=published.name, version=published.version)
-    elif published.retired:
-        # Whoever finds it in the folder would think that it is in use.
-        log.info("is retired", file=document.source.file, name=published.name, version=published.version)
+def _tell(document: _Document, renewed: Renewed) -> None:
+    said = {"file": document.source.file, "name": renewed.name, "version": renewed.version}
+    # Whoever finds in the folder what is not in use would think that it is.
+    if isinstance(renewed, Left):
+        log.warning("is not published", **said, reason=renewed.why)
+    elif renewed.changed:
+        log.info("published", **said)
+    elif renewed.retired:
+        log.info("is retired", **said)
 
 
 def _directory_of(folder: Path) -> list[Source]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, NotFoundError
@@ -44,6 +46,26 @@ class PublishedVersion:
         return tuple(sorted({operation.split(".", 1)[0] for operation in self.operations}))
 
 
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """One text that is or was published, without the text."""
+
+    name: str
+    version: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.name} version {self.version} ({self.digest[:12]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """All that was ever published of a kind in a tenant, and which of it is in use where only one can be."""
+
+    editions: tuple[Edition, ...]
+    in_use: Edition | None
+
+
 _VERSIONS = """
 SELECT name, version, digest, published_by, published_at, retired_at,
   ARRAY(SELECT jsonb_object_keys(operations) ORDER BY 1) AS operations
@@ -75,6 +97,17 @@ _SAME_POLICY_VERSION = "SELECT digest FROM policies WHERE tenant_id = $1 AND nam
 
 _ACTIVATE_POLICY = """
 UPDATE tenants SET policy_digest = $2 WHERE tenant_id = $1 AND policy_digest IS DISTINCT FROM $2 RETURNING tenant_id"""
+
+# The active one is the first.
+_POLICIES = """
+SELECT p.name, p.version, p.digest, p.digest = t.policy_digest AS active
+FROM tenants t JOIN policies p ON p.tenant_id = t.tenant_id WHERE t.tenant_id = $1
+ORDER BY active DESC NULLS LAST"""
+
+# The directory's rows say who is in it now; the tenant's audit says which ones there have been. The last one is in use.
+_DIRECTORIES = """
+SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
+WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC"""
 
 _POLICY = "SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = $2"
 
@@ -188,6 +221,20 @@ async def publish_policy(
         )
     await connection.execute(_PUBLISH_POLICY, tenant, digest, name, version, source, by)
     return await connection.fetchrow(_ACTIVATE_POLICY, tenant, digest) is not None
+
+
+async def past_policies(connection: Connection, tenant: str) -> Past:
+    """Every policy that the tenant has had, and which one judges now."""
+    rows = await connection.fetch(_POLICIES, tenant)
+    editions = tuple(Edition(row["name"], row["version"], row["digest"]) for row in rows)
+    return Past(editions, editions[0] if rows and rows[0]["active"] else None)
+
+
+async def past_directories(connection: Connection, tenant: str) -> Past:
+    """Every directory that the tenant has had, by its audit, and which one is in use."""
+    lines = [orjson.loads(row["line"])["data"] for row in await connection.fetch(_DIRECTORIES, tenant)]
+    editions = tuple(Edition(data["name"], data["version"], data["digest"]) for data in lines)
+    return Past(editions, editions[0] if editions else None)
 
 
 async def policy(connection: Connection, tenant: str, digest: str) -> tuple[str, int, str] | None:

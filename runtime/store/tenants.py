@@ -12,6 +12,7 @@ MAX_CONCURRENCY_DEFAULT = 16
 
 _CREATE = """
 INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2) ON CONFLICT (tenant_id) DO NOTHING RETURNING tenant_id"""
+_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('counterseal.publishing:' || $1, 0))"
 _LISTED = """
 SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digest, created_at
 FROM tenants ORDER BY tenant_id"""
@@ -53,6 +54,15 @@ WHERE tenant_id = $1"""
 async def create(connection: Connection, tenant: str, stream_id: UUID) -> bool:
     """Create a tenant; False if it exists."""
     return await connection.fetchrow(_CREATE, tenant, stream_id) is not None
+
+
+async def lock(connection: Connection, tenant: str) -> None:
+    """Let nobody else publish in this tenant until the transaction ends. Taken before anything else of it.
+
+    What is published and its audit event lock the tenant's row one after the other, the second time harder; two
+    transactions that did so at once would wait for each other.
+    """
+    await connection.execute(_LOCK, tenant)
 
 
 async def exists(connection: Connection, tenant: str) -> bool:

@@ -63,6 +63,7 @@ async def publish_workflow(
 ) -> Published:
     """Publish one version of a workflow. ``DefinitionError`` lists what is wrong with it."""
     workflow = load_workflow(text, file, definitions.catalog)
+    await tenants.lock(connection, tenant)
     stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
     changed = await documents.publish_workflow(connection, tenant, stored, actor.id)
     if changed:
@@ -81,6 +82,7 @@ async def retire_workflow(connection: Connection, tenant: str, name: str, versio
     Runs that have started go on with it. Runs start with the newest version that is left: retiring the newest one goes
     back to the one before. ``NotFoundError`` names what is published.
     """
+    await tenants.lock(connection, tenant)
     known = await documents.known_versions(connection, tenant, name)
     documents.of_number(known, version)
     changed = await documents.retire_workflow(connection, tenant, name, version)
@@ -96,6 +98,7 @@ async def publish_policy(
 ) -> Published:
     """Publish a policy and make it the tenant's active one. ``DefinitionError`` lists what is wrong with it."""
     policy = definitions.compile_policy(text, file)
+    await tenants.lock(connection, tenant)
     changed = await documents.publish_policy(
         connection,
         tenant,
@@ -114,6 +117,7 @@ async def publish_policy(
 async def publish_directory(connection: Connection, tenant: str, text: str, file: str, actor: Actor) -> Published:
     """Replace the tenant's people and groups. Rights are read when a vote arrives, so this takes effect at once."""
     content = load_directory(text, file)
+    await tenants.lock(connection, tenant)
     people = [(person.id, person.name, person.slack) for person in content.people]
     members = [(group, person) for group, persons in content.groups.items() for person in persons]
     await tenants.replace_directory(connection, tenant, people, members)

@@ -1,0 +1,234 @@
+"""A start takes a tenant forward, never back: not its policy, not its people, not its workflows, however many start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from structlog.testing import capture_logs
+
+from app import definitions
+from app.access import Role, create_token
+from app.settings import DefinitionsMode, Settings
+from app.wiring import Faces, build, build_faces
+from connectors.registry import Connectors
+from core.db import FACES_ROLE, Database
+from core.errors import ConfigurationError
+from evidence.chain import Actor
+from runtime.verbs import publishing
+
+POLICY = """
+policy: restarts
+version: 1
+rules:
+  - {id: all, match: {connector: probe}, outcome: allow}
+"""
+DENY = POLICY.replace("version: 1", "version: 2").replace("outcome: allow", "outcome: deny")
+PEOPLE = """
+directory: people
+people: [{id: ann, name: Ann}, {id: eve, name: Eve}]
+groups: {leads: [ann, eve]}
+"""
+WITHOUT_EVE = PEOPLE.replace(", {id: eve, name: Eve}", "").replace("[ann, eve]", "[ann]")
+FLOW = "workflow: flow\nversion: 1\nreference: x\nsteps:\n  - {id: a, do: probe.effect.apply, with: {name: x}}\n"
+ADMIN = Actor("person", "admin")
+
+
+def _version(text: str, number: int) -> str:
+    return text.replace("version: 1", f"version: {number}")
+
+
+def _numbered(number: int) -> str:
+    return PEOPLE.replace("directory: people", f"directory: people\nversion: {number}")
+
+
+def _lay_out(folder: Path, *, policy: str = POLICY, people: str = PEOPLE, flow: str = FLOW) -> None:
+    for name, text in (("policies/p.yaml", policy), ("directory.yaml", people), ("workflows/f.yaml", flow)):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.fixture(params=list(DefinitionsMode))
+def mode(request: pytest.FixtureRequest) -> DefinitionsMode:
+    found: DefinitionsMode = request.param
+    return found
+
+
+@pytest.fixture
+async def faces(settings: Settings, mode: DefinitionsMode) -> AsyncIterator[Faces]:
+    async with build_faces(settings.model_copy(update={"definitions_mode": mode})) as built:
+        yield built
+
+
+async def _by_hand(faces: Faces, *, policy: str = "", people: str = "", flow: str = "") -> None:
+    async with faces.database.transaction("default") as connection:
+        if policy:
+            await publishing.publish_policy(connection, faces.definitions, "default", policy, "p", ADMIN)
+        if people:
+            await publishing.publish_directory(connection, "default", people, "d", ADMIN)
+        if flow:
+            await publishing.publish_workflow(connection, faces.definitions, "default", flow, "f", ADMIN)
+
+
+async def _state(faces: Faces) -> tuple[Any, ...]:
+    """The active policy's version, who is in the group, the versions that runs start with, and how many events."""
+    async with faces.database.transaction("default") as connection:
+        policy = await connection.fetchval(
+            "SELECT p.name || '@' || p.version FROM tenants t JOIN policies p ON p.digest = t.policy_digest"
+        )
+        people = await connection.fetch("SELECT person_id FROM group_members ORDER BY 1")
+        flow = await connection.fetchval("SELECT max(version) FROM workflows WHERE retired_at IS NULL")
+        events = await connection.fetchval("SELECT count(*) FROM audit_events")
+    return policy, [row["person_id"] for row in people], flow, events
+
+
+@pytest.mark.req("X-1")
+async def test_a_restart_does_not_undo_an_emergency(faces: Faces, definitions_dir: Path) -> None:
+    _lay_out(definitions_dir)
+    await definitions.prepare(faces)
+    assert await _state(faces) == ("restarts@1", ["ann", "eve"], 1, 3)
+    await _by_hand(faces, policy=DENY, people=WITHOUT_EVE, flow=_version(FLOW, 2))
+    after = await _state(faces)
+    assert after == ("restarts@2", ["ann"], 2, 6)
+    with capture_logs() as logs:
+        await definitions.prepare(faces)
+    assert await _state(faces) == after
+    said = {entry["name"]: entry["reason"] for entry in logs if entry["event"] == "is not published"}
+    assert "restarts version 2" in said["restarts"]
+    assert "counterseal directory publish" in said["people"]
+
+
+async def test_an_emergency_under_another_name_stands_against_newer_files(faces: Faces, definitions_dir: Path) -> None:
+    _lay_out(definitions_dir)
+    await definitions.prepare(faces)
+    await _by_hand(faces, policy=DENY.replace("restarts", "emergency"))
+    _lay_out(definitions_dir, policy=_version(POLICY, 3))
+    await definitions.prepare(faces)
+    assert (await _state(faces))[0] == "emergency@2"
+
+
+async def test_an_older_folder_that_was_never_published_does_not_win(faces: Faces, definitions_dir: Path) -> None:
+    await _by_hand(faces, policy=_version(POLICY, 3), people=_numbered(3), flow=_version(FLOW, 3))
+    async with faces.database.transaction("default") as connection:
+        await publishing.retire_workflow(connection, "default", "flow", 3, ADMIN)
+    before = await _state(faces)
+    older = _numbered(2).replace("[ann, eve]", "[ann]")
+    _lay_out(definitions_dir, policy=_version(POLICY, 2), people=older, flow=_version(FLOW, 2))
+    await definitions.prepare(faces)
+    assert await _state(faces) == before == ("restarts@3", ["ann", "eve"], None, 4)
+
+
+async def test_what_is_newer_is_published_at_start_once(faces: Faces, definitions_dir: Path) -> None:
+    _lay_out(definitions_dir)
+    for _ in range(3):
+        await definitions.prepare(faces)
+    assert (await _state(faces))[3] == 3, "one event of each, and none for a start that changes nothing"
+    people = _numbered(2).replace("[ann, eve]", "[ann]")
+    _lay_out(definitions_dir, policy=_version(POLICY, 2), people=people, flow=_version(FLOW, 2))
+    for _ in range(3):
+        await definitions.prepare(faces)
+    assert await _state(faces) == ("restarts@2", ["ann"], 2, 6)
+
+
+async def test_several_versions_in_one_folder_end_with_the_highest(faces: Faces, definitions_dir: Path) -> None:
+    _lay_out(definitions_dir, policy=_version(POLICY, 10), flow=_version(FLOW, 10))
+    (definitions_dir / "policies" / "z.yaml").write_text(_version(POLICY, 9))
+    (definitions_dir / "workflows" / "z.yaml").write_text(_version(FLOW, 9))
+    await definitions.prepare(faces)
+    assert (await _state(faces))[:3] == ("restarts@10", ["ann", "eve"], 10)
+    async with faces.database.transaction("default") as connection:
+        assert await connection.fetchval("SELECT count(*) FROM workflows") == 2, "runs may ask for either"
+
+
+@pytest.mark.req("X-2")
+async def test_another_text_of_the_same_version_is_said_and_not_published(faces: Faces, definitions_dir: Path) -> None:
+    _lay_out(definitions_dir)
+    await definitions.prepare(faces)
+    before = await _state(faces)
+    _lay_out(definitions_dir, people=WITHOUT_EVE)
+    words = "people version 1 in .* was published with another text. Give this text a higher number"
+    if faces.settings.definitions_mode is DefinitionsMode.STRICT:
+        with pytest.raises(ConfigurationError, match=words):
+            await definitions.prepare(faces)
+    else:
+        with capture_logs() as logs:
+            await definitions.prepare(faces)
+        (reason,) = [entry["reason"] for entry in logs if entry["event"] == "a definition is unavailable"]
+        assert "another text" in reason
+    assert await _state(faces) == before
+
+
+async def test_twenty_tokens_that_are_made_at_once_are_all_made(database_url: str) -> None:
+    async with Database(database_url, FACES_ROLE, connections=20) as database:
+        making = (create_token(database, "default", f"p{n}", frozenset(Role), None, ADMIN) for n in range(20))
+        assert len(set(await asyncio.gather(*making))) == 20
+
+
+@pytest.fixture
+async def empty_database(postgres_url: str) -> AsyncIterator[str]:
+    """A database without a schema."""
+    name = f"empty_{uuid4().hex}"
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute(f'CREATE DATABASE "{name}"')
+    yield urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
+    await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    await connection.close()
+
+
+TASKS, PROCESSES = 16, 4
+
+
+@pytest.mark.timeout(300)
+async def test_twenty_that_start_together_on_an_empty_database_all_come_up(
+    settings: Settings, definitions_dir: Path, empty_database: str
+) -> None:
+    _lay_out(definitions_dir)
+    given = settings.model_validate({**settings.model_dump(), "database_url": empty_database, "webhooks": {}})
+    environment = {
+        **os.environ,
+        "COUNTERSEAL_DATABASE_URL": empty_database,
+        "COUNTERSEAL_DEFINITIONS_DIR": str(definitions_dir),
+        "COUNTERSEAL_PORT": "0",
+    }
+    ready = asyncio.Barrier(TASKS + 1)
+
+    async def task() -> None:
+        await ready.wait()
+        async with build(given, connectors=Connectors({}), first_run=True) as app:
+            await definitions.prepare(app.faces)
+
+    async def process() -> None:
+        pipe = asyncio.subprocess.PIPE
+        command = (sys.executable, "-m", "app", "up", "--json")
+        started = await asyncio.create_subprocess_exec(*command, env=environment, stdout=pipe, stderr=pipe)
+        assert started.stdout is not None
+        try:
+            up = await started.stdout.readline()
+        finally:
+            if started.returncode is None:
+                started.send_signal(signal.SIGTERM)
+            _, errors = await started.communicate()
+        assert up, errors.decode()
+        assert started.returncode == 0, errors.decode()
+
+    async def tasks() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(TASKS):
+                group.create_task(task())
+            await ready.wait()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(PROCESSES):
+            group.create_task(process())
+        group.create_task(tasks())
+    async with build_faces(given) as faces:
+        assert await _state(faces) == ("restarts@1", ["ann", "eve"], 1, 3)
