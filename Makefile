@@ -50,7 +50,7 @@ requirements: $(DEV) ## Show which tests prove which requirement (JSON=1: as JSO
 pin: $(DEV) ## Write requirements*.txt anew from what .venv holds
 	@$(BIN)/python tools/pin_requirements.py
 
-clean: ## Remove the virtual environment and caches; your data in .counterseal stays
+clean: ## Remove the virtual environment and caches; your data in .counterseal and .counterseal-demo stays
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -63,9 +63,15 @@ class EmbeddedPostgres:
                         self._leave()
                     raise
 
-    def ensure_running(self) -> str:
-        """``start``, said by one who did so before: a server that died comes back with all that was committed."""
-        return self.start()
+    def ensure_running(self) -> str | None:
+        """Start the server again if none of its processes is left; its DSN then, and None where there was no need.
+
+        It comes back with all that was committed. Several that see it gone at once start it once.
+        """
+        with self._explained(), file_locks.held(self._root / "server.lock"):
+            # Under the lock: looking takes the server's own lock for an instant, which would be in a starter's way.
+            alive = self._cluster.is_alive()
+        return None if alive else self.start()
 
     def stop(self) -> None:
         """Stop using the server; whoever is the last one to do so stops it. Does nothing when it was not started."""

@@ -63,9 +63,9 @@ class Cluster:
 
     def answers(self) -> bool:
         """Whether the server accepts connections; waits while one is there that is starting up or going down."""
-        if not file_locks.wait_until(lambda: not self._is_alive() or self._is_ready(), _PATIENCE):
+        if not file_locks.wait_until(lambda: not self.is_alive() or self._is_ready(), _PATIENCE):
             raise self._failure("PostgreSQL is there but does not answer")
-        return self._is_alive()
+        return self.is_alive()
 
     def launch(self) -> None:
         """Start the server, of which no process may be left; make its data folder first where there is none."""
@@ -93,9 +93,9 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop the server, if there is one, and wait until none of its processes is left."""
-        if self._is_alive():
+        if self.is_alive():
             self._pg_ctl("stop", "--mode=fast")
-            if not file_locks.wait_until(lambda: not self._is_alive(), _PATIENCE):
+            if not file_locks.wait_until(lambda: not self.is_alive(), _PATIENCE):
                 raise self._failure("PostgreSQL did not stop")
 
     @contextmanager
@@ -104,7 +104,7 @@ class Cluster:
         with (self._root / "server.log").open("ab") as log:
             yield log.fileno()
 
-    def _is_alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether any process of the server is left, be it half dead."""
         return file_locks.is_held(self._root / "alive.lock")
 

@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 import structlog
 
-from app import definitions, occupancy
+from app import definitions, occupancy, storage
 from app.settings import Settings
 from app.wiring import App, build
 from core.db import Database
@@ -79,6 +79,8 @@ async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: C
     """Run the parts until ``stop`` is set. If one of them fails, the others are ended and the failure is raised."""
     async with AsyncExitStack() as stack:
         group = await stack.enter_async_context(asyncio.TaskGroup())
+        if app.settings.database_url is None:
+            group.create_task(storage.watch(app.settings, stop), name="postgres")
         wakes: dict[str, list[Callable[[], None]]] = {}
         if Part.WORK in parts:
             group.create_task(app.worker().run(stop), name="worker")

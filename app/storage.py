@@ -18,6 +18,7 @@ from core.errors import ConfigurationError, TransportError
 
 log = structlog.get_logger(__name__)
 
+WATCH_SECONDS = 0.5
 _REMEDY = "Check COUNTERSEAL_DATABASE_URL; `counterseal doctor` says what is reachable."
 
 
@@ -33,6 +34,41 @@ async def server(settings: Settings) -> AsyncIterator[str]:
         yield url
     finally:
         await asyncio.to_thread(embedded.stop)
+
+
+async def watch(settings: Settings, stop: asyncio.Event) -> None:
+    """Until ``stop``: start the embedded server again when it has died, be it by kill -9.
+
+    Everybody else finds the database away meanwhile, waits and goes on, as with any other. A server that cannot be
+    started is tried again: its cause may go, such as a full disk. ``TransportError`` if it comes back elsewhere.
+    """
+    embedded = EmbeddedPostgres(settings.home / "postgres")
+    try:
+        url = await asyncio.to_thread(embedded.start)
+        while not stop.is_set():
+            try:
+                again = await asyncio.to_thread(embedded.ensure_running)
+            except ConfigurationError as error:
+                log.error("the embedded PostgreSQL has died and cannot be started", reason=str(error))
+                again = None
+            if again is not None:
+                log.warning("the embedded PostgreSQL had died and is started again")
+            if again not in (None, url):
+                raise TransportError(
+                    "the embedded PostgreSQL had died, and somebody else has taken its port.",
+                    remedy="It has another port now: start this process again.",
+                )
+            await _pause(stop)
+    finally:
+        await asyncio.to_thread(embedded.stop)
+
+
+async def _pause(stop: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(WATCH_SECONDS):
+            await stop.wait()
+    except TimeoutError:
+        return
 
 
 @asynccontextmanager

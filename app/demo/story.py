@@ -19,7 +19,7 @@ from app.demo.people import STORIES, Incident, People
 from app.demo.told import Told
 from app.demo.view import View
 from app.demo.world import demo_world
-from app.settings import load_settings
+from app.settings import PREFIX, load_settings
 from app.wiring import Faces, build_faces
 from core.errors import ConfigurationError
 from evidence.blobs import StoredBlob
@@ -38,7 +38,10 @@ AUTO_SECONDS = 120.0
 async def run_demo(*, auto: bool, aws: bool) -> int:
     """The whole demo; the exit code. With ``auto`` nobody has to click, and the last line is one JSON object."""
     began = time.monotonic()
-    home = load_settings().home.absolute()
+    home = home_of(load_settings().home)
+    # The demo's settings are its own: what the installation here is set to, such as its database, is left alone.
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        del os.environ[name]
     examples = Path("examples")
     if not (examples / "workflows").is_dir():
         raise ConfigurationError(
@@ -48,6 +51,12 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
     with occupancy.demo(home):
         view.say("Starting PostgreSQL, Counterseal and the stand-ins for ServiceNow, Slack and a model …")
         return await _in_world(home, examples, view, began, auto=auto, aws=aws)
+
+
+def home_of(installation: Path) -> Path:
+    """Beside the installation's home, never in it: a database, a key and evidence of the demo's own."""
+    absolute = installation.absolute()
+    return absolute.with_name(f"{absolute.name}-demo")
 
 
 async def _in_world(home: Path, examples: Path, view: View, began: float, *, auto: bool, aws: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,8 +56,8 @@ class View:
                 f"and [bold]Reject[/] on that of {second.number}.\nOr decide here, in another terminal:",
                 highlight=False,
             )
-            self._print(f"  {_command()} approval list")
-            self._print(f"  {_command()} approval approve APPROVAL --as ana.lee\n")
+            self._print(f"  {_command(world)} approval list")
+            self._print(f"  {_command(world)} approval approve APPROVAL --as ana.lee\n")
 
     @contextmanager
     def live(self) -> Iterator[None]:
@@ -82,7 +83,7 @@ class View:
 
     def farewell(self, world: World, told: Sequence[Told]) -> None:
         """The commands to look further."""
-        command = _command()
+        command = _command(world)
         self._console.print("\nLook further:", highlight=False)
         first = next((item for item in told if item.run is not None), None)
         if first is not None:
@@ -129,9 +130,11 @@ def _plain(item: Told) -> str:
     return _with_reason(item, item.run["status"]) + evidence
 
 
-def _command() -> str:
+def _command(world: World) -> str:
+    """How another terminal in this folder speaks to the demo: it has a home of its own."""
     path = Path(sys.argv[0])
-    return _near(path) if path.name == "counterseal" else f"{_near(Path(sys.executable))} -m app"
+    command = _near(path) if path.name == "counterseal" else f"{_near(Path(sys.executable))} -m app"
+    return f"COUNTERSEAL_HOME={shlex.quote(_near(Path(world.environment['COUNTERSEAL_HOME'])))} {command}"
 
 
 def _near(path: Path) -> str:

@@ -1,0 +1,59 @@
+"""The demo lives beside an installation: it leaves that one's policy, people, key and settings alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+POLICY = "policy: mine\nversion: 1\nrules:\n  - {id: none, match: {operation: '*'}, outcome: deny}\n"
+PEOPLE = "directory: mine\npeople: [{id: ann, name: Ann}]\ngroups: {leads: [ann]}\n"
+
+
+async def _run(folder: Path, *command: str, **settings: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COUNTERSEAL_", "AWS_"))}
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, env={**kept, "PYTHONPATH": str(ROOT), **settings},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, errors = await process.communicate()
+    assert process.returncode == 0, out.decode()[-3000:] + errors.decode()[-3000:]
+    return out.decode()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.req("U-1")
+async def test_the_demo_leaves_the_installation_alone_and_says_how_to_speak_to_it(tmp_path: Path) -> None:
+    us = (sys.executable, "-m", "app")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "people.yaml").write_text(PEOPLE)
+    for arguments in (
+        ("tenant", "create", "default"),
+        ("directory", "publish", "people.yaml"),
+        ("policy", "publish", "policy.yaml"),
+    ):
+        await _run(tmp_path, *us, *arguments)
+    before = await _run(tmp_path, *us, "policy", "list", "--json")
+
+    # Settings of the installation's: the demo would not even start with them.
+    elsewhere = {"COUNTERSEAL_DATABASE_URL": "postgresql://nobody@127.0.0.1:9/nothing", "COUNTERSEAL_TENANT": "acme"}
+    told = await _run(tmp_path, *us, "demo", "--auto", **elsewhere)
+    assert all(run["verified"] for run in json.loads(told.splitlines()[-1])["runs"])
+
+    assert await _run(tmp_path, *us, "policy", "list", "--json") == before
+    assert json.loads(await _run(tmp_path, *us, "run", "list", "--json")) == []
+    assert not (tmp_path / ".counterseal" / "keys").exists()
+    assert (tmp_path / ".counterseal-demo" / "keys" / "evidence.pem").exists()
+
+    # What it prints can be copied to another terminal.
+    (listing,) = re.findall(r"^ +(COUNTERSEAL_HOME=\.counterseal-demo .* run list)$", told, re.MULTILINE)
+    runs = json.loads(await _run(tmp_path, "/bin/sh", "-c", f"{listing} --json"))
+    assert [run["status"] for run in runs] == ["failed_terminal", "failed_terminal", "succeeded"]
