@@ -27,7 +27,7 @@ from runtime.definition.active_policy import BrokenPolicy
 from runtime.definition.catalog import Definitions
 from runtime.store import documents
 from runtime.store.documents import PublishedVersion
-from runtime.verbs import renewing
+from runtime.verbs import publishing, renewing
 from runtime.verbs.renewing import Before, Left, Renewed
 
 log = structlog.get_logger(__name__)
@@ -109,8 +109,11 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
         problems += await _check(faces, connection, connectors)
         if faces.settings.definitions_mode is DefinitionsMode.STRICT:
             _refuse_to_start(problems)
+        stuck = await publishing.undecided(connection, faces.settings.tenant)
     for document, renewed in done:
         _tell(document, renewed)
+    for words in stuck:
+        log.warning("nobody could decide", reason=words)
     for line in (line for problem in problems for line in problem.splitlines()):
         log.warning("a definition is unavailable", reason=line)
 

@@ -1,7 +1,8 @@
 """Who works in a home folder: an installation or a demo, never both.
 
-The demo has a home of its own, and settings of its own. Workers with different settings on one database would take each other's steps, and
-fail those for which a setting is missing. So each side says that it is there before it looks for the other.
+The demo has a home of its own, and settings of its own. Workers with different settings on one database would take
+each other's steps, and fail those for which a setting is missing. So each side says that it is there before it looks
+for the other.
 """
 
 from __future__ import annotations

@@ -28,11 +28,16 @@ def current_votes(votes: Iterable[Vote]) -> tuple[Vote, ...]:
 
 def plans(approval: Approval) -> tuple[tuple[GroupQuorum, ...], ...]:
     """The sets of groups of which one has to agree entirely: the terms', and the escalation's once it is in force."""
-    plans = [_merged(approval.terms.approvers)]
-    escalation = approval.terms.escalate
-    if approval.escalated and escalation is not None:
-        covered = escalation.covers or frozenset(group.key for group in approval.terms.approvers)
-        kept = [group for group in approval.terms.approvers if group.key not in covered]
+    return plans_of(approval.terms, escalated=approval.escalated)
+
+
+def plans_of(terms: Terms, *, escalated: bool) -> tuple[tuple[GroupQuorum, ...], ...]:
+    """The same, of terms before there is a question."""
+    plans = [_merged(terms.approvers)]
+    escalation = terms.escalate
+    if escalated and escalation is not None:
+        covered = escalation.covers or frozenset(group.key for group in terms.approvers)
+        kept = [group for group in terms.approvers if group.key not in covered]
         plans.append(_merged([*kept, escalation.to]))
     return tuple(plan for plan in plans if plan)
 
@@ -66,10 +71,11 @@ def _supporters(approval: Approval, choice: Choice) -> tuple[Vote, ...]:
 
 def quorum_met(approval: Approval, choice: Choice) -> bool:
     supporters = _supporters(approval, choice)
-    return any(_plan_met(approval.terms, plan, supporters) for plan in plans(approval))
+    return any(plan_met(approval.terms, plan, supporters) for plan in plans(approval))
 
 
-def _plan_met(terms: Terms, plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
+def plan_met(terms: Terms, plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
+    """Whether these votes are what a plan asks for."""
     if not terms.two_person:
         return all(sum(group.key in vote.groups for vote in votes) >= group.of for group in plan)
     keys = {group.key for group in plan}

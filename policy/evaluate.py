@@ -14,7 +14,7 @@ from core.canonical import JsonObject
 from core.durations import format_duration
 from core.errors import ExpressionError
 from policy.load import Plan, Policy, Rule
-from policy.model import TIER_ORDER, Approver, Escalate, EscalateTo, Outcome, Tier
+from policy.model import TIER_ORDER, Approver, Escalate, EscalateTo, Outcome, RuleDocument, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,9 @@ def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str)
         tuple(FiredRule(rule.id, rule.outcome, rule.document.because) for rule in fired),
         errors,
         _reasons(policy, operation, outcome, fired, errors),
-        _terms([rule for rule in fired if rule.outcome is outcome]) if outcome is Outcome.NEEDS_APPROVAL else None,
+        terms_of([rule.document for rule in fired if rule.outcome is outcome])
+        if outcome is Outcome.NEEDS_APPROVAL
+        else None,
         facts_read,
     )
 
@@ -192,9 +194,8 @@ def _reasons(
     return tuple(reasons) or (f"No rule of the policy {policy.name} (version {policy.version}) allows {operation}.",)
 
 
-def _terms(rules: Sequence[Rule]) -> ApprovalTerms:
+def terms_of(documents: Sequence[RuleDocument]) -> ApprovalTerms:
     """Several rules add up: whatever any of them asks for is asked for."""
-    documents = [rule.document for rule in rules]
     quorum: dict[tuple[str, str], int] = {}
     for document in documents:
         for approver in document.approvers:

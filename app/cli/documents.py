@@ -12,7 +12,7 @@ from app.cli import context
 from app.cli.outcome import Exit, run
 from app.cli.output import Json, print_json, print_rows
 from app.cli.workflows import problems_of, workflow
-from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
+from core.errors import ConsistencyError, CountersealError, DefinitionError, InputError, NotFoundError
 
 if TYPE_CHECKING:
     from runtime.verbs.publishing import Published
@@ -27,20 +27,46 @@ File = Annotated[Path, typer.Argument(help="A YAML document.")]
 
 
 @policy.command("check")
-def policy_check(files: Files, as_json: Json = False) -> None:
+def policy_check(
+    files: Files,
+    directory_file: Annotated[
+        Path | None, typer.Option("--directory", help="Check that the people of this directory could decide.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Check policies without publishing them; needs no database."""
     from app.adapters import catalog_of
     from runtime.definition.catalog import Definitions
 
     definitions = Definitions(catalog_of(context.settings()))
+    groups = None if directory_file is None else _groups(directory_file)
     results = []
     for path in files:
         try:
             found = definitions.compile_policy(context.read_text(path), str(path))
-            results.append({"file": str(path), "ok": True, "name": found.name, "version": found.version})
+            warnings = [] if groups is None else _decided(found.text, str(path), groups)
+            result = {"file": str(path), "ok": True, "name": found.name, "version": found.version}
+            results.append({**result, "warnings": warnings})
         except CountersealError as error:
             results.append({"file": str(path), "ok": False, "problem": str(error), "problems": problems_of(error)})
     _checked(results, as_json)
+
+
+def _groups(path: Path) -> dict[str, frozenset[str]]:
+    from runtime.definition.people import load_directory
+
+    content = load_directory(context.read_text(path), str(path))
+    return {name: frozenset(members) for name, members in content.groups.items()}
+
+
+def _decided(text: str, file: str, groups: dict[str, frozenset[str]]) -> list[str]:
+    """In which cases nobody could decide; ``DefinitionError`` if nobody ever could."""
+    from runtime.governance import deciders
+
+    found = deciders.of_policy(text, file, groups)
+    if found.problems:
+        raise DefinitionError(tuple(found.problems))
+    return found.warnings
 
 
 def _checked(results: list[dict[str, Any]], as_json: bool) -> None:
@@ -50,6 +76,8 @@ def _checked(results: list[dict[str, Any]], as_json: bool) -> None:
         for result in results:
             if result["ok"]:
                 typer.echo(f"{result['file']}: ok ({result['name']} version {result['version']})")
+                for warning in result["warnings"]:
+                    typer.echo(f"warning: {warning}", err=True)
             else:
                 typer.echo(result["problem"], err=True)
     if not all(result["ok"] for result in results):
@@ -83,6 +111,8 @@ def _publish(kind: str, files: list[Path], as_json: bool) -> None:
     for one in published:
         words = "published" if one.changed else "was published already"
         typer.echo(f"{kind} {one.name} version {one.version} {words} ({one.digest[:12]})")
+        for warning in one.warnings:
+            typer.echo(f"warning: {warning}", err=True)
         if one.retired:
             typer.echo(
                 f"{kind} {one.name} version {one.version} stays retired: give the text a new number to use it.",

@@ -257,12 +257,16 @@ class Document(In):
 
 
 class PublishedOut(BaseModel):
-    """What is published now; ``changed`` is false when exactly this was published before."""
+    """What is published now; ``changed`` is false when exactly this was published before.
+
+    ``warnings`` say when nobody could decide what it asks people, by the tenant's directory.
+    """
 
     name: str
     version: int
     digest: str
     changed: bool
+    warnings: list[str]
 
 
 class WorkflowVersion(BaseModel):

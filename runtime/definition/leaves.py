@@ -180,7 +180,7 @@ class LeafCompiler(Compiling):
         assert gate is not None
         summary = self.template(entry.place, ("approve", "summary"), gate.summary, None)
         common = self._common(entry)
-        return None if summary is None else GateNode(**common, summary=summary, terms=_gate_terms(gate))
+        return None if summary is None else GateNode(**common, summary=summary, terms=gate_terms(gate))
 
     def _wait(self, entry: Entry) -> TimerNode | SignalNode | None:
         wait, place = entry.step.wait, entry.place
@@ -275,7 +275,8 @@ def terms_json(group: str, expires_seconds: int, **changes: Json) -> JsonObject:
     }
 
 
-def _gate_terms(gate: GateDocument) -> JsonObject:
+def gate_terms(gate: GateDocument) -> JsonObject:
+    """The same for a gate."""
     expires = int(gate.expires.total_seconds()) if gate.expires else GATE_EXPIRES_SECONDS
     return terms_json(
         gate.approvers.group,

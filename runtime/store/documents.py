@@ -109,6 +109,9 @@ _DIRECTORIES = """
 SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
 WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC"""
 
+_ACTIVE_TEXT = """
+SELECT p.name, p.version, p.source FROM tenants t JOIN policies p ON p.tenant_id = t.tenant_id
+  AND p.digest = t.policy_digest WHERE t.tenant_id = $1"""
 _POLICY = "SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = $2"
 
 
@@ -235,6 +238,12 @@ async def past_directories(connection: Connection, tenant: str) -> Past:
     lines = [orjson.loads(row["line"])["data"] for row in await connection.fetch(_DIRECTORIES, tenant)]
     editions = tuple(Edition(data["name"], data["version"], data["digest"]) for data in lines)
     return Past(editions, editions[0] if editions else None)
+
+
+async def active_policy_text(connection: Connection, tenant: str) -> tuple[str, str] | None:
+    """What to call the active policy, and its text."""
+    row = await connection.fetchrow(_ACTIVE_TEXT, tenant)
+    return None if row is None else (f"{row['name']}@{row['version']}", row["source"])
 
 
 async def policy(connection: Connection, tenant: str, digest: str) -> tuple[str, int, str] | None:

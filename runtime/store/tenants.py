@@ -12,6 +12,8 @@ MAX_CONCURRENCY_DEFAULT = 16
 
 _CREATE = """
 INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2) ON CONFLICT (tenant_id) DO NOTHING RETURNING tenant_id"""
+_GROUPS = """
+SELECT group_name, array_agg(person_id) AS members FROM group_members WHERE tenant_id = $1 GROUP BY group_name"""
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('counterseal.publishing:' || $1, 0))"
 _LISTED = """
 SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digest, created_at
@@ -105,6 +107,14 @@ async def set_caps(
 ) -> None:
     """Set the caps that are given; a negative one is lifted."""
     await connection.execute(_SET_CAPS, tenant, runs_per_min, writes_per_run, weight)
+
+
+async def groups(connection: Connection, tenant: str) -> dict[str, frozenset[str]] | None:
+    """The groups of the directory with their members; None where the directory names nobody, or there is none."""
+    if not await connection.fetchval("SELECT EXISTS (SELECT FROM people WHERE tenant_id = $1)", tenant):
+        return None
+    rows = await connection.fetch(_GROUPS, tenant)
+    return {row["group_name"]: frozenset(row["members"]) for row in rows}
 
 
 async def replace_directory(

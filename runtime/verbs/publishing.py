@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
+from core.errors import DefinitionError, InputError
 from core.ids import new_id
 from evidence.chain import Actor, EventType
 from runtime import audit
 from runtime.definition.catalog import Definitions
 from runtime.definition.people import load_directory
 from runtime.definition.workflow import load_workflow
+from runtime.governance import deciders
+from runtime.governance.deciders import Findings
 from runtime.store import documents, tenants
 from runtime.store.documents import StoredWorkflow
 
@@ -20,7 +23,8 @@ from runtime.store.documents import StoredWorkflow
 class Published:
     """What was published; ``changed`` is False when exactly this was published before.
 
-    ``retired`` says that it was, and has been retired since: publishing it again does not bring it back.
+    ``retired`` says that it was, and has been retired since: publishing it again does not bring it back. ``warnings``
+    say in which cases nobody could decide what it asks people.
     """
 
     name: str
@@ -28,6 +32,7 @@ class Published:
     digest: str
     changed: bool
     retired: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,8 @@ async def publish_workflow(
             await tenants.set_workflow_slots(connection, tenant, workflow.name, workflow.max_concurrency)
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}
         await audit.record(connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data)
-        return Published(workflow.name, workflow.version, workflow.digest, True)
+        warnings = _refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
+        return Published(workflow.name, workflow.version, workflow.digest, True, warnings=warnings)
     startable = await documents.newest_workflows(connection, tenant, workflow.name, workflow.version)
     return Published(workflow.name, workflow.version, workflow.digest, False, retired=not startable)
 
@@ -96,7 +102,10 @@ async def retire_workflow(connection: Connection, tenant: str, name: str, versio
 async def publish_policy(
     connection: Connection, definitions: Definitions, tenant: str, text: str, file: str, actor: Actor
 ) -> Published:
-    """Publish a policy and make it the tenant's active one. ``DefinitionError`` lists what is wrong with it."""
+    """Publish a policy and make it the tenant's active one. ``DefinitionError`` lists what is wrong with it.
+
+    So it is with one whose approvers could not decide, by the tenant's directory; without a directory it is a warning.
+    """
     policy = definitions.compile_policy(text, file)
     await tenants.lock(connection, tenant)
     changed = await documents.publish_policy(
@@ -108,14 +117,38 @@ async def publish_policy(
         source=text,
         by=actor.id,
     )
+    warnings: tuple[str, ...] = ()
     if changed:
         data: JsonObject = {"name": policy.name, "version": policy.version, "digest": policy.digest}
         await audit.record(connection, tenant, EventType.POLICY_PUBLISHED, actor, data)
-    return Published(policy.name, policy.version, policy.digest, changed)
+        warnings = _refuse(deciders.of_policy(text, file, await tenants.groups(connection, tenant)))
+    return Published(policy.name, policy.version, policy.digest, changed, warnings=warnings)
+
+
+def _refuse(found: Findings) -> tuple[str, ...]:
+    """The warnings, if nothing is worse. The error undoes the caller's transaction, and with it the publication."""
+    if found.problems:
+        raise DefinitionError(tuple(found.problems))
+    return tuple(found.warnings)
+
+
+async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
+    """What people could not decide under the tenant's active policy, with the directory as it is now."""
+    active = await documents.active_policy_text(connection, tenant)
+    if active is None:
+        return ()
+    try:
+        found = deciders.of_policy(active[1], active[0], await tenants.groups(connection, tenant))
+    except InputError:
+        return ()  # one that cannot be read allows nothing, and whoever looks at it hears so
+    return (*map(str, found.problems), *found.warnings)
 
 
 async def publish_directory(connection: Connection, tenant: str, text: str, file: str, actor: Actor) -> Published:
-    """Replace the tenant's people and groups. Rights are read when a vote arrives, so this takes effect at once."""
+    """Replace the tenant's people and groups. Rights are read when a vote arrives, so this takes effect at once.
+
+    People leave, so it is no error if nobody is left who could decide; the warnings say so.
+    """
     content = load_directory(text, file)
     await tenants.lock(connection, tenant)
     people = [(person.id, person.name, person.slack) for person in content.people]
@@ -124,4 +157,5 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
     digest = sha256_hex(text.encode())
     data: JsonObject = {"name": content.directory, "version": content.version, "digest": digest}
     await audit.record(connection, tenant, EventType.DIRECTORY_PUBLISHED, actor, data)
-    return Published(content.directory, content.version, digest, True)
+    warnings = await undecided(connection, tenant)
+    return Published(content.directory, content.version, digest, True, warnings=warnings)
