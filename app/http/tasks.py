@@ -26,6 +26,7 @@ REFUSED: Mapping[str, int] = {
     str(TaskState.COMPLETED): 409,
     str(TaskState.EXPIRED): 409,
     str(TaskState.CANCELED): 409,
+    "changed": 409,
 }
 
 Group = Annotated[str | None, Query(max_length=100, pattern=models.PRINTABLE, description="Only tasks of this group")]
@@ -99,7 +100,7 @@ async def one(task_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
     summary="Complete a task",
     responses={
         403: {"description": "You are not in the group that it is assigned to"},
-        409: {"description": "It is completed, expired or canceled"},
+        409: {"description": "It is completed, expired or canceled, or asks something else by now"},
         422: {"description": "The form is not filled in as it has to be; `problems` has a fault per field"},
     },
 )

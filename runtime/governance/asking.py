@@ -20,13 +20,13 @@ from approvals.model import (
 )
 from connectors.operation import Operation
 from core.action import Action, Risk
-from core.canonical import JsonObject, digest
+from core.canonical import JsonObject
 from core.ids import derived_id
 from evidence.chain import EventType
 from evidence.commitments import blind, commit, path_of
 from policy.evaluate import ApprovalTerms, Decision
 from policy.load import Policy
-from runtime.kernel.commit import ApprovalRow, StepRow, WaitRow
+from runtime.kernel.commit import ApprovalMove, ApprovalRow, StepRow, WaitRow
 from runtime.kernel.states import WaitKind, WaitState
 from runtime.kernel.transition import Transition, wait_of
 
@@ -85,6 +85,13 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
     transition.message("card", approval_id, "requested")
     transition.park(step, wait, error)
     return approval_id
+
+
+def supersede(transition: Transition, step: StepRow, approval_id: UUID) -> None:
+    """Void a question that is not the one to be asked any more, or an approval of it, and show that on its card."""
+    transition.rows.approvals.append(ApprovalMove(approval_id, "superseded"))
+    transition.record(EventType.APPROVAL_SUPERSEDED, {"approval": str(approval_id)}, step=step.key)
+    transition.message("card", approval_id, "superseded")
 
 
 def _wait(
@@ -149,7 +156,7 @@ def action_card(
         workflow=view.workflow,
         workflow_version=view.workflow_version,
         run_id=str(view.run_id),
-        reference=view.reference,
+        reference=_reference(transition),
         step=step.key,
         rules=rules,
         changes=action.changes,
@@ -181,7 +188,7 @@ def gate_card(transition: Transition, step: StepRow, summary: str, expires_secon
     return CardContent(
         title=summary,
         summary=summary,
-        target=view.reference,
+        target=_reference(transition),
         operation="approve",
         connector="workflow",
         risk=Risk.LOW,
@@ -191,7 +198,7 @@ def gate_card(transition: Transition, step: StepRow, summary: str, expires_secon
         workflow=view.workflow,
         workflow_version=view.workflow_version,
         run_id=str(view.run_id),
-        reference=view.reference,
+        reference=_reference(transition),
         step=step.key,
         rules=(),
         changes=(),
@@ -203,9 +210,9 @@ def gate_card(transition: Transition, step: StepRow, summary: str, expires_secon
     )
 
 
-def gate_digest(transition: Transition, step: StepRow, summary: str) -> str:
-    """What an answer to a gate binds to: this question, of this step, of this run."""
-    return digest(["gate", str(transition.view.run_id), step.key, summary])
+def _reference(transition: Transition) -> str:
+    """The run's reference by now: a step may have named it anew in this very transition."""
+    return transition.state.reference or transition.view.reference
 
 
 def _expiry(transition: Transition, seconds: int) -> str:

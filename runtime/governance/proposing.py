@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from approvals.model import ApprovalKind, Terms
+from approvals.model import ApprovalKind
 from connectors.catalog import build_action, idempotency_key, reverse_of
 from connectors.operation import Kind, Operation, Scope
 from connectors.port import Before, Call
@@ -21,7 +21,7 @@ from policy.evaluate import Decision
 from policy.model import Outcome
 from runtime.definition.active_policy import ActivePolicy, readable
 from runtime.definition.workflow import Workflow
-from runtime.governance import asking, elsewhere, settling, waiting
+from runtime.governance import asking, elsewhere, gates, settling, waiting
 from runtime.governance.asking import CardWords, Question
 from runtime.governance.deciding import judge, record_decision
 from runtime.governance.doubt import resolve
@@ -30,7 +30,7 @@ from runtime.governance.fitness import unfit
 from runtime.governance.intending import Authority, Proposal, intend, is_own
 from runtime.governance.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
 from runtime.governance.receipting import action_json
-from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
+from runtime.kernel.commit import ReceiptRow, StepRow
 from runtime.kernel.graph import GateNode, OperationNode
 from runtime.kernel.plan import variables
 from runtime.kernel.states import WaitState
@@ -45,7 +45,7 @@ def begin(
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
         return waiting.ended(transition, step, leaf, known.wait)
     if isinstance(leaf, GateNode):
-        return _gate(transition, step, leaf, known, nonce)
+        return gates.begin(transition, step, leaf, known, nonce)
     if not isinstance(leaf, OperationNode):
         return waiting.begin(transition, step, leaf, nonce)
     elsewhere.forget(transition, known.wait)
@@ -159,9 +159,7 @@ def _void(p: Proposal, bound: str, *, always: bool) -> None:
     given = p.known.given
     if given is None or given.kind is not ApprovalKind.ACTION or (given.digest == bound and not always):
         return
-    p.transition.rows.approvals.append(ApprovalMove(given.approval_id, "superseded"))
-    p.transition.record(EventType.APPROVAL_SUPERSEDED, {"approval": str(given.approval_id)}, step=p.step.key)
-    p.transition.message("card", given.approval_id, "superseded")
+    asking.supersede(p.transition, p.step, given.approval_id)
 
 
 def _ask(p: Proposal, action: Action, decision: Decision, bound: str) -> Next:
@@ -184,26 +182,3 @@ def _reverse_words(operation: Operation, action: Action, before: Before | None) 
         return ""
     reverse = reverse_of(operation, action, before)
     return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."
-
-
-def _gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, nonce: Nonce) -> Next:
-    view = transition.view
-    if view.canceling is not None:
-        transition.cancel_step(step)
-        return Over()
-    try:
-        summary = leaf.summary.render(variables(transition.graph, transition.state, view.constants, step.key))
-        if problem := unfit(summary, "The summary"):
-            raise ExpressionError(problem)
-    except ExpressionError as error:
-        fail_expression(transition, step, error)
-        return Over()
-    bound = asking.gate_digest(transition, step, str(summary))
-    if known.given is not None and known.given.kind is ApprovalKind.GATE:
-        transition.rows.approvals.append(ApprovalMove(known.given.approval_id, "approved", consumed=True))
-        finish(transition, step, leaf, {"approved": True, "reason": known.given.reason})
-        return Over()
-    terms = Terms.from_json(leaf.terms)
-    card = asking.gate_card(transition, step, str(summary), terms.expires_seconds or 0)
-    asking.ask(transition, step, Question(ApprovalKind.GATE, bound, terms, card), nonce())
-    return Over()

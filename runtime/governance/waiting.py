@@ -194,11 +194,33 @@ def _await_signal(transition: Transition, step: StepRow, leaf: SignalNode, nonce
     _park(transition, step, WaitKind.SIGNAL, nonce, due_in=leaf.timeout, context=context, correlation_key=key)
 
 
-def _assign(transition: Transition, step: StepRow, leaf: TaskNode, nonce: Nonce) -> None:
+def _words(transition: Transition, step: StepRow, leaf: TaskNode) -> JsonObject:
+    """What a task asks, in the state that the run has now."""
     described = "" if leaf.description is None else clean(_render(transition, step, leaf.description))
+    return {"title": clean(_render(transition, step, leaf.title), 300), "description": described}
+
+
+def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
+    """Whether an open task would ask now what it has asked. What cannot be asked any more does not."""
+    leaf, context = transition.graph.leaf(step.key), wait.context or {}
+    try:
+        words = _words(transition, step, leaf) if isinstance(leaf, TaskNode) else {}
+    except ExpressionError:
+        return False
+    return all(context.get(name) == value for name, value in words.items())
+
+
+def ask_anew(transition: Transition, step: StepRow, wait: WaitRow, actor: Actor) -> None:
+    """A task would ask something else now: it is canceled, and whoever claims its step puts the one that it is now."""
+    facts: JsonObject = {"wait": str(wait.wait_id), "kind": str(wait.kind), "why": "changed"}
+    transition.record(EventType.WAIT_CANCELED, facts, step=step.key, actor=actor)
+    _show_task(transition, wait, "canceled")
+    transition.resume(step, wait, WaitEvent.CANCEL)
+
+
+def _assign(transition: Transition, step: StepRow, leaf: TaskNode, nonce: Nonce) -> None:
     context: JsonObject = {
-        "title": clean(_render(transition, step, leaf.title), 300),
-        "description": described,
+        **_words(transition, step, leaf),
         "form": leaf.form,
         # PostgreSQL keeps no order of an object's members, and a form is read from top to bottom.
         "fields": [field.name for field in fields_of(leaf.form)],

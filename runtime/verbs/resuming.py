@@ -46,10 +46,11 @@ async def end_wait(
     actor: Actor,
     *,
     lock: bool,
-) -> None:
+) -> bool:
     """Complete the wait at ``place`` (run, step key, wait) in the caller's transaction. ``Moved`` if it is not there.
 
-    A crash before the commit leaves nothing, and whoever said it repeats it; after it, the run has resumed.
+    False for a task that asks something else by now: it is put anew, and what was said is not taken. A crash before the
+    commit leaves nothing, and whoever said it repeats it; after it, the run has resumed.
     """
     run_id, step_key, wait_id = place
     view, waits = await load(connection, run_id, [step_key], lock=lock)
@@ -58,6 +59,11 @@ async def end_wait(
         raise Moved
     workflow = await definitions.of_run(connection, view)
     transition = Transition(view, workflow.graph)
-    waiting.complete(transition, step, wait, result, actor)
+    taken = waiting.still_asks(transition, step, wait)
+    if taken:
+        waiting.complete(transition, step, wait, result, actor)
+    else:
+        waiting.ask_anew(transition, step, wait, actor)
     if not await apply(connection, transition.commit()):
         raise Moved
+    return taken

@@ -18,6 +18,9 @@ from runtime.store.tasks import StoredTask
 from runtime.verbs.resuming import end_wait, persistently
 
 _RECORDED = TaskAnswer(True, "completed", "Recorded. The run goes on.")
+_ASKED_ANEW = TaskAnswer(
+    False, "changed", "What this task asks has changed, so nothing was recorded. A new task asks it as it is now."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,8 @@ class Tasks:
             return TaskAnswer(False, "invalid", "The form is not filled in as it has to be.", problems)
         place = (task.run_id, task.view.step, said.task_id)
         actor = Actor("person", said.person_id)
-        await end_wait(connection, self.definitions, place, {"output": said.value}, actor, lock=lock)
-        return _RECORDED
+        taken = await end_wait(connection, self.definitions, place, {"output": said.value}, actor, lock=lock)
+        return _RECORDED if taken else _ASKED_ANEW
 
 
 async def _refused(connection: Connection, task: StoredTask, said: Completion) -> TaskAnswer:

@@ -22,7 +22,7 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor, EventType
 from runtime import audit
 from runtime.definition.catalog import Definitions
-from runtime.governance import doubt, waiting
+from runtime.governance import asking, doubt, gates, waiting
 from runtime.governance.fitness import check_text
 from runtime.kernel.commit import ApprovalMove, VoteRow, WaitRow
 from runtime.kernel.states import WaitEvent
@@ -34,6 +34,10 @@ from runtime.store.views import load
 from runtime.verbs.directory import DatabaseDirectory
 
 CONFLICTS_MAX = 20
+ASKED_ANEW = (
+    "What this asks has changed since the card was made, so your answer does not count. "
+    "A new card asks it as it is now; please look at that one."
+)
 # Refusals that say something about who tried what; a second click on a decided card says nothing.
 _TELLING = frozenset(
     {
@@ -161,6 +165,10 @@ class Voting:
             return await _refuse(connection, request, stored, judged)
         workflow = await self.definitions.of_run(connection, view)
         transition = Transition(view, workflow.graph)
+        step = view.steps[stored.approval.step_key]
+        gate = stored.approval.kind is ApprovalKind.GATE
+        if gate and not gates.still_asks(transition, step, stored.approval.action_digest):
+            return await _ask_anew(connection, transition, request, stored, waits[step.key])
         status = await _count(connection, transition, request, stored, judged, waits)
         if not await apply(connection, transition.commit()):
             return None
@@ -191,6 +199,31 @@ async def _refuse(connection: Connection, request: VoteRequest, stored: StoredAp
     await _answer(connection, stored, request.answer_to, refused.sentence)
     status = str(stored.approval.status)
     return VoteAnswer(False, str(refused.code), refused.sentence, status, stored.approval.run_id)
+
+
+async def _ask_anew(
+    connection: Connection, transition: Transition, request: VoteRequest, stored: StoredApproval, wait: WaitRow
+) -> VoteAnswer | None:
+    """The gate would ask something else now: the vote does not count, and whoever claims the step puts that question.
+
+    One guarded commit: after a crash before it everything is as it was, after it the step is ready to ask again.
+    """
+    approval = stored.approval
+    step = transition.view.steps[approval.step_key]
+    facts: JsonObject = {
+        "approval": str(approval.id),
+        "code": str(RefusalCode.CHANGED),
+        "channel": str(request.channel),
+    }
+    actor = Actor("person", request.person_id)
+    transition.record(EventType.APPROVAL_VOTE_REFUSED, facts, step=step.key, actor=actor)
+    asking.supersede(transition, step, approval.id)
+    transition.resume(step, wait)
+    if not await apply(connection, transition.commit()):
+        return None
+    await _answer(connection, stored, request.answer_to, ASKED_ANEW)
+    status = str(APPROVAL.next(approval.status, ApprovalEvent.SUPERSEDE))
+    return VoteAnswer(False, str(RefusalCode.CHANGED), ASKED_ANEW, status, approval.run_id)
 
 
 async def _answer(connection: Connection, stored: StoredApproval, to: AnswerTo | None, sentence: str) -> None:
