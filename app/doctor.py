@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from uuid import UUID
 
 import aiohttp
 
@@ -21,9 +22,11 @@ from core.errors import ConfigurationError, CountersealError
 from evidence.signing import FileSigner
 from runtime.definition.active_policy import BrokenPolicy
 from runtime.definition.catalog import Definitions
-from runtime.store import documents, read_models
+from runtime.store import bundles, documents, read_models
+from runtime.verbs.evidence import NOT_STORED, remedy
 
 SECONDS_MAX = 15.0
+RUNS_SHOWN = 20
 
 
 class State(StrEnum):
@@ -102,7 +105,8 @@ async def _documents(settings: Settings, database: Database) -> list[Check]:
     async with database.transaction(tenant) as connection:
         policy = await definitions.policy(connection, tenant, row["policy_digest"])
         stored = await documents.newest_workflows(connection, tenant)
-    checks = []
+        refused = await bundles.failures(connection, tenant)
+    checks = _evidence(refused)
     if policy is None:
         checks.append(Check("policy", State.MISSING, "none is published, so every action is denied"))
     elif isinstance(policy, BrokenPolicy):
@@ -117,6 +121,18 @@ async def _documents(settings: Settings, database: Database) -> list[Check]:
         except CountersealError as error:
             checks.append(Check(name, State.BROKEN, str(error)))
     return checks or [Check("workflows", State.MISSING, "none is published")]
+
+
+def _evidence(refused: Sequence[tuple[UUID, str]]) -> list[Check]:
+    """Runs whose evidence contradicts itself, or could not be stored: somebody has to look, whatever else works."""
+    if not refused:
+        return [Check("evidence", State.OK, "no run has ended without it")]
+    shown = [
+        Check("evidence", State.BROKEN, f"run {run_id}: {NOT_STORED}: {why}. {remedy(run_id)}")
+        for run_id, why in refused[:RUNS_SHOWN]
+    ]
+    more = len(refused) - len(shown)
+    return [*shown, *([Check("evidence", State.BROKEN, f"and {more} more runs")] if more else [])]
 
 
 def _key(settings: Settings) -> Check:

@@ -1,15 +1,11 @@
 """The evidence of one run in one signed file (U-7, Q-21).
 
-A bundle is a zip whose entries are stored uncompressed, sorted, with one fixed time: the same content signed by the
-same Ed25519 key gives the same bytes on every machine (a compressor's output is not the same everywhere), so writing a
-bundle twice is idempotent. Nothing about the container is trusted; the signed statement lists every other file.
+What is in it is made here, and verified before ``evidence.archive`` signs it.
 """
 
 from __future__ import annotations
 
-import io
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -17,15 +13,21 @@ import orjson
 from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
 from core.errors import ConsistencyError, InputError
 from evidence import layout
+from evidence.archive import Bundle, Unsigned, seal
 from evidence.chain import ChainHead, ChainReport, verify_lines
 from evidence.commitments import open_disclosure
 from evidence.readme import readme
 from evidence.rollup import Rollup
-from evidence.signing import Signer, seal_envelope
+from evidence.signing import PublicKey, Signer
+from evidence.verify import verify_unsigned
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
-_FILE_MODE = 0o100644 << 16
-_UNIX = 3
+
+class ContradictionError(ConsistencyError):
+    """The parts of a run's evidence contradict each other; ``checks`` are those of the verifier that they fail."""
+
+    def __init__(self, message: str, checks: Sequence[str]) -> None:
+        super().__init__(message)
+        self.checks = tuple(checks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,17 @@ class DocumentText:
 
 @dataclass(frozen=True, slots=True)
 class VoteRecord:
-    """One counted vote. ``voter`` is the actor id of its ``approval.voted`` event; ``at`` an RFC 3339 text."""
+    """One counted vote. ``voter`` is the actor id of its ``approval.voted`` event; ``at`` an RFC 3339 text.
+
+    ``reason`` is the disclosure that opens the commitment of that event; None where no reason was given, or where it is
+    not known any more because the voter has replaced this vote.
+    """
 
     voter: str
     choice: str
     channel: str
     at: str
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,8 @@ class ApprovalRecord:
     """One question put to people.
 
     ``card_disclosure`` opens the commitment that ``approval.requested`` holds as ``card``: the card as shown. Without
-    it the card is withheld. ``action`` is the action's digest as in the events, None for a gate.
+    it the card is withheld. ``asked`` opens the one to the kind, the requester and the terms. ``action`` is the
+    action's digest as in the events, None for a gate.
     """
 
     approval_id: str
@@ -66,6 +74,15 @@ class ApprovalRecord:
     card_commitment: str
     card_disclosure: str | None
     votes: tuple[VoteRecord, ...] = ()
+    asked: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRecord:
+    """By whom the run was first canceled, as in its event. ``reason`` is the disclosure; None if there was none."""
+
+    by: str
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +98,7 @@ class RunRecord:
     closed_at: str | None
     inputs: Sequence[Json] = ()
     outputs: Sequence[Json] = ()
+    canceled: CancelRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +121,26 @@ class BundleContent:
     producer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """A finished bundle: its bytes, their SHA-256 in hexadecimal, and a file name."""
-
-    bytes: bytes
-    sha256: str
-    name: str
-
-
 def build_bundle(content: BundleContent, signer: Signer) -> Bundle:
-    """Make and sign the bundle.
+    """Make the bundle, verify it and sign it.
 
-    ``ConsistencyError`` if the chain does not verify or does not end at ``head``: what was tampered with is not
-    signed. ``InputError`` for names and disclosures that cannot stand in a bundle.
+    ``ContradictionError`` if the chain does not verify or does not end at ``head``, or if the parts contradict each
+    other: what was tampered with is not signed. ``InputError`` for names and disclosures that cannot stand in a bundle.
     """
+    unsigned = assemble(content, signer.public_key)
+    found = verify_unsigned(unsigned.files, unsigned.statement)
+    if not found.ok:
+        message = "; ".join(f"{row.check}: {row.detail}" for row in found.failed)
+        raise ContradictionError(message, [row.check for row in found.failed])
+    return seal(unsigned, signer)
+
+
+def assemble(content: BundleContent, key: PublicKey) -> Unsigned:
+    """All of the bundle that is signed. See ``build_bundle`` for what is refused."""
     rollup = Rollup()
     report = verify_lines(content.lines, rollup.observe)
     _refuse_broken(content, report, rollup)
-    files = _files(content, report, rollup, signer)
+    files = _files(content, report, rollup, key)
     files[layout.SUMS] = "".join(f"{sha256_hex(files[name])}  {name}\n" for name in sorted(files)).encode()
     statement = {
         "_type": layout.STATEMENT_TYPE,
@@ -129,25 +148,25 @@ def build_bundle(content: BundleContent, signer: Signer) -> Bundle:
         "predicateType": layout.PREDICATE_TYPE,
         "predicate": _predicate(content, report),
     }
-    files[layout.ENVELOPE] = seal_envelope(layout.PAYLOAD_TYPE, canonical_bytes(statement), signer)
-    data = _zip(files)
-    return Bundle(data, sha256_hex(data), f"evidence-{content.run.run_id}-{report.count}.zip")
+    return Unsigned(f"evidence-{content.run.run_id}-{report.count}.zip", files, canonical_bytes(statement))
 
 
 def _refuse_broken(content: BundleContent, report: ChainReport, rollup: Rollup) -> None:
+    run = content.run.run_id
     if not report.ok:
-        raise ConsistencyError(f"the audit chain of run {content.run.run_id} is broken: {report.problem}")
-    if ChainHead(report.stream, report.count, report.head) != content.head:
-        raise ConsistencyError(f"the audit chain of run {content.run.run_id} does not end at its recorded head")
-    if report.stream != f"run:{content.run.run_id}":
-        raise ConsistencyError(f"the audit chain is that of {report.stream}, not of run {content.run.run_id}")
-    if rollup.problems:
-        raise ConsistencyError("; ".join(rollup.problems))
+        problem = f"the audit chain of run {run} is broken: {report.problem}"
+    elif ChainHead(report.stream, report.count, report.head) != content.head:
+        problem = f"the audit chain of run {run} does not end at its recorded head"
+    elif report.stream != f"run:{run}":
+        problem = f"the audit chain is that of {report.stream}, not of run {run}"
+    else:
+        problem = "; ".join(rollup.problems)
+    if problem:
+        raise ContradictionError(problem, ["chain"])
 
 
-def _files(content: BundleContent, report: ChainReport, rollup: Rollup, signer: Signer) -> dict[str, bytes]:
+def _files(content: BundleContent, report: ChainReport, rollup: Rollup, key: PublicKey) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    key = signer.public_key
     run = content.run
     text = readme(run=run.run_id, tenant=run.tenant_id, key_id=key.key_id, algorithm=key.algorithm)
     for line in content.disclosures:
@@ -207,25 +226,35 @@ def _run(content: BundleContent) -> JsonObject:
         "closed_at": run.closed_at,
         "inputs": list(run.inputs),
         "outputs": list(run.outputs),
+        "canceled": None if run.canceled is None else {"by": run.canceled.by, **_opened("reason", run.canceled.reason)},
     }
 
 
+def _opened(name: str, line: str | None) -> JsonObject:
+    """A value with the disclosure that proves it; both None where there is none."""
+    return {name: None if line is None else open_disclosure(line).value, f"{name}_disclosure": line}
+
+
 def _approval(approval: ApprovalRecord) -> JsonObject:
-    card: Json = None
-    if approval.card_disclosure is not None:
-        disclosed = open_disclosure(approval.card_disclosure)
-        if disclosed.commitment != approval.card_commitment:
-            raise ConsistencyError(f"the card of approval {approval.approval_id} is not the one that was committed to")
-        card = disclosed.value
+    opened = approval.card_disclosure and open_disclosure(approval.card_disclosure)
+    if opened and opened.commitment != approval.card_commitment:
+        problem = f"the card of approval {approval.approval_id} is not the one that was committed to"
+        raise ContradictionError(problem, ["approvals"])
     return {
         "approval": approval.approval_id,
         "action": approval.action,
         "status": approval.status,
-        "card": card,
+        **_opened("asked", approval.asked),
+        **_opened("card", approval.card_disclosure),
         "card_commitment": approval.card_commitment,
-        "card_disclosure": approval.card_disclosure,
         "votes": [
-            {"voter": vote.voter, "choice": vote.choice, "channel": vote.channel, "at": vote.at}
+            {
+                "voter": vote.voter,
+                "choice": vote.choice,
+                "channel": vote.channel,
+                "at": vote.at,
+                **_opened("reason", vote.reason),
+            }
             for vote in approval.votes
         ],
     }
@@ -256,14 +285,3 @@ def _named(document: DocumentText) -> JsonObject:
 def _pretty(value: object) -> bytes:
     """JSON for people's eyes; its bytes are covered by the statement, so it need not be canonical."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"
-
-
-def _zip(files: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name in sorted(files):
-            entry = zipfile.ZipInfo(name, _EPOCH)
-            entry.create_system = _UNIX
-            entry.external_attr = _FILE_MODE
-            archive.writestr(entry, files[name])
-    return buffer.getvalue()

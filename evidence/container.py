@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Protocol, Self
 
 from core.errors import InputError
 from evidence import layout
@@ -21,6 +22,50 @@ _CHUNK = 1024 * 1024
 _ENCRYPTED = 0x1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+
+
+class Files(Protocol):
+    """The files of a bundle, by name: what the verifier needs of them."""
+
+    sizes: Mapping[str, int]
+
+    def read(self, name: str) -> bytes:
+        """A whole file. ``InputError`` if it is missing, or cannot be read in full."""
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """A file in pieces. ``InputError`` as for ``read``."""
+
+    def lines(self, name: str, line_bytes_max: int) -> Iterator[bytes]:
+        """The lines of a file without their newlines. A line beyond the bound is cut just after it."""
+
+
+class HeldFiles:
+    """The files of a bundle that is being made, within the bounds of one that is read."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._files = files
+        self.sizes: Mapping[str, int] = {name: len(data) for name, data in files.items()}
+        for number, (name, size) in enumerate(self.sizes.items(), 1):
+            _check_name(name)
+            # The envelope comes on top.
+            _check_size(name, size, number + 1)
+
+    def read(self, name: str) -> bytes:
+        """See ``Files``."""
+        if name not in self._files:
+            raise InputError("is missing", where=name)
+        return self._files[name]
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """See ``Files``."""
+        yield self.read(name)
+
+    def lines(self, name: str, line_bytes_max: int) -> Iterator[bytes]:
+        """See ``Files``."""
+        for line in io.BytesIO(self.read(name)):
+            if len(line) > line_bytes_max + 1:
+                raise InputError(f"has a line longer than {line_bytes_max} bytes", where=name)
+            yield line.removesuffix(b"\n")
 
 
 class Container:
@@ -35,7 +80,7 @@ class Container:
         self._root = path
         try:
             if path.is_dir():
-                self.sizes = dict(_walk(path, path))
+                self.sizes: Mapping[str, int] = dict(_walk(path, path))
             else:
                 self._zip = zipfile.ZipFile(path)
                 self.sizes = dict(_entries(self._zip))

@@ -12,7 +12,7 @@ from core.errors import InputError
 from evidence import layout
 from evidence.chain import ChainReport
 from evidence.commitments import Disclosed, open_disclosure
-from evidence.container import FILE_BYTES_MAX, Container
+from evidence.container import FILE_BYTES_MAX, Files
 from evidence.events import EventType
 from evidence.history import History
 from evidence.rollup import Rollup
@@ -23,7 +23,7 @@ _SHOWN = 3
 class Crosscheck:
     """Observes a chain while it is verified, then compares. Every check returns what it found or raises InputError."""
 
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: Files) -> None:
         self._container = container
         self._history = History()
         self._rollup = Rollup()
@@ -105,7 +105,22 @@ class Crosscheck:
         _compare(layout.RUN_HEAD, head, {name: claims[name] for name in ("tenant", "run")})
         if report.final and run["status"] != self._history.run_status:
             raise InputError("its status is not the one with which the run closed", where=layout.RUN)
+        if self._history.inputs is not None:
+            _compare(layout.RUN, run, {"inputs": self._history.inputs})
+        self._check_canceled(run.get("canceled"))
         return f"run {run['run']} of tenant {run['tenant']}: {run['status']}"
+
+    def _check_canceled(self, told: Json) -> None:
+        """By whom and why the run was canceled, where the bundle says so."""
+        if told is None:
+            return
+        by, reason = self._history.canceled or (None, None)
+        if not isinstance(told, dict) or told.get("by") != by:
+            raise InputError("canceled: it was not by whom it says", where=layout.RUN)
+        try:
+            _opened(layout.RUN, told, "reason", reason)
+        except InputError as error:
+            raise InputError(f"canceled: {error.message}", where=layout.RUN) from None
 
     def _texts(self) -> str:
         workflow = self._history.workflow
@@ -155,7 +170,7 @@ class Crosscheck:
     def _approvals(self) -> str:
         history = self._history.approvals
         self._exactly({layout.approval_file(key) for key in history}, ("approvals/",))
-        withheld = 0
+        withheld = unsaid = 0
         for key, known in history.items():
             file = layout.approval_file(key)
             found = self._object(file)
@@ -168,8 +183,12 @@ class Crosscheck:
             _compare(file, found, wanted)
             if _votes(found.get("votes")) != known.votes:
                 raise InputError("its votes are not those of the events", where=file)
-            withheld += _card(file, found)
-        return f"{len(history)} approvals and their votes agree with the events; {withheld} cards withheld"
+            withheld += _opened(file, found, "card", known.card)
+            _opened(file, found, "asked", known.asked)
+            for vote, reason in zip(_listed(found["votes"]), known.reasons, strict=True):
+                unsaid += _opened(file, vote, "reason", reason)
+        notes = f"; {unsaid} reasons withheld" if unsaid else ""
+        return f"{len(history)} approvals and their votes agree with the events; {withheld} cards withheld{notes}"
 
     def _receipts(self) -> str:
         history, unbound = self._history.receipts, 0
@@ -237,19 +256,23 @@ def _votes(votes: Json) -> list[tuple[Json, Json]] | None:
     return [(vote.get("voter"), vote.get("choice")) for vote in votes if isinstance(vote, dict)]
 
 
-def _card(file: str, approval: JsonObject) -> int:
-    """1 if the card is withheld, 0 if it is there and is the one that was committed to."""
-    line = approval.get("card_disclosure")
-    if line is None and approval.get("card") is None:
-        return 1
+def _listed(votes: Json) -> list[JsonObject]:
+    return [vote for vote in votes if isinstance(vote, dict)] if isinstance(votes, list) else []
+
+
+def _opened(file: str, holder: JsonObject, name: str, commitment: str | None) -> bool:
+    """Whether the value is withheld. If it is there, it must be the one that the chain commits to."""
+    line, value = holder.get(f"{name}_disclosure"), holder.get(name)
+    if line is None and value is None:
+        return commitment is not None
     if not isinstance(line, str):
-        raise InputError("shows a card without the disclosure that would prove it", where=file)
+        raise InputError(f"shows a {name} without the disclosure that would prove it", where=file)
     opened = open_disclosure(line)
-    if opened.commitment != approval["card_commitment"]:
-        raise InputError("its card is not the one that was committed to", where=file)
-    if json.dumps(opened.value, sort_keys=True) != json.dumps(approval.get("card"), sort_keys=True):
-        raise InputError("its card is not the one that it discloses", where=file)
-    return 0
+    if opened.commitment != commitment:
+        raise InputError(f"its {name} is not the one that was committed to", where=file)
+    if json.dumps(opened.value, sort_keys=True) != json.dumps(value, sort_keys=True):
+        raise InputError(f"its {name} is not the one that it discloses", where=file)
+    return False
 
 
 def _few(items: list[str]) -> str:

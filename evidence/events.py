@@ -59,6 +59,7 @@ class EventType(StrEnum):
     REQUEST_REFUSED = "request.refused"
     EVIDENCE_EXPORTED = "evidence.exported"
     EVIDENCE_READ = "evidence.read"
+    EVIDENCE_FAILED = "evidence.failed"
     TOKEN_CREATED = "token.created"  # noqa: S105  the name of an event
     TOKEN_REVOKED = "token.revoked"  # noqa: S105  the name of an event
     POLICY_PUBLISHED = "policy.published"
@@ -75,6 +76,7 @@ _TENANT_ONLY = frozenset(
         EventType.REQUEST_REFUSED,
         EventType.EVIDENCE_EXPORTED,
         EventType.EVIDENCE_READ,
+        EventType.EVIDENCE_FAILED,
         EventType.TOKEN_CREATED,
         EventType.TOKEN_REVOKED,
         EventType.POLICY_PUBLISHED,
@@ -91,12 +93,16 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
     {
         # workflow: {name, version, digest}
         EventType.RUN_OPENED: frozenset({"workflow"}),
+        # committed: the reason under /cancel/reason, of the first of them if one was given
+        EventType.RUN_CANCELED: frozenset(),
         # count is filled in by the chain: the number of lines, this one included
         EventType.RUN_CLOSED: frozenset({"status", "count"}),
         # outcome: deny|needs_approval|allow; policy: {name, version, digest} or null; action: its digest (see blind)
         EventType.DECISION_MADE: frozenset({"decision", "action", "operation", "outcome", "policy"}),
-        # card: the commitment to the card as shown; action is null for a gate
+        # card: the commitment to the card as shown; action is null for a gate; committed: kind, requester and terms
+        # under /approval/<id>/asked
         EventType.APPROVAL_REQUESTED: frozenset({"approval", "action", "card"}),
+        # committed: the reason under /approval/<id>/vote/<seq of this line>/reason, if one was given
         EventType.APPROVAL_VOTED: frozenset({"approval", "choice"}),
         EventType.APPROVAL_VOTE_REFUSED: frozenset({"approval", "code"}),
         # outcome: approved|rejected|canceled, or for an in-doubt approval happened|again|fail
@@ -107,7 +113,7 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
         EventType.APPROVAL_ESCALATED: frozenset({"approval"}),
         # decision: the id of the decision that let it out; approval: the id of the approval it consumed, or null
         EventType.ACTION_INTENDED: frozenset({"receipt", "action", "operation", "attempt", "decision", "approval"}),
-        # these three and doubt_resolved may hold receipt_digest, the digest of what Receipt.to_evidence returns then
+        # these three, intended and doubt_resolved hold receipt_digest, of what Receipt.to_evidence returns then
         EventType.ACTION_SUCCEEDED: frozenset({"receipt"}),
         EventType.ACTION_FAILED: frozenset({"receipt"}),
         EventType.ACTION_IN_DOUBT: frozenset({"receipt"}),
@@ -125,6 +131,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
         EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
         EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
         EventType.WORKFLOW_RETIRED: frozenset({"name", "version"}),
+        # checks: those of the verifier that the bundle of this run, which was not signed, failed
+        EventType.EVIDENCE_FAILED: frozenset({"run", "checks"}),
     }
 )
 """What ``data`` must hold, by type. More is welcome, as long as it is no value. Ids are strings."""

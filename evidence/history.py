@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import ConsistencyError
+from evidence.commitments import path_of
 from evidence.events import EventType
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
 
@@ -36,6 +37,7 @@ _OF_APPROVALS = {
 # Plain strings, because a run's other events are many and an enum's hash is slow.
 _FOLLOWED = {str(kind) for kind in (*_SETTLES, *_OF_APPROVALS)} | {
     str(EventType.RUN_OPENED),
+    str(EventType.RUN_CANCELED),
     str(EventType.RUN_CLOSED),
     str(EventType.DECISION_MADE),
     str(EventType.ACTION_INTENDED),
@@ -56,12 +58,17 @@ class ReceiptHistory:
 
 @dataclass(slots=True)
 class ApprovalHistory:
-    """One approval by its events. ``votes`` are (actor id, choice), in order."""
+    """One approval by its events. ``votes`` are (actor id, choice), in order, ``reasons`` the commitments to theirs.
+
+    ``asked`` is the commitment to the kind, the requester and the terms; None in a chain that has none.
+    """
 
     action: str | None
     card: str | None
+    asked: str | None
     status: str = "requested"
     votes: list[tuple[str, str]] = field(default_factory=list)
+    reasons: list[str | None] = field(default_factory=list)
     consumed_by: str | None = None
 
 
@@ -71,6 +78,8 @@ class History:
 
     workflow: object = None
     run_status: object = None
+    inputs: list[object] | None = None
+    canceled: tuple[str, str | None] | None = None
     decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
     policies: dict[str, object] = field(default_factory=dict)
     approvals: dict[str, ApprovalHistory] = field(default_factory=dict)
@@ -90,6 +99,10 @@ class History:
                 return
         if kind is EventType.RUN_OPENED:
             self.workflow = data["workflow"]
+            if type(data.get("committed")) is list:
+                self.inputs = [pair for pair in data["committed"] if _is_input(pair)]
+        elif kind is EventType.RUN_CANCELED:
+            self.canceled = self.canceled or (event["actor"]["id"], _committed(data, path_of("cancel", "reason")))
         elif kind is EventType.RUN_CLOSED:
             self.run_status = data["status"]
         elif kind is EventType.DECISION_MADE:
@@ -118,13 +131,16 @@ class History:
             if data["approval"] in self.approvals:
                 self.irregular.append(f"{where}: the approval {data['approval']} was requested before")
                 return
-            self.approvals[data["approval"]] = ApprovalHistory(data["action"], data["card"])
+            bound = _committed(data, path_of("approval", data["approval"], "asked"))
+            self.approvals[data["approval"]] = ApprovalHistory(data["action"], data["card"], bound)
             return
         approval = self.approvals.get(data["approval"])
         if approval is None:
             self.irregular.append(f"{where}: the approval {data['approval']} was never requested")
         elif kind is EventType.APPROVAL_VOTED:
             approval.votes.append((event["actor"]["id"], str(data["choice"])))
+            path = path_of("approval", data["approval"], "vote", str(event["seq"]), "reason")
+            approval.reasons.append(_committed(data, path))
         elif kind is EventType.APPROVAL_DECIDED:
             if approval.status != "requested":
                 self.irregular.append(f"{where}: the approval was {approval.status} already")
@@ -141,12 +157,13 @@ class History:
         receipt = self.receipts.get(data["receipt"])
         if receipt is None:
             status, attempt = ReceiptStatus.INTENDED, data["attempt"]
-            self.receipts[data["receipt"]] = ReceiptHistory(data["action"], data["operation"], status, attempt)
+            bound = data.get("receipt_digest")
+            self.receipts[data["receipt"]] = ReceiptHistory(data["action"], data["operation"], status, attempt, bound)
             return
         if receipt.action != data["action"] or receipt.operation != data["operation"]:
             self.irregular.append(f"{where}: the receipt {data['receipt']} is of another action")
         self._move(receipt, ReceiptEvent.RETRY, where)
-        receipt.attempt, receipt.digest = data["attempt"], None
+        receipt.attempt, receipt.digest = data["attempt"], data.get("receipt_digest")
 
     def _why_not(self, intent: dict[str, Any]) -> str | None:
         """Why an intent had no authority, None if it had."""
@@ -194,3 +211,15 @@ class History:
             receipt.status = RECEIPT.next(receipt.status, event)
         except ConsistencyError as error:
             self.irregular.append(f"{where}: {error}")
+
+
+def _committed(data: dict[str, Any], path: str) -> str | None:
+    """The commitment of an event to the value at this path; None if it has none."""
+    for pair in data["committed"] if type(data.get("committed")) is list else ():
+        if type(pair) is list and len(pair) == 2 and pair[0] == path and type(pair[1]) is str:
+            return pair[1]
+    return None
+
+
+def _is_input(pair: object) -> bool:
+    return type(pair) is list and bool(pair) and str(pair[0]).startswith("/trigger/")

@@ -9,7 +9,7 @@ Signing key (SHA-256 of its DER form): {key_id}
 
 This archive says what an automation proposed, what policy decided, who approved what, what was
 performed, and what came of it. It holds names, times, digests and salted commitments. Values are in it
-only where disclosures.txt opens a commitment or a card is shown.
+only where disclosures.txt opens a commitment, or a card or a reason is shown.
 
 
 CHECK IT
@@ -57,8 +57,9 @@ Without any software of ours, in the directory into which you extracted it:
     print("chain ok" if (head["count"], head["head"]) == (count, previous) else "CHAIN DOES NOT END AT ITS HEAD")
     END
 
-4. A line of disclosures.txt is base64url without padding of [salt, path, value]. The SHA-256 of the
-   decoded bytes is the commitment, and stands beside the same path in events.jsonl.
+4. A line of disclosures.txt, and a text named "..._disclosure", is base64url without padding of
+   [salt, path, value]. The SHA-256 of the decoded bytes is the commitment, and stands beside the same
+   path in events.jsonl; that of a card stands as "card" in its approval.requested.
 
 
 FILES
@@ -67,9 +68,11 @@ bundle.intoto.dsse.json    the signed statement (DSSE v1 around an in-toto State
 SHA256SUMS                 checksums of all other files but that statement
 events.jsonl               the audit chain, one canonical JSON line (RFC 8785) per fact
 run-head.json              the chain's length and last hash
-run.json                   the run: ids, times, status, names of inputs and outputs with commitments
+run.json                   the run: ids, times, status, by whom and why it was canceled, names of inputs
+                           and outputs with commitments
 workflow/ policy/          the exact texts whose SHA-256 the events name
-approvals/                 the question as people saw it, and their votes
+approvals/                 the question as people saw it, for whom and of whom it was asked, and their votes
+                           with the reasons; what has a disclosure beside it is what the events commit to
 receipts/                  one per side effect: what was attempted, what came of it, how to reverse it
 decisions.json             every policy decision; derived from the events
 costs.json                 model use per provider and model; derived from the events

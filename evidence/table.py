@@ -36,9 +36,14 @@ class Verification:
     rows: tuple[Row, ...]
 
     @property
+    def failed(self) -> tuple[Row, ...]:
+        """The checks that failed."""
+        return tuple(row for row in self.rows if row.status is Status.FAILED)
+
+    @property
     def ok(self) -> bool:
         """Whether no check failed. Read the other rows before relying on it."""
-        return all(row.status is not Status.FAILED for row in self.rows)
+        return not self.failed
 
     def to_json(self) -> JsonObject:
         """The table for programs."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +22,7 @@ from core.canonical import JsonObject, canonical_bytes
 from core.errors import InputError
 from evidence import layout
 from evidence.chain import LINE_BYTES_MAX, ChainReport, verify_lines
-from evidence.container import FILE_BYTES_MAX, Container
+from evidence.container import FILE_BYTES_MAX, Container, Files, HeldFiles
 from evidence.crosscheck import Crosscheck
 from evidence.signing import PublicKey, open_envelope
 from evidence.table import Row, Status, Verification
@@ -53,6 +53,14 @@ def verify_bundle(path: Path, *, public_key: Path | None = None, require_final: 
         return _Run(container, pinned, require_final).verify()
 
 
+def verify_unsigned(files: Mapping[str, bytes], statement: bytes) -> Verification:
+    """Check what is about to be signed as ``verify_bundle`` will, but for the signature; the run must have closed."""
+    try:
+        return _Run(HeldFiles(files), None, require_final=True).contents(statement)
+    except InputError as error:
+        return Verification((Row("container", Status.FAILED, str(error)),))
+
+
 def _load_key(path: Path) -> PublicKey:
     try:
         with path.open("rb") as file:
@@ -67,7 +75,7 @@ def _unproven(*checks: str) -> tuple[Row, ...]:
 
 @dataclass(slots=True)
 class _Run:
-    container: Container
+    container: Files
     pinned: PublicKey | None
     require_final: bool
     rows: list[Row] = field(default_factory=list)
@@ -75,11 +83,14 @@ class _Run:
     def verify(self) -> Verification:
         self._add("container", f"{len(self.container.sizes)} plain files")
         try:
-            statement = self._signature()
-            subjects, predicate = _read_statement(statement)
+            return self.contents(self._signature())
         except InputError as error:
             self.rows.append(Row("signature", Status.FAILED, str(error)))
             return Verification((*self.rows, *_unproven("everything else")))
+
+    def contents(self, statement: bytes) -> Verification:
+        """Check everything against the statement. ``InputError`` if it is none."""
+        subjects, predicate = _read_statement(statement)
         self._check("integrity", lambda: self._integrity(subjects))
         self._check("checksums", lambda: self._sums(subjects))
         cross = Crosscheck(self.container)

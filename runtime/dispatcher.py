@@ -52,9 +52,10 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Undeliverable:
-    """It cannot be done, and trying again will not help; a person has to."""
+    """It cannot be done, and trying again will not help; a person has to. ``record`` is as for ``Delivered``."""
 
     message: str
+    record: Record | None = None
 
 
 Result: TypeAlias = Delivered | Later | Undeliverable
@@ -214,6 +215,8 @@ class Dispatcher:
                     await outbox.end_message(connection, message, self._owner, "pending", clean(result.message), delay)
                 case _:
                     reason = clean(result.message)
+                    if isinstance(result, Undeliverable) and result.record is not None:
+                        await result.record(connection)
                     log.error("a message could not be delivered", kind=message.kind, reason=reason)
                     await outbox.end_message(connection, message, self._owner, "failed", reason, timedelta(0))
 

@@ -11,10 +11,10 @@ import typer
 
 from app.cli import context
 from app.cli.outcome import Exit, run
-from app.cli.output import Json, print_json
+from app.cli.output import Json, print_fields, print_json
 from core.errors import ConsistencyError, InputError, NotFoundError
 
-evidence = typer.Typer(help="Evidence bundles: get, key, verify.", no_args_is_help=True)
+evidence = typer.Typer(help="Evidence bundles: get, again, key, verify.", no_args_is_help=True)
 
 
 @evidence.command("get")
@@ -37,6 +37,7 @@ async def _get(run_id: str) -> tuple[str, bytes, str]:
     from app.access import Principal
     from app.http.evidence import ENDED, bundle_row, exported
     from runtime.store import read_models
+    from runtime.verbs.evidence import NOT_STORED, remedy
 
     wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces:
@@ -48,11 +49,28 @@ async def _get(run_id: str) -> tuple[str, bytes, str]:
         if found["status"] not in ENDED:
             raise ConsistencyError(f"The run is {found['status']}; its evidence is written when it has ended.")
         row = await bundle_row(faces, tenant, wanted)
+        if row is None and found["evidence_problem"] is not None:
+            raise ConsistencyError(f"{NOT_STORED}: {found['evidence_problem']}", remedy=remedy(wanted))
         if row is None:
             raise ConsistencyError("The bundle is being written.", remedy="Try again; `counterseal keep` writes it.")
         who = context.actor(faces.settings)
         data = await exported(faces, Principal(tenant, who.id, frozenset()), row, who)
         return row["name"], data, row["sha256"]
+
+
+@evidence.command("again")
+def again(run_id: Annotated[str, typer.Argument(help="The run's id.")], as_json: Json = False) -> None:
+    """Write the evidence of a run that was refused or could not be stored, once what was wrong is put right."""
+    from runtime.verbs.evidence import write_again
+
+    wanted = context.uuid(run_id, "RUN")
+
+    async def order() -> None:
+        async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+            await write_again(connection, faces.settings.tenant, wanted)
+
+    run(order())
+    print_fields({"run_id": run_id, "evidence": "ordered; `counterseal keep` writes it"}, as_json=as_json)
 
 
 def _write(path: Path, data: bytes) -> None:

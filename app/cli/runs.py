@@ -94,6 +94,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one run: its state, its steps, its receipts, and what happened."""
+    from runtime.verbs.evidence import remedy
+
     if at is not None:
         _show_checkpoint(run_(_checkpoints(run_id, at))[0], as_json=as_json)
         return
@@ -109,6 +111,8 @@ def show(
     if row["result"] is not None:
         fields["result"] = orjson.dumps(row["result"]).decode()
     bundle = row["bundle"] and f"{row['bundle']['uri']} (SHA-256 {row['bundle']['sha256']})"
+    if row["evidence_problem"] is not None:
+        bundle = f"NOT STORED: {row['evidence_problem']} {remedy(row['run_id'])}"
     if row["purged_at"] is not None:
         fields["payloads_removed_at"] = row["purged_at"]
     print_fields({**fields, "error": _error(row["error"]), "evidence": bundle}, as_json=False)

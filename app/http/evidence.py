@@ -20,6 +20,7 @@ from runtime import audit
 from runtime.kernel.states import RunState
 from runtime.store import read_models
 from runtime.store.read_models import Row
+from runtime.verbs.evidence import NOT_STORED, remedy
 
 router = APIRouter(prefix="/v1/runs", tags=["evidence"])
 
@@ -32,7 +33,7 @@ ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCEL
     summary="Download a run's evidence bundle",
     responses={
         200: {"content": {"application/zip": {}}, "description": "The signed bundle"},
-        409: {"description": "The run has not ended, or its bundle is being written"},
+        409: {"description": "The run has not ended, or its bundle is being written, or was refused"},
     },
 )
 async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
@@ -45,6 +46,8 @@ async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
             409, "unfinished", f"The run is {run['status']}; its evidence is written when it has ended."
         )
     row = await bundle_row(faces, who.tenant, run_id)
+    if row is None and run["evidence_problem"] is not None:
+        return problems.problem(409, "not_signed", f"{NOT_STORED}: {run['evidence_problem']}", remedy=remedy(run_id))
     if row is None:
         return problems.problem(
             409, "being_written", "The bundle is being written; try again in a moment.", {"Retry-After": "1"}

@@ -97,6 +97,8 @@ class BundleInfo(BaseModel):
 class RunDetail(Run):
     """One run with where its audit chain stands and its evidence, null until it was written.
 
+    ``evidence_problem`` says why it was not signed or stored, where nobody tries that any more.
+
     ``result`` is what it hands over once it has succeeded. ``parent_run_id`` is the run that it belongs to;
     ``children`` are the oldest hundred of the ``children_count`` that belong to it. ``extensions`` counts the
     additions to its graph.
@@ -110,6 +112,7 @@ class RunDetail(Run):
     children: list[UUID]
     extensions: int
     bundle: BundleInfo | None
+    evidence_problem: str | None
 
 
 class Step(BaseModel):

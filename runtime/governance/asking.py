@@ -23,7 +23,7 @@ from core.action import Action, Risk
 from core.canonical import JsonObject
 from core.ids import derived_id
 from evidence.chain import EventType
-from evidence.commitments import blind, commit, path_of
+from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import ApprovalTerms, Decision
 from policy.load import Policy
 from runtime.kernel.commit import ApprovalMove, ApprovalRow, StepRow, WaitRow
@@ -56,6 +56,7 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
     expires = question.terms.expires_seconds or DOUBT_EXPIRES_SECONDS
     card = question.card.to_json()
     shown = commit(view.run_key, card_path(approval_id), card)
+    put = asked(str(question.kind), view.requested_by, question.terms.to_json())
     row = ApprovalRow(
         approval_id=approval_id,
         step_id=step.step_id,
@@ -79,6 +80,7 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
         "card": shown,
         "kind": row.kind,
         "tier": row.tier,
+        "committed": [*commit_fields(view.run_key, approval_path(approval_id), {"asked": put})],
     }
     transition.record(EventType.APPROVAL_REQUESTED, facts, step=step.key)
     transition.record(EventType.STEP_PARKED, {"wait": str(wait.wait_id), "kind": "approval"}, step=step.key)
@@ -109,9 +111,19 @@ def _wait(
     )
 
 
+def approval_path(approval_id: UUID) -> str:
+    """Below this, the audit commits to what belongs to an approval."""
+    return path_of("approval", str(approval_id))
+
+
 def card_path(approval_id: UUID) -> str:
     """Where the audit commits to the card as shown."""
-    return path_of("approval", str(approval_id), "card")
+    return approval_path(approval_id) + path_of("card")
+
+
+def asked(kind: str, requester: str, terms: JsonObject) -> JsonObject:
+    """What is asked of whom, and for whom: by this the answers are judged, so the audit commits to it."""
+    return {"kind": kind, "requester": requester, "terms": terms}
 
 
 def ladder(terms: Terms, expires: int) -> list[tuple[str, int]]:

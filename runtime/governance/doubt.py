@@ -109,6 +109,7 @@ def again(
         attempt=receipt.attempt + 1,
         lease_epoch=step.lease_epoch,
         resolution=how,
+        intended_at=transition.view.now,
     )
     put_receipt(transition, retried)
     approval = receipt.action.get("approval")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -55,7 +56,12 @@ def record_intent(transition: Transition, receipt: ReceiptRow, decision: str, ap
 
 
 def put_receipt(transition: Transition, receipt: ReceiptRow) -> ReceiptRow:
-    """Note a receipt's row as it will be after the commit; the last note of a transition counts."""
+    """Note a receipt's row as it will be after the commit; the last note of a transition counts.
+
+    It is settled at the time of the audit's line that says so, which binds it.
+    """
+    settled = receipt.status in (ReceiptStatus.SUCCEEDED, ReceiptStatus.FAILED)
+    receipt = replace(receipt, settled_at=transition.view.now if settled else None)
     kept = [row for row in transition.rows.receipts if row.receipt_id != receipt.receipt_id]
     transition.rows.receipts = [*kept, receipt]
     approval = receipt.action.get("approval")

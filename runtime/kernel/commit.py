@@ -138,6 +138,7 @@ class ReceiptRow:
     resolution: str | None = None
     error: JsonObject | None = None
     intended_at: datetime | None = None
+    settled_at: datetime | None = None
     run_id: UUID | None = None
 
 

@@ -19,6 +19,7 @@ from evidence.commitments import blind
 from runtime.kernel.commit import CheckpointRow, CommandRow, Commit, StepRow, WaitRow
 from runtime.kernel.graph import Graph
 from runtime.kernel.plan import WINDOW, Window
+from runtime.kernel.receipts import receipt_digest
 from runtime.kernel.states import RUN, STEP, WAIT, CommandState, RunEvent, StepEvent, StepState, WaitEvent
 from runtime.kernel.view import RunView
 
@@ -26,6 +27,14 @@ ENGINE = Actor("engine", "counterseal")
 
 # Every checkpoint holds the whole state, so this bounds what a commit writes.
 STATE_BYTES_MAX = 1024 * 1024
+
+_ABOUT_RECEIPTS = (
+    EventType.ACTION_INTENDED,
+    EventType.ACTION_SUCCEEDED,
+    EventType.ACTION_FAILED,
+    EventType.ACTION_IN_DOUBT,
+    EventType.ACTION_DOUBT_RESOLVED,
+)
 
 # What a parked step's entry in the checkpoint begins with; which kind of wait it is, the wait's row says.
 PARKED = {
@@ -98,6 +107,11 @@ class Draft:
     def record(self, kind: EventType, data: JsonObject, *, step: str | None = None, actor: Actor = ENGINE) -> None:
         """Append a fact to the run's audit, in the transaction of what it records (promise 6)."""
         self._events.append(Event(kind, actor, self.view.now, data, step))
+
+    @property
+    def next_line(self) -> int:
+        """The number of the next line of the run's audit, for paths of which each may be used once."""
+        return self.view.head.count + len(self._events)
 
     def put_step(self, step: StepRow) -> StepRow:
         """Note a step's row as it will be after the commit."""
@@ -200,9 +214,20 @@ class Draft:
 
     # -- the result --------------------------------------------------------------------------------------------------
 
+    def _bind_receipts(self) -> None:
+        """Let every line about an action name the digest of its receipt as this commit leaves it."""
+        view = self.view
+        left = {str(row.receipt_id): row for row in (*self.rows.new_receipts, *self.rows.receipts)}
+        for number, event in enumerate(self._events):
+            row = left.get(str(event.data.get("receipt"))) if event.type in _ABOUT_RECEIPTS else None
+            bound = None if row is None else receipt_digest(row, view.tenant_id, view.run_id, view.run_key)
+            if bound is not None:
+                self._events[number] = replace(event, data={**event.data, "receipt_digest": bound})
+
     def commit(self) -> Commit:
         """The rows of everything that was done, with the audit lines chained."""
         rows = self.rows
+        self._bind_receipts()
         rows.new_steps = list(self._new.values())
         rows.steps = [row for key, row in self._changed.items() if key not in self._new]
         rows.writes = self.writes

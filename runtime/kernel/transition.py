@@ -12,6 +12,7 @@ from dataclasses import replace
 from core.canonical import Json, JsonObject
 from core.errors import ConsistencyError
 from evidence.chain import Actor, EventType
+from evidence.commitments import commit_fields, path_of
 from runtime.kernel.barrier import REFERENCE, Barrier, error_facts
 from runtime.kernel.commit import MutationRow, StepRow, WaitRow
 from runtime.kernel.draft import ENGINE, PARKED, expected_of, resume_command, wait_of
@@ -130,7 +131,10 @@ class Transition(Barrier):
         """Cancel the run. A step whose action may be under way is waited for, so that no outcome stays unrecorded."""
         if RUN.terminal(self.rows.status):
             raise ConsistencyError(f"The run is {self.rows.status}; there is nothing left to cancel.")
-        self.record(EventType.RUN_CANCELED, {"reason_given": bool(reason)}, actor=actor)
+        facts: JsonObject = {"reason_given": bool(reason)}
+        if reason and self.view.canceling is None:  # of one that is repeated, nothing is kept
+            facts["committed"] = [*commit_fields(self.view.run_key, path_of("cancel"), {"reason": reason})]
+        self.record(EventType.RUN_CANCELED, facts, actor=actor)
         # What has joined the next super-step is not counted among the executing; the run's end cancels it.
         here = [row for row in self.steps.values() if row.superstep == self.rows.superstep]
         # A step that is ready again after an intent: whoever claims it next finds out what became of its action.

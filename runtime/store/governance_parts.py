@@ -26,18 +26,18 @@ _DECISIONS = Part(
 )  # fmt: skip
 
 _INSERT_RECEIPTS = """INSERT INTO receipts (receipt_id, run_id, tenant_id, step_key, operation, target,
-        idempotency_key, action_digest, action, status, attempt, lease_epoch, reversible, reverse)
+        idempotency_key, action_digest, action, status, attempt, lease_epoch, reversible, reverse, intended_at)
       SELECT r.receipt_id, g.run_id, g.tenant_id, r.step_key, r.operation, r.target, r.idempotency_key,
-        r.action_digest, r.action, r.status, r.attempt, r.lease_epoch, r.reversible, r.reverse
+        r.action_digest, r.action, r.status, r.attempt, r.lease_epoch, r.reversible, r.reverse, r.intended_at
       FROM json_to_recordset({0}) AS r(run uuid, receipt_id uuid, step_key text, operation text, target text,
         idempotency_key text, action_digest text, status text, attempt int, lease_epoch int, reversible bool,
-        action jsonb, reverse jsonb) JOIN guard g ON g.run_id = r.run"""
+        action jsonb, reverse jsonb, intended_at timestamptz) JOIN guard g ON g.run_id = r.run"""
 
 
 def _receipt_values(cs: Sequence[Commit]) -> list[object]:
     return [
         records(cs, "new_receipts", "receipt_id", "step_key", "operation", "target", "idempotency_key", "action_digest",
-            "status", "attempt", "lease_epoch", "reversible", "action", "reverse",
+            "status", "attempt", "lease_epoch", "reversible", "action", "reverse", "intended_at",
         )
     ]  # fmt: skip
 
@@ -69,22 +69,23 @@ _REPLACING_RECEIPTS = Part(
     alone=True,
 )
 
-# An attempt that is intended again is intended now: how long ago is what a probe wants to know.
+# The times are those of the audit's lines, which bind the receipt.
 _RECEIPTS = Part(
     "receipts",
     """UPDATE receipts SET status = r.status, attempt = r.attempt, lease_epoch = r.epoch, external_id = r.external,
         resolution = r.resolution, output = r.output::jsonb, usage = r.usage::jsonb, error = r.error::jsonb,
-        intended_at = CASE WHEN r.status = 'intended' THEN now() ELSE receipts.intended_at END,
-        settled_at = CASE WHEN r.status IN ('succeeded', 'failed') THEN now() END
+        intended_at = r.intended_at, settled_at = r.settled_at
       FROM unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::text[], {8}::text[], {9}::uuid[])
-        AS r(receipt_id, status, attempt, epoch, external, resolution, output, usage, error, run)
+        {7}::text[], {8}::text[], {9}::uuid[], {10}::timestamptz[], {11}::timestamptz[])
+        AS r(receipt_id, status, attempt, epoch, external, resolution, output, usage, error, run, intended_at,
+          settled_at)
       JOIN guard g ON g.run_id = r.run
       WHERE receipts.receipt_id = r.receipt_id AND (receipts.tenant_id = g.tenant_id) IS TRUE""",
     lambda cs: [
         *columns(cs, "receipts", "receipt_id", "status", "attempt", "lease_epoch", "external_id", "resolution"),
         *texts(cs, "receipts", "output", "usage", "error"),
         runs(cs, "receipts"),
+        *columns(cs, "receipts", "intended_at", "settled_at"),
     ],
     lambda c: bool(c.receipts),
 )

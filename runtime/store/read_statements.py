@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, Integer, Select, Table, Text, bindparam, func, or_, select, tuple_
+from sqlalchemy import BigInteger, DateTime, Integer, Select, Table, Text, bindparam, exists, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import UUID
 
 from runtime.store.schema import (
@@ -12,6 +12,7 @@ from runtime.store.schema import (
     audit_events,
     bundles,
     checkpoints,
+    commands,
     mutations,
     policies,
     receipts,
@@ -66,6 +67,19 @@ _BUNDLE = select(
         "name", bundles.c.name, "uri", bundles.c.uri, "sha256", bundles.c.sha256, "bytes", bundles.c.bytes
     )
 ).where(bundles.c.run_id == runs.c.run_id)
+# Why its evidence was not signed or stored, where nobody tries that any more.
+_EVIDENCE_PROBLEM = (
+    select(commands.c.last_error)
+    .where(
+        commands.c.tenant_id == runs.c.tenant_id,
+        commands.c.run_id == runs.c.run_id,
+        commands.c.kind == "bundle",
+        commands.c.status == "failed",
+        ~exists().where(bundles.c.run_id == runs.c.run_id),
+    )
+    .order_by(commands.c.command_id.desc())
+    .limit(1)
+)
 
 RUNS = (
     _own(runs, *_RUN_COLUMNS)
@@ -98,6 +112,7 @@ RUN = _own(
     _CHILDREN.scalar_subquery().label("children_count"),
     func.array(_FIRST_CHILDREN.scalar_subquery()).label("children"),
     _BUNDLE.scalar_subquery().label("bundle"),
+    _EVIDENCE_PROBLEM.scalar_subquery().label("evidence_problem"),
 ).where(runs.c.run_id == _run)
 WAITS = (
     _own(

@@ -48,5 +48,6 @@ def receipt_row(item: Mapping[str, Any]) -> ReceiptRow:
         resolution=item["resolution"],
         error=item["error"],
         intended_at=datetime.fromisoformat(item["intended_at"]),
+        settled_at=datetime.fromisoformat(item["settled_at"]) if item["settled_at"] else None,
         run_id=UUID(item["run_id"]),
     )

@@ -36,7 +36,7 @@ _STEPS = f"""
 UPDATE steps SET output = NULL, writes = NULL, last_error = {_facts("last_error")} WHERE run_id = $1"""
 # Who shares an effect whose output is gone is told so, instead of going on with nothing.
 _RECEIPTS = f"""
-UPDATE receipts SET reverse = NULL, output = NULL,
+UPDATE receipts SET reverse = NULL, output = NULL, resolution = CASE WHEN resolution > '' THEN '{REMOVED}' END,
   action = action || '{{"input": {{}}, "before": null, "summary": "{REMOVED}"}}',
   error = CASE WHEN status <> 'succeeded' OR error IS NOT NULL OR output IS NULL OR output = '{{}}'
     THEN {_facts("error")} || '{{"message": "{REMOVED}"}}'
@@ -51,7 +51,11 @@ FROM steps s WHERE s.run_id = $1 AND waits.step_id = s.step_id"""
 _ITEMS = "DELETE FROM loop_items WHERE run_id = $1"
 _APPROVALS = f"""
 UPDATE approvals SET action = NULL, card = card || '{{"title": "{REMOVED}", "summary": "{REMOVED}", "target": "",
-  "reverse": "", "reference": "", "changes": [], "inputs": [], "sensitive": [], "evidence": ""}}' WHERE run_id = $1"""
+  "reverse": "", "reference": "", "changes": [], "inputs": [], "sensitive": [], "evidence": ""}}',
+  reason = CASE WHEN reason > '' THEN '{REMOVED}' ELSE reason END WHERE run_id = $1"""
+_VOTES = f"""
+UPDATE votes SET reason = '{REMOVED}' FROM approvals a
+WHERE a.run_id = $1 AND votes.approval_id = a.approval_id AND votes.reason > ''"""
 _SIGNALS = """
 UPDATE inbox SET payload = '{}' FROM waits w JOIN steps s USING (step_id)
 WHERE s.run_id = $1 AND inbox.tenant_id = w.tenant_id AND inbox.correlation_key = w.correlation_key
@@ -84,7 +88,19 @@ async def remove_payloads(connection: Connection, run_id: UUID) -> str | None:
     if run["trigger_type"] == "servicenow":
         source, notification = _event(run["trigger_ref"], run["trigger"])
         await connection.execute(_EVENT, run_id, tenant, source, notification)
-    for statement in (_SIGNALS, _CHILDREN, _INPUTS, _STEPS, _RECEIPTS, _WAITS, _ITEMS, _APPROVALS, _RECORDS, _RUN):
+    for statement in (
+        _SIGNALS,
+        _CHILDREN,
+        _INPUTS,
+        _STEPS,
+        _RECEIPTS,
+        _WAITS,
+        _ITEMS,
+        _APPROVALS,
+        _VOTES,
+        _RECORDS,
+        _RUN,
+    ):
         await connection.execute(statement, run_id)
     return tenant
 

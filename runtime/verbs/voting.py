@@ -20,6 +20,7 @@ from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError
 from evidence.chain import Actor, EventType
+from evidence.commitments import commit_fields, path_of
 from runtime import audit
 from runtime.definition.catalog import Definitions
 from runtime.governance import asking, doubt, gates, waiting
@@ -249,6 +250,10 @@ async def _count(
     )
     person = Actor("person", vote.voter)
     facts: JsonObject = {"approval": str(approval.id), "choice": str(vote.choice), "channel": str(vote.channel)}
+    facts["reason_given"] = bool(vote.reason)
+    if vote.reason:
+        place = path_of("approval", str(approval.id), "vote", str(transition.next_line))
+        facts["committed"] = [*commit_fields(transition.view.run_key, place, {"reason": vote.reason})]
     if counted.separation_waived:
         facts["separation_waived"] = True
     transition.record(EventType.APPROVAL_VOTED, facts, step=approval.step_key, actor=person)

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from core.canonical import JsonObject, canonical_bytes, digest, sha256_hex
 from evidence import layout
-from evidence.bundle import ApprovalRecord, BundleContent, DocumentText, RunRecord, VoteRecord, build_bundle
+from evidence.archive import seal
+from evidence.bundle import ApprovalRecord, BundleContent, DocumentText, RunRecord, VoteRecord, assemble
 from evidence.chain import Actor, ChainHead, Event, EventType, append, timestamp
 from evidence.commitments import blind, commit, commit_fields, disclosure, path_of
 from evidence.receipts import Receipt, ReceiptStatus, Reverse
@@ -186,7 +187,8 @@ class Workshop:
     run_id: str = RUN_ID
 
     def build(self, story: Story | None = None) -> bytes:
-        return build_bundle((story or tell()).content(), self.signer).bytes
+        """Also of a story that is not true, as somebody who holds the signing key can."""
+        return seal(assemble((story or tell()).content(), self.signer.public_key), self.signer).bytes
 
     def save(self, data: bytes) -> Path:
         path = self.directory / "bundle.zip"

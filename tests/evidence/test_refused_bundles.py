@@ -1,0 +1,105 @@
+"""What contradicts itself is not signed: a bundle is verified before, by the checks that an auditor will make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from evidence import container
+from evidence.bundle import CancelRecord, ContradictionError, VoteRecord, build_bundle
+from evidence.chain import Actor, EventType
+from evidence.commitments import commit, disclosure
+from evidence.signing import FileSigner
+from evidence.verify import verify_bundle
+
+
+class Counting:
+    """A signer that counts what it signs."""
+
+    def __init__(self, signer: FileSigner) -> None:
+        self._signer = signer
+        self.public_key = signer.public_key
+        self.signed = 0
+
+    def sign(self, data: bytes) -> bytes:
+        self.signed += 1
+        return self._signer.sign(data)
+
+
+def vote_gone(story: Any) -> None:
+    story.approvals = [replace(approval, votes=()) for approval in story.approvals]
+
+
+def receipt_gone(story: Any) -> None:
+    story.receipts.pop()
+
+
+def receipt_elsewhere(story: Any) -> None:
+    story.receipts[0] = replace(story.receipts[0], target="incident/another")
+
+
+def not_closed(story: Any) -> None:
+    story.events.pop()
+
+
+def no_decision(story: Any) -> None:
+    story.events = [event for event in story.events if event.type is not EventType.DECISION_MADE]
+
+
+def reason_added(story: Any) -> None:
+    line = disclosure(b"k" * 32, "/approval/a1/vote/9/reason", "I was asked to")
+    vote = VoteRecord("maria", "approve", "slack", story.approvals[0].votes[0].at, line)
+    story.approvals = [replace(story.approvals[0], votes=(vote,))]
+
+
+@pytest.mark.req("Q-21")
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (vote_gone, "approvals"),
+        (reason_added, "approvals"),
+        (receipt_gone, "receipts"),
+        (receipt_elsewhere, "receipts"),
+        (not_closed, "completeness"),
+        (no_decision, "authority"),
+    ],
+)
+def test_what_does_not_verify_is_not_signed(workshop: Any, change: Callable[[Any], None], check: str) -> None:
+    story = workshop.tell()
+    change(story)
+    signer = Counting(workshop.signer)
+    with pytest.raises(ContradictionError) as caught:
+        build_bundle(story.content(), signer)
+    assert check in caught.value.checks
+    assert f"{check}: " in str(caught.value)
+    assert signer.signed == 0
+    build_bundle(workshop.tell().content(), signer)
+    assert signer.signed == 1
+
+
+def test_what_is_larger_than_a_verifier_reads_is_not_signed(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "FILES_MAX", 12)
+    with pytest.raises(ContradictionError, match="more than 12 files"):
+        build_bundle(workshop.tell().content(), workshop.signer)
+
+
+def canceled(story: Any, by: str = "maria", reason: str = "not needed") -> Any:
+    """The content of a story whose run maria canceled because it was not needed, as somebody tells it."""
+    path = "/cancel/reason"
+    data = {"reason_given": True, "committed": [[path, commit(b"k" * 32, path, "not needed")]]}
+    story.add(EventType.RUN_CANCELED, data, Actor("person", "maria"), None)
+    story.events[-2:] = story.events[:-3:-1]
+    content = story.content()
+    told = CancelRecord(by, disclosure(b"k" * 32, path, reason))
+    return replace(content, run=replace(content.run, canceled=told))
+
+
+def test_who_canceled_a_run_and_why_is_bound(workshop: Any) -> None:
+    bundle = build_bundle(canceled(workshop.tell()), workshop.signer)
+    assert verify_bundle(workshop.save(bundle.bytes), public_key=workshop.key).ok
+    for told in ({"by": "mario"}, {"reason": "it was late"}):
+        with pytest.raises(ContradictionError, match="canceled"):
+            build_bundle(canceled(workshop.tell(), **told), workshop.signer)

@@ -1,0 +1,221 @@
+"""The reasons that people give are bound by the chain, stand in the bundle, and go with the run's payloads."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+
+from approvals.model import Choice, VoteChannel
+from evidence.archive import seal
+from evidence.bundle import assemble
+from evidence.chain import Actor
+from evidence.files import FileBlobStore
+from evidence.signing import FileSigner
+from evidence.table import Status, Verification
+from evidence.verify import verify_bundle
+from runtime.dispatcher import Dispatcher
+from runtime.handlers.bundling import Bundling, content_of
+from runtime.store import bundles
+from runtime.verbs.starting import cancel_run
+from runtime.verbs.voting import VoteRequest, Voting
+
+NOTE = "the-note-of-a-person"
+GATE = """
+workflow: asks
+version: 1
+reference: ${{ trigger.name }}
+retention: P30D
+steps:
+  - id: ok
+    approve: {summary: Go on?, approvers: {group: owners}, quorum: 2}
+"""
+MAIL = (
+    "workflow: mails\nversion: 1\nretention: P30D\nsteps:\n  - {id: mail, do: probe.mail.send, with: {text: hello}}\n"
+)
+
+
+class Desk:
+    """The runtime with people and a bundler."""
+
+    def __init__(self, runtime: Any, folder: Path) -> None:
+        self.runtime, self.folder = runtime, folder
+        self.signer = FileSigner.load_or_create(folder / "key.pem")
+        bundling = Bundling(FileBlobStore(folder / "blobs"), self.signer, "test")
+        self.dispatcher = Dispatcher(runtime.database, bundling.handlers(), "d")
+
+    async def start(self, text: str, name: str) -> UUID:
+        await self.runtime.tenant()
+        await self.runtime.policy()
+        await self.runtime.publish(text)
+        for person in ("ana", "ben"):
+            await self.runtime.person(person, ("owners", "operators"))
+        run_id: UUID = (await self.runtime.start(name, {"name": "INC1"})).run_id
+        return run_id
+
+    async def vote(self, person: str, choice: str, reason: str) -> Any:
+        approval = await self.runtime.question()
+        request = VoteRequest("acme", approval, person, Choice(choice), reason, VoteChannel.HTTP)
+        return await Voting(self.runtime.faces, self.runtime.definitions).vote(request)
+
+    async def bundle(self) -> None:
+        await self.runtime.worker().work_off()
+        await self.runtime.execute(
+            "UPDATE commands SET status = 'rejected' WHERE status = 'pending' AND kind <> 'bundle'"
+        )
+        await self.dispatcher.work_off()
+
+    async def files(self, run_id: UUID) -> dict[str, bytes]:
+        """What the stored bundle holds, after it was verified."""
+        await self.bundle()
+        row = await self.runtime.one("SELECT uri FROM bundles WHERE run_id = $1", run_id)
+        path = self.folder / "blobs" / row["uri"].removeprefix("file:")
+        verification = verify_bundle(path)
+        assert verification.ok, verification.to_text()
+        with zipfile.ZipFile(path) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+
+    async def forged(self, run_id: UUID) -> Verification:
+        """What a verifier says of a bundle that somebody signs from the rows as they are now."""
+        async with self.runtime.database.transaction() as connection:
+            content = content_of(await bundles.read_run(connection, run_id), "test")
+        path = self.folder / "forged.zip"
+        path.write_bytes(seal(assemble(content, self.signer.public_key), self.signer).bytes)
+        return verify_bundle(path)
+
+
+@pytest.fixture
+def desk(runtime: Any, tmp_path: Path) -> Desk:
+    return Desk(runtime, tmp_path)
+
+
+def failed(verification: Verification) -> dict[str, str]:
+    return {row.check: row.detail for row in verification.rows if row.status is Status.FAILED}
+
+
+def votes_in(files: dict[str, bytes]) -> list[dict[str, Any]]:
+    (name,) = [name for name in files if name.startswith("approvals/")]
+    votes: list[dict[str, Any]] = json.loads(files[name])["votes"]
+    return votes
+
+
+async def lines(runtime: Any, run_id: UUID, kind: str) -> list[dict[str, Any]]:
+    rows = await runtime.all(
+        "SELECT line FROM audit_events WHERE stream_id = $1 AND type = $2 ORDER BY seq", run_id, kind
+    )
+    return [orjson.loads(row["line"]) for row in rows]
+
+
+async def test_the_reason_of_a_rejection_stands_in_the_bundle_and_the_chain_commits_to_it(desk: Desk) -> None:
+    run_id = await desk.start(GATE, "asks")
+    await desk.runtime.worker().work_off()
+    assert (await desk.vote("ana", "approve", "")).counted
+    assert (await desk.vote("ben", "reject", NOTE)).status == "rejected"
+    without, with_reason = await lines(desk.runtime, run_id, "approval.voted")
+    assert "committed" not in without["data"]
+    ((path, _),) = with_reason["data"]["committed"]
+    assert path.endswith(f"/vote/{with_reason['seq']}/reason")
+    files = await desk.files(run_id)
+    assert [(vote["voter"], vote["reason"]) for vote in votes_in(files)] == [("ana", None), ("ben", NOTE)]
+    assert NOTE.encode() not in files["events.jsonl"]
+
+
+@pytest.mark.tampers
+@pytest.mark.parametrize("change", ["reason = 'it was fine'", "reason = ''"])
+async def test_a_changed_reason_does_not_verify(desk: Desk, change: str) -> None:
+    run_id = await desk.start(GATE, "asks")
+    await desk.runtime.worker().work_off()
+    await desk.vote("ana", "reject", NOTE)
+    await desk.runtime.worker().work_off()
+    assert (await desk.forged(run_id)).ok
+    await desk.runtime.execute(f"UPDATE votes SET {change}")
+    assert "reason" in failed(await desk.forged(run_id))["approvals"]
+
+
+@pytest.mark.tampers
+async def test_a_reason_that_nobody_gave_does_not_verify(desk: Desk) -> None:
+    run_id = await desk.start(GATE, "asks")
+    await desk.runtime.worker().work_off()
+    for person in ("ana", "ben"):
+        await desk.vote(person, "approve", "")
+    await desk.runtime.worker().work_off()
+    await desk.runtime.execute("UPDATE votes SET reason = 'the boss said so' WHERE person_id = 'ben'")
+    assert "reason" in failed(await desk.forged(run_id))["approvals"]
+
+
+async def test_of_a_vote_that_its_voter_replaced_only_the_commitment_is_left(desk: Desk) -> None:
+    run_id = await desk.start(GATE, "asks")
+    await desk.runtime.worker().work_off()
+    await desk.vote("ana", "approve", "looks right")
+    await desk.vote("ana", "reject", NOTE)
+    assert [vote["reason"] for vote in votes_in(await desk.files(run_id))] == [None, NOTE]
+    assert [len(line["data"]["committed"]) for line in await lines(desk.runtime, run_id, "approval.voted")] == [1, 1]
+
+
+async def test_the_note_about_what_became_of_an_action_stands_in_the_bundle(desk: Desk, gate: Any) -> None:
+    run_id = await desk.start(MAIL, "mails")
+    await desk.runtime.crash(gate, "probe.mail.send")
+    await desk.runtime.worker().work_off()
+    assert (await desk.vote("ana", "happened", NOTE)).counted
+    assert [vote["reason"] for vote in votes_in(await desk.files(run_id))] == [NOTE]
+
+
+async def cancel(desk: Desk, run_id: UUID, reason: str) -> None:
+    async with desk.runtime.faces.transaction("acme") as connection:
+        await cancel_run(connection, "acme", run_id, Actor("person", "ana"), reason)
+
+
+async def test_the_reason_of_a_cancel_stands_in_the_bundle(desk: Desk) -> None:
+    run_id = await desk.start(GATE, "asks")
+    await desk.runtime.worker().work_off()
+    await cancel(desk, run_id, NOTE)
+    files = await desk.files(run_id)
+    canceled = json.loads(files["run.json"])["canceled"]
+    assert (canceled["by"], canceled["reason"]) == ("ana", NOTE)
+    assert NOTE.encode() not in files["events.jsonl"]
+
+
+async def test_a_cancel_that_waits_for_an_action_keeps_the_first_reason(desk: Desk, gate: Any) -> None:
+    run_id = await desk.start(MAIL, "mails")
+    desk.runtime.outside.gates["probe.mail.send"] = gate
+    async with desk.runtime.working():
+        await gate.reached.wait()
+        await cancel(desk, run_id, NOTE)
+        await cancel(desk, run_id, "another")
+        gate.opened.set()
+        await desk.runtime.until("SELECT FROM runs WHERE status = 'canceled'")
+    canceled = json.loads((await desk.files(run_id))["run.json"])["canceled"]
+    assert (canceled["by"], canceled["reason"]) == ("ana", NOTE)
+
+
+@pytest.mark.tampers
+async def test_a_changed_reason_of_a_cancel_does_not_verify(desk: Desk) -> None:
+    run_id = await desk.start(GATE, "asks")
+    await desk.runtime.worker().work_off()
+    await cancel(desk, run_id, NOTE)
+    await desk.runtime.execute('UPDATE runs SET error = error || \'{"message": "no reason"}\'')
+    assert "canceled" in failed(await desk.forged(run_id))["run"]
+
+
+@pytest.mark.req("X-20")
+@pytest.mark.parametrize("kind", ["gate", "doubt", "cancel"])
+async def test_retention_takes_the_reasons_along(desk: Desk, gate: Any, kind: str) -> None:
+    run_id = await desk.start(MAIL if kind == "doubt" else GATE, "mails" if kind == "doubt" else "asks")
+    if kind == "doubt":
+        await desk.runtime.crash(gate, "probe.mail.send")
+    await desk.runtime.worker().work_off()
+    if kind == "cancel":
+        await cancel(desk, run_id, NOTE)
+    else:
+        await desk.vote("ana", "happened" if kind == "doubt" else "reject", NOTE)
+    await desk.files(run_id)
+    await desk.runtime.execute("UPDATE runs SET purge_at = now()")
+    assert await desk.runtime.sweep() == 1
+    for table in ("votes", "approvals", "receipts", "runs", "steps", "waits", "commands"):
+        rows = await desk.runtime.all(f"SELECT t::text AS row FROM {table} t")
+        assert [row["row"] for row in rows if NOTE in row["row"]] == []
