@@ -1,4 +1,4 @@
-"""What an example policy never lets automation do, it lets no other operation do either: the real policies and catalog."""
+"""What an example policy denies to automation, no other operation does either: the real policies and catalog."""
 
 from __future__ import annotations
 
