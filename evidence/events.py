@@ -53,6 +53,7 @@ class EventType(StrEnum):
     ACTION_SUCCEEDED = "action.succeeded"
     ACTION_FAILED = "action.failed"
     ACTION_IN_DOUBT = "action.in_doubt"
+    ACTION_HELD = "action.held"
     ACTION_DOUBT_RESOLVED = "action.doubt_resolved"
     ACTION_RECALLED = "action.recalled"
     CHECKPOINT_COMMITTED = "checkpoint.committed"
@@ -117,6 +118,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
         EventType.ACTION_SUCCEEDED: frozenset({"receipt"}),
         EventType.ACTION_FAILED: frozenset({"receipt"}),
         EventType.ACTION_IN_DOUBT: frozenset({"receipt"}),
+        # it is in doubt and is not sent again, for now or for good
+        EventType.ACTION_HELD: frozenset({"receipt"}),
         # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
         EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
         EventType.ACTION_RECALLED: frozenset({"receipt"}),

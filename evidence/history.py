@@ -23,6 +23,7 @@ _RESOLVES = {
     Resolution.APPLIED: ReceiptEvent.RESOLVE_APPLIED,
     Resolution.FAILED: ReceiptEvent.RESOLVE_FAILED,
 }
+_OF_DOUBT = (EventType.ACTION_HELD, EventType.ACTION_DOUBT_RESOLVED)
 _ENDS = {
     EventType.APPROVAL_SUPERSEDED: "superseded",
     EventType.APPROVAL_EXPIRED: "expired",
@@ -41,7 +42,7 @@ _FOLLOWED = {str(kind) for kind in (*_SETTLES, *_OF_APPROVALS)} | {
     str(EventType.RUN_CLOSED),
     str(EventType.DECISION_MADE),
     str(EventType.ACTION_INTENDED),
-    str(EventType.ACTION_DOUBT_RESOLVED),
+    *map(str, _OF_DOUBT),
 }
 
 
@@ -111,7 +112,7 @@ class History:
             self._approval(kind, event)
         elif kind is EventType.ACTION_INTENDED:
             self._intend(event)
-        elif kind in _SETTLES or kind is EventType.ACTION_DOUBT_RESOLVED:
+        elif kind in _SETTLES or kind in _OF_DOUBT:
             self._settle(kind, event)
 
     def _decide(self, event: dict[str, Any]) -> None:
@@ -199,6 +200,10 @@ class History:
         receipt.digest = data.get("receipt_digest")
         if kind in _SETTLES:
             self._move(receipt, _SETTLES[kind], where)
+            return
+        if kind is EventType.ACTION_HELD:
+            if receipt.status is not ReceiptStatus.IN_DOUBT:
+                self.irregular.append(f"{where}: an action is held that is not in doubt")
             return
         resolution = str(data["resolution"])
         if resolution in _RESOLVES:

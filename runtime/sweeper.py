@@ -28,13 +28,17 @@ from runtime.kernel.commit import ApprovalMove, StepRow, WaitRow
 from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.states import StepState, WaitEvent, WaitKind
 from runtime.kernel.transition import ENGINE, Transition
-from runtime.setbacks import PAUSE, is_passing, lease_over, report, set_back_wait
+from runtime.setbacks import PAUSE, is_away, is_passing, lease_over, report, set_back_wait
 from runtime.store import approvals, receipts, sweeps
 from runtime.store.commits import apply
 from runtime.store.views import load
 from runtime.verbs.signaling import Signaling
 
 log = structlog.get_logger(__name__)
+
+# After PostgreSQL was away, so long no lease is taken away: its worker may only have been unable to beat it, and has
+# outcomes to tell.
+SPARED_SECONDS = 5.0
 
 
 class Sweeper:
@@ -46,6 +50,7 @@ class Sweeper:
         self._database = database
         self._definitions = definitions
         self._interval = interval.total_seconds()
+        self._spared_until = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Sweep until ``stop`` is set."""
@@ -54,6 +59,8 @@ class Sweeper:
                 await self.sweep()
             except Exception as error:
                 report("a sweep failed", error)
+                if is_away(error):
+                    self._spared_until = asyncio.get_running_loop().time() + SPARED_SECONDS
             try:
                 async with asyncio.timeout(self._interval):
                     await stop.wait()
@@ -65,7 +72,8 @@ class Sweeper:
         async with self._database.connection() as connection:
             due = await sweeps.due(connection)
         count = due.commands
-        for run_id, step_key, epoch in due.leases:
+        spared = asyncio.get_running_loop().time() < self._spared_until
+        for run_id, step_key, epoch in () if spared else due.leases:
             count += await self._guarded(self._expire_lease(run_id, step_key, epoch), run_id)
         for run_id, step_key, wait_id in due.waits:
             count += await self._guarded(self._end_wait(run_id, step_key, wait_id), run_id)

@@ -16,6 +16,7 @@ from runtime.store import claims
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
 from runtime.work.leasing import Lease
+from runtime.work.patience import Patience
 
 log = structlog.get_logger(__name__)
 
@@ -38,9 +39,11 @@ class Worker:
         self._concurrency = concurrency
         self._jobs: dict[asyncio.Task[None], _Job] = {}
         self._free = asyncio.Semaphore(concurrency)
+        self._patience = Patience()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set, then finish what is under way. Cancelled, it takes all of that with it."""
+        self._patience = Patience(stop)
         async with asyncio.TaskGroup() as group:
             beating = group.create_task(self._beat())
             stopping = group.create_task(stop.wait())
@@ -82,7 +85,7 @@ class Worker:
 
     def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
-            drive = Drive(self._tools, self._look_again)
+            drive = Drive(self._tools, self._look_again, self._patience)
             task = group.create_task(self._job(drive, delivery))
             self._jobs[task] = _Job(drive, delivery)
             task.add_done_callback(self._jobs.pop)
@@ -96,6 +99,7 @@ class Worker:
 
     async def _drive(self, drive: Drive, delivery: Delivery) -> bool:
         """Drive one delivery. Whatever goes wrong, the lease expires and the sweeper brings the step back."""
+        await self._patience.calm()
         try:
             found = await drive.run(delivery)
         except Exception as error:
@@ -115,15 +119,18 @@ class Worker:
             wake()
 
     async def _beat(self) -> None:
-        """Extend the leases of everything held, three times per lease (Q-10)."""
+        """Extend the leases of everything held, three times per lease (Q-10), and soon where that went wrong."""
+        pause = beat = self._tools.lease.total_seconds() / 3
         while True:
-            await asyncio.sleep(self._tools.lease.total_seconds() / 3)
+            await asyncio.sleep(pause)
+            pause = beat
             held: dict[UUID, _Job] = {step.step_id: job for job in self._jobs.values() for step in job.drive.leased}
             if not held:
                 continue
             try:
                 await self._extend(held)
             except Exception as error:
+                pause = min(beat, PAUSE_SECONDS)
                 report("leases not extended", error)
 
     async def _extend(self, held: dict[UUID, _Job]) -> None:

@@ -18,15 +18,26 @@ from runtime.kernel.commit import DecisionRow, StepRow
 from runtime.kernel.transition import Transition
 
 
-def judge(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, action: Action) -> Decision:
-    """Policy's answer, under the caps (Q-12). Total: whatever is wrong is a denial with its reason."""
-    view = transition.view
+def judge(
+    transition: Transition,
+    step: StepRow,
+    workflow: Workflow,
+    policy: ActivePolicy,
+    action: Action,
+    *,
+    counted: bool = False,
+) -> Decision:
+    """Policy's answer, under the caps (Q-12). Total: whatever is wrong is a denial with its reason.
+
+    ``counted`` says that this very action is one of the run's writes already, because it was intended before.
+    """
+    view, writes = transition.view, transition.writes - counted
     usable = readable(policy)
     if isinstance(policy, BrokenPolicy):
         return deny("policy:unreadable", f"The policy cannot be read, so nothing is allowed. {policy.message}")
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
-    if workflow.operations[action.operation].has_effect and caps and transition.writes >= min(caps):
-        sentence = f"This run has made {transition.writes} writes; at most {min(caps)} are allowed."
+    if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
+        sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
         return deny("cap:max_writes_per_run", sentence, usable.digest if usable else None)
     context = FactContext(
         run_workflow=view.workflow,
@@ -38,7 +49,7 @@ def judge(transition: Transition, step: StepRow, workflow: Workflow, policy: Act
         run_step=step.key,
         actor_id=f"workflow:{view.workflow}",
         actor_kind="workflow",
-        writes_in_run=transition.writes,
+        writes_in_run=writes,
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
     )
@@ -46,11 +57,10 @@ def judge(transition: Transition, step: StepRow, workflow: Workflow, policy: Act
 
 
 def record_decision(
-    transition: Transition, step: StepRow, policy: ActivePolicy, action: Action, decision: Decision
+    transition: Transition, step: StepRow, policy: ActivePolicy, decision: Decision, operation: str, bound: str
 ) -> UUID:
-    """Write the decision and its audit line; the id of the decision."""
+    """Write the decision about the action with this digest, and its audit line; the id of the decision."""
     view, usable = transition.view, readable(policy)
-    bound = action.digest(decision.policy_digest or "")
     name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
     decision_id = derived_id(view.run_id, name)
     named: Json = None
@@ -61,7 +71,7 @@ def record_decision(
     facts: JsonObject = {
         "decision": str(decision_id),
         "action": blind(view.run_key, bound),
-        "operation": action.operation,
+        "operation": operation,
         "outcome": str(decision.outcome),
         "policy": named,
         "rules": rules,
@@ -73,7 +83,7 @@ def record_decision(
     row = DecisionRow(
         decision_id=decision_id,
         step_key=step.key,
-        operation=action.operation,
+        operation=operation,
         action_digest=bound,
         outcome=str(decision.outcome),
         policy_digest=decision.policy_digest,

@@ -1,21 +1,23 @@
-"""The intent: what lets an action out, and the receipt that says so before it goes (Q-4, promises 1 and 2). Pure."""
+"""What lets an action out: the question to people, and the intent that is recorded before it goes (Q-4). Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from approvals.model import ApprovalKind
 from connectors.catalog import reverse_of
 from connectors.operation import Operation
-from connectors.port import Call
+from connectors.port import Before, Call
 from core.action import Action
 from core.ids import derived_id
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
-from policy.evaluate import ApprovalTerms
-from runtime.definition.active_policy import ActivePolicy
+from policy.evaluate import ApprovalTerms, Decision
+from runtime.definition.active_policy import ActivePolicy, readable
 from runtime.definition.workflow import Workflow
 from runtime.governance import asking, elsewhere
-from runtime.governance.moves import Known, Next, Nonce, Perform
+from runtime.governance.asking import CardWords, Question
+from runtime.governance.moves import Known, Next, Nonce, Over, Perform
 from runtime.governance.receipting import action_json, correlation_of, put_receipt, record_intent
 from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
 from runtime.kernel.graph import OperationNode
@@ -115,3 +117,34 @@ def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) ->
     rows.new_receipts.append(receipt)
     p.transition.writes += 1
     return receipt
+
+
+def void(p: Proposal) -> None:
+    """Void the approval that is at hand for an action, and show it on its card; answers of other kinds stay."""
+    given = p.known.given
+    if given is not None and given.kind is ApprovalKind.ACTION:
+        asking.supersede(p.transition, p.step, given.approval_id)
+
+
+def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, evidence: str = "") -> Next:
+    """Ask the people whom policy names whether exactly this may be done; ``evidence`` is what the card adds to it."""
+    assert decision.approval is not None
+    terms = asking.terms_of(decision.approval)
+    words = CardWords(
+        reverse=_reverse_words(p.operation, action, p.known.before),
+        expires_seconds=terms.expires_seconds or 0,
+        sensitive=asking.secret_fields(p.operation),
+        evidence=evidence,
+        tier=str(terms.tier),
+    )
+    card = asking.action_card(p.transition, p.step, action, decision, readable(p.policy), words)
+    question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before))
+    asking.ask(p.transition, p.step, question, p.nonce())
+    return Over()
+
+
+def _reverse_words(operation: Operation, action: Action, before: Before | None) -> str:
+    if not action.reversible:
+        return ""
+    reverse = reverse_of(operation, action, before)
+    return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."

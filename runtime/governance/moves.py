@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
-from approvals.model import ApprovalKind, Choice
+from approvals.model import ApprovalKind, Choice, Terms
 from connectors.operation import Operation
 from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
@@ -23,6 +23,7 @@ class Given:
     digest: str
     choice: Choice
     reason: str
+    terms: Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Inquire:
     operation: Operation
     call: Call
     receipt: ReceiptRow
+    known: Known
     seconds_since_intent: float
 
 

@@ -9,27 +9,24 @@ from __future__ import annotations
 from uuid import UUID
 
 from approvals.model import ApprovalKind
-from connectors.catalog import build_action, idempotency_key, reverse_of
+from connectors.catalog import build_action, idempotency_key
 from connectors.operation import Kind, Operation, Scope
-from connectors.port import Before, Call
+from connectors.port import Call
 from core.action import Action
 from core.canonical import JsonObject
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.chain import EventType
 from evidence.receipts import ReceiptStatus
-from policy.evaluate import Decision
 from policy.model import Outcome
-from runtime.definition.active_policy import ActivePolicy, readable
+from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.workflow import Workflow
-from runtime.governance import asking, elsewhere, gates, settling, waiting
-from runtime.governance.asking import CardWords, Question
+from runtime.governance import elsewhere, gates, settling, waiting
 from runtime.governance.deciding import judge, record_decision
-from runtime.governance.doubt import resolve
 from runtime.governance.finishing import fail_expression, finish
 from runtime.governance.fitness import unfit
-from runtime.governance.intending import Authority, Proposal, intend, is_own
+from runtime.governance.intending import Authority, Proposal, ask_approval, intend, is_own, void
 from runtime.governance.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
-from runtime.governance.receipting import action_json
+from runtime.governance.resolving import resolve
 from runtime.kernel.commit import ReceiptRow, StepRow
 from runtime.kernel.graph import GateNode, OperationNode
 from runtime.kernel.plan import variables
@@ -50,15 +47,16 @@ def begin(
         return waiting.begin(transition, step, leaf, nonce)
     elsewhere.forget(transition, known.wait)
     operation, receipt = workflow.operations[leaf.operation], known.receipt
+    proposal = Proposal(transition, step, leaf, operation, workflow, policy, known, nonce)
     if receipt is not None and receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT):
         if is_own(transition, step, receipt):
-            return resolve(transition, step, operation, known, receipt, nonce)
+            return resolve(proposal, receipt)
         settling.under_way(transition, step)
         return Over()
     if transition.view.canceling is not None:
         transition.cancel_step(step)
         return Over()
-    return _propose(Proposal(transition, step, leaf, operation, workflow, policy, known, nonce))
+    return _propose(proposal)
 
 
 def _propose(p: Proposal) -> Next:
@@ -120,7 +118,7 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
     view = p.transition.view
     decision = judge(p.transition, p.step, p.workflow, p.policy, action)
     bound = action.digest(decision.policy_digest or "")
-    decision_id = record_decision(p.transition, p.step, p.policy, action, decision)
+    decision_id = record_decision(p.transition, p.step, p.policy, decision, action.operation, bound)
     p.transition.rows.checks_policy = True
     p.transition.rows.expected_policy = view.policy_digest
     match decision.outcome:
@@ -133,7 +131,7 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
             approval = _matching(p, bound)
             if approval is None:
                 _void(p, bound, always=False)
-                return _ask(p, action, decision, bound)
+                return ask_approval(p, action, decision, bound)
             return intend(p, action, key, Authority(bound, decision_id, approval, decision.approval))
         case Outcome.ALLOW:
             approval = _matching(p, bound)
@@ -155,30 +153,7 @@ def _matching(p: Proposal, bound: str) -> UUID | None:
 
 
 def _void(p: Proposal, bound: str, *, always: bool) -> None:
-    """Void an approval of something else than what would be performed now (promise 3), and show it on its card."""
+    """Void an approval of something else than what would be performed now (promise 3)."""
     given = p.known.given
-    if given is None or given.kind is not ApprovalKind.ACTION or (given.digest == bound and not always):
-        return
-    asking.supersede(p.transition, p.step, given.approval_id)
-
-
-def _ask(p: Proposal, action: Action, decision: Decision, bound: str) -> Next:
-    assert decision.approval is not None
-    terms = asking.terms_of(decision.approval)
-    words = CardWords(
-        reverse=_reverse_words(p.operation, action, p.known.before),
-        expires_seconds=terms.expires_seconds or 0,
-        sensitive=asking.secret_fields(p.operation),
-        tier=str(terms.tier),
-    )
-    card = asking.action_card(p.transition, p.step, action, decision, readable(p.policy), words)
-    question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before))
-    asking.ask(p.transition, p.step, question, p.nonce())
-    return Over()
-
-
-def _reverse_words(operation: Operation, action: Action, before: Before | None) -> str:
-    if not action.reversible:
-        return ""
-    reverse = reverse_of(operation, action, before)
-    return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."
+    if given is not None and (given.digest != bound or always):
+        void(p)

@@ -6,23 +6,25 @@ from dataclasses import replace
 from datetime import timedelta
 
 from connectors.operation import InDoubtRule, Kind, Operation
-from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused, Usage
+from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Refused, Usage
 from core.canonical import Json, JsonObject
 from evidence.chain import EventType
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
 from runtime.governance import doubt, elsewhere
 from runtime.governance.finishing import finish
 from runtime.governance.fitness import UNUSABLE
-from runtime.governance.moves import Inquire, Next, Nonce, Over, Perform, Unfit
+from runtime.governance.moves import Nonce, Perform, Unfit
 from runtime.governance.receipting import put_receipt
 from runtime.kernel.commit import ReceiptRow, StepRow, WaitRow
 from runtime.kernel.states import WaitKind, WaitState
-from runtime.kernel.transition import Transition, wait_of
+from runtime.kernel.transition import GIVEN_UP, Transition, wait_of
 
 # A target that timed out may still be at work: the first look back at it waits this long.
 PROBE_AFTER = timedelta(seconds=5)
 # Probes that cannot tell yet, before people are asked.
 PROBES_MAX = 12
+# In a step's last error: how often its doubt was looked into, and that sending it again is not for us to decide.
+_LOOKS, _OPEN = "looks", "open"
 
 _PARKED_SYNC: JsonObject = {
     "class": "definition",
@@ -131,25 +133,77 @@ def under_way(transition: Transition, step: StepRow) -> None:
     """The effect is shared with another run or step, whose own lease is at it: look again when that is settled."""
     message = "Another run or step is doing this, and its outcome is not known yet."
     error: JsonObject = {"class": "consistency", "code": "effect_under_way", "message": message}
-    if step.attempt < PROBES_MAX:
-        later(transition, step, error, PROBE_AFTER)
-    else:
+    if not look_later(transition, step, error, PROBE_AFTER):
         transition.fail(step, {**error, "message": f"{message} Resolve that one, then start this run again."})
 
 
+def look_later(transition: Transition, step: StepRow, error: JsonObject, delay: timedelta) -> bool:
+    """Look again when ``delay`` has passed, which is no attempt; False if that was done often enough."""
+    before = (step.last_error or {}).get(_LOOKS)
+    looks = before if isinstance(before, int) else 0
+    if looks < PROBES_MAX:
+        later(transition, step, {**_counts(step), **error, _LOOKS: looks + 1}, delay, attempted=False)
+    return looks < PROBES_MAX
+
+
+def put_off(transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, why: str) -> bool:
+    """Whether the step waits now, because what was intended may still arrive: see ``doubt.rest``.
+
+    The wait is a row: a crash after its commit loses nothing, and a crash before it is a lease that runs out.
+    """
+    delay = doubt.rest(transition, operation, receipt)
+    if delay <= timedelta(0):
+        return False
+    error: JsonObject = {"class": "timeout", "code": "in_doubt", "message": why, _OPEN: True}
+    later(transition, step, {**_counts(step), **error}, delay, attempted=False)
+    return True
+
+
+def _counts(step: StepRow) -> JsonObject:
+    """What is counted in the step's last error. A wait in between is no outcome: a row of lost leases goes on."""
+    return {name: count for name, count in (step.last_error or {}).items() if name in (_LOOKS, *GIVEN_UP.values())}
+
+
+def is_for_people(step: StepRow) -> bool:
+    """Whether a doubt has been put off that people are to be asked about, or that was probed."""
+    return (step.last_error or {}).get(_OPEN) is True
+
+
+def unsent(transition: Transition, work: Perform) -> None:
+    """The lease or the moment had passed before the call began, so nothing was sent: intend it anew, soon.
+
+    A crash before this is committed leaves doubt, which the next lease resolves.
+    """
+    elsewhere.expect_no_more(transition, work.step, work.operation)
+    message = "Nothing was sent: too long had passed since the intent, or the lease was over."
+    error: JsonObject = {"class": "transport", "code": "not_sent", "message": message}
+    _failed_receipt(transition, work.receipt, error)
+    later(transition, work.step, error, PROBE_AFTER, attempted=False)
+
+
 def later(
-    transition: Transition, step: StepRow, error: JsonObject, delay: timedelta, usage: JsonObject | None = None
+    transition: Transition,
+    step: StepRow,
+    error: JsonObject,
+    delay: timedelta,
+    usage: JsonObject | None = None,
+    *,
+    attempted: bool = True,
 ) -> None:
-    """Park the step until ``delay`` has passed, with the failure that made it wait and what the failed call cost."""
+    """Park the step until ``delay`` has passed, with the failure that made it wait and what the failed call cost.
+
+    ``attempted`` says that an attempt is over; a doubt that is waited out, or looked into, uses none up.
+    """
     wait_id = wait_of(transition.view.run_id, step)
-    context: JsonObject = {"attempt": step.attempt + 1, "error": error}
+    attempt = step.attempt + attempted
+    context: JsonObject = {"attempt": attempt, "error": error}
     wait = WaitRow(wait_id, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(wait_id), delay, context)
     seconds: Json = int(delay.total_seconds())
-    facts: JsonObject = {"wait": str(wait_id), "attempt": step.attempt + 1, "seconds": seconds}
+    facts: JsonObject = {"wait": str(wait_id), "attempt": attempt, "seconds": seconds}
     if usage is not None:
         facts["usage"] = usage
     transition.record(EventType.STEP_RETRY_SCHEDULED, facts, step=step.key)
-    transition.park(step, wait, error)
+    transition.park(step, wait, error, attempt=attempt)
 
 
 def _doubtful(transition: Transition, work: Perform, outcome: InDoubt, *, nonce: Nonce, chance: float) -> None:
@@ -160,29 +214,9 @@ def _doubtful(transition: Transition, work: Perform, outcome: InDoubt, *, nonce:
         return
     receipt = doubt.mark(transition, work.receipt, outcome.message)
     spent = work.step.attempt + 1 >= work.operation.retry.attempts
-    if work.operation.in_doubt is InDoubtRule.ASK or (work.operation.in_doubt is InDoubtRule.IDEMPOTENT and spent):
-        doubt.ask_people(transition, work.step, work.operation, receipt, outcome.message, nonce)
-    elif work.operation.in_doubt is InDoubtRule.IDEMPOTENT:
+    if work.operation.in_doubt is InDoubtRule.PROBE:
+        look_later(transition, replace(work.step, last_error=None), error, PROBE_AFTER)
+    elif work.operation.in_doubt is InDoubtRule.IDEMPOTENT and not spent:
         _retry(transition, work.step, work.operation, error, at_least=0.0, chance=chance)
-    else:
-        later(transition, work.step, error, PROBE_AFTER)
-
-
-def inquired(transition: Transition, work: Inquire, probe: Probe, *, nonce: Nonce) -> Next:
-    """Act on what the target said about an earlier intent; the evidence goes into the receipt."""
-    match probe.verdict:
-        case ProbeVerdict.APPLIED:
-            output = probe.done.output if probe.done else {}
-            how = f"probe: applied. {probe.evidence}"
-            doubt.applied(transition, work.step, work.operation, work.receipt, output, how, nonce)
-            return Over()
-        case ProbeVerdict.NOT_APPLIED:
-            how = f"probe: not applied. {probe.evidence}"
-            return doubt.again(transition, work.step, work.operation, work.receipt, how, nonce)
-        case ProbeVerdict.CANNOT_TELL:
-            error: JsonObject = {"class": "timeout", "code": "in_doubt", "message": probe.evidence}
-            if probe.retry_after_seconds is not None and work.step.attempt < PROBES_MAX:
-                later(transition, work.step, error, timedelta(seconds=probe.retry_after_seconds))
-            else:
-                doubt.ask_people(transition, work.step, work.operation, work.receipt, probe.evidence, nonce)
-            return Over()
+    elif not put_off(transition, work.step, work.operation, receipt, outcome.message):
+        doubt.ask_people(transition, work.step, work.operation, receipt, outcome.message, nonce)

@@ -118,7 +118,10 @@ class DecisionRow:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptRow:
-    """A receipt as it is after the commit. ``run_id`` says whose it is, where it was read back; a key may be shared."""
+    """A receipt as it is after the commit. ``run_id`` says whose it is, where it was read back; a key may be shared.
+
+    ``authority`` is the approval that lets the action out from now on, and its terms, where that is a new one.
+    """
 
     receipt_id: UUID
     step_key: str
@@ -140,6 +143,7 @@ class ReceiptRow:
     intended_at: datetime | None = None
     settled_at: datetime | None = None
     run_id: UUID | None = None
+    authority: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ _ABOUT_RECEIPTS = (
     EventType.ACTION_SUCCEEDED,
     EventType.ACTION_FAILED,
     EventType.ACTION_IN_DOUBT,
+    EventType.ACTION_HELD,
     EventType.ACTION_DOUBT_RESOLVED,
 )
 

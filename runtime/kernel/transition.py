@@ -71,17 +71,26 @@ class Transition(Barrier):
         if self.rows.executing == 0:
             self._barrier()
 
-    def park(self, step: StepRow, wait: WaitRow, error: JsonObject | None = None, *, known: bool = False) -> StepRow:
+    def park(
+        self,
+        step: StepRow,
+        wait: WaitRow,
+        error: JsonObject | None = None,
+        *,
+        known: bool = False,
+        attempt: int | None = None,
+    ) -> StepRow:
         """The step waits on ``wait_of`` it; it leaves its super-step and holds nothing (promise 10).
 
         ``known`` says that the wait's row is there: it was written before something outside was begun (V-9).
+        ``attempt`` is the number of the next one, where it is another.
         """
         retry = wait.kind is WaitKind.RETRY
         parked = self.move_step(
             step,
             _PARKING.get(wait.kind, StepEvent.WAIT),
             last_error=error,
-            attempt=step.attempt + 1 if retry else step.attempt,
+            attempt=step.attempt if attempt is None else attempt,
             eligible_in=wait.due_in if retry else None,
         )
         if not known:

@@ -196,6 +196,16 @@ _HEARTBEAT = """
 UPDATE steps SET lease_expires_at = now() + $2
 WHERE lease_owner = $1 AND status = 'running' AND step_id = ANY ($3::uuid[]) RETURNING step_id"""
 
+# A lease that ran out and that nobody has taken since, taken back: with its epoch, because nothing was decided since.
+_TAKE_BACK = """
+WITH step AS (
+  UPDATE steps SET status = 'running', lease_owner = $1, lease_expires_at = now() + $2, next_eligible_at = NULL
+  WHERE step_id = $3 AND lease_epoch = $4 AND status = 'ready' RETURNING step_id),
+command AS (
+  UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = NULL FROM step
+  WHERE commands.step_id = step.step_id AND commands.kind = 'step' AND commands.status IN ('pending', 'leased'))
+SELECT true FROM step"""
+
 
 async def claim_next(connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
     """Lease the fairest ready step; None if there is none under the caps. Inside the caller's transaction."""
@@ -227,6 +237,14 @@ async def _first(
         if row is None or row[found] is not None:
             return row
     return None
+
+
+async def take_back(connection: Connection, owner: str, lease: timedelta, step_id: UUID, epoch: int) -> bool:
+    """Take this very lease back, to record what came of it. Inside the caller's transaction, under the run's lock.
+
+    A crash before that commits leaves the step ready for whoever claims it.
+    """
+    return bool(await connection.fetchval(_TAKE_BACK, owner, lease, step_id, epoch))
 
 
 async def heartbeat(connection: Connection, owner: str, lease: timedelta, steps: Sequence[UUID]) -> set[UUID]:

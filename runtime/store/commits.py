@@ -62,6 +62,8 @@ guard AS (
   RETURNING runs.run_id, runs.tenant_id, runs.workspace_id, runs.cap)"""
 
 
+_LANDED = "SELECT true FROM audit_events WHERE stream_id = $1 AND seq = $2 AND hash = $3"
+
 PARTS = (*RUN_PARTS, *GOVERNANCE_PARTS)
 _TOGETHER = tuple(part for part in PARTS if not part.alone)
 
@@ -111,6 +113,14 @@ async def apply(connection: Connection, commit: Commit) -> bool:
     A crash before this returns leaves either state; both are consistent, and the lease's expiry finds what is left.
     """
     return await _execute(connection, commit, _GUARD, _guarded(commit))
+
+
+async def landed(connection: Connection, commit: Commit) -> bool:
+    """Whether a commit was applied whose answer was lost: its last audit line, which no other writes, is there."""
+    if not commit.lines:
+        return False
+    last = commit.lines[-1]
+    return bool(await connection.fetchval(_LANDED, commit.run_id, last.seq, last.hash))
 
 
 def can_go_together(commit: Commit) -> bool:

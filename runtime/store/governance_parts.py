@@ -74,16 +74,17 @@ _RECEIPTS = Part(
     "receipts",
     """UPDATE receipts SET status = r.status, attempt = r.attempt, lease_epoch = r.epoch, external_id = r.external,
         resolution = r.resolution, output = r.output::jsonb, usage = r.usage::jsonb, error = r.error::jsonb,
+        action = CASE WHEN r.authority IS NULL THEN receipts.action ELSE receipts.action || r.authority::jsonb END,
         intended_at = r.intended_at, settled_at = r.settled_at
       FROM unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::text[], {8}::text[], {9}::uuid[], {10}::timestamptz[], {11}::timestamptz[])
-        AS r(receipt_id, status, attempt, epoch, external, resolution, output, usage, error, run, intended_at,
-          settled_at)
+        {7}::text[], {8}::text[], {9}::text[], {10}::uuid[], {11}::timestamptz[], {12}::timestamptz[])
+        AS r(receipt_id, status, attempt, epoch, external, resolution, output, usage, error, authority, run,
+          intended_at, settled_at)
       JOIN guard g ON g.run_id = r.run
       WHERE receipts.receipt_id = r.receipt_id AND (receipts.tenant_id = g.tenant_id) IS TRUE""",
     lambda cs: [
         *columns(cs, "receipts", "receipt_id", "status", "attempt", "lease_epoch", "external_id", "resolution"),
-        *texts(cs, "receipts", "output", "usage", "error"),
+        *texts(cs, "receipts", "output", "usage", "error", "authority"),
         runs(cs, "receipts"),
         *columns(cs, "receipts", "intended_at", "settled_at"),
     ],

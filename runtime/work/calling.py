@@ -27,14 +27,12 @@ from connectors.port import (
 from connectors.registry import Connectors
 from core.canonical import INTEGER_MAX
 from core.errors import CountersealError
+from runtime.governance.doubt import GRACE
 from runtime.governance.fitness import UNUSABLE, clean, unfit
 from runtime.governance.moves import Inquire, Perform, ReadBefore, Unfit
 from runtime.governance.settling import PROBE_AFTER
 
 log = structlog.get_logger(__name__)
-
-# A connector keeps its own deadline; this much later we stop waiting for one that does not.
-GRACE_SECONDS = 5.0
 
 DELAY_SECONDS_MAX = 24 * 3600.0
 CODE_CHARACTERS_MAX = 200
@@ -150,7 +148,7 @@ def _cannot_tell(message: str) -> Probe:
 async def _bounded(call: Awaitable[Result], seconds: float) -> Result | InDoubt:
     """Await a connector, which should neither overrun nor raise; if it does, nobody knows what came of the call."""
     try:
-        async with asyncio.timeout(seconds + GRACE_SECONDS):
+        async with asyncio.timeout(seconds + GRACE.total_seconds()):
             return await call
     except TimeoutError:
         return InDoubt(f"No answer within {seconds:g} seconds.")

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from approvals.model import ApprovalKind, Choice
+from approvals.model import ApprovalKind, Choice, Terms
 from core.db import Connection
 from runtime.governance.moves import Given, Known
 from runtime.kernel.commit import StepRow
@@ -39,4 +39,5 @@ def _given(item: Mapping[str, Any]) -> Given:
         digest=item["action_digest"],
         choice=Choice(item["choice"]),
         reason=item["reason"] or "",
+        terms=Terms.from_json(item["terms"]),
     )

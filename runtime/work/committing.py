@@ -17,6 +17,7 @@ import asyncpg
 
 from core.db import Database
 from runtime.kernel.commit import Commit
+from runtime.setbacks import is_away
 from runtime.store.commits import apply, apply_together, can_go_together
 
 WRITERS = 2
@@ -89,9 +90,11 @@ class Committer:
         try:
             async with self._database.connection() as connection:
                 applied = await apply_together(connection, [waiting.commit for waiting in together])
-        except asyncpg.PostgresError:
-            return False
         except Exception as error:
+            # Where its answer was lost it may have been applied: whoever waits finds out for its own run.
+            lost = is_away(error) and not isinstance(error, asyncpg.TransactionRollbackError)
+            if isinstance(error, asyncpg.PostgresError) and not lost:
+                return False
             for waiting in together:
                 _fail(waiting, error)
             return True

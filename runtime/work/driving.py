@@ -21,9 +21,12 @@ from core.ids import new_nonce
 from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.workflow import Workflow
 from runtime.governance import settling, waiting
+from runtime.governance.intending import Proposal
 from runtime.governance.moves import Inquire, Known, LookUp, Next, Over, Perform, ReadBefore, StartRun
 from runtime.governance.proposing import begin
+from runtime.governance.resolving import inquired
 from runtime.kernel.commit import StepRow
+from runtime.kernel.graph import OperationNode
 from runtime.kernel.transition import NeedsWholeView, RunView, Transition
 from runtime.queue.port import Delivery
 from runtime.setbacks import is_passing, report, set_aside, set_back
@@ -34,6 +37,7 @@ from runtime.work.claiming import claimed
 from runtime.work.holding import CONFLICTS_MAX, Holding, Tools
 from runtime.work.leasing import Lease, LostLease
 from runtime.work.nesting import Within, look, start_other
+from runtime.work.patience import Patience
 
 log = structlog.get_logger(__name__)
 
@@ -50,12 +54,15 @@ class Drive:
     ``claimed`` is called when there was something to claim: there may be more.
     """
 
-    def __init__(self, tools: Tools, claimed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, tools: Tools, claimed: Callable[[], None] = lambda: None, patience: Patience | None = None
+    ) -> None:
         self._tools = tools
+        self._patience = patience or Patience()
         self._claimed = claimed
         self._tried: UUID | None = None
         self._within: Drive | None = None
-        self._holding = Holding(tools)
+        self._holding = Holding(tools, self._patience)
 
     @property
     def held(self) -> StepRow | None:
@@ -188,6 +195,13 @@ class Drive:
         raise CountersealError(f"The receipt of {work.idempotency_key} is written and freed too fast.")
 
     async def _perform(self, work: Perform) -> Next:
+        if work.receipt is not None and not self._holding.may_send():
+
+            def unsent(transition: Transition, step: StepRow, _: ActivePolicy) -> Next:
+                settling.unsent(transition, replace(work, step=step))
+                return Over()
+
+            return await self._holding.commit(unsent, known=True)
         outcome = await self._holding.lease.call(lambda: self._tools.calls.perform(work))
         chance = random.random()
 
@@ -195,14 +209,14 @@ class Drive:
             settling.performed(transition, replace(work, step=step), outcome, nonce=new_nonce, chance=chance)
             return Over()
 
-        return await self._holding.commit(settled)
+        return await self._holding.commit(settled, known=True)
 
     async def _start_run(self, work: StartRun) -> Next:
         """Start the other run. One that is waited for is gone on with at once, as far as that needs no waiting."""
         hold, tools = self._holding.now(), self._tools
         other = await self._holding.lease.call(lambda: start_other(tools.database, tools.definitions, hold.view, work))
         if work.waits and other.problem is None:
-            await self._holding.lease.call(lambda: self._drive_within(work.run_id))
+            await self._drive_within(work.run_id)
             async with tools.database.connection() as connection:
                 other = await look(connection, work.run_id)
 
@@ -212,8 +226,11 @@ class Drive:
         return await self._holding.commit(settled)
 
     async def _drive_within(self, run_id: UUID) -> None:
-        """Whatever goes wrong in there is that run's own; its leases expire like all others."""
-        self._within = Drive(self._tools)
+        """Whatever goes wrong in there is that run's own; its leases expire like all others.
+
+        They are not those of this step, so nothing in there is given up because this step's lease is over.
+        """
+        self._within = Drive(self._tools, patience=self._patience)
         try:
             while await self._within.run(Within(run_id)):
                 continue
@@ -225,9 +242,13 @@ class Drive:
             self._within = None
 
     async def _inquire(self, work: Inquire) -> Next:
+        hold = self._holding.now()
         probe = await self._holding.lease.call(lambda: self._tools.calls.inquire(work))
 
-        def inquired(transition: Transition, step: StepRow, _: ActivePolicy) -> Next:
-            return settling.inquired(transition, replace(work, step=step), probe, nonce=new_nonce)
+        def answered(transition: Transition, step: StepRow, policy: ActivePolicy) -> Next:
+            leaf = transition.graph.leaf(step.key)
+            assert isinstance(leaf, OperationNode)
+            place = (transition, step, leaf, work.operation, hold.workflow, policy, work.known, new_nonce)
+            return inquired(Proposal(*place), work.receipt, probe)
 
-        return await self._holding.commit(inquired)
+        return await self._holding.commit(answered)

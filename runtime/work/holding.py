@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TypeAlias
@@ -13,22 +14,26 @@ import structlog
 
 from connectors.registry import Connectors
 from core.clock import DatabaseClock
-from core.db import Database
+from core.db import Connection, Database
 from core.errors import CountersealError
 from core.ids import new_nonce
 from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
+from runtime.governance.doubt import SEND_WITHIN
 from runtime.governance.moves import Known, Next, Over
 from runtime.governance.proposing import begin
-from runtime.kernel.commit import StepRow
-from runtime.kernel.transition import NeedsWholeView, Transition
-from runtime.setbacks import is_passing
-from runtime.store.commits import apply
+from runtime.kernel.commit import Commit, StepRow
+from runtime.kernel.states import StepState
+from runtime.kernel.transition import NeedsWholeView, RunView, Transition
+from runtime.setbacks import is_away, is_passing
+from runtime.store import claims
+from runtime.store.commits import apply, landed
 from runtime.store.views import load
 from runtime.work.calling import Calls
 from runtime.work.committing import Committer
 from runtime.work.leasing import Hold, Lease, LostLease
+from runtime.work.patience import Patience
 
 log = structlog.get_logger(__name__)
 
@@ -58,11 +63,30 @@ class Tools:
         return Committer(self.database)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A commit that was sent to PostgreSQL, and what is done next if it was applied."""
+
+    transition: Transition
+    commit: Commit
+    workflow: Workflow
+    policy: ActivePolicy
+    work: Next
+    clock: DatabaseClock
+    began: float
+
+
+class _Refused(Exception):
+    """The run has moved on under a transaction that is to be undone whole."""
+
+
 class Holding:
     """One leased step at a time, None between steps, and its lease."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, patience: Patience) -> None:
         self._tools = tools
+        self._patience = patience
+        self._unanswered: list[_Sent] = []
         self.lease = Lease(tools.lease)
         self.hold: Hold | None = None
 
@@ -76,6 +100,10 @@ class Holding:
         if self.hold is None:
             raise LostLease
         return self.hold
+
+    def may_send(self) -> bool:
+        """Whether what was intended may still go out: its lease is ours, and its intent is of just now."""
+        return self.lease.is_ours() and Lease.now() <= self.now().began + SEND_WITHIN.total_seconds()
 
     def go_on(self, transition: Transition, work: Next, workflow: Workflow, policy: ActivePolicy) -> Next:
         """While a step is over without touching the outside, take the next one in the same transaction."""
@@ -91,57 +119,120 @@ class Holding:
     ) -> None:
         """Remember what is held after a commit that began then; only a step that is new has a new lease."""
         before = self.step
-        self.hold = None if isinstance(work, Over) else Hold(to.after(), work.step, workflow, policy, clock)
+        self.hold = None if isinstance(work, Over) else Hold(to.after(), work.step, workflow, policy, clock, began)
         if self.step is not None and (before is None or before.step_id != self.step.step_id):
             self.lease.taken(began)
 
-    async def commit(self, build: Build) -> Next:
-        """Apply a transition to the held step and begin the next with it; a fault of that one costs this nothing."""
-        try:
-            return await self._commit_until(build, goes_on=True)
-        except LostLease:
-            raise
-        except Exception as error:
-            if is_passing(error):
-                raise
-            log.warning("a step is settled without going on to the next", reason=str(error))
-            return await self._commit_until(build, goes_on=False)
+    async def commit(self, build: Build, *, known: bool = False) -> Next:
+        """Apply a transition to the held step and begin the next with it; a fault of that one costs this nothing.
 
-    async def _commit_until(self, build: Build, *, goes_on: bool) -> Next:
-        """On the view at hand first, then on a fresh one (V-7). Whom PostgreSQL chose to end a deadlock tries again."""
-        hold, began = self.now(), Lease.now()
+        While PostgreSQL is away it is tried again, until the process ends: what is known is not dropped. ``known`` says
+        that the transition records an outcome, which also a lease that is over does, as long as nobody has a newer one.
+        A crash meanwhile leaves the step to its lease, and the outcome in doubt.
+        """
+        self._unanswered.clear()
         try:
-            transition = Transition(hold.view_now(), hold.workflow.graph, lease=self._tools.lease)
-            work = build(transition, hold.step, hold.policy)
-            work = self.go_on(transition, work, hold.workflow, hold.policy) if goes_on else work
-            if await self._tools.committer.apply(transition.commit()):
-                self.keep(transition, hold.workflow, hold.policy, work, hold.clock, began)
-                return work
-        except (NeedsWholeView, asyncpg.TransactionRollbackError):
-            pass
-        for attempt in range(CONFLICTS_MAX):
+            return await self._commit_in_the_end(build, known=known)
+        finally:
+            self._patience.told(self)
+
+    async def _commit_in_the_end(self, build: Build, *, known: bool) -> Next:
+        goes_on, tries = True, 0
+        while True:
             try:
-                done = await self._commit_fresh(build, lock=attempt > 0, goes_on=goes_on)
-            except asyncpg.TransactionRollbackError:
-                continue
-            if done is not None:
-                return done
+                return await self._commit_until(build, goes_on=goes_on, known=known)
+            except LostLease:
+                raise
+            except Exception as error:
+                if is_away(error):
+                    await self._patience.pause(self, tries, error, self.step)
+                    tries += 1
+                elif is_passing(error) or not goes_on:
+                    raise
+                else:
+                    log.warning("a step is settled without going on to the next", reason=str(error))
+                    goes_on = False
+
+    async def _commit_until(self, build: Build, *, goes_on: bool, known: bool) -> Next:
+        """On the view at hand first, then on a fresh one (V-7). Whom PostgreSQL chose to end a deadlock tries again."""
+        hold = self.now()
+        if not self._unanswered:
+            with suppress(NeedsWholeView, asyncpg.TransactionRollbackError):
+                work = await self._commit_at_hand(hold, build, goes_on=goes_on)
+                if work is not None:
+                    return work
+        for attempt in range(CONFLICTS_MAX):
+            with suppress(_Refused, asyncpg.TransactionRollbackError):
+                return await self._commit_fresh(hold, build, lock=attempt > 0, goes_on=goes_on, known=known)
         raise CountersealError(f"Run {hold.view.run_id} moves too fast to commit to.")
 
-    async def _commit_fresh(self, build: Build, *, lock: bool, goes_on: bool) -> Next | None:
-        hold, tools, began = self.now(), self._tools, Lease.now()
-        async with tools.database.transaction() as connection:
-            view, _ = await load(connection, hold.view.run_id, [hold.step.key], lock=lock)
-            step = view.steps.get(hold.step.key)
-            if step is None or step.lease_owner != tools.owner or step.lease_epoch != hold.step.lease_epoch:
-                raise LostLease
-            policy = await tools.definitions.policy(connection, view.tenant_id, view.policy_digest)
-            # The graph may have been extended since.
-            workflow = await tools.definitions.of_run(connection, view)
-            transition = Transition(view, workflow.graph, lease=tools.lease)
-            work = build(transition, step, policy)
-            work = self.go_on(transition, work, workflow, policy) if goes_on else work
-            if not await apply(connection, transition.commit()):
-                return None
-        self.keep(transition, workflow, policy, work, DatabaseClock(view.now), began)
-        return work
+    async def _commit_at_hand(self, hold: Hold, build: Build, *, goes_on: bool) -> Next | None:
+        began = Lease.now()
+        transition = Transition(hold.view_now(), hold.workflow.graph, lease=self._tools.lease)
+        work = build(transition, hold.step, hold.policy)
+        work = self.go_on(transition, work, hold.workflow, hold.policy) if goes_on else work
+        commit = transition.commit()
+        sent = _Sent(transition, commit, hold.workflow, hold.policy, work, hold.clock, began)
+        try:
+            applied = await self._tools.committer.apply(commit)
+        except Exception:
+            self._unanswered.append(sent)
+            raise
+        return self._done(sent) if applied else None
+
+    async def _commit_fresh(self, hold: Hold, build: Build, *, lock: bool, goes_on: bool, known: bool) -> Next:
+        """On the run as it is now. What was applied although its answer was lost is found here, and not done again."""
+        sent: _Sent | None = None
+        try:
+            async with self._tools.database.transaction() as connection:
+                view, _ = await load(connection, hold.view.run_id, [hold.step.key], lock=lock)
+                for before in self._unanswered:
+                    if await landed(connection, before.commit):
+                        return self._done(before)
+                step, goes_on = await self._held(connection, view, hold, goes_on=goes_on, lock=lock, known=known)
+                sent = await self._rebuilt(connection, view, step, build, goes_on=goes_on)
+                if not await apply(connection, sent.commit):
+                    raise _Refused
+        except (LostLease, _Refused, asyncpg.TransactionRollbackError):
+            raise
+        except Exception:
+            if sent is not None:
+                self._unanswered.append(sent)
+            raise
+        return self._done(sent)
+
+    async def _held(
+        self, connection: Connection, view: RunView, hold: Hold, *, goes_on: bool, lock: bool, known: bool
+    ) -> tuple[StepRow, bool]:
+        """The step, if its lease is ours still or can be taken back; and whether the worker may go on after it."""
+        tools, step = self._tools, view.steps.get(hold.step.key)
+        if step is None or step.lease_epoch != hold.step.lease_epoch:
+            raise LostLease
+        if known and step.status is StepState.READY:
+            # It ran out, and nobody has a newer one. Everything here is undone if the commit is refused.
+            if not lock:
+                raise _Refused
+            if await claims.take_back(connection, tools.owner, tools.lease, step.step_id, step.lease_epoch):
+                # It has no slot any more: whatever comes next stands in line for one.
+                return replace(step, status=StepState.RUNNING, lease_owner=tools.owner), False
+        if step.lease_owner != tools.owner:
+            raise LostLease
+        return step, goes_on
+
+    async def _rebuilt(
+        self, connection: Connection, view: RunView, step: StepRow, build: Build, *, goes_on: bool
+    ) -> _Sent:
+        tools, began = self._tools, Lease.now()
+        policy = await tools.definitions.policy(connection, view.tenant_id, view.policy_digest)
+        # The graph may have been extended since.
+        workflow = await tools.definitions.of_run(connection, view)
+        transition = Transition(view, workflow.graph, lease=tools.lease)
+        if step is not view.steps[step.key]:
+            transition.started(step)
+        work = build(transition, step, policy)
+        work = self.go_on(transition, work, workflow, policy) if goes_on else work
+        return _Sent(transition, transition.commit(), workflow, policy, work, DatabaseClock(view.now), began)
+
+    def _done(self, sent: _Sent) -> Next:
+        self.keep(sent.transition, sent.workflow, sent.policy, sent.work, sent.clock, sent.began)
+        return sent.work

@@ -28,13 +28,14 @@ class LostLease(Exception):
 
 @dataclass
 class Hold:
-    """The step that is held right now; the worker's heartbeat reads it."""
+    """The step that is held right now; the worker's heartbeat reads it. ``began`` is when the commit of it did."""
 
     view: RunView
     step: StepRow
     workflow: Workflow
     policy: ActivePolicy
     clock: DatabaseClock
+    began: float
 
     def view_now(self) -> RunView:
         """The view, as of now."""
@@ -69,9 +70,13 @@ class Lease:
             self._call.reschedule(self.now())
             self._call = None
 
+    def is_ours(self) -> bool:
+        """Whether the lease can still be ours."""
+        return self.now() < self._until
+
     async def call(self, call: Callable[[], Awaitable[Result]]) -> Result:
         """Call the outside under the lease. ``LostLease`` if it may be over, or is lost meanwhile."""
-        if self.now() >= self._until:
+        if not self.is_ours():
             raise LostLease
         try:
             async with asyncio.timeout(None) as self._call:

@@ -305,8 +305,9 @@ class Stage:
 
 
 async def _recover(engine: Database) -> None:
-    """Long enough has passed since the last process died: its leases are over."""
+    """Long enough has passed since the last process died: its leases are over, and what it sent has arrived."""
     async with engine.connection() as connection:
+        await connection.execute("UPDATE receipts SET intended_at = intended_at - interval '1 hour'")
         await connection.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
         await connection.execute("UPDATE commands SET lease_expires_at = now() WHERE status = 'leased'")
 

@@ -335,23 +335,36 @@ class Runtime:
         await self.worker().work_off()
         return started.run_id
 
-    async def wait_is_due(self) -> None:
+    async def wait_is_due(self, *, long_ago: bool = True) -> None:
         """Let every wait be due now, and go on as a sweeper and a worker would."""
+        if long_ago:
+            await self.time_passes()
         await self.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
         await self.sweep()
         await self.worker().work_off()
 
+    async def time_passes(self) -> None:
+        """Whatever was sent has arrived by now, or never will."""
+        await self.execute(
+            "UPDATE receipts SET intended_at = intended_at - interval '1 hour' WHERE status IN ('intended', 'in_doubt')"
+        )
+
     async def sweep(self) -> int:
         return await Sweeper(self.database, self.definitions).sweep()
 
-    async def crash(self, gate: Gate, name: str) -> None:
-        """A worker dies while its call of ``name`` is held up; its lease runs out and a sweeper finds it."""
+    async def crash(self, gate: Gate, name: str, *, long_ago: bool = True) -> None:
+        """A worker dies while its call of ``name`` is held up; its lease runs out and a sweeper finds it.
+
+        ``long_ago`` says that nothing which it sent can arrive any more.
+        """
         self.outside.gates[name] = gate
         working = asyncio.create_task(self.worker("dying").work_off())
         await asyncio.wait_for(gate.reached.wait(), 60)
         working.cancel()
         await asyncio.wait({working})
         await self.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+        if long_ago:
+            await self.time_passes()
         assert await self.sweep() == 1
 
     async def question(self, tenant: str = "acme") -> UUID:

@@ -106,6 +106,7 @@ async def test_a_doubt_that_people_end_as_failed_takes_the_branch(runtime: Any) 
     text = HEAD + f"  - {{id: m, do: probe.mail.send, with: {{text: x}}, {branches}}}\n"
     run_id = await runtime.go(text)
     await runtime.person("op", ("operators",))
+    await runtime.wait_is_due()
     await runtime.vote("op", "fail")
     await runtime.go_on()
     assert await runtime.status(run_id) == "succeeded"

@@ -328,12 +328,11 @@ async def test_a_worker_that_was_stopped_for_too_long_sends_nothing(runtime: Any
     await runtime.publish(EFFECT)
     run_id = (await runtime.start("effect")).run_id
     await runtime.worker("stopped", lease=0).work_off()  # its lease is over when the intent is recorded
-    assert (await runtime.one("SELECT status FROM receipts"))["status"] == "intended"
+    assert (await runtime.one("SELECT status FROM receipts"))["status"] == "failed"  # which it knows, and says
     assert runtime.outside.effects == []
-    await runtime.execute(EXPIRE)
-    await runtime.sweep()
-    await runtime.worker().work_off()
+    await runtime.wait_is_due()
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
+    assert runtime.outside.probes == 0
 
 
 @pytest.mark.req("Q-10")

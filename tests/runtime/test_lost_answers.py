@@ -1,0 +1,396 @@
+"""PostgreSQL goes away between an effect and its outcome: what is known is kept, and told once (promises 2 and 4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import asyncpg
+import pytest
+import structlog
+
+from connectors.port import NotSent
+from core.db import ENGINE_ROLE, Connection, Database
+from runtime import sweeper as sweeper_module
+from runtime.kernel.commit import Commit
+from runtime.store.commits import apply, apply_together
+from runtime.sweeper import Sweeper
+from runtime.work import committing, holding
+
+# Nobody can be asked about a mail but people: a dropped outcome is a question.
+TWO = """
+workflow: two
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: a, do: probe.mail.send, with: {text: "a${{ trigger.n }}"}}
+  - {id: b, do: probe.mail.send, with: {text: "b${{ trigger.n }}"}}
+"""
+PROBED = """
+workflow: two
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: a, do: probe.effect.apply, with: {name: a}}
+"""
+RUNS = 8
+LEASE_IS_OVER = "SELECT 1 WHERE NOT EXISTS (SELECT FROM steps WHERE lease_expires_at > now())"
+
+
+class Line:
+    """The line to PostgreSQL: whole, or cut and refusing everybody."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._to = (host, port)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._cut = False
+        self._refusals = asyncio.Condition()
+        self.refused = 0
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._cut:
+            writer.transport.abort()
+            async with self._refusals:
+                self.refused += 1
+                self._refusals.notify_all()
+            return
+        there, back = await asyncio.open_connection(*self._to)
+        self._writers |= {writer, back}
+        with suppress(OSError):
+            await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        finally:
+            writer.close()
+
+    def cut(self) -> None:
+        self._cut = True
+        while self._writers:
+            self._writers.pop().transport.abort()
+
+    def mend(self) -> None:
+        self._cut = False
+
+    async def refuses(self, times: int) -> None:
+        """Wait until that many more have been refused."""
+        wanted = self.refused + times
+        async with asyncio.timeout(60), self._refusals:
+            await self._refusals.wait_for(lambda: self.refused >= wanted)
+
+
+@pytest.fixture
+async def line(database_url: str) -> AsyncIterator[tuple[Line, str]]:
+    """A line, and the address at its near end."""
+    url = urlsplit(database_url)
+    line = Line(str(url.hostname), int(url.port or 0))
+    server = await asyncio.start_server(line.accept, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    yield line, url._replace(netloc=url.netloc.rpartition(":")[0] + f":{port}").geturl()
+    line.cut()
+    server.close()
+    await server.wait_closed()
+
+
+class Crowd:
+    """Holds every call up after its effect, until all have come."""
+
+    def __init__(self, runtime: Any, step: str, number: int) -> None:
+        self.gates = [runtime.gate_type(after_effect=True) for _ in range(number)]
+        perform = runtime.outside.perform
+
+        async def held(call: Any) -> Any:
+            outcome = await perform(call)
+            if call.input["text"].startswith(step):
+                await self.gates[int(call.input["text"][1:])].hold()
+            return outcome
+
+        runtime.outside.perform = held
+
+    async def reached(self) -> None:
+        await asyncio.wait_for(asyncio.gather(*(gate.reached.wait() for gate in self.gates)), 60)
+
+    def go(self) -> None:
+        for gate in self.gates:
+            gate.opened.set()
+
+
+async def begun(runtime: Any, text: str = TWO, runs: int = RUNS) -> list[UUID]:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(text)
+    return [(await runtime.start("two", {"n": str(n)}, ref=str(n))).run_id for n in range(runs)]
+
+
+@asynccontextmanager
+async def working(world: Any, **options: Any) -> AsyncIterator[asyncio.Event]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(world.worker("away", **options).run(stop))
+    try:
+        yield stop
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 60)
+
+
+async def ended(runtime: Any, runs: Sequence[UUID], effects: int) -> None:
+    """Every outcome was told once, nothing was done twice, and nobody was asked."""
+    await runtime.until(f"SELECT 1 WHERE (SELECT count(*) FROM runs WHERE status = 'succeeded') = {len(runs)}")
+    assert len(runtime.outside.effects) == effects
+    assert await runtime.all("SELECT kind FROM approvals") == []
+    for run_id in runs:
+        events = await runtime.events(run_id)
+        assert (events.count("action.succeeded"), events.count("action.in_doubt")) == (effects // len(runs), 0)
+        await runtime.history(run_id)
+    await runtime.at_rest()
+
+
+class Fault:
+    """The first commit of each run that settles an effect gets no answer: it is lost, or it landed."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, landed: bool, also: Callable[[], None] | None = None
+    ) -> None:
+        self.landed, self.also = landed, also
+        self.faults: set[UUID] = set()
+        self.grouped = 0
+        monkeypatch.setattr(committing, "apply", self.apply)
+        monkeypatch.setattr(holding, "apply", self.apply)
+        monkeypatch.setattr(committing, "apply_together", self.apply_together)
+
+    def _new(self, commits: Sequence[Commit]) -> bool:
+        settles = {c.run_id for c in commits if any(row.status == "succeeded" for row in c.receipts)}
+        new = settles - self.faults
+        self.faults |= new
+        return bool(new)
+
+    async def apply(self, connection: Connection, commit: Commit) -> bool:
+        return bool(await self._do([commit], lambda: apply(connection, commit)))
+
+    async def apply_together(self, connection: Connection, commits: Sequence[Commit]) -> set[UUID]:
+        self.grouped += 1
+        found: set[UUID] = await self._do(commits, lambda: apply_together(connection, commits))
+        return found
+
+    async def _do(self, commits: Sequence[Commit], write: Callable[[], Any]) -> Any:
+        fails = self._new(commits)
+        if fails and not self.landed:
+            raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+        written = await write()
+        if fails:
+            if self.also is not None:
+                self.also()
+            raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+        return written
+
+
+@pytest.mark.parametrize("landed", [False, True])
+async def test_outcomes_whose_settle_got_no_answer_are_told_once(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch, landed: bool, quiet: Any
+) -> None:
+    fault = Fault(monkeypatch, landed=landed)
+    runs = await begun(runtime)
+    crowd = Crowd(runtime, "a", RUNS)
+    async with working(runtime, concurrency=RUNS):
+        await crowd.reached()
+        crowd.go()
+        await ended(runtime, runs, 2 * RUNS)
+    assert (len(fault.faults), fault.grouped > 0) == (RUNS, True)
+    assert await runtime.all("SELECT FROM receipts WHERE attempt > 1 OR status <> 'succeeded'") == []
+
+
+@pytest.mark.parametrize("swept", [False, True])
+async def test_outcomes_outlast_a_database_that_is_away_for_longer_than_the_leases(
+    runtime: Any, line: tuple[Line, str], swept: bool, quiet: Any
+) -> None:
+    runs = await begun(runtime)
+    crowd = Crowd(runtime, "a", RUNS)
+    async with (
+        Database(line[1], ENGINE_ROLE, connections=8) as database,
+        working(replace(runtime, database=database), concurrency=RUNS, lease=1.5),
+    ):
+        await crowd.reached()
+        line[0].cut()
+        crowd.go()
+        await line[0].refuses(4 * RUNS)
+        await runtime.until(LEASE_IS_OVER)
+        if swept:
+            assert await runtime.sweep() == RUNS
+        line[0].mend()
+        await ended(runtime, runs, 2 * RUNS)
+    assert await runtime.all("SELECT FROM receipts WHERE attempt > 1 OR status <> 'succeeded'") == []
+    assert ("lease.expired" in await runtime.events(runs[0])) is swept
+
+
+async def test_an_outcome_is_refused_once_somebody_else_has_the_step(
+    runtime: Any, line: tuple[Line, str], late_gate: Any, quiet: Any
+) -> None:
+    (run_id,) = await begun(runtime, PROBED, runs=1)
+    runtime.outside.gates["a"] = late_gate
+    async with Database(line[1], ENGINE_ROLE) as database:
+        async with working(replace(runtime, database=database), lease=1.5):
+            await asyncio.wait_for(late_gate.reached.wait(), 60)
+            line[0].cut()
+            late_gate.opened.set()
+            await line[0].refuses(4)
+            await runtime.until(LEASE_IS_OVER)
+            assert await runtime.sweep() == 1
+            other = runtime.gate_type()
+
+            async def probe(call: Any, *, seconds_since_intent: float) -> Any:
+                await other.hold()
+                return await type(runtime.outside).probe(runtime.outside, call, seconds_since_intent=0)
+
+            runtime.outside.probe = probe
+            owner = asyncio.create_task(runtime.worker("owner").work_off())
+            await asyncio.wait_for(other.reached.wait(), 60)
+            before = await runtime.one("SELECT version FROM runs")
+            line[0].mend()
+        # The worker has ended: it was refused, and wrote nothing.
+        assert await runtime.one("SELECT version FROM runs") == before
+        other.opened.set()
+        await owner
+    assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
+    assert (await runtime.one("SELECT output FROM steps"))["output"] == {"applied": "found"}
+    assert (await runtime.events(run_id)).count("action.succeeded") == 0
+    await runtime.history(run_id)
+    await runtime.at_rest()
+
+
+@pytest.mark.parametrize("swept", [False, True])
+async def test_what_was_intended_by_a_commit_without_answer_is_known_not_to_be_sent(
+    runtime: Any, line: tuple[Line, str], monkeypatch: pytest.MonkeyPatch, swept: bool, quiet: Any
+) -> None:
+    """The commit that settles the first step intends the second, whose lease ends before PostgreSQL is back."""
+    Fault(monkeypatch, landed=True, also=line[0].cut)
+    (run_id,) = await begun(runtime, runs=1)
+    async with (
+        Database(line[1], ENGINE_ROLE) as database,
+        working(replace(runtime, database=database), lease=1.5, concurrency=1),
+    ):
+        await line[0].refuses(8)
+        await runtime.until(LEASE_IS_OVER)
+        assert [len(runtime.outside.effects), await runtime.steps(run_id)] == [
+            1,
+            {"a": "succeeded", "b": "running"},
+        ]
+        if swept:
+            assert await runtime.sweep() == 1
+        line[0].mend()
+        await runtime.until("SELECT 1 FROM runs WHERE status = 'failed_retryable'")
+        await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
+        assert await runtime.sweep() == 1
+        await ended(runtime, [run_id], 2)
+
+
+async def test_a_process_that_ends_meanwhile_says_what_it_could_not_tell(runtime: Any, line: tuple[Line, str]) -> None:
+    (run_id,) = await begun(runtime, PROBED, runs=1)
+    gate = runtime.gate_type(after_effect=True)
+    runtime.outside.gates["a"] = gate
+    async with Database(line[1], ENGINE_ROLE) as database:
+        with structlog.testing.capture_logs() as logs:
+            async with working(replace(runtime, database=database)) as stop:
+                await asyncio.wait_for(gate.reached.wait(), 60)
+                line[0].cut()
+                gate.opened.set()
+                await line[0].refuses(4)
+                stop.set()
+    (step,) = await runtime.all("SELECT step_id FROM steps")
+    assert [entry["step"] for entry in logs if entry["log_level"] == "error"] == [str(step["step_id"])]
+    await runtime.execute("UPDATE steps SET lease_expires_at = now()")
+    await runtime.sweep()
+    await runtime.worker().work_off()
+    assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
+
+
+async def test_a_refusal_of_the_target_is_kept_as_well(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch, quiet: Any
+) -> None:
+    """What certainly did not happen is an outcome like any other."""
+    lost = 0
+
+    async def faulty(connection: Connection, commit: Commit) -> bool:
+        nonlocal lost
+        if any(row.status == "failed" for row in commit.receipts) and not lost:
+            lost += 1
+            raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
+        return await apply(connection, commit)
+
+    monkeypatch.setattr(committing, "apply", faulty)
+    runtime.outside.script["a"] = [NotSent("busy")]
+    (run_id,) = await begun(runtime, PROBED, runs=1)
+    await runtime.worker().work_off()
+    assert (await runtime.status(run_id), lost) == ("failed_retryable", 1)
+    await runtime.wait_is_due()
+    assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
+
+
+class Counted(Sweeper):
+    """A sweeper that says when it has swept."""
+
+    def __init__(self, database: Database, definitions: Any) -> None:
+        super().__init__(database, definitions, interval=timedelta(milliseconds=20))
+        self.swept: asyncio.Queue[int] = asyncio.Queue()
+
+    async def sweep(self) -> int:
+        found = await super().sweep()
+        self.swept.put_nowait(found)
+        return found
+
+
+async def test_a_sweeper_spares_leases_that_nobody_could_beat(
+    runtime: Any, line: tuple[Line, str], gate: Any, monkeypatch: pytest.MonkeyPatch, quiet: Any
+) -> None:
+    await begun(runtime, PROBED, runs=1)
+    runtime.outside.gates["a"] = gate
+    stop = asyncio.Event()
+    async with Database(line[1], ENGINE_ROLE) as database, working(runtime, lease=60):
+        await asyncio.wait_for(gate.reached.wait(), 60)
+        await runtime.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+        line[0].cut()
+        sweeper = Counted(database, runtime.definitions)
+        sweeping = asyncio.create_task(sweeper.run(stop))
+        await line[0].refuses(2)
+        line[0].mend()
+        # Each of these has found the lease over.
+        assert [await asyncio.wait_for(sweeper.swept.get(), 60) for _ in range(3)] == [0, 0, 0]
+        assert (await runtime.one("SELECT status FROM steps"))["status"] == "running"
+        gate.opened.set()
+        stop.set()
+        await sweeping
+    assert len(runtime.outside.effects) == 1
+
+
+async def test_a_sweeper_takes_leases_away_in_the_end(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its patience after an outage has an end."""
+    await begun(runtime, PROBED, runs=1)
+    gate = runtime.gate_type()
+    runtime.outside.gates["a"] = gate
+    dying = asyncio.create_task(runtime.worker("dying").work_off())
+    await asyncio.wait_for(gate.reached.wait(), 60)
+    dying.cancel()
+    await asyncio.wait({dying})
+    await runtime.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+    sweeper, stop, sweep = Counted(runtime.database, runtime.definitions), asyncio.Event(), Sweeper.sweep
+
+    async def away(_: Sweeper) -> int:
+        monkeypatch.setattr(Sweeper, "sweep", sweep)
+        raise asyncpg.CannotConnectNowError("the database system is starting up")
+
+    monkeypatch.setattr(sweeper_module, "SPARED_SECONDS", 0.1)
+    monkeypatch.setattr(Sweeper, "sweep", away)
+    sweeping = asyncio.create_task(sweeper.run(stop))
+    while await asyncio.wait_for(sweeper.swept.get(), 60) == 0:
+        continue
+    stop.set()
+    await sweeping
+    assert (await runtime.one("SELECT status FROM steps"))["status"] == "ready"
