@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import aiohttp
@@ -181,7 +182,10 @@ async def _slack(settings: Settings) -> list[Check]:
         answer = await call(client.auth_test(), timeout_seconds=10)
         if not isinstance(answer, dict):
             return [Check("slack cards", State.BROKEN, answer.message)]
-    checks = [Check("slack cards", State.OK, f"signed in as {answer.get('user')} of {answer.get('team')}")]
+        known = await call(client.users_info(user=str(answer.get("user_id"))), timeout_seconds=10)
+    checks = [Check("slack cards", State.OK, f"signed in as {answer.get('user')} of {_where(answer)}")]
+    if not isinstance(known, dict):
+        checks.append(Check("slack clicks", State.BROKEN, f"every click is refused: {known.message}"))
     if settings.slack_channel is None:
         words = "COUNTERSEAL_SLACK_CHANNEL is not set, so no card is shown"
         checks.append(Check("slack channel", State.WARNING, words))
@@ -189,6 +193,13 @@ async def _slack(settings: Settings) -> list[Check]:
         words = "COUNTERSEAL_SLACK_SIGNING_SECRET is not set, so clicks are refused"
         checks.append(Check("slack clicks", State.WARNING, words))
     return checks
+
+
+def _where(answer: Mapping[str, Any]) -> str:
+    """Whose members may click (``approvals.slack.workspace``)."""
+    if answer.get("is_enterprise_install") is True:
+        return f"the organisation {answer.get('enterprise_id')}"
+    return f"{answer.get('team')} ({answer.get('team_id')})"
 
 
 async def _connectors(settings: Settings) -> list[Check]:

@@ -118,6 +118,9 @@ def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
     )
     server = HttpServer(application, settings.host, settings.port, limits)
     group.create_task(server.run(stop), name="http")
+    if app.faces.workspace is not None:
+        # Asked now, so that the first click need not wait for it; what fails here is asked again by a click.
+        group.create_task(app.faces.workspace.home(), name="slack workspace")
     group.create_task(application.state.refusals.run(stop), name="refusals")
     return server.url
 

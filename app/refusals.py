@@ -7,6 +7,7 @@ of the request is kept.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from runtime import audit
 log = structlog.get_logger(__name__)
 
 WINDOW_SECONDS = 60.0
+_STRANGERS_MAX = 1000
 
 
 @dataclass
@@ -74,3 +76,32 @@ class RefusalLog:
                 await audit.record(connection, tenant, EventType.REQUEST_REFUSED, Actor("face", endpoint), data)
         except (CountersealError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             log.error("a refusal could not be audited", endpoint=endpoint, code=code, reason=str(error))
+
+
+class StrangerLog:
+    """The audit of accounts that may do nothing here, and tried: one line per account, question and reason a minute.
+
+    It is the tenant's stream, not the run's chain: whoever is refused may not move a run, nor make its chain longer.
+    """
+
+    def __init__(self, database: Database, *, now: Callable[[], float] | None = None) -> None:
+        self._database = database
+        self._now = now
+        self._windows: OrderedDict[tuple[str, ...], _Window] = OrderedDict()
+
+    async def note(self, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:
+        """Record that ``actor`` was refused for ``data['code']``, or count it: the next line's ``count`` tells."""
+        now = self._now() if self._now is not None else asyncio.get_running_loop().time()
+        key = (actor.id, str(data.get("approval") or data.get("task")), str(data["code"]))
+        window = self._windows.get(key)
+        if window is not None and now - window.opened < WINDOW_SECONDS:
+            window.uncounted += 1
+            return
+        count = 1 + (window.uncounted if window is not None else 0)
+        # A crash before the commit loses the line and the window together: nothing counted, and the next click tells.
+        async with self._database.transaction(tenant) as connection:
+            await audit.record(connection, tenant, kind, actor, {**data, "count": count})
+        self._windows[key] = _Window(now)
+        self._windows.move_to_end(key)
+        while len(self._windows) > _STRANGERS_MAX:
+            self._windows.popitem(last=False)

@@ -7,32 +7,55 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from app.refusals import StrangerLog
 from app.wiring import Faces
 from approvals.model import CardView, Choice, VoteChannel
 from approvals.ports import Person
 from approvals.quorum import RefusalCode
 from approvals.slack.handlers import Answer
 from approvals.slack.payloads import Click, Clicker, Submission, TaskClick, TaskSubmission
+from approvals.slack.workspace import SENTENCES, StrangerCode
 from approvals.tasks import TaskAnswer, TaskView
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
 from evidence.chain import Actor, EventType
-from runtime import audit
 from runtime.store import outbox, tasks, tokens
 from runtime.verbs.voting import AnswerTo, VoteRequest
 
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."
 _GONE = "This request is not known here (any more). Nothing was counted."
-UNLINKED = "unlinked"
 
 
-class Interactions:
-    """The ``InteractionService`` of one Slack workspace, which belongs to the installation's own tenant."""
+class _Interactions:
+    """Who clicked. Everything that Slack sends goes through here before it does anything."""
 
     def __init__(self, faces: Faces) -> None:
         self._faces = faces
         self._tenant = faces.settings.tenant
+        self._strangers = StrangerLog(faces.database)
+
+    async def _person(self, clicker: Clicker) -> Person | StrangerCode:
+        """The person behind the account, if it is a full member's of the pinned workspace; otherwise why nobody."""
+        workspace = self._faces.workspace
+        stranger = await workspace.stranger(clicker) if workspace is not None else StrangerCode.UNAVAILABLE
+        home = await workspace.home() if workspace is not None else None
+        if stranger is not None or home is None:
+            return stranger or StrangerCode.UNAVAILABLE
+        person = await self._faces.directory(self._tenant).person_of_slack_user(home.id, clicker.user)
+        return person or StrangerCode.UNLINKED
+
+    async def _refused(self, code: StrangerCode, clicker: Clicker, kind: EventType, about: JsonObject) -> str:
+        """Record that somebody who may not tried; the sentence for them. That Slack is away is nobody's doing."""
+        if code is not StrangerCode.UNAVAILABLE:
+            data: JsonObject = {**about, "code": str(code), "channel": str(VoteChannel.SLACK)}
+            await self._strangers.note(self._tenant, kind, _account(clicker), data)
+        self._faces.metrics.vote(VoteChannel.SLACK, code)
+        return _who_is(clicker) if code is StrangerCode.UNLINKED else SENTENCES[code]
+
+
+class Interactions(_Interactions):
+    """The ``InteractionService`` of one Slack workspace, which belongs to the installation's own tenant."""
 
     async def vote(self, click: Click) -> Answer:
         """Take a vote; the sentence goes to the person through the outbox, in the vote's transaction.
@@ -41,9 +64,9 @@ class Interactions:
         """
         to = _answer_to(click)
         person = await self._person(click.clicker)
-        if person is None:
+        if isinstance(person, StrangerCode):
             await self._own(click.approval_id)
-            return await self._unlinked(click.approval_id, click.clicker, to)
+            return await self._stranger(person, click.approval_id, click.clicker, to)
         if click.choice is None:
             raise InputError("is no answer", where="actions[0].action_id")
         try:
@@ -56,8 +79,8 @@ class Interactions:
         if not await self._is_own(submission.approval_id):
             return Answer(False, _GONE)
         person = await self._person(submission.clicker)
-        if person is None:
-            return await self._unlinked(submission.approval_id, submission.clicker, None)
+        if isinstance(person, StrangerCode):
+            return await self._stranger(person, submission.approval_id, submission.clicker, None)
         if submission.choice is None:
             raise InputError("is no answer", where="view")
         return await self._count(
@@ -69,8 +92,8 @@ class Interactions:
         if not await self._is_own(asked.approval_id):
             return Answer(False, _GONE)
         person = await self._person(asked.clicker)
-        if person is None:
-            return await self._unlinked(asked.approval_id, asked.clicker, None)
+        if isinstance(person, StrangerCode):
+            return await self._stranger(person, asked.approval_id, asked.clicker, None)
         view = await self._faces.voting.view(self._tenant, asked.approval_id)
         if not view.content.sensitive or await may_see_all(self._faces, self._tenant, person.id, view):
             return view
@@ -94,19 +117,11 @@ class Interactions:
         self._faces.metrics.vote(VoteChannel.SLACK, answer.code)
         return Answer(answer.counted, answer.sentence, answer.code in _ABOUT_REASON)
 
-    async def _person(self, clicker: Clicker) -> Person | None:
-        return await self._faces.directory(self._tenant).person_of_slack_user(clicker.team, clicker.user)
-
-    async def _unlinked(self, approval_id: UUID, clicker: Clicker, to: AnswerTo | None) -> Answer:
-        """Say how to be linked, and record that somebody unknown tried."""
-        sentence = _who_is(clicker)
-        actor = _account(clicker)
-        async with self._faces.database.transaction(self._tenant) as connection:
-            data = {"approval": str(approval_id), "code": UNLINKED, "channel": str(VoteChannel.SLACK)}
-            await audit.record(connection, self._tenant, EventType.APPROVAL_VOTE_REFUSED, actor, {**data})
+    async def _stranger(self, code: StrangerCode, approval_id: UUID, clicker: Clicker, to: AnswerTo | None) -> Answer:
+        about: JsonObject = {"approval": str(approval_id)}
+        sentence = await self._refused(code, clicker, EventType.APPROVAL_VOTE_REFUSED, about)
         if to is not None:
             await self._faces.voting.note(self._tenant, approval_id, to, sentence)
-        self._faces.metrics.vote(VoteChannel.SLACK, UNLINKED)
         return Answer(False, sentence)
 
     async def _is_own(self, approval_id: UUID) -> bool:
@@ -118,12 +133,8 @@ class Interactions:
             raise _not_ours()
 
 
-class TaskInteractions:
+class TaskInteractions(_Interactions):
     """The ``TaskService`` of one Slack workspace, which belongs to the installation's own tenant."""
-
-    def __init__(self, faces: Faces) -> None:
-        self._faces = faces
-        self._tenant = faces.settings.tenant
 
     async def task(self, asked: TaskClick | TaskSubmission) -> TaskView | Answer:
         """The task, for a person of the directory; its form is opened only for those who may fill it in.
@@ -133,11 +144,11 @@ class TaskInteractions:
         person = await self._person(asked.clicker)
         try:
             async with self._faces.database.transaction(self._tenant) as connection:
-                found = await tasks.read(connection, asked.task_id, person.id if person is not None else "")
+                found = await tasks.read(connection, asked.task_id, person.id if isinstance(person, Person) else "")
         except NotFoundError:
             return Answer(False, _NO_TASK)
-        if person is None:
-            return await self._unlinked(asked.task_id, asked.clicker)
+        if isinstance(person, StrangerCode):
+            return Answer(False, await self._stranger(person, asked.task_id, asked.clicker))
         group = found.view.group
         if isinstance(asked, TaskSubmission) or group in (found.groups or ()):
             return found.view
@@ -146,9 +157,9 @@ class TaskInteractions:
     async def complete(self, submission: TaskSubmission, value: JsonObject) -> TaskAnswer:
         """Complete the task as the person behind the account."""
         person = await self._person(submission.clicker)
-        if person is None:
-            answer = await self._unlinked(submission.task_id, submission.clicker)
-            return TaskAnswer(False, UNLINKED, answer.sentence)
+        if isinstance(person, StrangerCode):
+            sentence = await self._stranger(person, submission.task_id, submission.clicker)
+            return TaskAnswer(False, person, sentence)
         return await self._faces.tasks.complete(self._tenant, submission.task_id, person.id, value, VoteChannel.SLACK)
 
     async def note_task(self, click: TaskClick, sentence: str) -> None:
@@ -160,15 +171,8 @@ class TaskInteractions:
             said = {"task": str(click.task_id), "channel": click.channel, "user": click.clicker.user, "text": sentence}
             await outbox.add_note(connection, self._tenant, found.workspace_id, found.run_id, {**said})
 
-    async def _person(self, clicker: Clicker) -> Person | None:
-        return await self._faces.directory(self._tenant).person_of_slack_user(clicker.team, clicker.user)
-
-    async def _unlinked(self, task_id: UUID, clicker: Clicker) -> Answer:
-        """Say how to be linked, and record that somebody unknown tried."""
-        async with self._faces.database.transaction(self._tenant) as connection:
-            data: JsonObject = {"task": str(task_id), "code": UNLINKED, "channel": str(VoteChannel.SLACK)}
-            await audit.record(connection, self._tenant, EventType.TASK_REFUSED, _account(clicker), data)
-        return Answer(False, _who_is(clicker))
+    async def _stranger(self, code: StrangerCode, task_id: UUID, clicker: Clicker) -> str:
+        return await self._refused(code, clicker, EventType.TASK_REFUSED, {"task": str(task_id)})
 
 
 def _who_is(clicker: Clicker) -> str:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from importlib import metadata
 
 import aiohttp
@@ -28,6 +29,7 @@ from app.storage import ready_database
 from approvals.ports import Messenger
 from approvals.slack.directory import SlackUserGroups
 from approvals.slack.messenger import SlackMessenger
+from approvals.slack.workspace import SlackWorkspace
 from connectors.port import CompletionSource
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
@@ -69,8 +71,13 @@ class Faces:
 
     def directory(self, tenant: str) -> DatabaseDirectory:
         """The people of one tenant."""
-        groups = SlackUserGroups(self.slack) if self.slack is not None else None
+        groups = SlackUserGroups(self.slack, self.workspace) if self.slack is not None else None
         return DatabaseDirectory(self.database, tenant, groups)
+
+    @cached_property
+    def workspace(self) -> SlackWorkspace | None:
+        """Whose clicks count; None without Slack. One for the whole process, because it remembers."""
+        return SlackWorkspace(self.slack) if self.slack is not None else None
 
     @property
     def voting(self) -> Voting:

@@ -110,7 +110,7 @@ class Directory(Protocol):
     """Who people are, and which groups they are in at this moment. Never raises for a failed look-up."""
 
     async def person_of_slack_user(self, team: str, user: str) -> Person | None:
-        """The person behind a Slack account; None if nobody has claimed it."""
+        """The person behind a Slack account, which is the pair; None if nobody has claimed it. ``team`` is verified."""
 
     async def membership(self, person_id: str, wanted: Collection[GroupQuorum]) -> Membership:
         """Resolve the wanted groups of both sources now."""
@@ -120,7 +120,10 @@ class SlackGroups(Protocol):
     """Resolves Slack user groups for a Directory."""
 
     async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
-        """``wanted`` are Slack groups. Never raises: what cannot be looked up is unresolvable."""
+        """``wanted`` are Slack groups, ``user`` is as in the directory.
+
+        Never raises: what cannot be looked up is unresolvable.
+        """
 
 
 class TaskDesk(Protocol):

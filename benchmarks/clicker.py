@@ -22,6 +22,7 @@ import uvloop
 
 from benchmarks.children import SIGNING_SECRET
 from benchmarks.documents import SLACK_USER
+from sandbox.slack_state import TEAM_ID
 
 ANSWER_SECONDS = 30.0
 
@@ -84,8 +85,8 @@ def signed(host: str, approval: str, nonce: str, at: int) -> bytes:
     """The request that Slack makes when Ana presses Approve on this card."""
     payload = {
         "type": "block_actions",
-        "user": {"id": SLACK_USER, "team_id": "T0BENCH"},
-        "team": {"id": "T0BENCH"},
+        "user": {"id": SLACK_USER, "team_id": TEAM_ID},
+        "team": {"id": TEAM_ID},
         "container": {"type": "message", "channel_id": "C0BENCH", "message_ts": "1.0"},
         "trigger_id": "1.2.3",
         "actions": [

@@ -51,8 +51,10 @@ class SlackApi:
         }
 
     def auth_test(self, _given: Arguments) -> JsonObject:
-        who = {"team": "Counterseal Demo", "user": "counterseal", "team_id": TEAM_ID, "user_id": BOT_USER}
-        return {"ok": True, "url": self._team_url(), "bot_id": BOT_ID, "is_enterprise_install": False, **who}
+        state = self.state
+        who = {"team": "Counterseal Demo", "user": "counterseal", "team_id": state.team_id, "user_id": BOT_USER}
+        who |= {"enterprise_id": state.enterprise_id} if state.enterprise_id else {}
+        return {"ok": True, "url": self._team_url(), "bot_id": BOT_ID, "is_enterprise_install": state.org_wide, **who}
 
     # -- messages
 
@@ -191,14 +193,14 @@ class SlackApi:
         user = self.state.users.get(str(given.get("user") or ""))
         if user is None:
             raise ApiError("user_not_found")
-        return {"ok": True, "user": user_json(user)}
+        return {"ok": True, "user": user_json(user, self.state.enterprise_id)}
 
     def user_by_email(self, given: Arguments) -> JsonObject:
         email = str(given.get("email") or "").lower()
         user = next((user for user in self.state.users.values() if user.email == email), None)
         if user is None:
             raise ApiError("users_not_found")
-        return {"ok": True, "user": user_json(user)}
+        return {"ok": True, "user": user_json(user, self.state.enterprise_id)}
 
     def usergroups(self, given: Arguments) -> JsonObject:
         with_users = flag(given.get("include_users"))

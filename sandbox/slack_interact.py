@@ -21,7 +21,6 @@ from sandbox.slack_state import APP_ID, TEAM_ID, JsonObject, SlackState, View
 from sandbox.web import BadRequest, http_client
 
 NOT_RESPONDING: Final = "This app is not responding."
-_TEAM: Final = {"id": TEAM_ID, "domain": "counterseal-demo"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +157,19 @@ class Interactivity:
         who = self.state.users[user]
         return {
             "type": kind,
-            "user": {"id": user, "username": who.username, "name": who.username, "team_id": TEAM_ID},
+            "user": {"id": user, "username": who.username, "name": who.username, "team_id": who.team_id},
             "api_app_id": APP_ID,
             "token": "sandbox-verification-token",
-            "team": dict(_TEAM),
-            "enterprise": None,
-            "is_enterprise_install": False,
+            "team": None if self.state.org_wide else self._team(who.team_id),
+            "enterprise": {"id": self.state.enterprise_id, "name": "Demo"} if self.state.enterprise_id else None,
+            "is_enterprise_install": self.state.org_wide,
             "trigger_id": self.state.new_trigger(user),
         }
+
+    def _team(self, team_id: str) -> JsonObject:
+        """The workspace in which the person sits: in a channel shared by Slack Connect it is their own."""
+        team = {"id": team_id, "domain": "counterseal-demo"}
+        return team | ({"enterprise_id": self.state.enterprise_id} if self.state.enterprise_id else {})
 
     async def _send(self, payload: JsonObject) -> tuple[Outcome, bytes]:
         if not self.url:

@@ -22,7 +22,13 @@ def message_json(message: Message, *, full: bool = False, replies: list[Message]
     return body
 
 
-def user_json(user: User) -> JsonObject:
+def user_json(user: User, enterprise_id: str = "") -> JsonObject:
+    """The account as ``users.info`` gives it; ``is_stranger`` is left out where it is not so, as Slack does."""
     profile = {"real_name": user.name, "display_name": user.name, "email": user.email}
-    known = {"id": user.user_id, "team_id": TEAM_ID, "name": user.username, "real_name": user.name, "tz": "Etc/UTC"}
-    return known | {"profile": profile, "is_bot": user.user_id == BOT_USER, "deleted": False}
+    known = {"id": user.user_id, "team_id": user.team_id, "name": user.username, "real_name": user.name}
+    marks = dict.fromkeys(("deleted", "is_bot", "is_restricted", "is_ultra_restricted"), False)
+    marks["is_bot"] = user.user_id == BOT_USER
+    made = known | {"tz": "Etc/UTC", "profile": profile} | marks | dict.fromkeys(user.flags, True)
+    if enterprise_id and "is_stranger" not in user.flags:
+        made["enterprise_user"] = {"id": user.user_id, "enterprise_id": enterprise_id, "teams": [user.team_id]}
+    return made

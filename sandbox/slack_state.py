@@ -27,6 +27,8 @@ class User:
     username: str
     name: str
     color: str
+    team_id: str = TEAM_ID
+    flags: tuple[str, ...] = ()  # what is true of it: deleted, is_bot, is_restricted, is_ultra_restricted, is_stranger
 
     @property
     def email(self) -> str:
@@ -91,11 +93,17 @@ class ResponseUrl:
 
 
 class SlackState(Watched):
-    """Everything of one workspace. ``stacks``: each user's open modals, the topmost last."""
+    """Everything of one workspace. ``stacks``: each user's open modals, the topmost last.
+
+    ``enterprise_id``: its organisation, if any; ``org_wide``: the app is installed for all of the organisation.
+    """
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__()
         self.clock = clock
+        self.team_id = TEAM_ID
+        self.enterprise_id = ""
+        self.org_wide = False
         self.users: dict[str, User] = {}
         self.channels: dict[str, Channel] = {}
         self.usergroups: dict[str, tuple[str, list[str]]] = {}  # id -> (handle, members)

@@ -10,6 +10,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from approvals.model import GroupQuorum, GroupSource
 from approvals.ports import Membership
 from approvals.slack.calls import call
+from approvals.slack.workspace import SlackWorkspace
 
 
 class SlackUserGroups:
@@ -19,13 +20,26 @@ class SlackUserGroups:
     it allows nobody. ``timeout_seconds`` is short because a click is waiting.
     """
 
-    def __init__(self, client: AsyncWebClient, *, timeout_seconds: float = 1.5) -> None:
+    def __init__(
+        self, client: AsyncWebClient, workspace: SlackWorkspace | None = None, *, timeout_seconds: float = 1.5
+    ) -> None:
         self._client = client
+        self._workspace = workspace
         self._timeout_seconds = timeout_seconds
 
     async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
-        """Which of the ``wanted`` Slack groups ``user`` (a Slack user id) is in; groups of ours are left out."""
+        """Which of the ``wanted`` Slack groups ``user`` is in; groups of ours are left out.
+
+        ``user`` is a Slack user id, or ``team/user``: whoever is of another team is in none of this one's groups.
+        """
         groups = {group.key: group.group for group in wanted if group.source is GroupSource.SLACK_GROUP}
+        team, _, user = user.rpartition("/")
+        if team:
+            home = await self._workspace.home() if self._workspace is not None else None
+            if home is None:
+                return Membership(frozenset(), frozenset(groups))
+            if team != home.id:
+                return Membership(frozenset(), frozenset())
         found = await asyncio.gather(*(self._members(group) for group in groups.values()))
         members = dict(zip(groups, found, strict=True))
         return Membership(

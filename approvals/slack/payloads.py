@@ -35,10 +35,15 @@ class Button(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Clicker:
-    """The Slack account that acted. ``team`` is the account's own, which in Grid and Connect is not the channel's."""
+    """The Slack account that acted. ``team`` is the account's own, which in Grid and Connect is not the channel's.
+
+    ``teams`` and ``enterprises`` are all that the payload names: a home accepts a click if every one is its own.
+    """
 
     team: str
     user: str
+    teams: frozenset[str] = frozenset()
+    enterprises: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +180,19 @@ def _state_values(view: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _clicker(body: Mapping[str, Any]) -> Clicker:
+    """Without ``team``, an interaction of an organisation-wide app names its ``enterprise`` and the user's team."""
     user = _object(body, "user", "")
-    team = _optional_id(user, "team_id", "user")
-    return Clicker(team or _id(_object(body, "team", ""), "id", "team"), _id(user, "id", "user"))
+    own = _optional_id(user, "team_id", "user")
+    team = _object(body, "team", "") if body.get("team") is not None else {}
+    enterprise = _object(body, "enterprise", "") if body.get("enterprise") is not None else {}
+    at = _id(team, "id", "team") if team or not own else ""
+    enterprises = (_optional_id(enterprise, "id", "enterprise"), _optional_id(team, "enterprise_id", "team"))
+    return Clicker(
+        own or at,
+        _id(user, "id", "user"),
+        frozenset(name for name in (own, at) if name),
+        frozenset(name for name in enterprises if name),
+    )
 
 
 def _selected(values: Mapping[str, Any]) -> Choice:

@@ -131,7 +131,7 @@ DESCRIPTIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "PersonDocument": {
             "id": "The name in votes, tokens and the evidence.",
             "name": "The name for people.",
-            "slack": "The member id of the person's Slack account, such as U0123ABCD.",
+            "slack": "The person's Slack account, such as U0123ABCD, or T0123ABCD/U0123ABCD with its workspace.",
         },
         "Operation": {
             "name": "connector.thing.verb, as workflows and policies name it.",

@@ -19,11 +19,14 @@ Identifier = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za
 
 
 class PersonDocument(_Part):
-    """One person; ``slack`` is the member id of their Slack account (U…)."""
+    """One person; ``slack`` is their Slack account: the member id (U…), or with its workspace (T…/U…).
+
+    A member id alone is one of the workspace in which the app is installed.
+    """
 
     id: Identifier
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    slack: Annotated[str, Field(pattern=r"^[UW][A-Z0-9]{2,20}$")] | None = None
+    slack: Annotated[str, Field(pattern=r"^([TE][A-Z0-9]{2,20}/)?[UW][A-Z0-9]{2,20}$")] | None = None
 
 
 class DirectoryDocument(_Part):

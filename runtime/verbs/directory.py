@@ -8,7 +8,7 @@ from approvals.model import GroupQuorum, GroupSource
 from approvals.ports import Membership, Person, SlackGroups
 from core.db import Database
 
-_OF_SLACK = "SELECT person_id, name FROM people WHERE tenant_id = $1 AND slack_user_id = $2"
+_OF_SLACK = "SELECT person_id, name FROM people WHERE tenant_id = $1 AND slack_user_id = ANY($2)"
 _PERSON = """
 SELECT p.name, p.slack_user_id, (SELECT array_agg(m.group_name) FROM group_members m
   WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id) AS groups
@@ -24,10 +24,14 @@ class DatabaseDirectory:
         self._slack_groups = slack_groups
 
     async def person_of_slack_user(self, team: str, user: str) -> Person | None:
-        """The person whose directory entry names this Slack account; None if there is none."""
+        """The person whose directory entry names this Slack account; None if there is none.
+
+        An entry names ``team/user``, or a user alone, who is then of the pinned team, which is the ``team`` given here.
+        Where two entries name the same account in the two ways, it belongs to nobody.
+        """
         async with self._database.transaction(self._tenant) as connection:
-            row = await connection.fetchrow(_OF_SLACK, self._tenant, user)
-        return Person(row["person_id"], row["name"]) if row else None
+            rows = await connection.fetch(_OF_SLACK, self._tenant, [user, f"{team}/{user}"])
+        return Person(rows[0]["person_id"], rows[0]["name"]) if len(rows) == 1 else None
 
     async def membership(self, person_id: str, wanted: Collection[GroupQuorum]) -> Membership:
         """Resolve the wanted groups of both sources now. Without a Slack account, Slack's groups hold nobody."""

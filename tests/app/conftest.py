@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -36,9 +37,13 @@ from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue
 from runtime.verbs import publishing
+from sandbox.server import LoopbackServer
+from sandbox.slack import Slack, SlackConfig
+from sandbox.slack_state import TEAM_ID, User
 
 WEBHOOK_SECRET = "a-webhook-secret-of-tests"
 SIGNING_SECRET = "a-slack-signing-secret"
+SLACK_TEAM = TEAM_ID
 TESTER = Actor("test", "tester")
 
 OPERATIONS = """
@@ -299,8 +304,8 @@ class Installation:
         """The payload of one press of a button."""
         return {
             "type": "block_actions",
-            "user": {"id": user, "team_id": "T0TEST"},
-            "team": {"id": "T0TEST"},
+            "user": {"id": user, "team_id": SLACK_TEAM},
+            "team": {"id": SLACK_TEAM},
             "container": {"type": "message", "channel_id": "C0CARDS", "message_ts": "1.2"},
             "trigger_id": "1.2.3",
             "actions": [
@@ -317,8 +322,8 @@ class Installation:
         """The payload of the modal that asks for a reason."""
         return {
             "type": "view_submission",
-            "user": {"id": user, "team_id": "T0TEST"},
-            "team": {"id": "T0TEST"},
+            "user": {"id": user, "team_id": SLACK_TEAM},
+            "team": {"id": SLACK_TEAM},
             "view": {
                 "id": "V1",
                 "type": "modal",
@@ -348,8 +353,37 @@ def definitions_dir(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def slack_world() -> Iterator[Slack]:
+    """A stand-in for Slack in a thread of its own, which says where the app is and who people are."""
+    slack = Slack(SlackConfig(bot_token="xoxb-test"))
+    slack.state.team_id = SLACK_TEAM
+    for name in ("ANN", "BOB", "EVE", "WHO", "NOBODY"):
+        slack.state.users[f"U0{name}"] = User(f"U0{name}", name.lower(), name.title(), "#000000", SLACK_TEAM)
+    begun = threading.Event()
+    running: list[Any] = []
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        async with LoopbackServer(slack.app) as server:
+            slack.url = server.url
+            running.extend((asyncio.get_running_loop(), stop))
+            begun.set()
+            await stop.wait()
+        await slack.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    assert begun.wait(10)
+    yield slack
+    running[0].call_soon_threadsafe(running[1].set)
+    thread.join(10)
+
+
 @pytest.fixture
-async def settings(clean_environment: pytest.MonkeyPatch, database_url: str, definitions_dir: Path) -> Settings:
+async def settings(
+    clean_environment: pytest.MonkeyPatch, database_url: str, definitions_dir: Path, slack_world: Slack
+) -> Settings:
     async with Database(database_url, FACES_ROLE) as database, database.transaction("other") as connection:
         await publishing.ensure_tenant(connection, "other")
     return load_settings(
@@ -362,8 +396,7 @@ async def settings(clean_environment: pytest.MonkeyPatch, database_url: str, def
         },
         slack_bot_token="xoxb-test",
         slack_signing_secret=SIGNING_SECRET,
-        # Nobody listens there: what these tests need of Slack is only that it calls us.
-        slack_api_url="http://127.0.0.1:9/api/",
+        slack_api_url=f"{slack_world.url}/api/",
     )
 
 

@@ -139,7 +139,7 @@ async def test_somebody_whom_the_directory_does_not_know_is_told_how_to_be_linke
     modal = await installation.slack(installation.submission(approval_id, nonce, "reject", "no", "U0WHO"))
     assert "slack: U0WHO" in modal.text
     events = await installation.tenant_events("approval.vote_refused")
-    assert [event["actor"] for event in events] == [{"kind": "slack_user", "id": "T0TEST:U0WHO"}] * 2
+    assert [event["actor"] for event in events] == [{"kind": "slack_user", "id": "T0DEMO:U0WHO"}]
     assert await installation.all("SELECT * FROM votes") == []
 
 

@@ -1,0 +1,146 @@
+"""Whose clicks count: members of the workspace (or organisation) in which the app is installed, and nobody else.
+
+Slack signs for every workspace from which an app can be seen: a channel shared by Slack Connect brings strangers, and a
+guest is no member. So the home is pinned by ``auth.test``, and each account is looked up by ``users.info`` before
+it may do anything. What cannot be looked up is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from approvals.slack.calls import call
+from approvals.slack.payloads import Clicker
+
+_log = logging.getLogger("counterseal.slack")
+
+# How long an answer about an account holds: so long a person who was deactivated or made a guest may still be believed.
+KNOWN_SECONDS = 30.0
+_KNOWN_MAX = 1000
+_NO_MEMBER = ("deleted", "is_bot", "is_workflow_bot", "is_connector_bot", "is_restricted", "is_ultra_restricted")
+
+
+class StrangerCode(StrEnum):
+    """Why an account may do nothing here."""
+
+    UNLINKED = "unlinked"
+    UNAVAILABLE = "slack_unavailable"
+    FOREIGN = "foreign_workspace"
+    NO_MEMBER = "no_member"
+
+
+SENTENCES: Mapping[StrangerCode, str] = {
+    StrangerCode.UNAVAILABLE: "Slack could not be asked who you are, so nothing was counted. Please try again.",
+    StrangerCode.FOREIGN: "You are in another Slack workspace than this app, so nothing was counted. "
+    "Ask a member of its own workspace.",
+    StrangerCode.NO_MEMBER: "Only full members of this Slack workspace can do this; guests, connected people, bots and "
+    "deactivated accounts cannot. Nothing was counted.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where the app is installed. Installed for a whole organisation, it has no team of its own."""
+
+    team: str
+    enterprise: str
+    org_wide: bool
+
+    @property
+    def id(self) -> str:
+        """What makes a user id an account: the team's id, or the organisation's."""
+        return self.enterprise if self.org_wide else self.team
+
+    def claims(self, clicker: Clicker) -> bool:
+        """Whether everything that the payload says of itself is of here."""
+        enterprises = clicker.enterprises <= {self.enterprise}
+        if self.org_wide:
+            return enterprises and bool(clicker.enterprises)
+        return enterprises and clicker.teams == {self.team}
+
+    def holds(self, user: Mapping[str, Any]) -> bool:
+        """Whether Slack's own answer about an account says that it is of here."""
+        organisation = user.get("enterprise_user")
+        organisation = organisation if isinstance(organisation, dict) else {}
+        of_enterprise = bool(self.enterprise) and organisation.get("enterprise_id") == self.enterprise
+        if self.org_wide:
+            return of_enterprise
+        teams = organisation.get("teams")
+        return user.get("team_id") == self.team or (of_enterprise and isinstance(teams, list) and self.team in teams)
+
+
+class SlackWorkspace:
+    """Knows its home once Slack has told it, and accounts for a short time. One per process. ``now`` is monotonic."""
+
+    def __init__(
+        self, client: AsyncWebClient, *, timeout_seconds: float = 1.0, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._timeout_seconds = timeout_seconds
+        self._now = now
+        self._home: Home | None = None
+        self._known: OrderedDict[str, tuple[float, StrangerCode | None]] = OrderedDict()
+
+    async def home(self) -> Home | None:
+        """Where the app is installed; None while Slack cannot be asked. It stays the same until the process ends."""
+        if self._home is None:
+            answer = await call(self._client.auth_test(), timeout_seconds=self._timeout_seconds)
+            found = _home(answer) if isinstance(answer, dict) else None
+            if found is None:
+                reason = "the answer names no team" if isinstance(answer, dict) else answer.message
+                _log.warning("Slack does not say where the app is installed, so clicks are refused: %s", reason)
+                return None
+            # Two clicks that asked at the same time were answered the same.
+            self._home = found
+            _log.info("clicks count that come from %s", found.id)
+        return self._home
+
+    async def stranger(self, clicker: Clicker) -> StrangerCode | None:
+        """Why the account may do nothing here; None for a full member."""
+        home = await self.home()
+        if home is None:
+            return StrangerCode.UNAVAILABLE
+        if not home.claims(clicker):
+            return StrangerCode.FOREIGN
+        known = self._known.get(clicker.user)
+        if known is not None and self._now() - known[0] < KNOWN_SECONDS:
+            return known[1]
+        found = await self._look_up(home, clicker.user)
+        if found is not StrangerCode.UNAVAILABLE:
+            self._known[clicker.user] = (self._now(), found)
+            self._known.move_to_end(clicker.user)
+            while len(self._known) > _KNOWN_MAX:
+                self._known.popitem(last=False)
+        return found
+
+    async def _look_up(self, home: Home, user: str) -> StrangerCode | None:
+        answer = await call(self._client.users_info(user=user), timeout_seconds=self._timeout_seconds)
+        if not isinstance(answer, dict):
+            code = getattr(answer, "code", "")
+            if code in ("user_not_found", "user_not_visible", "users_not_found"):
+                return StrangerCode.NO_MEMBER
+            _log.warning("Slack cannot be asked about an account, so its clicks are refused: %s", answer.message)
+            return StrangerCode.UNAVAILABLE
+        about = answer.get("user")
+        if not isinstance(about, dict) or about.get("id") != user:
+            return StrangerCode.UNAVAILABLE
+        # A mark that is there and is anything but false counts as set.
+        if any(about.get(mark) not in (None, False) for mark in (*_NO_MEMBER, "is_stranger")):
+            return StrangerCode.NO_MEMBER
+        return None if home.holds(about) else StrangerCode.FOREIGN
+
+
+def _home(answer: Mapping[str, Any]) -> Home | None:
+    team, enterprise = answer.get("team_id") or "", answer.get("enterprise_id") or ""
+    org_wide = answer.get("is_enterprise_install") is True
+    if not isinstance(team, str) or not isinstance(enterprise, str) or not (enterprise if org_wide else team):
+        return None
+    return Home(team, enterprise, org_wide)

@@ -1,0 +1,272 @@
+"""An account is a workspace and a user: what Slack signs for somebody elsewhere does nothing, and is told so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from app.refusals import WINDOW_SECONDS, StrangerLog
+from approvals.slack.payloads import Clicker
+from approvals.slack.workspace import KNOWN_SECONDS, SlackWorkspace, StrangerCode
+from evidence.chain import Actor, EventType
+from runtime.verbs import publishing
+from sandbox.faults import Fault
+from sandbox.slack import Slack, SlackConfig
+from sandbox.slack_state import TEAM_ID
+from sandbox.world import SandboxConfig, sandbox_world
+
+HERE, ELSEWHERE = TEAM_ID, "T0ELSE"
+ORGANISATION = "E0ORG"
+FOREIGN = "another Slack workspace"
+NO_MEMBER = "Only full members"
+AWAY = "Slack could not be asked"
+
+
+class Office:
+    """An installation, and the stand-in for Slack that it asks who people are."""
+
+    def __init__(self, slack: Slack, installation: Any) -> None:
+        self.slack, self.installation = slack, installation
+
+    def mark(self, *flags: str, user: str = "U0ANA", team: str = HERE) -> None:
+        self.slack.state.users[user] = replace(self.slack.state.users[user], flags=flags, team_id=team)
+
+    async def refused(self, payload: dict[str, Any], words: str) -> None:
+        """The payload does nothing, and whoever sent it is told why."""
+        before = await self.installation.all("SELECT * FROM votes")
+        answer = await self.installation.slack(payload)
+        assert answer.status_code == 200
+        notes = await self.installation.all("SELECT payload FROM commands WHERE kind = 'note'")
+        assert words in (answer.text or " ".join(row["payload"]["text"] for row in notes))
+        assert await self.installation.all("SELECT * FROM votes") == before == []
+
+    async def codes(self, kind: str = "approval.vote_refused") -> list[str]:
+        return [event["data"]["code"] for event in await self.installation.tenant_events(kind)]
+
+
+@pytest.fixture
+async def office(settings: Any, serve: Any) -> AsyncIterator[Office]:
+    config = SlackConfig(bot_token="xoxb-test", signing_secret=settings.slack_signing_secret.get_secret_value())
+    async with sandbox_world(SandboxConfig(slack=config)) as world:
+        installation = await serve(settings.model_copy(update={"slack_api_url": f"{world.slack.url}/api/"}))
+        world.slack.people.url = f"{installation.url}/slack/events"
+        await installation.publish()
+        office = Office(world.slack, installation)
+        await _people(office, "slack: U0ANA")
+        yield office
+
+
+async def _people(office: Office, account: str, *more: str) -> None:
+    others = "".join(f"  - {{id: p{number}, name: P, {line}}}\n" for number, line in enumerate(more))
+    text = f"directory: d\npeople:\n  - {{id: ana, name: Ana, {account}}}\n{others}groups: {{leads: [ana]}}\n"
+    async with office.installation.app.faces.database.transaction("default") as connection:
+        await publishing.publish_directory(connection, "default", text, "people.yaml", Actor("test", "tester"))
+
+
+CLAIMS: list[dict[str, Any]] = [
+    {"user": {"id": "U0ANA", "team_id": ELSEWHERE}},
+    {"team": {"id": ELSEWHERE}},
+    {"user": {"id": "U0ANA", "team_id": ELSEWHERE}, "team": {"id": ELSEWHERE}},
+    {"user": {"id": "U0ANA"}, "team": {"id": ELSEWHERE}},
+    {"enterprise": {"id": "E0ELSE"}},
+    {"team": {"id": HERE, "enterprise_id": "E0ELSE"}},
+    {"user": {"id": "U0ANA", "team_id": ELSEWHERE}, "team": None},
+]
+
+
+@pytest.mark.parametrize("claims", CLAIMS)
+async def test_a_click_from_elsewhere_does_not_count(office: Office, claims: dict[str, Any]) -> None:
+    run_id, approval_id, nonce = await office.installation.asked()
+    await office.refused({**office.installation.click(approval_id, nonce, "U0ANA"), **claims}, FOREIGN)
+    assert await office.codes() == ["foreign_workspace"]
+    await office.installation.work()
+    assert office.installation.outside.effects == []
+    assert await office.installation.status(run_id) == "waiting_approval"
+
+
+async def test_a_modal_from_elsewhere_does_not_count(office: Office) -> None:
+    _, approval_id, nonce = await office.installation.asked()
+    sent = office.installation.submission(approval_id, nonce, "reject", "because", "U0ANA")
+    await office.refused({**sent, "team": {"id": ELSEWHERE}}, FOREIGN)
+    assert await office.codes() == ["foreign_workspace"]
+
+
+async def test_a_card_is_not_shown_elsewhere(office: Office) -> None:
+    _, approval_id, nonce = await office.installation.asked()
+    sent = office.installation.submission(approval_id, nonce, "approve", "", "U0ANA")
+    sent["view"] |= {
+        "callback_id": "counterseal.review",
+        "private_metadata": json.dumps({"a": str(approval_id), "n": nonce}),
+    }
+    answer = await office.installation.slack({**sent, "team": {"id": ELSEWHERE}})
+    assert FOREIGN in answer.text
+    assert "4711" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "flag", ["deleted", "is_bot", "is_restricted", "is_ultra_restricted", "is_stranger", "is_workflow_bot"]
+)
+async def test_guests_bots_and_leavers_do_not_count(office: Office, flag: str) -> None:
+    _, approval_id, nonce = await office.installation.asked()
+    office.mark(flag)
+    await office.refused(office.installation.click(approval_id, nonce, "U0ANA"), NO_MEMBER)
+    assert await office.codes() == ["no_member"]
+
+
+async def test_an_account_that_slack_places_elsewhere_does_not_count(office: Office) -> None:
+    """The payload may say what it likes: Slack's own answer is asked for."""
+    _, approval_id, nonce = await office.installation.asked()
+    office.mark(team=ELSEWHERE)
+    await office.refused(office.installation.click(approval_id, nonce, "U0ANA"), FOREIGN)
+
+
+async def test_an_account_that_slack_does_not_know_does_not_count(office: Office) -> None:
+    _, approval_id, nonce = await office.installation.asked()
+    await office.refused(office.installation.click(approval_id, nonce, "U0GONE"), NO_MEMBER)
+
+
+@pytest.mark.parametrize("method", ["auth.test", "users.info"])
+async def test_while_slack_is_away_nothing_counts_and_afterwards_it_does(office: Office, method: str) -> None:
+    _, approval_id, nonce = await office.installation.asked()
+    office.slack.faults.inject(Fault(method, status=500))
+    click = office.installation.click(approval_id, nonce, "U0ANA")
+    await office.refused(click, AWAY)
+    assert await office.codes() == [], "that Slack is away is nobody's doing"
+    assert (await office.installation.slack(click)).status_code == 200
+    assert len(await office.installation.all("SELECT * FROM votes")) == 1
+
+
+async def test_forms_of_tasks_are_for_members_too(office: Office) -> None:
+    await office.installation.add(
+        "workflow: asks\nversion: 1\nsteps:\n  - id: sign\n    task:\n      title: Sign\n      assign: {group: leads}\n"
+        "      form: {type: object, properties: {owner: {type: string}}}\n"
+    )
+    run_id = await office.installation.parked("asks")
+    task = str((await office.installation.one("SELECT wait_id FROM waits WHERE run_id = $1", run_id))["wait_id"])
+    sent = office.installation.submission(UUID(int=7), "n", "approve", "", "U0ANA")
+    sent["view"] |= {"callback_id": "counterseal.task", "private_metadata": json.dumps({"t": task})}
+    sent["view"]["state"] = {"values": {"owner": {"owner": {"type": "plain_text_input", "value": "x"}}}}
+    await office.refused({**sent, "team": {"id": ELSEWHERE}}, FOREIGN)
+    office.mark("is_restricted")
+    await office.refused(sent, NO_MEMBER)
+    assert await office.codes("task.refused") == ["foreign_workspace", "no_member"]
+    assert await office.installation.status(run_id) == "waiting"
+
+
+async def test_the_audit_names_the_account_and_is_not_flooded(office: Office) -> None:
+    _, approval_id, nonce = await office.installation.asked()
+    click = {**office.installation.click(approval_id, nonce, "U0ANA"), "team": {"id": ELSEWHERE}}
+    for _ in range(10):
+        assert (await office.installation.slack(click)).status_code == 200
+    (event,) = await office.installation.tenant_events("approval.vote_refused")
+    assert event["actor"] == {"kind": "slack_user", "id": f"{HERE}:U0ANA"}
+    assert event["data"] == {
+        "approval": str(approval_id),
+        "channel": "slack",
+        "code": "foreign_workspace",
+        "count": 1,
+    }
+
+
+async def test_what_was_only_counted_is_in_the_next_line(office: Office) -> None:
+    now = [0.0]
+    log = StrangerLog(office.installation.app.faces.database, now=lambda: now[0])
+    for number in range(5):
+        now[0] = WINDOW_SECONDS if number == 4 else 0.0
+        data = {"approval": "a", "code": "no_member"}
+        await log.note("default", EventType.APPROVAL_VOTE_REFUSED, Actor("slack_user", "T:U"), data)
+    counts = [event["data"]["count"] for event in await office.installation.tenant_events("approval.vote_refused")]
+    assert counts == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("account", "counts"),
+    [("slack: U0ANA", True), (f"slack: {HERE}/U0ANA", True), (f"slack: {ELSEWHERE}/U0ANA", False)],
+)
+async def test_the_directory_names_the_pair(office: Office, account: str, counts: bool) -> None:
+    await _people(office, account)
+    _, approval_id, nonce = await office.installation.asked()
+    assert (await office.installation.slack(office.installation.click(approval_id, nonce, "U0ANA"))).status_code == 200
+    assert len(await office.installation.all("SELECT * FROM votes")) == int(counts)
+    assert await office.codes() == ([] if counts else ["unlinked"])
+
+
+async def test_an_account_that_two_people_have_is_nobodys(office: Office) -> None:
+    await _people(office, "slack: U0ANA", f"slack: {HERE}/U0ANA")
+    _, approval_id, nonce = await office.installation.asked()
+    await office.installation.slack(office.installation.click(approval_id, nonce, "U0ANA"))
+    assert await office.installation.all("SELECT * FROM votes") == []
+
+
+class TestOrganisations:
+    """Enterprise Grid: the app is installed in one workspace of an organisation, or in all of it."""
+
+    @staticmethod
+    def of(office: Office, *, org_wide: bool) -> SlackWorkspace:
+        office.slack.state.enterprise_id, office.slack.state.org_wide = ORGANISATION, org_wide
+        assert office.installation.app.faces.slack is not None
+        return SlackWorkspace(office.installation.app.faces.slack)
+
+    @pytest.mark.parametrize(
+        ("org_wide", "teams", "enterprises", "found"),
+        [
+            (False, {HERE}, {ORGANISATION}, None),
+            (False, {HERE}, set(), None),
+            (False, {ELSEWHERE}, {ORGANISATION}, StrangerCode.FOREIGN),
+            (False, {HERE}, {"E0ELSE"}, StrangerCode.FOREIGN),
+            (True, {HERE}, {ORGANISATION}, None),
+            (True, {ELSEWHERE}, {ORGANISATION}, None),
+            (True, set(), {ORGANISATION}, None),
+            (True, {HERE}, set(), StrangerCode.FOREIGN),
+            (True, {HERE}, {"E0ELSE"}, StrangerCode.FOREIGN),
+            (True, {HERE}, {ORGANISATION, "E0ELSE"}, StrangerCode.FOREIGN),
+        ],
+    )
+    async def test_claims(
+        self, office: Office, org_wide: bool, teams: set[str], enterprises: set[str], found: StrangerCode | None
+    ) -> None:
+        workspace = self.of(office, org_wide=org_wide)
+        clicker = Clicker(HERE, "U0ANA", frozenset(teams), frozenset(enterprises))
+        assert await workspace.stranger(clicker) is found
+
+    async def test_an_account_without_the_organisation_is_foreign(self, office: Office) -> None:
+        workspace = self.of(office, org_wide=True)
+        office.mark("is_stranger")
+        clicker = Clicker(HERE, "U0ANA", frozenset({HERE}), frozenset({ORGANISATION}))
+        assert await workspace.stranger(clicker) is StrangerCode.NO_MEMBER
+
+    async def test_a_person_of_the_organisation_votes(self, office: Office) -> None:
+        office.slack.state.enterprise_id, office.slack.state.org_wide = ORGANISATION, True
+        await _people(office, f"slack: {ORGANISATION}/U0ANA")
+        _, approval_id, nonce = await office.installation.asked()
+        click = office.installation.click(approval_id, nonce, "U0ANA")
+        click |= {"team": None, "enterprise": {"id": ORGANISATION}, "is_enterprise_install": True}
+        assert (await office.installation.slack(click)).status_code == 200
+        assert len(await office.installation.all("SELECT * FROM votes")) == 1
+
+
+async def test_what_is_known_of_an_account_is_soon_asked_again(office: Office) -> None:
+    assert office.installation.app.faces.slack is not None
+    now = [0.0]
+    workspace = SlackWorkspace(office.installation.app.faces.slack, now=lambda: now[0])
+    clicker = Clicker(HERE, "U0ANA", frozenset({HERE}))
+    assert await workspace.stranger(clicker) is None
+    office.mark("deleted")
+    assert await workspace.stranger(clicker) is None
+    now[0] = KNOWN_SECONDS
+    assert await workspace.stranger(clicker) is StrangerCode.NO_MEMBER
+
+
+async def test_the_pin_stays_when_the_answer_changes(office: Office) -> None:
+    assert office.installation.app.faces.slack is not None
+    workspace = SlackWorkspace(office.installation.app.faces.slack)
+    home = await workspace.home()
+    office.slack.state.team_id = ELSEWHERE
+    assert await workspace.home() is home
+    assert home is not None
+    assert home.id == HERE
