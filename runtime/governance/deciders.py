@@ -92,5 +92,5 @@ def _look(
         found.problems.append(document.problem((*path, keys[one.escalation]), message, one.remedy))
     if not short and (stuck := stuck_requesters(terms, groups)):
         shown = f"{', '.join(stuck[:5])}{' and others' if len(stuck) > 5 else ''}"
-        message = f"{what}: warning: nobody could decide what {shown} requested, for want of others."
+        message = f"{what}: nobody could decide what {shown} requested, for want of others."
         found.warnings.append(str(document.problem((*path, keys[0]), message, "Put more people into the groups.")))
