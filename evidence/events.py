@@ -114,7 +114,7 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
         EventType.APPROVAL_ESCALATED: frozenset({"approval"}),
         # decision: the id of the decision that let it out; approval: the id of the approval it consumed, or null
         EventType.ACTION_INTENDED: frozenset({"receipt", "action", "operation", "attempt", "decision", "approval"}),
-        # these three, intended and doubt_resolved hold receipt_digest, of what Receipt.to_evidence returns then
+        # these three and doubt_resolved hold receipt_digest, of what Receipt.to_evidence returns then
         EventType.ACTION_SUCCEEDED: frozenset({"receipt"}),
         EventType.ACTION_FAILED: frozenset({"receipt"}),
         EventType.ACTION_IN_DOUBT: frozenset({"receipt"}),

@@ -158,13 +158,12 @@ class History:
         receipt = self.receipts.get(data["receipt"])
         if receipt is None:
             status, attempt = ReceiptStatus.INTENDED, data["attempt"]
-            bound = data.get("receipt_digest")
-            self.receipts[data["receipt"]] = ReceiptHistory(data["action"], data["operation"], status, attempt, bound)
+            self.receipts[data["receipt"]] = ReceiptHistory(data["action"], data["operation"], status, attempt)
             return
         if receipt.action != data["action"] or receipt.operation != data["operation"]:
             self.irregular.append(f"{where}: the receipt {data['receipt']} is of another action")
         self._move(receipt, ReceiptEvent.RETRY, where)
-        receipt.attempt, receipt.digest = data["attempt"], data.get("receipt_digest")
+        receipt.attempt, receipt.digest = data["attempt"], None
 
     def _why_not(self, intent: dict[str, Any]) -> str | None:
         """Why an intent had no authority, None if it had."""

@@ -28,8 +28,8 @@ ENGINE = Actor("engine", "counterseal")
 # Every checkpoint holds the whole state, so this bounds what a commit writes.
 STATE_BYTES_MAX = 1024 * 1024
 
+# What follows an intent: an outcome or a doubt comes before its run closes, so the intent itself need not bind.
 _ABOUT_RECEIPTS = (
-    EventType.ACTION_INTENDED,
     EventType.ACTION_SUCCEEDED,
     EventType.ACTION_FAILED,
     EventType.ACTION_IN_DOUBT,
@@ -216,7 +216,7 @@ class Draft:
     # -- the result --------------------------------------------------------------------------------------------------
 
     def _bind_receipts(self) -> None:
-        """Let every line about an action name the digest of its receipt as this commit leaves it."""
+        """Let every line about an action's outcome name the digest of its receipt as this commit leaves it."""
         view = self.view
         left = {str(row.receipt_id): row for row in (*self.rows.new_receipts, *self.rows.receipts)}
         for number, event in enumerate(self._events):
