@@ -36,6 +36,8 @@ from core.db import ENGINE_ROLE, Database
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue
 from runtime.verbs import publishing
+from tests.support.books import Books
+from tests.support.trouble import Trouble
 
 WEBHOOK_SECRET = "a-webhook-secret-of-tests"
 SIGNING_SECRET = "a-slack-signing-secret"
@@ -179,6 +181,15 @@ class Installation:
     stack: AsyncExitStack
 
     @property
+    def books(self) -> Books:
+        """What the database says."""
+        return Books(self.engine)
+
+    @property
+    def trouble(self) -> Trouble:
+        return Trouble(self.engine)
+
+    @property
     def settings(self) -> Settings:
         return self.app.settings
 
@@ -218,7 +229,7 @@ class Installation:
         return run_id
 
     async def status(self, run_id: UUID) -> str:
-        return str((await self.one("SELECT status FROM runs WHERE run_id = $1", run_id))["status"])
+        return await self.books.status_of(run_id)
 
     async def work(self) -> None:
         """Do everything that can be done now: steps, then messages."""
@@ -235,8 +246,8 @@ class Installation:
         """A run that waits for people: its id, its approval's id and nonce."""
         run_id = await self.start("asking", number, tenant=tenant)
         await self.work()
-        row = await self.one("SELECT approval_id, nonce FROM approvals WHERE run_id = $1", run_id)
-        return run_id, row["approval_id"], row["nonce"]
+        question = await self.books.approval(run=run_id)
+        return run_id, question.id, question.nonce
 
     async def one(self, sql: str, *parameters: Any) -> Any:
         async with self.engine.connection() as connection:
@@ -248,13 +259,7 @@ class Installation:
 
     async def tenant_events(self, kind: str, tenant: str = "default") -> list[dict[str, Any]]:
         """The tenant's own audit events of this type."""
-        rows = await self.all(
-            "SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id "
-            "WHERE t.tenant_id = $1 AND type = $2 ORDER BY seq",
-            tenant,
-            kind,
-        )
-        return [json.loads(row["line"]) for row in rows]
+        return [json.loads(event.line) for event in await self.books.tenant_events(tenant, type=kind)]
 
     async def webhook(
         self,
