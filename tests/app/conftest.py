@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,13 @@ from app.http import create_app
 from app.http.server import HttpServer
 from app.settings import Settings, load_settings
 from app.wiring import App, build
-from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, Database
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue
 from runtime.verbs import publishing
 from tests.support.books import Books
+from tests.support.outside import Outside
 from tests.support.trouble import Trouble
 
 WEBHOOK_SECRET = "a-webhook-secret-of-tests"
@@ -140,34 +140,10 @@ groups:
 
 
 @dataclass
-class OutsideWorld:
-    """Records every effect. What is opened as a case goes on until a signal ends it."""
+class OutsideWorld(Outside):
+    """The outside system of these tests, which cannot say what happened there."""
 
-    effects: list[Call] = field(default_factory=list)
-    canceled: list[str] = field(default_factory=list)
-
-    async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        return Refused("no_pre_read", "nothing to read")
-
-    async def perform(self, call: Call) -> Outcome:
-        self.effects.append(call)
-        if call.operation == "probe.case.open":
-            assert call.correlation_key is not None
-            return Parked(call.correlation_key)
-        return Done({"applied": len(self.effects)}, external_id=f"e{len(self.effects)}")
-
-    async def cancel(self, call: Call, external_id: str | None) -> Done | Refused | NotSent | InDoubt:
-        self.canceled.append(str(external_id))
-        return Done({})
-
-    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        return Probe(ProbeVerdict.CANNOT_TELL, "nobody knows")
-
-    async def check(self) -> tuple[bool, str]:
-        return True, "in process"
-
-    async def aclose(self) -> None:
-        return None
+    remembers: bool = False
 
 
 @dataclass
@@ -392,6 +368,7 @@ async def serve(settings: Settings) -> AsyncIterator[Serve]:
         async def start(given: Settings | None = None) -> Installation:
             used = given or settings
             outside = OutsideWorld()
+            stack.callback(outside.check_strictly)
             app = await stack.enter_async_context(
                 build(
                     used,
@@ -424,8 +401,10 @@ async def installation(serve: Serve) -> Installation:
 
 
 @pytest.fixture
-def outside_world() -> OutsideWorld:
-    return OutsideWorld()
+def outside_world() -> Iterator[OutsideWorld]:
+    outside = OutsideWorld()
+    yield outside
+    outside.check_strictly()
 
 
 class Command:

@@ -175,7 +175,7 @@ async def test_a_canceled_run_ends_what_goes_on_outside_and_its_later_signals_ar
     client = await signaled.client(Role.OPERATOR)
     assert (await client.post(f"/v1/runs/{run_id}/cancel", json={"reason": "mistake"})).status_code == 200
     await signaled.work()
-    assert signaled.outside.canceled == [call.correlation_key]
+    assert signaled.outside.canceled == [(call.correlation_key, "case-1")]
     late = await client.post(f"/v1/signals/{call.correlation_key}", json={"output": {}})
     assert (late.status_code, late.json()["code"]) == (409, "late")
     assert await signaled.status(run_id) == "canceled"

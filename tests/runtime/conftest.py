@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -16,7 +16,6 @@ import structlog
 
 from approvals.model import Choice, VoteChannel
 from connectors.catalog import Catalog, Source, load_catalog
-from connectors.port import Before, Call, Done, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor, verify_lines
@@ -38,6 +37,7 @@ from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.holding import Tools
 from runtime.worker import Worker
 from tests.support.books import Books
+from tests.support.outside import Gate, Outside
 from tests.support.trouble import Trouble
 
 OPERATIONS = """
@@ -152,101 +152,6 @@ rules:
 """
 
 ACTOR = Actor("test", "tester")
-
-
-class Gate:
-    """Holds calls up: before their effect, or after it and before their answer."""
-
-    def __init__(self, *, after_effect: bool = False) -> None:
-        self.after_effect = after_effect
-        self.reached = asyncio.Event()
-        self.opened = asyncio.Event()
-
-    async def hold(self) -> None:
-        self.reached.set()
-        await self.opened.wait()
-
-
-@dataclass
-class Outside:
-    """The outside system: records every effect, answers as the test says, and can be asked what happened."""
-
-    records: dict[str, dict[str, Any]] = field(default_factory=dict)
-    effects: list[Call] = field(default_factory=list)
-    reads: int = 0
-    probes: int = 0
-    script: dict[str, list[Outcome | Exception]] = field(default_factory=dict)
-    verdict: Probe | None = None
-    on_perform: Callable[[Call], None] | None = None
-    gates: dict[str, Gate] = field(default_factory=dict)
-    canceled: list[tuple[str | None, str | None]] = field(default_factory=list)
-    last_call: Call | None = None
-    inside: int = 0
-    crowd: int = 0
-
-    async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        self.reads += 1
-        record = self.records.setdefault(call.input["name"], {"version": 0, "fields": {}})
-        fields = {name: record["fields"].get(name) for name in call.input["fields"]}
-        return Before(fields, str(record["version"]))
-
-    async def perform(self, call: Call) -> Outcome:
-        self.last_call = call
-        if self.on_perform:
-            self.on_perform(call)
-        self.inside += 1
-        self.crowd = max(self.crowd, self.inside)
-        gate = self.gates.pop(call.input.get("name", call.operation), None)
-        try:
-            if gate is not None and not gate.after_effect:
-                await gate.hold()
-            outcome = self._answer(call)
-            if gate is not None and gate.after_effect:
-                await gate.hold()
-        finally:
-            self.inside -= 1
-        return outcome
-
-    def _answer(self, call: Call) -> Outcome:
-        name = call.input.get("name", call.operation)
-        answers = self.script.get(name)
-        if answers:
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            if not isinstance(answer, Done):
-                return answer
-            if call.operation == "probe.case.open":
-                return answer
-        if call.operation == "probe.value.read":
-            return Done({"value": call.input.get("value", name), **call.input})
-        self.effects.append(call)
-        if call.operation == "probe.case.open":
-            return Parked(f"case-{len(self.effects)}")
-        if call.operation == "probe.record.update":
-            record = self.records.setdefault(name, {"version": 0, "fields": {}})
-            record["version"] += 1
-            record["fields"].update(call.input["fields"])
-        return Done({"name": name, "applied": len(self.effects)}, external_id=f"e{len(self.effects)}")
-
-    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        self.probes += 1
-        if self.verdict is not None:
-            return self.verdict
-        done = [effect for effect in self.effects if effect.idempotency_key == call.idempotency_key]
-        if done:
-            return Probe(ProbeVerdict.APPLIED, "The effect is there.", Done({"applied": "found"}))
-        return Probe(ProbeVerdict.NOT_APPLIED, "The effect is not there.")
-
-    async def cancel(self, call: Call, external_id: str | None) -> Done:
-        self.canceled.append((call.correlation_key, external_id))
-        return Done({})
-
-    async def check(self) -> tuple[bool, str]:
-        return True, "in process"
-
-    async def aclose(self) -> None:
-        return None
 
 
 @dataclass
@@ -511,6 +416,7 @@ async def runtime(database_url: str, request: pytest.FixtureRequest) -> AsyncIte
         yield world
         if request.node.get_closest_marker("tampers") is None:
             assert await replayed(world) == []
+        outside.check_strictly()
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import asyncpg
 import pytest
 
 from approvals.model import Choice, VoteChannel
-from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Refused
-from connectors.registry import Connectors
+from connectors.port import InDoubt, NotSent, Refused
 from core.db import Connection
 from core.errors import InputError, TransportError
 from runtime.dispatcher import Delivered, Dispatcher
@@ -61,16 +60,9 @@ UNUSABLE: dict[str, Any] = {
 }
 
 
-def odd(runtime: Any, output: Any) -> Any:
-    """The outside system, whose every answer is this."""
-
-    class Odd(type(runtime.outside)):  # type: ignore[misc]
-        def _answer(self, call: Call) -> Outcome:
-            done = super()._answer(call)
-            assert isinstance(done, Done)
-            return replace(done, output=output)
-
-    return Odd(effects=runtime.outside.effects)
+def odd(runtime: Any, output: Any) -> None:
+    """Let the outside system give this as its every answer."""
+    runtime.outside.reshape = lambda done: replace(done, output=output)
 
 
 async def failed_clearly(runtime: Any, run_id: Any, code: str, word: str = "") -> Any:
@@ -86,7 +78,7 @@ async def failed_clearly(runtime: Any, run_id: Any, code: str, word: str = "") -
 
 @pytest.mark.parametrize("name", UNUSABLE)
 async def test_an_output_that_cannot_be_kept_fails_its_step_and_not_its_receipt(runtime: Any, name: str) -> None:
-    runtime.connectors = Connectors({"probe": odd(runtime, UNUSABLE[name])})
+    odd(runtime, UNUSABLE[name])
     run_id = await runtime.go(EFFECT)
     await failed_clearly(runtime, run_id, "unusable_output")
     assert len(runtime.outside.effects) == 1
@@ -96,7 +88,7 @@ async def test_an_output_that_cannot_be_kept_fails_its_step_and_not_its_receipt(
 
 async def test_who_shares_an_effect_without_a_usable_output_is_told_so(runtime: Any) -> None:
     text = EFFECT.replace("probe.effect.apply", "probe.ticket.open").replace("run.id", "trigger.number")
-    runtime.connectors = Connectors({"probe": odd(runtime, UNUSABLE["U+0000"])})
+    odd(runtime, UNUSABLE["U+0000"])
     run_id = await runtime.go(text, {"number": "INC1"})
     await failed_clearly(runtime, run_id, "unusable_output", "U+0000")
     second = (await runtime.start("effect", {"number": "INC1"}, ref="2")).run_id

@@ -18,6 +18,7 @@ import orjson
 
 from core.db import ENGINE_ROLE, Connection, Database
 from runtime.store.schema import metadata
+from tests.support.asking import Source, asking
 from tests.support.book import (
     Approval,
     Book,
@@ -116,13 +117,13 @@ def _only(found: list[Kind], wanted: Mapping[str, object]) -> Kind:
 
 
 class Books:
-    """What the database says, asked as the engine's role."""
+    """What the database says: asked as the engine's role, or over one connection that a test already has."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    def __init__(self, source: Source) -> None:
+        self._source = source
 
     async def _rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
-        async with self.database.connection() as connection:
+        async with asking(self._source) as connection:
             return [dict(row) for row in await connection.fetch(sql, *parameters)]
 
     async def _all(self, kind: type[Kind], sql: str, wanted: Mapping[str, object]) -> list[Kind]:

@@ -16,6 +16,7 @@ import asyncpg
 import orjson
 
 from core.db import ENGINE_ROLE, Database
+from tests.support.asking import Source, asking
 
 _SECOND = timedelta(seconds=1)
 _REFUSE = """
@@ -32,11 +33,11 @@ def _count(tag: str) -> int:
 class Trouble:
     """Moves time and leases about, as the engine's role. Each way tells how many rows it met."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, source: Source) -> None:
+        self._source = source
 
     async def _do(self, sql: str, *parameters: object) -> int:
-        async with self._database.connection() as connection:
+        async with asking(self._source) as connection:
             return _count(await connection.execute(sql, *parameters))
 
     # -- leases of steps ----------------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ class Trouble:
 
     async def lose_claims(self) -> int:
         """Every claimed step is ready again and its order is open, as after crashes that a sweeper has found."""
-        async with self._database.transaction() as connection:
+        async with asking(self._source) as connection, connection.transaction():
             await connection.execute("UPDATE steps SET status = 'ready', lease_owner = NULL WHERE status = 'running'")
             return _count(
                 await connection.execute("UPDATE commands SET status = 'pending' WHERE status = 'dispatched'")
