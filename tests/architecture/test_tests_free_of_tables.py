@@ -17,9 +17,8 @@ NAMES_A_TABLE = re.compile(
     rf"\b(FROM|INTO|UPDATE|JOIN|ON) (ONLY )?({TABLES})\b|\b(FROM|INTO|UPDATE|JOIN) \{{|\bruntime\.store\.schema\b"
 )
 MAY = ("tests/support/", "tests/store/")
-THIS = "tests/architecture/test_tests_free_of_tables.py"
 
-# Files that still have to be freed, with nobody's leave to grow: a file that has become clean is taken off.
+# Files that still have to be freed. The list only shrinks: a file that has become clean is taken off.
 STILL_TO_DO: set[str] = set()
 
 Modules = Callable[..., Iterator[Any]]
@@ -35,7 +34,7 @@ def test_tests_do_not_know_the_engines_tables(read_modules: Modules) -> None:
     knowing = {
         module.path: places
         for module in read_modules("tests")
-        if not module.path.startswith(MAY) and module.path != THIS and (places := found(module.text))
+        if not module.path.startswith(MAY) and (places := found(module.text))
     }
     told = [f"{path}:{line}: {words}" for path, places in knowing.items() for line, words in places]
     more = [line for line in told if line.split(":")[0] not in STILL_TO_DO]
@@ -45,20 +44,20 @@ def test_tests_do_not_know_the_engines_tables(read_modules: Modules) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "name"),
     [
-        'await runtime.one("SELECT status FROM runs WHERE run_id = $1", run_id)',
-        '"UPDATE steps SET lease_expires_at = now()"',
-        'await connection.execute("INSERT INTO slots (tenant_id, slot) VALUES ($1, 1)")',
-        '"SELECT line FROM audit_events JOIN tenants USING (stream_id)"',
-        '"REVOKE INSERT ON audit_events FROM counterseal_faces"',
-        'f"SELECT count(*) FROM {table.name}"',
-        "from runtime.store.schema import metadata",
-        "from runtime.store.schema.execution import runs",
+        ('await runtime.one("SELECT status FROM %s WHERE run_id = $1", run_id)', "runs"),
+        ('"UPDATE %s SET lease_expires_at = now()"', "steps"),
+        ('await connection.execute("INSERT INTO %s (tenant_id, slot) VALUES ($1, 1)")', "slots"),
+        ('"SELECT line FROM tenants JOIN %s USING (stream_id)"', "audit_events"),
+        ('"REVOKE INSERT ON %s FROM counterseal_faces"', "audit_events"),
+        ('f"SELECT count(*) FROM %s"', "{table.name}"),
+        ("from runtime.store.%s import metadata", "schema"),
+        ("from runtime.store.%s.execution import runs", "schema"),
     ],
 )
-def test_the_rule_sees(line: str) -> None:
-    assert len(found(line)) == 1
+def test_the_rule_sees(line: str, name: str) -> None:
+    assert len(found(line % name)) == 1
 
 
 @pytest.mark.parametrize(
