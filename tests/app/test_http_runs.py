@@ -120,7 +120,8 @@ async def test_a_run_shows_steps_receipts_checkpoints_and_what_happened(installa
     run = (await client.get(path)).json()
     assert (run["status"], run["writes"], run["bundle"]["bytes"] > 0) == ("succeeded", 1, True)
     (step,) = (await client.get(f"{path}/steps")).json()["items"]
-    assert (step["step_key"], step["status"], step["output"]) == ("first", "succeeded", {"applied": 1})
+    done = {"name": "INC1", "applied": 1}
+    assert (step["step_key"], step["status"], step["output"]) == ("first", "succeeded", done)
     (receipt,) = (await client.get(f"{path}/receipts")).json()["items"]
     assert (receipt["status"], receipt["target"], receipt["external_id"]) == ("succeeded", "thing/INC1", "e1")
     checkpoints = [item for page in await _pages(client, f"{path}/checkpoints", 1) for item in page]

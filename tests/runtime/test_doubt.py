@@ -113,6 +113,8 @@ async def test_where_nobody_can_tell_people_say(
     runtime: Any, late_gate: Any, choice: str, status: str, effects: int, settled: tuple[str, int]
 ) -> None:
     run_id = await begun(runtime, ASKED)
+    if choice == "again":
+        runtime.outside.may_repeat.add(MAIL)  # it did happen; whoever says "again" means that, and gets it
     await runtime.crash(late_gate, MAIL)
     await runtime.worker().work_off()
     assert await runtime.status(run_id) == "waiting_approval"
