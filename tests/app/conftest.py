@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from app.http import create_app
 from app.http.server import HttpServer
 from app.settings import Settings, load_settings
 from app.wiring import App, build
-from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
@@ -40,6 +39,9 @@ from runtime.verbs import publishing
 from sandbox.server import LoopbackServer
 from sandbox.slack import Slack, SlackConfig
 from sandbox.slack_state import TEAM_ID, User
+from tests.support.books import Books
+from tests.support.outside import Outside
+from tests.support.trouble import Trouble
 
 WEBHOOK_SECRET = "a-webhook-secret-of-tests"
 SIGNING_SECRET = "a-slack-signing-secret"
@@ -143,34 +145,10 @@ groups:
 
 
 @dataclass
-class OutsideWorld:
-    """Records every effect. What is opened as a case goes on until a signal ends it."""
+class OutsideWorld(Outside):
+    """The outside system of these tests, which cannot say what happened there."""
 
-    effects: list[Call] = field(default_factory=list)
-    canceled: list[str] = field(default_factory=list)
-
-    async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        return Refused("no_pre_read", "nothing to read")
-
-    async def perform(self, call: Call) -> Outcome:
-        self.effects.append(call)
-        if call.operation == "probe.case.open":
-            assert call.correlation_key is not None
-            return Parked(call.correlation_key)
-        return Done({"applied": len(self.effects)}, external_id=f"e{len(self.effects)}")
-
-    async def cancel(self, call: Call, external_id: str | None) -> Done | Refused | NotSent | InDoubt:
-        self.canceled.append(str(external_id))
-        return Done({})
-
-    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        return Probe(ProbeVerdict.CANNOT_TELL, "nobody knows")
-
-    async def check(self) -> tuple[bool, str]:
-        return True, "in process"
-
-    async def aclose(self) -> None:
-        return None
+    remembers: bool = False
 
 
 @dataclass
@@ -182,6 +160,15 @@ class Installation:
     outside: OutsideWorld
     engine: Database
     stack: AsyncExitStack
+
+    @property
+    def books(self) -> Books:
+        """What the database says."""
+        return Books(self.engine)
+
+    @property
+    def trouble(self) -> Trouble:
+        return Trouble(self.engine)
 
     @property
     def settings(self) -> Settings:
@@ -223,7 +210,7 @@ class Installation:
         return run_id
 
     async def status(self, run_id: UUID) -> str:
-        return str((await self.one("SELECT status FROM runs WHERE run_id = $1", run_id))["status"])
+        return await self.books.status_of(run_id)
 
     async def work(self) -> None:
         """Do everything that can be done now: steps, then messages."""
@@ -240,8 +227,8 @@ class Installation:
         """A run that waits for people: its id, its approval's id and nonce."""
         run_id = await self.start("asking", number, tenant=tenant)
         await self.work()
-        row = await self.one("SELECT approval_id, nonce FROM approvals WHERE run_id = $1", run_id)
-        return run_id, row["approval_id"], row["nonce"]
+        question = await self.books.approval(run=run_id)
+        return run_id, question.id, question.nonce
 
     async def one(self, sql: str, *parameters: Any) -> Any:
         async with self.engine.connection() as connection:
@@ -253,13 +240,7 @@ class Installation:
 
     async def tenant_events(self, kind: str, tenant: str = "default") -> list[dict[str, Any]]:
         """The tenant's own audit events of this type."""
-        rows = await self.all(
-            "SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id "
-            "WHERE t.tenant_id = $1 AND type = $2 ORDER BY seq",
-            tenant,
-            kind,
-        )
-        return [json.loads(row["line"]) for row in rows]
+        return [json.loads(event.line) for event in await self.books.tenant_events(tenant, type=kind)]
 
     async def webhook(
         self,
@@ -422,6 +403,7 @@ async def serve(settings: Settings) -> AsyncIterator[Serve]:
         async def start(given: Settings | None = None) -> Installation:
             used = given or settings
             outside = OutsideWorld()
+            stack.callback(outside.check_strictly)
             app = await stack.enter_async_context(
                 build(
                     used,
@@ -454,8 +436,10 @@ async def installation(serve: Serve) -> Installation:
 
 
 @pytest.fixture
-def outside_world() -> OutsideWorld:
-    return OutsideWorld()
+def outside_world() -> Iterator[OutsideWorld]:
+    outside = OutsideWorld()
+    yield outside
+    outside.check_strictly()
 
 
 class Command:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import asyncpg
 import pytest
 
 from app.cli.outcome import Exit
+from tests.support.trouble import Forger
 
 WORKFLOW = """
 workflow: counting
@@ -40,15 +40,6 @@ def counted(command: Any, outside_world: Any, work_off: Any, tmp_path: Path) -> 
     return run_id
 
 
-def alter(database_url: str, sql: str) -> None:
-    async def execute() -> None:
-        connection = await asyncpg.connect(database_url.replace("postgresql+asyncpg", "postgresql"))
-        await connection.execute(f"SET session_replication_role = replica; {sql}")
-        await connection.close()
-
-    asyncio.run(execute())
-
-
 @pytest.mark.req("P-9")
 def test_a_past_state_is_shown(command: Any, counted: str) -> None:
     assert command.json("run", "show", counted, "--at", "0")["state"]["open"] == ["a"]
@@ -76,13 +67,13 @@ def test_a_run_is_replayed_and_a_difference_ends_with_1(command: Any, counted: s
     assert command("run", "replay", counted) == "3 checkpoints derived again, all equal.\n"
     report = command.json("run", "replay", counted)
     assert (report["ok"], report["equal"], report["difference"]) == (True, 3, None)
-    alter(database_url, "UPDATE checkpoints SET state = jsonb_set(state, '{channels,seen,0}', '8') WHERE superstep = 2")
+    asyncio.run(Forger(database_url).state(2, ("channels", "seen", "0"), 8))
     printed = command("run", "replay", counted, exit_code=Exit.FAILED)
     assert "checkpoint 2" in printed
     assert "/channels/seen/0" in printed
     difference = command.json("run", "replay", counted, exit_code=Exit.FAILED)["difference"]
     assert (difference["checkpoint"], difference["stored"], difference["derived"]) == (2, 8, 1)
-    alter(database_url, "UPDATE runs SET purged_at = now()")
+    asyncio.run(Forger(database_url).purged())
     assert "payloads_removed_at" in command("run", "show", counted)
     assert "nothing can be derived again" in command("run", "replay", counted, exit_code=Exit.FAILED)
     command("run", "replay", str(uuid4()), exit_code=Exit.CONFLICT)

@@ -92,9 +92,9 @@ async def _purged(installation) -> tuple[UUID, UUID]:
     assert (await installation.slack(installation.click(approval, nonce))).status_code == 200
     await installation.work()
     assert await installation.status(asked) == "succeeded"
-    await installation.all("UPDATE runs SET purge_at = now()")
+    await installation.trouble.make_purge_due()
     await installation.app.sweeper().sweep()
-    assert (await installation.one("SELECT purged_at FROM runs"))["purged_at"] is not None
+    assert all(run.purged_at is not None for run in await installation.books.runs())
     return asked, approval
 
 
@@ -129,7 +129,7 @@ async def test_the_key_of_a_run_whose_input_was_removed_still_finds_it(installat
     body = {"workflow": "counting", "input": {"number": "INC5"}, "idempotency_key": "k"}
     first = (await client.post("/v1/runs", json=body)).json()["run_id"]
     await installation.work()
-    await installation.all("UPDATE runs SET purge_at = now() WHERE finished_at IS NOT NULL")
+    assert await installation.trouble.make_purge_due(UUID(first)) == 1
     await installation.app.sweeper().sweep()
     again = await client.post("/v1/runs", json=body)
     assert (again.status_code, again.json()["run_id"], again.json()["created"]) == (200, first, False)

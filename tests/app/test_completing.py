@@ -106,8 +106,8 @@ async def taken(installation: Any, box: Mailbox, completion: Completion) -> bool
 
 async def result_of(installation: Any, run_id: UUID) -> Any:
     await installation.work()
-    row = await installation.one("SELECT status, result, error FROM runs WHERE run_id = $1", run_id)
-    return row["status"], row["result"], row["error"]
+    run = await installation.books.run(run_id)
+    return run.status, run.result, run.error
 
 
 @pytest.mark.req("V-3", "V-10")
@@ -116,8 +116,8 @@ async def test_a_completion_resumes_the_run_and_is_then_acknowledged(cases: Any)
     assert await taken(cases, box, Completion("t1", key, output={"document": "ok"}))
     assert box.acknowledged == ["t1"]
     assert await result_of(cases, run_id) == ("succeeded", {"document": "ok"}, None)
-    row = await cases.one("SELECT source, notification_id, correlation_key FROM inbox")
-    assert dict(row) == {"source": "signal", "notification_id": "probe:t1", "correlation_key": key}
+    notice = await cases.books.notice()
+    assert (notice.source, notice.id, notice.correlation_key) == ("signal", "probe:t1", key)
 
 
 async def test_an_error_outside_fails_the_step_with_it(cases: Any) -> None:
@@ -153,7 +153,7 @@ steps:
     for key in ("nobody's", "paid:P", ""):
         assert not await taken(cases, box, Completion(f"t-{key}", key, output={}))
     assert box.acknowledged == []
-    assert await cases.all("SELECT * FROM inbox") == []
+    assert await cases.books.notices() == []
 
 
 async def test_what_cannot_be_kept_ends_the_step_with_an_error(cases: Any) -> None:

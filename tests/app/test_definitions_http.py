@@ -78,7 +78,7 @@ async def test_a_version_is_retired_once_and_for_good(installation: Any) -> None
     assert (back.status_code, back.json()["changed"], back.json()["retired"]) == (200, False, True)
     start = await client.post("/v1/runs", json={"workflow": "extra", "input": {}})
     assert start.status_code in (404, 409)
-    assert await installation.one("SELECT 1 FROM runs WHERE workflow = 'extra'") is None
+    assert await installation.books.runs(workflow="extra") == []
 
 
 async def test_a_webhook_starts_no_retired_version(installation: Any) -> None:
@@ -87,7 +87,7 @@ async def test_a_webhook_starts_no_retired_version(installation: Any) -> None:
     event = {"table": "incident", "event": "insert", "number": "INC7", "sys_id": "s7", "sys_mod_count": "0"}
     answer = await installation.webhook(event)
     assert (answer.status_code, answer.json()) == (202, {"runs": []})
-    assert await installation.one("SELECT 1 FROM runs") is None
+    assert await installation.books.runs() == []
 
 
 @pytest.mark.parametrize(

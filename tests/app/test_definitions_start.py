@@ -18,6 +18,7 @@ from evidence.chain import Actor
 from runtime.store import documents
 from runtime.verbs import publishing
 from runtime.verbs.starting import StartRequest, start_run
+from tests.support.books import Books
 
 ASKS = """
 workflow: restarted
@@ -90,14 +91,16 @@ async def test_a_run_goes_on_with_its_version_when_only_the_next_one_is_on_disk(
         await definitions.prepare(app.faces, connectors)
         second = await _begin(app, "INC2")
         await _work_off(app)
-        ((approval,),) = await _rows(app, "SELECT approval_id FROM approvals WHERE run_id = $1", first)
+        books = Books(app.database)
+        approval = (await books.approval(run=first)).id
         request = VoteRequest(strict.tenant, approval, "ann", Choice.APPROVE, "", VoteChannel.CLI)
         assert (await app.faces.voting.vote(request)).counted
         await _work_off(app)
-        statuses = await _rows(app, "SELECT workflow_version, status FROM runs ORDER BY workflow_version")
-        assert statuses == [(1, "succeeded"), (2, "succeeded")]
-        receipts = await _rows(app, "SELECT run_id, step_key, target FROM receipts ORDER BY target")
-        assert receipts == [(second, "new", "object/second"), (first, "old", "thing/first")]
+        statuses = {run.workflow_version: run.status for run in await books.runs()}
+        assert statuses == {1: "succeeded", 2: "succeeded"}
+        receipts = {(receipt.run, receipt.step, receipt.target) for receipt in await books.receipts()}
+        assert receipts == {(second, "new", "object/second"), (first, "old", "thing/first")}
+        assert len(await books.receipts()) == 2
 
 
 async def test_a_retired_version_on_disk_stays_retired_and_is_said(settings: Settings, definitions_dir: Path) -> None:

@@ -25,8 +25,7 @@ async def test_an_approved_action_is_performed_once(installation) -> None:
     assert installation.outside.effects == []
     await installation.work()
     assert len(installation.outside.effects) == 1
-    row = await installation.one("SELECT status FROM runs WHERE run_id = $1", run_id)
-    assert row["status"] == "succeeded"
+    assert await installation.status(run_id) == "succeeded"
     shown = (await client.get(f"/v1/approvals/{approval_id}")).json()
     assert (shown["status"], shown["state"]) == ("approved", "applied")
     assert [(vote["person"], vote["channel"]) for vote in shown["votes"]] == [("ann", "http")]
@@ -41,8 +40,7 @@ async def test_a_rejection_needs_a_reason_and_ends_the_run(installation) -> None
     answer = await client.post(path, json={"choice": "reject", "reason": "too risky"})
     assert (answer.status_code, answer.json()["status"]) == (200, "rejected")
     await installation.work()
-    row = await installation.one("SELECT status FROM runs WHERE run_id = $1", run_id)
-    assert (row["status"], installation.outside.effects) == ("failed_terminal", [])
+    assert (await installation.status(run_id), installation.outside.effects) == ("failed_terminal", [])
 
 
 async def test_votes_that_do_not_count_are_4xx_and_change_nothing(installation) -> None:
@@ -62,7 +60,7 @@ async def test_votes_that_do_not_count_are_4xx_and_change_nothing(installation) 
         client = await installation.client(Role.APPROVER, subject=person)
         answer = await client.post(path, json=body)
         assert (answer.status_code, answer.json()["code"]) == (status, code), (person, body)
-    assert await installation.all("SELECT * FROM votes") == []
+    assert await installation.books.votes() == []
     refused = await installation.tenant_events("approval.vote_refused")
     assert [(event["actor"]["id"], event["data"]["code"]) for event in refused] == [
         (person, code) for person, _, _, code in cases[:4]
@@ -107,15 +105,10 @@ async def test_a_click_in_slack_decides_once_however_often_it_comes(installation
     ann, bob = (installation.click(approval_id, nonce, user) for user in ("U0ANN", "U0BOB"))
     answers = await asyncio.gather(*(installation.slack(click) for click in [ann] * 10 + [bob]))
     assert {answer.status_code for answer in answers} == {200}
-    rows = await installation.all("SELECT person_id, choice, channel FROM votes")
-    assert len(rows) == 1
-    assert (rows[0]["choice"], rows[0]["channel"]) == ("approve", "slack")
-    decided = await installation.all(
-        "SELECT 1 FROM audit_events WHERE stream_id = $1 AND type = 'approval.decided'", run_id
-    )
-    assert len(decided) == 1
-    notes = await installation.all("SELECT payload FROM commands WHERE kind = 'note'")
-    assert len(notes) == 11  # every click is answered
+    (vote,) = await installation.books.votes()
+    assert (vote.choice, vote.channel) == ("approve", "slack")
+    assert (await installation.books.event_types(run_id)).count("approval.decided") == 1
+    assert len(await installation.books.commands(kind="note")) == 11  # every click is answered
     await installation.work()
     assert len(installation.outside.effects) == 1
 
@@ -127,20 +120,20 @@ async def test_a_rejection_in_slack_comes_from_its_modal(installation) -> None:
     answer = await installation.slack(installation.submission(approval_id, nonce, "reject", "no"))
     assert answer.status_code == 200
     assert "counted" in answer.text
-    row = await installation.one("SELECT status, reason FROM approvals WHERE approval_id = $1", approval_id)
-    assert (row["status"], row["reason"]) == ("rejected", "no")
+    question = await installation.books.approval(id=approval_id)
+    assert (question.status, question.reason) == ("rejected", "no")
 
 
 async def test_somebody_whom_the_directory_does_not_know_is_told_how_to_be_linked(installation) -> None:
     _, approval_id, nonce = await installation.asked()
     assert (await installation.slack(installation.click(approval_id, nonce, "U0WHO"))).status_code == 200
-    (note,) = await installation.all("SELECT payload FROM commands WHERE kind = 'note'")
-    assert "slack: U0WHO" in note["payload"]["text"]
+    note = await installation.books.command(kind="note")
+    assert "slack: U0WHO" in note.payload["text"]
     modal = await installation.slack(installation.submission(approval_id, nonce, "reject", "no", "U0WHO"))
     assert "slack: U0WHO" in modal.text
     events = await installation.tenant_events("approval.vote_refused")
     assert [event["actor"] for event in events] == [{"kind": "slack_user", "id": "T0DEMO:U0WHO"}]
-    assert await installation.all("SELECT * FROM votes") == []
+    assert await installation.books.votes() == []
 
 
 async def test_a_click_on_another_tenants_or_nobodys_card_is_refused(installation) -> None:
@@ -150,15 +143,15 @@ async def test_a_click_on_another_tenants_or_nobodys_card_is_refused(installatio
         assert (await installation.slack(installation.click(identifier, nonce))).status_code == 400
         modal = await installation.slack(installation.submission(identifier, nonce, "reject", "no"))
         assert (modal.status_code, "not known here" in modal.text) == (200, True)
-    assert await installation.all("SELECT * FROM votes") == []
+    assert await installation.books.votes() == []
 
 
 async def test_a_click_on_an_old_card_says_so(installation) -> None:
     _, approval_id, _ = await installation.asked()
     assert (await installation.slack(installation.click(approval_id, "an-old-nonce"))).status_code == 200
-    (note,) = await installation.all("SELECT payload FROM commands WHERE kind = 'note'")
-    assert "out of date" in note["payload"]["text"]
-    assert await installation.all("SELECT * FROM votes") == []
+    note = await installation.books.command(kind="note")
+    assert "out of date" in note.payload["text"]
+    assert await installation.books.votes() == []
 
 
 async def test_without_slack_there_is_no_slack_endpoint(serve, settings) -> None:

@@ -6,11 +6,11 @@ import base64
 import hashlib
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from app.access import Role
 from evidence.verify import verify_bundle
+from tests.support.trouble import Forger
 
 
 @pytest.mark.req("U-8")
@@ -24,9 +24,9 @@ async def test_an_auditor_downloads_a_bundle_that_verifies(installation, tmp_pat
     assert answer.headers["etag"] == f'"{digest.hexdigest()}"'
     assert answer.headers["content-digest"] == f"sha-256=:{base64.b64encode(digest.digest()).decode()}:"
     assert answer.headers["cache-control"] == "private, no-store"
-    row = await installation.one("SELECT name, sha256 FROM bundles WHERE run_id = $1", run_id)
-    assert row["sha256"] == digest.hexdigest()
-    assert row["name"] in answer.headers["content-disposition"]
+    bundle = await installation.books.bundle(run=run_id)
+    assert bundle.sha256 == digest.hexdigest()
+    assert bundle.name in answer.headers["content-disposition"]
     path, key = tmp_path / "bundle.zip", tmp_path / "key.pem"
     path.write_bytes(answer.content)
     key.write_bytes(installation.app.signer.public_key.pem)
@@ -72,9 +72,7 @@ async def test_evidence_that_cannot_be_recorded_is_not_handed_out(installation) 
     await installation.work()
     client = await installation.client(Role.AUDITOR)
     assert installation.settings.database_url is not None
-    owner = await asyncpg.connect(installation.settings.database_url.get_secret_value())
-    await owner.execute("REVOKE INSERT ON audit_events FROM counterseal_faces")
-    await owner.close()
+    await Forger(installation.settings.database_url.get_secret_value()).refuse_audit()
     answer = await client.get(f"/v1/runs/{run_id}/evidence")
     assert answer.status_code == 500
     assert b"PK" not in answer.content

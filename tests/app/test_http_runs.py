@@ -31,15 +31,14 @@ async def test_ten_deliveries_of_one_event_at_once_start_one_run(installation) -
     assert sorted(item["created"] for (item,) in runs) == [False] * 9 + [True]
     again = (await installation.webhook(EVENT)).json()["runs"]
     assert again == [{"run_id": runs[0][0]["run_id"], "created": False, "reference": "INC7"}]
-    rows = await installation.all("SELECT status, trigger_type, requested_by FROM runs")
-    assert [tuple(row) for row in rows] == [("queued", "servicenow", "servicenow:incidents")]
+    run = await installation.books.run()
+    assert (run.status, run.trigger_type, run.requested_by) == ("queued", "servicenow", "servicenow:incidents")
 
 
 async def test_an_event_that_nobody_listens_to_is_acknowledged_and_kept(installation) -> None:
     answer = await installation.webhook({**EVENT, "table": "problem"})
     assert (answer.status_code, answer.json()) == (202, {"runs": []})
-    rows = await installation.all("SELECT processed_at FROM inbox")
-    assert [row["processed_at"] is not None for row in rows] == [True]
+    assert (await installation.books.notice()).processed
 
 
 async def test_an_endpoint_starts_runs_of_its_own_tenant(installation) -> None:
@@ -47,8 +46,8 @@ async def test_an_endpoint_starts_runs_of_its_own_tenant(installation) -> None:
     secret = "a-webhook-secret-of-tests2"
     answer = await installation.webhook(EVENT, endpoint="others", secret=secret)
     assert answer.status_code == 202, answer.text
-    rows = await installation.all("SELECT tenant_id, workspace_id FROM runs")
-    assert [tuple(row) for row in rows] == [("other", "main")]
+    run = await installation.books.run()
+    assert (run.tenant, run.workspace) == ("other", "main")
 
 
 async def test_the_same_key_starts_one_run_and_another_input_under_it_is_a_conflict(installation) -> None:
@@ -84,8 +83,7 @@ async def _pages(client: httpx.AsyncClient, path: str, limit: int) -> list[list[
 async def test_pages_show_every_run_once_newest_first(installation) -> None:
     started = [str(await installation.start("simple", f"INC{number}")) for number in range(7)]
     # Five of them at the very same moment: the id decides among those.
-    async with installation.engine.connection() as connection:
-        await connection.execute("UPDATE runs SET created_at = '2026-01-01' WHERE reference < 'INC5'")
+    assert await installation.trouble.begin_runs_earlier("2026-01-01", before_reference="INC5") == 5
     client = await installation.client(Role.OPERATOR)
     pages = await _pages(client, "/v1/runs", 3)
     assert [len(page) for page in pages] == [3, 3, 1]
@@ -122,7 +120,8 @@ async def test_a_run_shows_steps_receipts_checkpoints_and_what_happened(installa
     run = (await client.get(path)).json()
     assert (run["status"], run["writes"], run["bundle"]["bytes"] > 0) == ("succeeded", 1, True)
     (step,) = (await client.get(f"{path}/steps")).json()["items"]
-    assert (step["step_key"], step["status"], step["output"]) == ("first", "succeeded", {"applied": 1})
+    done = {"name": "INC1", "applied": 1}
+    assert (step["step_key"], step["status"], step["output"]) == ("first", "succeeded", done)
     (receipt,) = (await client.get(f"{path}/receipts")).json()["items"]
     assert (receipt["status"], receipt["target"], receipt["external_id"]) == ("succeeded", "thing/INC1", "e1")
     checkpoints = [item for page in await _pages(client, f"{path}/checkpoints", 1) for item in page]

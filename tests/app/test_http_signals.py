@@ -61,8 +61,8 @@ async def signaled(installation: Any) -> Any:
 
 
 async def key_of(installation: Any, run_id: UUID) -> tuple[str, str]:
-    row = await installation.one("SELECT correlation_key, token FROM waits WHERE run_id = $1", run_id)
-    return row["correlation_key"], row["token"]
+    wait = await installation.books.wait(run=run_id)
+    return wait.correlation_key, wait.token
 
 
 async def result_of(installation: Any, run_id: UUID) -> Any:
@@ -175,7 +175,7 @@ async def test_a_canceled_run_ends_what_goes_on_outside_and_its_later_signals_ar
     client = await signaled.client(Role.OPERATOR)
     assert (await client.post(f"/v1/runs/{run_id}/cancel", json={"reason": "mistake"})).status_code == 200
     await signaled.work()
-    assert signaled.outside.canceled == [call.correlation_key]
+    assert signaled.outside.canceled == [(call.correlation_key, "case-1")]
     late = await client.post(f"/v1/signals/{call.correlation_key}", json={"output": {}})
     assert (late.status_code, late.json()["code"]) == (409, "late")
     assert await signaled.status(run_id) == "canceled"
@@ -188,8 +188,8 @@ async def test_a_signal_speaks_neither_for_a_run_within_nor_for_a_person(signale
     assert shown["children_count"] == 1
     (child,) = shown["children"]
     assert (await client.get(f"/v1/runs/{child}")).json()["parent_run_id"] == str(parent)
-    task = await signaled.one("SELECT wait_id, token FROM waits WHERE kind = 'task'")
-    for key in (child, f"run:{child}", str(task["wait_id"]), task["token"]):
+    task = await signaled.books.wait(kind="task")
+    for key in (child, f"run:{child}", str(task.id), task.token):
         answer = await client.post(f"/v1/signals/{key}", json={"output": {}})
         assert (answer.status_code, answer.json()["code"]) == (202, "kept")
     await signaled.app.sweeper().sweep()

@@ -44,7 +44,7 @@ async def tasked(installation: Any) -> Any:
 
 
 async def task_of(installation: Any, run_id: UUID) -> str:
-    return str((await installation.one("SELECT wait_id FROM waits WHERE run_id = $1", run_id))["wait_id"])
+    return str((await installation.books.wait(run=run_id)).id)
 
 
 @pytest.mark.req("X-9", "P-12")
@@ -65,8 +65,7 @@ async def test_a_task_is_completed_once_by_a_member_of_its_group(tasked: Any) ->
     assert list(shown["form"]["properties"]) == ["owner", "share", "kinds", "sure"]
     answers = await asyncio.gather(*(client.post(f"{path}/complete", json={"value": VALUE}) for _ in range(8)))
     assert [answer.status_code for answer in answers] == [200] * 8, [answer.text for answer in answers]
-    events = await tasked.all("SELECT type FROM audit_events WHERE stream_id = $1", run_id)
-    assert [row["type"] for row in events].count("wait.completed") == 1
+    assert (await tasked.books.event_types(run_id)).count("wait.completed") == 1
     other = await bob.post(f"{path}/complete", json={"value": VALUE})
     assert (other.status_code, other.json()["code"]) == (409, "completed")
     assert "Ann" in other.json()["detail"]
@@ -131,8 +130,7 @@ async def test_a_task_that_is_over_is_409(tasked: Any) -> None:
     canceled, expired = await tasked.parked("onboarding", "C1"), await tasked.parked("onboarding", "C2")
     operator = await tasked.client(Role.OPERATOR)
     await operator.post(f"/v1/runs/{canceled}/cancel", json={})
-    async with tasked.engine.connection() as connection:
-        await connection.execute("UPDATE waits SET due_at = now() WHERE run_id = $1", expired)
+    await tasked.trouble.make_waits_due(run=expired)
     await tasked.app.sweeper().sweep()
     client = await tasked.client(Role.APPROVER, subject="ann")
     for run_id, state in ((canceled, "canceled"), (expired, "expired")):

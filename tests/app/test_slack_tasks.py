@@ -114,8 +114,7 @@ class Workspace:
 
     async def hurry(self) -> None:
         """What is to be tried later is due now."""
-        async with self.installation.engine.connection() as connection:
-            await connection.execute("UPDATE commands SET next_attempt_at = now() WHERE status = 'pending'")
+        await self.installation.trouble.retry_messages_now()
         await self.installation.work()
 
 
@@ -157,14 +156,14 @@ async def test_a_task_is_filled_in_in_slack(workspace: Workspace) -> None:
     assert (await workspace.send(view, ENTERED)).ok
     assert "Recorded. The run goes on." in workspace.said()
     await workspace.installation.work()
-    row = await workspace.installation.one("SELECT status, result FROM runs WHERE run_id = $1", run_id)
-    assert (row["status"], row["result"]) == ("succeeded", VALUE)
+    run = await workspace.installation.books.run(run_id)
+    assert (run.status, run.result) == ("succeeded", VALUE)
     assert workspace.heading == "Task completed"
     (message,) = workspace.messages
     assert "Ana" in json.dumps(message.blocks)
     assert not any(block["type"] == "actions" for block in message.blocks)
-    wait = await workspace.installation.one("SELECT channel, message_ts, result FROM waits WHERE run_id = $1", run_id)
-    assert (wait["channel"], wait["message_ts"], wait["result"]["by"]) == (CHANNEL, message.ts, "person:ana")
+    wait = await workspace.installation.books.wait(run=run_id)
+    assert (wait.channel, wait.message_ts, wait.result["by"]) == (CHANNEL, message.ts, "person:ana")
 
 
 async def test_faults_stand_at_their_fields_and_the_form_stays(workspace: Workspace) -> None:
@@ -228,8 +227,7 @@ async def test_a_task_that_is_over_says_so(workspace: Workspace, ending: str, he
     run_id = await workspace.asked()
     installation = workspace.installation
     if ending == "expire":
-        async with installation.engine.connection() as connection:
-            await connection.execute("UPDATE waits SET due_at = now() WHERE run_id = $1", run_id)
+        await installation.trouble.make_waits_due(run=run_id)
         await installation.app.sweeper().sweep()
     else:
         await _cancel(installation, run_id)
@@ -297,11 +295,11 @@ async def test_a_button_that_is_none_of_ours_is_refused(workspace: Workspace, va
 )
 async def test_whatever_a_form_holds_is_answered_at_its_fields(workspace: Workspace, state: dict[str, Any]) -> None:
     run_id = await workspace.asked()
-    task = await workspace.installation.one("SELECT wait_id FROM waits WHERE run_id = $1", run_id)
+    task = await workspace.installation.books.wait(run=run_id)
     sent: dict[str, Any] = workspace.installation.submission(UUID(int=7), "n", "approve", "", user="U0ANA")
     sent["view"] |= {
         "callback_id": "counterseal.task",
-        "private_metadata": json.dumps({"t": str(task["wait_id"])}),
+        "private_metadata": json.dumps({"t": str(task.id)}),
         "state": {"values": state},
     }
     answer = await workspace.installation.slack(sent)
@@ -324,8 +322,7 @@ async def test_the_answer_to_a_window_that_did_not_open_comes_in_the_channel(wor
 async def test_without_a_channel_tasks_are_shown_nowhere(installation: Any) -> None:
     await installation.add(ONBOARDING)
     await installation.parked("onboarding", "C1")
-    rows = await installation.all("SELECT status FROM commands WHERE kind = 'task'")
-    assert [row["status"] for row in rows] == ["dispatched"]
+    assert (await installation.books.command(kind="task")).status == "dispatched"
 
 
 @pytest.mark.req("X-9")
@@ -363,5 +360,5 @@ async def test_a_person_fills_in_a_task_in_a_browser(workspace: Workspace, chrom
         await expect(page.get_by_role("heading", name="Task completed")).to_be_visible()
         assert failures == []
         await browser.close()
-    row = await workspace.installation.one("SELECT result FROM runs WHERE run_id = $1", run_id)
-    assert row["result"] == {**VALUE, "country": "DE"}
+    run = await workspace.installation.books.run(run_id)
+    assert run.result == {**VALUE, "country": "DE"}

@@ -44,6 +44,8 @@ from runtime.verbs.tasks import Tasks
 from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.holding import Tools
 from runtime.worker import Worker
+from tests.support.books import Books
+from tests.support.trouble import Trouble
 
 TENANT = "acme"
 ACTOR = Actor("test", "crash")
@@ -214,9 +216,10 @@ class Chat:
 class Stage:
     """The parts, put together as ``app`` does, on wrapped ports."""
 
-    def __init__(self, plan: Plan, engine: Database, faces: Database, killer: Killer) -> None:
+    def __init__(self, plan: Plan, engine: Database, faces: Database, own: Database, killer: Killer) -> None:
         folder = Path(plan.folder)
         self.plan, self.engine, self.faces = plan, engine, faces
+        self.books, self.trouble = Books(own), Trouble(own)
         self.work = crash_workloads.WORKLOADS[plan.workload]
         self.ledger = Ledger(folder / "ledger.jsonl")
         outside = Outside(self.ledger, self.work.refuses_first)
@@ -264,26 +267,23 @@ class Stage:
 
     async def people(self) -> bool:
         """Whoever is asked answers, again until the answer is acknowledged."""
-        async with self.faces.transaction(TENANT) as connection:
-            asked = await connection.fetch("SELECT approval_id, kind FROM approvals WHERE status = 'requested'")
-            tasks = await connection.fetch("SELECT wait_id FROM waits WHERE kind = 'task' AND status = 'waiting'")
-            signals = await connection.fetch(
-                "SELECT correlation_key, kind FROM waits WHERE kind IN ('signal', 'external') AND status = 'waiting'"
-            )
-        for row in asked:
-            choice = "happened" if row["kind"] == "in_doubt" else self.work.choice
-            request = VoteRequest(TENANT, row["approval_id"], "olga", Choice(choice), "seen", VoteChannel.CLI)
+        asked = await self.books.open_questions(TENANT)
+        tasks = await self.books.waits(kind="task", open=True)
+        signals = await self.books.waits(kind={"signal", "external"}, open=True)
+        for question in asked:
+            choice = "happened" if question.kind == "in_doubt" else self.work.choice
+            request = VoteRequest(TENANT, question.id, "olga", Choice(choice), "seen", VoteChannel.CLI)
             answer = await Voting(self.faces, self.definitions).vote(request)
-            self.ledger.add(what="voted", approval=str(row["approval_id"]), code=answer.code)
-        for row in tasks:
+            self.ledger.add(what="voted", approval=str(question.id), code=answer.code)
+        for task in tasks:
             done = await Tasks(self.faces, self.definitions).complete(
-                TENANT, row["wait_id"], "olga", {"name": "Ada"}, VoteChannel.CLI
+                TENANT, task.id, "olga", {"name": "Ada"}, VoteChannel.CLI
             )
             self.ledger.add(what="completed", accepted=done.accepted)
         told = 0
-        for row in signals:
-            if row["kind"] == "signal" or not self.work.times_out:
-                key = row["correlation_key"]
+        for wait in signals:
+            if wait.kind == "signal" or not self.work.times_out:
+                key = wait.correlation_key
                 said = Signal(TENANT, key, f"s:{key}", ACTOR, {"papers": 1})
                 answer_code = (await Signaling(self.faces, self.definitions).signal(said)).code
                 self.ledger.add(what="signaled", code=str(answer_code))
@@ -293,32 +293,28 @@ class Stage:
     async def clock(self) -> bool:
         """Time passes for what waits for it: retries, timers, and what the workload lets time out."""
         kinds = ["retry", "timer"] + (["external"] if self.work.times_out else [])
-        async with self.engine.connection() as connection:
-            due = await connection.fetch(
-                "UPDATE waits SET due_at = now() WHERE status = 'waiting' AND kind = ANY ($1) RETURNING wait_id", kinds
-            )
-            later = await connection.fetch(
-                "UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND kind <> 'step' "
-                "AND next_attempt_at > now() RETURNING command_id"
-            )
-        return bool(due or later)
+        due = await self.trouble.make_waits_due(*kinds)
+        return bool(await self.trouble.hurry_messages() + due)
 
 
-async def _recover(engine: Database) -> None:
+async def _recover(trouble: Trouble) -> None:
     """Long enough has passed since the last process died: its leases are over, and what it sent has arrived."""
-    async with engine.connection() as connection:
-        await connection.execute("UPDATE receipts SET intended_at = intended_at - interval '1 hour'")
-        await connection.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
-        await connection.execute("UPDATE commands SET lease_expires_at = now() WHERE status = 'leased'")
+    await trouble.intend_earlier(timedelta(hours=1))
+    await trouble.expire_leases()
+    await trouble.expire_message_leases()
 
 
 async def _act(plan: Plan) -> None:
     killer = Killer(plan)
-    async with _Numbered(plan.url, ENGINE_ROLE, killer) as engine, _Numbered(plan.url, FACES_ROLE, killer) as faces:
-        stage = Stage(plan, engine, faces, killer)
+    async with (
+        _Numbered(plan.url, ENGINE_ROLE, killer) as engine,
+        _Numbered(plan.url, FACES_ROLE, killer) as faces,
+        Database(plan.url, ENGINE_ROLE, connections=2) as own,  # what the stage itself asks and changes is no call
+    ):
+        stage = Stage(plan, engine, faces, own, killer)
         await stage.prepare()
         first = len(killer.calls)
-        await _recover(engine)
+        await _recover(stage.trouble)
         await stage.start()
         quiet = 0
         while quiet < 2:

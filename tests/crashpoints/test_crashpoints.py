@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -28,6 +28,7 @@ import crash_stage  # noqa: E402
 import crash_workloads  # noqa: E402
 
 from evidence.verify import verify_bundle  # noqa: E402
+from tests.support.books import Books, books_at  # noqa: E402
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 QUICK_POINTS = 5
@@ -134,24 +135,18 @@ async def check(url: str, folder: Path, workload: str) -> None:
     happened = [fact["name"] for fact in ledger.all(what="effect")]
     assert sorted(happened) == sorted(work.effects), f"effects: {happened}"
     (acknowledged, *_) = ledger.all(what="acknowledged")
-    connection = await asyncpg.connect(url)
-    try:
-        run = await connection.fetchrow("SELECT * FROM runs WHERE workflow = $1", work.name)
-        assert run is not None
-        assert str(run["run_id"]) == acknowledged["run"], "an acknowledged start has its run"
-        assert run["status"] == work.status, f"{run['status']}: {run['error']}"
-        assert await leftovers(connection) == {}
-        bundles = await connection.fetch("SELECT run_id, uri FROM bundles")
-        runs = await connection.fetch("SELECT run_id FROM runs")
-        assert {row["run_id"] for row in bundles} == {row["run_id"] for row in runs}
+    async with books_at(url) as books:
+        run = await books.run(workflow=work.name)
+        assert str(run.id) == acknowledged["run"], "an acknowledged start has its run"
+        assert run.status == work.status, f"{run.status}: {run.error}"
+        assert await leftovers(books) == {}
+        runs = await books.runs()
+        assert {bundle.run for bundle in await books.bundles()} == {run.id for run in runs}
         cards = [fact["key"] for fact in ledger.all(what="card")]
         assert len(cards) == len(set(cards)), "a card is posted once"
         for fact in ledger.all(what="voted"):
             if fact["code"] == "counted":
-                status = "SELECT status FROM approvals WHERE approval_id = $1::text::uuid"
-                assert await connection.fetchval(status, fact["approval"]) != "requested"
-    finally:
-        await connection.close()
+                assert not (await books.approval(id=UUID(fact["approval"]))).open
     stored = sorted((folder / "evidence").rglob("*.zip"))
     assert len(stored) == len(runs), "every bundle that is remembered is stored"
     for path in stored:
@@ -159,18 +154,10 @@ async def check(url: str, folder: Path, workload: str) -> None:
         assert report.ok, report
 
 
-LEFT = {
-    "slots": "SELECT count(*) FROM slots WHERE step_id IS NOT NULL",
-    "waits": "SELECT count(*) FROM waits WHERE status = 'waiting'",
-    "approvals": "SELECT count(*) FROM approvals WHERE status = 'requested'",
-    "steps": "SELECT count(*) FROM steps WHERE status NOT IN ('succeeded', 'failed_terminal', 'canceled')",
-    "commands": "SELECT count(*) FROM commands WHERE status IN ('pending', 'leased', 'deferred', 'failed')",
-    "receipts": "SELECT count(*) FROM receipts WHERE status IN ('intended', 'in_doubt')",
-    "counters": "SELECT count(*) FROM runs WHERE executing <> 0 OR finished_at IS NULL",
-    "leases": "SELECT count(*) FROM steps WHERE lease_owner IS NOT NULL",
-}
-
-
-async def leftovers(connection: Any) -> dict[str, int]:
-    counts = {name: await connection.fetchval(sql) for name, sql in LEFT.items()}
-    return {name: count for name, count in counts.items() if count}
+async def leftovers(books: Books) -> dict[str, list[str]]:
+    """Whatever is open, in doubt, counted as at work, or held."""
+    doubts = [receipt.step for receipt in await books.receipts(status={"intended", "in_doubt"})]
+    counters = [str(run.id) for run in await books.runs() if run.executing]
+    leases = [step.key for step in await books.steps() if step.lease_owner is not None]
+    more = {"receipts": doubts, "counters": counters, "leases": leases}
+    return await books.left_open(crash_stage.TENANT) | {name: found for name, found in more.items() if found}

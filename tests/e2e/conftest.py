@@ -12,12 +12,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import httpx
 import pytest
 
 from sandbox.slack import SlackConfig
 from sandbox.world import SandboxConfig, World, sandbox_world
+from tests.support.book import Run
+from tests.support.books import Books, books_at
 
 WAIT_SECONDS = 60.0
 WEBHOOK_SECRET = "a-webhook-secret-of-the-tests"
@@ -27,9 +28,9 @@ SIGNING_SECRET = "a-signing-secret-of-the-tests"
 class Stack:
     """Starts and kills processes, and waits for facts in the database or the stand-ins."""
 
-    def __init__(self, world: World, database_url: str, home: Path, pool: Any, port: int) -> None:
+    def __init__(self, world: World, database_url: str, home: Path, books: Books, port: int) -> None:
         self.world, self.home, self.port = world, home, port
-        self._pool = pool
+        self.books = books
         self.client = httpx.AsyncClient(timeout=30)
         self._processes: list[asyncio.subprocess.Process] = []
         self.environment = {
@@ -94,12 +95,6 @@ class Stack:
         await self.run("policy", "publish", "examples/policies/it-operations.yaml")
         await self.run("directory", "publish", "examples/directory.yaml")
 
-    async def one(self, sql: str, *parameters: Any) -> Any:
-        return await self._pool.fetchrow(sql, *parameters)
-
-    async def all(self, sql: str, *parameters: Any) -> list[Any]:
-        return list(await self._pool.fetch(sql, *parameters))
-
     async def until(self, fact: Callable[[], Awaitable[Any]]) -> Any:
         """Wait for a fact outside of this process; there is nothing that could tell us of it."""
         async with asyncio.timeout(WAIT_SECONDS):
@@ -108,12 +103,12 @@ class Stack:
                     return found
                 await asyncio.sleep(0.05)
 
-    async def run_status(self, status: str, count: int = 1) -> list[Any]:
-        async def reached() -> list[Any] | None:
-            rows = await self.all("SELECT * FROM runs WHERE status = $1 ORDER BY created_at", status)
-            return rows if len(rows) >= count else None
+    async def run_status(self, status: str, count: int = 1) -> list[Run]:
+        async def reached() -> list[Run] | None:
+            runs = await self.books.runs(status=status)
+            return runs if len(runs) >= count else None
 
-        found: list[Any] = await self.until(reached)
+        found: list[Run] = await self.until(reached)
         return found
 
     async def close(self) -> None:
@@ -133,7 +128,7 @@ async def stack(database_url: str, tmp_path: Path, unused_tcp_port: int) -> Asyn
         world = await exits.enter_async_context(sandbox_world(SandboxConfig(slack=slack)))
         world.servicenow.webhooks.url = f"http://127.0.0.1:{unused_tcp_port}/webhooks/servicenow/tests"
         world.servicenow.webhooks.secret = WEBHOOK_SECRET
-        pool = await exits.enter_async_context(asyncpg.create_pool(database_url, min_size=1, max_size=2))
-        found = Stack(world, database_url, tmp_path, pool, unused_tcp_port)
+        books = await exits.enter_async_context(books_at(database_url))
+        found = Stack(world, database_url, tmp_path, books, unused_tcp_port)
         exits.push_async_callback(found.close)
         yield found

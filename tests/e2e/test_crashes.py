@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -32,29 +33,23 @@ async def test_a_worker_killed_around_the_patch_leaves_one_change(stack: Any, ef
             lambda: servicenow.faults.count(r"/api/now/table/incident/", "PATCH") == 1, seconds=60
         )
     await stack.kill(worker)
-    assert (await stack.one("SELECT status FROM receipts"))["status"] == "intended"
+    assert (await stack.books.receipt()).status == "intended"
     # Its request could still arrive for a minute and a half, and nothing is done again before; let that time be over.
-    await stack.one("UPDATE receipts SET intended_at = intended_at - interval '5 minutes' RETURNING status")
+    await stack.trouble.intend_earlier(timedelta(minutes=5))
     servicenow.faults.clear()
     await stack.spawn("work")
     (run,) = await stack.run_status("succeeded")
     assert len(written()) == 1
-    receipt = await stack.one("SELECT * FROM receipts WHERE run_id = $1", run["run_id"])
-    assert receipt["status"] == "succeeded"
-    assert receipt["resolution"].startswith(words)
-    events = [
-        row["type"]
-        for row in await stack.all("SELECT type FROM audit_events WHERE stream_id = $1 ORDER BY seq", run["run_id"])
-    ]
+    receipt = await stack.books.receipt(run=run.id)
+    assert receipt.status == "succeeded"
+    assert receipt.resolution.startswith(words)
+    events = await stack.books.event_types(run.id)
     assert "lease.expired" in events
     assert "action.doubt_resolved" in events
     bundle = stack.home / "evidence.zip"
 
-    async def bundled() -> Any:
-        return await stack.one("SELECT 1 FROM bundles WHERE run_id = $1", run["run_id"])
-
-    await stack.until(bundled)
-    await stack.run("evidence", "get", str(run["run_id"]), "-o", str(bundle))
+    await stack.until(lambda: stack.books.bundles(run=run.id))
+    await stack.run("evidence", "get", str(run.id), "-o", str(bundle))
     await stack.run("evidence", "verify", str(bundle))
     assert serving.returncode is None
     assert keeping.returncode is None

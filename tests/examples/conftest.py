@@ -6,7 +6,6 @@ The test drives it: what workers, dispatchers and sweepers would do is done when
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -29,12 +28,15 @@ from app.wiring import App, build, build_faces
 from evidence.chain import Actor
 from evidence.verify import verify_bundle
 from runtime.queue.postgres import PostgresQueue
-from runtime.store.schema import metadata
 from runtime.verbs import publishing
 from runtime.verbs.replaying import Replaying
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.servicenow_seed import seed_id
 from sandbox.world import SandboxConfig, World, sandbox_world
+from tests.support.asking import reads_json
+from tests.support.book import Approval
+from tests.support.books import Books
+from tests.support.trouble import Trouble
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -134,9 +136,9 @@ class Office:
 
     async def vote(self, person: str, choice: str, reason: str = "because") -> httpx.Response:
         """Answer the one question that is open."""
-        row = await self.one("SELECT approval_id FROM approvals WHERE status = 'requested'")
+        question = await self.question()
         body = {"choice": choice, "reason": reason}
-        return await self.http("POST", f"/v1/approvals/{row['approval_id']}/votes", person, json=body)
+        return await self.http("POST", f"/v1/approvals/{question.id}/votes", person, json=body)
 
     async def complete(self, person: str, value: dict[str, Any]) -> httpx.Response:
         """Complete the one task that is open."""
@@ -161,11 +163,7 @@ class Office:
 
     async def pass_days(self, days: int) -> None:
         """Let time pass for every wait and question, as if it had begun that much earlier."""
-        await self.records.execute(
-            "UPDATE waits SET due_at = due_at - $1::interval, created_at = created_at - $1::interval"
-            " WHERE status = 'waiting'",
-            timedelta(days=days),
-        )
+        await self.trouble.begin_waits_earlier(timedelta(days=days))
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
@@ -175,25 +173,35 @@ class Office:
     async def all(self, sql: str, *parameters: Any) -> list[Any]:
         return list(await self.records.fetch(sql, *parameters))
 
+    @property
+    def books(self) -> Books:
+        """What the database says."""
+        return Books(self.records)
+
+    @property
+    def trouble(self) -> Trouble:
+        return Trouble(self.records)
+
+    async def question(self) -> Approval:
+        """The one question that is open."""
+        return await self.books.approval(open=True)
+
     async def status(self, run_id: UUID) -> str:
-        row = await self.one("SELECT status, error FROM runs WHERE run_id = $1", run_id)
-        return str(row["status"])
+        return await self.books.status_of(run_id)
 
     async def error(self, run_id: UUID) -> dict[str, Any]:
-        found = (await self.one("SELECT error FROM runs WHERE run_id = $1", run_id))["error"]
-        return dict(_json(found) or {})
+        return dict((await self.books.run(run_id)).error or {})
 
     async def result(self, run_id: UUID) -> Any:
-        return _json((await self.one("SELECT result FROM runs WHERE run_id = $1", run_id))["result"])
+        return (await self.books.run(run_id)).result
 
     async def channels(self, run_id: UUID) -> dict[str, Any]:
-        row = await self.one("SELECT state FROM checkpoints WHERE run_id = $1 ORDER BY superstep DESC LIMIT 1", run_id)
-        return dict(_json(row["state"])["channels"])
+        return dict((await self.books.state_of(run_id))["channels"])
 
     async def receipts(self, run_id: UUID) -> list[tuple[str, str]]:
         """Step and status of each receipt, oldest first."""
-        rows = await self.all("SELECT step_key, status FROM receipts WHERE run_id = $1 ORDER BY intended_at", run_id)
-        return [(row["step_key"].rpartition(".")[2], row["status"]) for row in rows]
+        receipts = await self.books.receipts(run=run_id)
+        return [(receipt.step.rpartition(".")[2], receipt.status) for receipt in receipts]
 
     async def posts(self) -> list[str]:
         """What was posted by workflows to any channel."""
@@ -202,20 +210,14 @@ class Office:
 
     async def mentions(self, words: str) -> set[str]:
         """The tables that hold these words anywhere."""
-        found = set()
-        for table in metadata.sorted_tables:
-            if await self.all(f"SELECT 1 FROM {table.name} t WHERE strpos(t::text, $1) > 0 LIMIT 1", words):
-                found.add(str(table.name))
-        return found
+        return await self.books.mentions(words)
 
     async def holds_nothing(self) -> None:
         """Whatever waits holds no lease and no slot, and no command is under way for it."""
-        leases = await self.all(
-            "SELECT step_key FROM steps WHERE lease_owner IS NOT NULL OR lease_expires_at IS NOT NULL"
-        )
-        slots = await self.all("SELECT slot FROM slots WHERE step_id IS NOT NULL")
-        moving = await self.all("SELECT kind FROM commands WHERE status IN ('pending', 'leased')")
-        assert (leases, slots, moving) == ([], [], [])
+        steps = await self.books.steps()
+        leases = [step.key for step in steps if (step.lease_owner, step.lease_left) != (None, None)]
+        moving = await self.books.commands(status={"pending", "leased"})
+        assert (leases, await self.books.slots_taken(), moving) == ([], 0, [])
 
     async def connections(self) -> list[str]:
         """Who is connected to the database besides the test."""
@@ -280,10 +282,6 @@ def _text(document: str | Path) -> str:
     return document.read_text() if isinstance(document, Path) else document
 
 
-def _json(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
-
-
 def _settings(database_url: str, home: Path, world: World | None, port: int) -> Settings:
     known: dict[str, Any] = {"database_url": database_url, "home": home, "port": port}
     if world is not None:
@@ -323,7 +321,7 @@ async def office(
     async with AsyncExitStack() as exits:
         config = SandboxConfig(bpmn=BpmnConfig(callback_token=token, callback_backoff=(0.05, 0.2)))
         world = await exits.enter_async_context(sandbox_world(config))
-        records = await asyncpg.connect(database_url)
+        records = await reads_json(await asyncpg.connect(database_url))
         exits.push_async_callback(records.close)
         found = Office(_settings(database_url, home, world, unused_tcp_port), world, records, tmp_path)
         exits.push_async_callback(found.close)

@@ -109,14 +109,12 @@ async def test_an_example_runs_as_it_says(office: Any, shown: Shown, run: dict[s
 
 
 async def _others(office: Any, run_id: UUID, run: dict[str, Any]) -> None:
-    row = await office.one("SELECT reference FROM runs WHERE run_id = $1", run_id)
-    assert run.get("reference", row["reference"]) == row["reference"]
+    known = (await office.books.run(run_id)).reference
+    assert run.get("reference", known) == known
     for workflow, status in run.get("runs", {}).items():
-        other = await office.one("SELECT status FROM runs WHERE workflow = $1", workflow)
-        assert other["status"] == status
+        assert (await office.books.run(workflow=workflow)).status == status
     for channel, values in run.get("ledger", {}).items():
-        rows = await office.all("SELECT value FROM ledger WHERE channel = $1 ORDER BY superstep", channel)
-        assert [json.loads(row["value"]) for row in rows] == values
+        assert [entry.value for entry in await office.books.entries(channel=channel)] == values
 
 
 async def _act(office: Any, run_id: UUID, action: dict[str, Any]) -> None:
@@ -126,15 +124,15 @@ async def _act(office: Any, run_id: UUID, action: dict[str, Any]) -> None:
         case {"signal": key}:
             assert (await office.signal(key, output=action.get("output"))).status_code == 200
         case {"report": output}:
-            row = await office.one("SELECT correlation_key FROM waits WHERE kind = 'external'")
-            assert (await office.signal(row["correlation_key"], output=output)).status_code == 200
+            wait = await office.books.wait(kind="external")
+            assert (await office.signal(wait.correlation_key, output=output)).status_code == 200
         case {"vote": [person, choice]}:
             assert (await office.vote(person, choice)).status_code == 200
         case {"task": [person, value]}:
             assert (await office.complete(person, value)).status_code == 200
         case {"cancel": workflow}:
-            other = await office.one("SELECT run_id FROM runs WHERE workflow = $1", workflow)
-            answer = await office.http("POST", f"/v1/runs/{other['run_id']}/cancel", json={"reason": "not needed"})
+            other = await office.books.run(workflow=workflow)
+            answer = await office.http("POST", f"/v1/runs/{other.id}/cancel", json={"reason": "not needed"})
             assert answer.status_code < 300, answer.text
         case {"extend": source}:
             assert (await office.extend(run_id, source)).status_code == 201

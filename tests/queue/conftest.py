@@ -19,6 +19,7 @@ from runtime.definition.workflow import Workflow, load_workflow
 from runtime.queue.sqs import SqsQueue
 from runtime.store import claims
 from runtime.verbs.starting import StartRequest, start_run
+from tests.support.trouble import Trouble
 
 OPERATIONS = """
 operations:
@@ -64,9 +65,7 @@ class Office:
 
     async def lose_leases(self) -> None:
         """Every claimed step is ready again, as after crashes that a sweeper has found."""
-        async with self.database.transaction() as connection:
-            await connection.execute("UPDATE steps SET status = 'ready', lease_owner = NULL WHERE status = 'running'")
-            await connection.execute("UPDATE commands SET status = 'pending' WHERE status = 'dispatched'")
+        await Trouble(self.database).lose_claims()
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ async def office(database_url: str) -> AsyncIterator[Office]:
     async with Database(database_url, ENGINE_ROLE) as database:
         async with database.transaction() as connection:
             await connection.execute("INSERT INTO tenants (tenant_id, stream_id) VALUES ('acme', gen_random_uuid())")
-            await connection.execute("INSERT INTO slots SELECT 'acme', n FROM generate_series(1, 50) n")
+        await Trouble(database).add_slots("acme", 50)
         yield Office(database, workflow)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,7 +16,6 @@ import structlog
 
 from approvals.model import Choice, VoteChannel
 from connectors.catalog import Catalog, Source, load_catalog
-from connectors.port import Before, Call, Done, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor, verify_lines
@@ -27,7 +27,6 @@ from runtime.handlers.errands import Errands
 from runtime.queue.postgres import PostgresQueue
 from runtime.store import documents
 from runtime.store.documents import StoredWorkflow
-from runtime.store.schema import metadata
 from runtime.sweeper import Sweeper
 from runtime.verbs.extending import Extending
 from runtime.verbs.replaying import Replaying
@@ -37,6 +36,9 @@ from runtime.verbs.tasks import Tasks
 from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.holding import Tools
 from runtime.worker import Worker
+from tests.support.books import Books
+from tests.support.outside import Gate, Outside
+from tests.support.trouble import Trouble
 
 OPERATIONS = """
 operations:
@@ -152,101 +154,6 @@ rules:
 ACTOR = Actor("test", "tester")
 
 
-class Gate:
-    """Holds calls up: before their effect, or after it and before their answer."""
-
-    def __init__(self, *, after_effect: bool = False) -> None:
-        self.after_effect = after_effect
-        self.reached = asyncio.Event()
-        self.opened = asyncio.Event()
-
-    async def hold(self) -> None:
-        self.reached.set()
-        await self.opened.wait()
-
-
-@dataclass
-class Outside:
-    """The outside system: records every effect, answers as the test says, and can be asked what happened."""
-
-    records: dict[str, dict[str, Any]] = field(default_factory=dict)
-    effects: list[Call] = field(default_factory=list)
-    reads: int = 0
-    probes: int = 0
-    script: dict[str, list[Outcome | Exception]] = field(default_factory=dict)
-    verdict: Probe | None = None
-    on_perform: Callable[[Call], None] | None = None
-    gates: dict[str, Gate] = field(default_factory=dict)
-    canceled: list[tuple[str | None, str | None]] = field(default_factory=list)
-    last_call: Call | None = None
-    inside: int = 0
-    crowd: int = 0
-
-    async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        self.reads += 1
-        record = self.records.setdefault(call.input["name"], {"version": 0, "fields": {}})
-        fields = {name: record["fields"].get(name) for name in call.input["fields"]}
-        return Before(fields, str(record["version"]))
-
-    async def perform(self, call: Call) -> Outcome:
-        self.last_call = call
-        if self.on_perform:
-            self.on_perform(call)
-        self.inside += 1
-        self.crowd = max(self.crowd, self.inside)
-        gate = self.gates.pop(call.input.get("name", call.operation), None)
-        try:
-            if gate is not None and not gate.after_effect:
-                await gate.hold()
-            outcome = self._answer(call)
-            if gate is not None and gate.after_effect:
-                await gate.hold()
-        finally:
-            self.inside -= 1
-        return outcome
-
-    def _answer(self, call: Call) -> Outcome:
-        name = call.input.get("name", call.operation)
-        answers = self.script.get(name)
-        if answers:
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            if not isinstance(answer, Done):
-                return answer
-            if call.operation == "probe.case.open":
-                return answer
-        if call.operation == "probe.value.read":
-            return Done({"value": call.input.get("value", name), **call.input})
-        self.effects.append(call)
-        if call.operation == "probe.case.open":
-            return Parked(f"case-{len(self.effects)}")
-        if call.operation == "probe.record.update":
-            record = self.records.setdefault(name, {"version": 0, "fields": {}})
-            record["version"] += 1
-            record["fields"].update(call.input["fields"])
-        return Done({"name": name, "applied": len(self.effects)}, external_id=f"e{len(self.effects)}")
-
-    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        self.probes += 1
-        if self.verdict is not None:
-            return self.verdict
-        done = [effect for effect in self.effects if effect.idempotency_key == call.idempotency_key]
-        if done:
-            return Probe(ProbeVerdict.APPLIED, "The effect is there.", Done({"applied": "found"}))
-        return Probe(ProbeVerdict.NOT_APPLIED, "The effect is not there.")
-
-    async def cancel(self, call: Call, external_id: str | None) -> Done:
-        self.canceled.append((call.correlation_key, external_id))
-        return Done({})
-
-    async def check(self) -> tuple[bool, str]:
-        return True, "in process"
-
-    async def aclose(self) -> None:
-        return None
-
-
 @dataclass
 class Runtime:
     """The parts, and verbs that tests read like sentences."""
@@ -258,6 +165,15 @@ class Runtime:
     connectors: Connectors
     catalog: Catalog
 
+    @property
+    def books(self) -> Books:
+        """What the database says."""
+        return Books(self.database)
+
+    @property
+    def trouble(self) -> Trouble:
+        return Trouble(self.database)
+
     def worker(self, owner: str = "w1", *, lease: float = 30, concurrency: int = 4) -> Worker:
         tools = Tools(self.database, self.definitions, self.connectors, owner, timedelta(seconds=lease))
         return Worker(tools, PostgresQueue(idle=timedelta(milliseconds=20)), concurrency=concurrency)
@@ -267,13 +183,9 @@ class Runtime:
             await connection.execute(
                 "INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, gen_random_uuid())", tenant
             )
-            await connection.execute(
-                "INSERT INTO slots (tenant_id, slot) SELECT $1, n FROM generate_series(1, $2::int) n",
-                tenant,
-                concurrency,
-            )
             for name, value in columns.items():
                 await connection.execute(f"UPDATE tenants SET {name} = $2 WHERE tenant_id = $1", tenant, value)
+        await self.trouble.add_slots(tenant, concurrency)
 
     async def publish(self, text: str, tenant: str = "acme") -> None:
         workflow = load_workflow(text, "test.yaml", self.catalog)
@@ -339,15 +251,13 @@ class Runtime:
         """Let every wait be due now, and go on as a sweeper and a worker would."""
         if long_ago:
             await self.time_passes()
-        await self.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
+        await self.trouble.make_waits_due()
         await self.sweep()
         await self.worker().work_off()
 
     async def time_passes(self) -> None:
         """Whatever was sent has arrived by now, or never will."""
-        await self.execute(
-            "UPDATE receipts SET intended_at = intended_at - interval '1 hour' WHERE status IN ('intended', 'in_doubt')"
-        )
+        await self.trouble.intend_earlier(timedelta(hours=1))
 
     async def sweep(self) -> int:
         return await Sweeper(self.database, self.definitions).sweep()
@@ -362,18 +272,14 @@ class Runtime:
         await asyncio.wait_for(gate.reached.wait(), 60)
         working.cancel()
         await asyncio.wait({working})
-        await self.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+        await self.trouble.expire_leases()
         if long_ago:
             await self.time_passes()
         assert await self.sweep() == 1
 
     async def question(self, tenant: str = "acme") -> UUID:
         """The one open question of a tenant."""
-        (row,) = await self.all(
-            "SELECT approval_id FROM approvals WHERE status = 'requested' AND tenant_id = $1", tenant
-        )
-        found: UUID = row["approval_id"]
-        return found
+        return (await self.books.approval(open=True, tenant=tenant)).id
 
     async def vote(self, person: str, choice: str, tenant: str = "acme", *, on: UUID | None = None) -> Any:
         """Answer a question: the open one, if none is named."""
@@ -389,7 +295,7 @@ class Runtime:
     async def complete(self, person: str, value: dict[str, Any], task: UUID | None = None) -> Any:
         """Complete a task: the open one, if none is named."""
         if task is None:
-            task = (await self.one("SELECT wait_id FROM waits WHERE kind = 'task' AND status = 'waiting'"))["wait_id"]
+            task = (await self.books.wait(kind="task", open=True)).id
         return await Tasks(self.faces, self.definitions).complete("acme", task, person, value, VoteChannel.HTTP)
 
     def restarted(self) -> Runtime:
@@ -401,14 +307,13 @@ class Runtime:
     ) -> Any:
         """Add steps to a run as an agent does, at the version that it has if none is named."""
         if version is None:
-            version = (await self.one("SELECT version FROM runs WHERE run_id = $1", run_id))["version"]
+            version = (await self.books.run(run_id)).version
         return await Extending(self.faces, self.definitions).extend(tenant, run_id, ACTOR, source, version)
 
     async def errands(self) -> int:
         """What a dispatcher does of what runs order elsewhere; messages to people are left."""
         handlers = Errands(self.database, self.definitions, self.connectors).handlers()
-        await self.execute("UPDATE commands SET status = 'rejected' WHERE status = 'pending' AND kind IN "
-                           "('card', 'bundle', 'task', 'note', 'remind', 'escalate')")  # fmt: skip
+        await self.trouble.drop_messages("card", "bundle", "task", "note", "remind", "escalate")
         return await Dispatcher(self.database, handlers, "d").work_off()
 
     async def go_on(self) -> None:
@@ -419,28 +324,24 @@ class Runtime:
 
     async def state(self, run_id: UUID) -> dict[str, Any]:
         """The newest checkpoint."""
-        return (
-            await self.one("SELECT state FROM checkpoints WHERE run_id = $1 ORDER BY superstep DESC LIMIT 1", run_id)
-        )["state"]
+        return await self.books.state_of(run_id)
 
     async def error(self, run_id: UUID) -> dict[str, Any]:
-        return (await self.one("SELECT error FROM runs WHERE run_id = $1", run_id))["error"]
+        return (await self.books.run(run_id)).error
 
     async def history(self, run_id: UUID) -> History:
         """The run's chain as an auditor reads it: whole, and every action let out by a decision or an approval."""
         history = History()
-        rows = await self.all("SELECT line FROM audit_events WHERE stream_id = $1 ORDER BY seq", run_id)
-        report = verify_lines([row["line"] for row in rows], history.observe)
+        report = verify_lines(await self.books.lines(run_id), history.observe)
         assert report.ok, report.problem
         assert (history.unauthorised, history.irregular) == ([], [])
         return history
 
     async def at_rest_but_waiting(self) -> None:
         """Whatever waits holds no lease and no slot, and no command is under way for it (promise 10)."""
-        leases = await self.all("SELECT step_key FROM steps WHERE lease_owner IS NOT NULL")
-        slots = await self.all("SELECT slot FROM slots WHERE step_id IS NOT NULL")
-        moving = await self.all("SELECT kind FROM commands WHERE kind = 'step' AND status IN ('pending', 'leased')")
-        assert (leases, slots, moving) == ([], [], [])
+        leases = [step.key for step in await self.books.steps() if step.lease_owner is not None]
+        moving = await self.books.commands(kind="step", status={"pending", "leased"})
+        assert (leases, await self.books.slots_taken(), moving) == ([], 0, [])
 
     def gate_type(self, *, after_effect: bool = False) -> Gate:
         return Gate(after_effect=after_effect)
@@ -456,21 +357,20 @@ class Runtime:
             stop.set()
             await asyncio.wait_for(task, 60)
 
-    async def until(self, sql: str) -> None:
+    async def until(self, fact: str | Callable[[], Awaitable[Any]]) -> None:
         """Wait for a fact of the database."""
+        ask = partial(self.all, fact) if isinstance(fact, str) else fact
         async with asyncio.timeout(60):
-            while not await self.all(sql):  # noqa: ASYNC110  the fact is the database's
+            while not await ask():  # noqa: ASYNC110  the fact is the database's
                 await asyncio.sleep(0.01)
 
     async def at_rest(self) -> None:
         """Nothing is held or open any more."""
-        slots = await self.all("SELECT step_id FROM slots WHERE step_id IS NOT NULL")
-        waits = await self.all("SELECT wait_id FROM waits WHERE status = 'waiting'")
-        questions = await self.all("SELECT approval_id FROM approvals WHERE status = 'requested'")
-        steps = await self.all(
-            "SELECT step_key, status FROM steps WHERE status NOT IN ('succeeded', 'failed_terminal', 'canceled')"
-        )
-        assert (slots, waits, questions, steps) == ([], [], [], [])
+        slots = await self.books.slots_taken()
+        waits = await self.books.waits(open=True)
+        questions = await self.books.approvals(open=True)
+        steps = await self.books.steps(over=False)
+        assert (slots, waits, questions, steps) == (0, [], [], [])
 
     @property
     def actor(self) -> Actor:
@@ -484,11 +384,7 @@ class Runtime:
 
     async def fingerprint(self) -> dict[str, str]:
         """What every table holds, as a digest each: to say that nothing was written."""
-        found = {}
-        for table in metadata.sorted_tables:
-            content = f"SELECT md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) AS sum FROM {table.name} t"
-            found[table.name] = (await self.one(content))["sum"]
-        return found
+        return await self.books.fingerprint()
 
     async def one(self, sql: str, *parameters: Any) -> Any:
         async with self.database.connection() as connection:
@@ -503,23 +399,19 @@ class Runtime:
             await connection.execute(sql, *parameters)
 
     async def status(self, run_id: UUID) -> str:
-        return (await self.one("SELECT status FROM runs WHERE run_id = $1", run_id))["status"]
+        return await self.books.status_of(run_id)
 
     async def steps(self, run_id: UUID) -> dict[str, str]:
-        rows = await self.all("SELECT step_key, status FROM steps WHERE run_id = $1", run_id)
-        return {row["step_key"]: row["status"] for row in rows}
+        return await self.books.statuses_of(run_id)
 
     async def events(self, run_id: UUID) -> list[str]:
-        rows = await self.all("SELECT type FROM audit_events WHERE stream_id = $1 ORDER BY seq", run_id)
-        return [row["type"] for row in rows]
+        return await self.books.event_types(run_id)
 
 
 async def replayed(runtime: Runtime) -> list[str]:
     """What is wrong with the records of all runs: each is derived again from what was recorded (promise 5)."""
-    rows = await runtime.all("SELECT run_id, tenant_id FROM runs WHERE purged_at IS NULL")
-    reports = [
-        await Replaying(runtime.faces, runtime.definitions).replay(row["tenant_id"], row["run_id"]) for row in rows
-    ]
+    runs = await runtime.books.runs(purged_at=None)
+    reports = [await Replaying(runtime.faces, runtime.definitions).replay(run.tenant, run.id) for run in runs]
     return [str(report.difference) for report in reports if not report.ok]
 
 
@@ -535,6 +427,7 @@ async def runtime(database_url: str, request: pytest.FixtureRequest) -> AsyncIte
         yield world
         if request.node.get_closest_marker("tampers") is None:
             assert await replayed(world) == []
+        outside.check_strictly()
 
 
 @pytest.fixture

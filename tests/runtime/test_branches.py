@@ -180,8 +180,8 @@ async def test_a_step_names_the_run_anew_in_the_commit_of_its_result(runtime: An
         + "  - {id: f, do: probe.ticket.open, with: {name: '${{ run.reference }}'}}\n"
     )
     run_id = await runtime.go(text)
-    row = await runtime.one("SELECT status, reference FROM runs WHERE run_id = $1", run_id)
-    assert (row["status"], row["reference"]) == ("succeeded", "INC7")
+    run = await runtime.books.run(run_id)
+    assert (run.status, run.reference) == ("succeeded", "INC7")
     (call,) = runtime.outside.effects
     assert call.input == {"name": "INC7"}
     assert (await runtime.events(run_id)).count("run.reference_set") == 1
@@ -194,6 +194,6 @@ async def test_a_bounded_channel_keeps_its_history_in_the_ledger(runtime: Any) -
     body = "steps: [{id: e, do: probe.value.read, with: {name: '${{ item }}'}, set: {why: '${{ item }}'}}]"
     run_id = await runtime.go(head + f"  - {{foreach: '${{{{ trigger.items }}}}', {body}}}\n", {"items": list("abcd")})
     assert (await runtime.state(run_id))["channels"]["why"] == ["c", "d"]
-    rows = await runtime.all("SELECT channel, value, step_key FROM ledger ORDER BY superstep")
-    assert [(row["channel"], row["value"]) for row in rows] == [("why", value) for value in "abcd"]
-    assert rows[0]["step_key"] == "foreach_0[0].e"
+    entries = await runtime.books.entries()
+    assert [(entry.channel, entry.value) for entry in entries] == [("why", value) for value in "abcd"]
+    assert entries[0].step == "foreach_0[0].e"

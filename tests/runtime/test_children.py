@@ -41,7 +41,7 @@ async def begun(runtime: Any, child: str = CHILD, how: tuple[str, str] = ("", ""
 
 
 async def child_of(runtime: Any) -> Any:
-    return await runtime.one("SELECT * FROM runs WHERE workflow = 'check'")
+    return await runtime.books.run(workflow="check")
 
 
 @pytest.mark.req("X-13")
@@ -50,19 +50,19 @@ async def test_a_child_that_does_not_wait_is_done_inline(runtime: Any) -> None:
     run_id = await begun(runtime)
     assert await runtime.status(run_id) == "succeeded"
     child = await child_of(runtime)
-    assert (child["status"], child["parent_run_id"], child["depth"], child["reference"]) == (
+    assert (child.status, child.parent, child.depth, child.reference) == (
         "succeeded",
         run_id,
         1,
         "ada",
     )
-    assert await runtime.all("SELECT 1 FROM waits") == []
+    assert await runtime.books.waits() == []
     state = await runtime.state(run_id)
     assert state["channels"] == {"got": {"who": "ada", "status": "succeeded"}, "mine": "parent"}
     await runtime.go_on()
-    assert await runtime.all("SELECT 1 FROM inbox WHERE processed_at IS NULL") == []
+    assert await runtime.books.notices(processed=False) == []
     await runtime.at_rest()
-    for run in (run_id, child["run_id"]):
+    for run in (run_id, child.id):
         await runtime.history(run)
 
 
@@ -70,11 +70,11 @@ async def test_a_child_that_does_not_wait_is_done_inline(runtime: Any) -> None:
 async def test_a_child_that_waits_is_waited_for(runtime: Any) -> None:
     run_id = await begun(runtime, WAITING)
     assert await runtime.status(run_id) == "waiting"
-    wait = await runtime.one("SELECT kind, correlation_key FROM waits WHERE run_id = $1", run_id)
+    wait = await runtime.books.wait(run=run_id)
     child = await child_of(runtime)
-    assert (wait["kind"], wait["correlation_key"]) == ("child", str(child["run_id"]))
+    assert (wait.kind, wait.correlation_key) == ("child", str(child.id))
     await runtime.at_rest_but_waiting()
-    assert (await runtime.signal(str(child["run_id"]), {"who": "mallory"})).code == "kept", "nobody speaks for a run"
+    assert (await runtime.signal(str(child.id), {"who": "mallory"})).code == "kept", "nobody speaks for a run"
     await runtime.signal("go:x", {})
     await runtime.go_on()
     assert await runtime.status(run_id) == "succeeded"
@@ -87,7 +87,7 @@ async def test_the_end_of_a_child_is_told_once_however_often_it_is_sent(runtime:
     await runtime.signal("go:x", {})
     await runtime.worker().work_off()
     for _ in range(3):
-        await runtime.execute("UPDATE commands SET status = 'pending' WHERE kind = 'return' AND status = 'dispatched'")
+        await runtime.trouble.send_again("return")
         await runtime.errands()
     await runtime.go_on()
     assert (await runtime.events(run_id)).count("wait.completed") == 1
@@ -115,21 +115,21 @@ async def test_canceling_a_parent_cancels_its_child_unless_it_abandons_it(runtim
     async with runtime.faces.transaction("acme") as connection:
         await cancel_run(connection, "acme", run_id, runtime.actor, "no")
     await runtime.go_on()
-    assert (await child_of(runtime))["status"] == status
+    assert (await child_of(runtime)).status == status
 
 
 async def test_a_child_that_takes_too_long_is_canceled(runtime: Any) -> None:
     run_id = await begun(runtime, WAITING, ("", ", timeout: PT1H"))
-    await runtime.execute("UPDATE waits SET due_at = now() WHERE kind = 'child'")
+    await runtime.trouble.make_waits_due("child")
     await runtime.go_on()
-    assert (await runtime.status(run_id), (await child_of(runtime))["status"]) == ("failed_terminal", "canceled")
+    assert (await runtime.status(run_id), (await child_of(runtime)).status) == ("failed_terminal", "canceled")
     assert (await runtime.error(run_id))["class"] == "timeout"
 
 
 async def test_a_canceled_child_fails_its_parent(runtime: Any) -> None:
     run_id = await begun(runtime, WAITING)
     async with runtime.faces.transaction("acme") as connection:
-        await cancel_run(connection, "acme", (await child_of(runtime))["run_id"], runtime.actor, "no")
+        await cancel_run(connection, "acme", (await child_of(runtime)).id, runtime.actor, "no")
     await runtime.go_on()
     assert (await runtime.error(run_id))["code"] == "child_canceled"
 
@@ -151,8 +151,7 @@ async def test_a_workflow_that_runs_itself_comes_to_an_end(runtime: Any) -> None
     text = "workflow: again\nversion: 1\nsteps:\n  - {id: self, run: again}\n"
     run_id = await runtime.go(text)
     assert await runtime.status(run_id) == "failed_terminal"
-    depths = await runtime.all("SELECT depth FROM runs ORDER BY depth")
-    assert [row["depth"] for row in depths] == list(range(11))
+    assert sorted(run.depth for run in await runtime.books.runs()) == list(range(11))
     await runtime.go_on()
     await runtime.at_rest()
 
@@ -170,13 +169,13 @@ async def test_a_parents_worker_that_dies_meanwhile_starts_no_second_child(runti
     await asyncio.wait_for(gate.reached.wait(), 60)
     dying.cancel()
     await asyncio.wait({dying})
-    await runtime.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+    await runtime.trouble.expire_leases()
     if retired:  # no run starts with it any more, but this one has
         await runtime.execute("UPDATE workflows SET retired_at = now() WHERE name = 'check'")
     assert await runtime.sweep() == 2
     await runtime.go_on()
     assert await runtime.status(run_id) == "succeeded"
-    assert len(await runtime.all("SELECT 1 FROM runs WHERE workflow = 'check'")) == 1
+    assert len(await runtime.books.runs(workflow="check")) == 1
     assert [call.input["name"] for call in runtime.outside.effects] == ["ada", "after"]
     await runtime.at_rest()
 
@@ -193,8 +192,8 @@ async def test_a_continuation_is_started_and_not_waited_for(runtime: Any) -> Non
     run_id = (await runtime.start("first", {"name": "eve"})).run_id
     await runtime.worker().work_off()
     other = await child_of(runtime)
-    assert (await runtime.status(run_id), other["status"], other["parent_run_id"]) == ("succeeded", "waiting", None)
-    assert (await runtime.state(run_id))["channels"]["next"] == str(other["run_id"])
+    assert (await runtime.status(run_id), other.status, other.parent) == ("succeeded", "waiting", None)
+    assert (await runtime.state(run_id))["channels"]["next"] == str(other.id)
     assert "run.continued" in await runtime.events(run_id)
     await runtime.history(run_id)
 
@@ -213,9 +212,9 @@ async def test_a_parent_that_is_canceled_while_its_child_is_begun_takes_it_along
         async with runtime.faces.transaction("acme") as connection:
             assert await cancel_run(connection, "acme", run_id, runtime.actor, "no") == "running"
         gate.opened.set()
-        await runtime.until("SELECT 1 FROM runs WHERE workflow = 'parent' AND status = 'canceled'")
+        await runtime.until(lambda: runtime.books.runs(workflow="parent", status="canceled"))
     await runtime.go_on()
-    assert (await child_of(runtime))["status"] == "canceled"
+    assert (await child_of(runtime)).status == "canceled"
     await runtime.at_rest()
 
 
@@ -231,7 +230,7 @@ async def test_a_child_in_which_nothing_is_to_be_done_has_its_result_all_the_sam
 async def test_a_result_that_cannot_be_made_fails_the_run(runtime: Any) -> None:
     run_id = await begun(runtime, CHILD.replace("${{ state.seen }}", "${{ state.seen.nothing }}"))
     child = await child_of(runtime)
-    assert (child["status"], child["error"]["step"]) == ("failed_terminal", "result")
+    assert (child.status, child.error["step"]) == ("failed_terminal", "result")
     assert (await runtime.error(run_id))["code"] == "child_failed_terminal"
     await runtime.at_rest()
 

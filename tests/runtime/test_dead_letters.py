@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -69,7 +70,7 @@ class PostOffice:
         return [(await SqsAddress(self.client, url).depth()).waiting for url in (self.url, self.dead)]
 
     async def pause_is_over(self) -> None:
-        await self.runtime.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+        await self.runtime.trouble.expire_leases()
         assert await self.runtime.sweep() == 1
 
     async def work_off(self) -> None:
@@ -98,9 +99,9 @@ async def test_a_step_whose_message_died_is_admitted_again_and_done_once(office:
     assert await office.left() == [0, 1]
     assert await office.reconciler.reconcile() == 1
     assert await office.left() == [0, 0]
-    step = await office.runtime.one("SELECT status, lease_owner, last_error FROM steps")
-    assert (step["status"], step["lease_owner"], step["last_error"]["setbacks"]) == ("running", "keeper", 1)
-    assert "workers' logs" in step["last_error"]["message"]
+    step = await office.runtime.books.step()
+    assert (step.status, step.lease_owner, step.error["setbacks"]) == ("running", "keeper", 1)
+    assert "workers' logs" in step.error["message"]
     await office.pause_is_over()
     assert await office.scheduler.admit() == 1
     await office.work_off()
@@ -137,20 +138,18 @@ async def test_the_row_decides_what_becomes_of_a_letter(office: PostOffice) -> N
     assert await office.scheduler.admit() == 1
     office.die_of_it()
     (letter,) = await office.letters.receive()
-    states: list[tuple[str, str]] = [
-        ("swept", "UPDATE slots SET step_id = NULL"),
-        ("claimed", "UPDATE steps SET status = 'running', lease_owner = 'w', lease_expires_at = now() + '1 hour'"),
-    ]
-    for name, sql in states:
-        await office.runtime.execute(sql)
+    trouble = office.runtime.trouble
+    states = [("swept", trouble.free_slots), ("claimed", partial(trouble.hand_steps_to, "w"))]
+    for name, change in states:
+        await change()
         before = await office.runtime.fingerprint()
         office.client.change_message_visibility(QueueUrl=office.dead, ReceiptHandle=letter.handle, VisibilityTimeout=0)
         assert await office.reconciler.reconcile() == 1, name
         assert await office.runtime.fingerprint() == before, name
         again(office, letter.body)
         (letter,) = await office.letters.receive()
-    await office.runtime.execute("UPDATE steps SET status = 'ready', lease_owner = NULL, lease_expires_at = NULL")
-    await office.runtime.execute("UPDATE slots SET step_id = (SELECT step_id FROM steps) WHERE slot = 1")
+    await trouble.hand_steps_back()
+    await trouble.fill_a_slot()
     again(office, f'{{"step": "{letter.step_id}"}}', to=office.url)
     await office.work_off()
     assert await office.runtime.status(run_id) == "succeeded"
@@ -195,12 +194,12 @@ async def test_a_keeper_that_dies_between_the_row_and_the_letter_counts_it_once(
     (letter,) = await all_hidden(office)
     assert await office.reconciler.reconcile() == 1, letter
     assert await office.runtime.fingerprint() == before
-    assert (await office.runtime.one("SELECT last_error FROM steps"))["last_error"]["setbacks"] == 1
+    assert (await office.runtime.books.step()).error["setbacks"] == 1
 
 
 async def all_hidden(office: PostOffice) -> list[Any]:
     """What a dead keeper has hidden comes back: SQS lets nobody wait for it here, so it is sent once more."""
-    step = (await office.runtime.one("SELECT step_id FROM steps"))["step_id"]
+    step = (await office.runtime.books.step()).id
     again(office, f'{{"step":"{step}"}}')
     return [step]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -22,7 +24,7 @@ def correlation(run_id: UUID) -> str:
 
 
 async def external(runtime: Any) -> Any:
-    return await runtime.one("SELECT * FROM waits WHERE kind = 'external' ORDER BY created_at DESC LIMIT 1")
+    return (await runtime.books.waits(kind="external"))[-1]
 
 
 @pytest.mark.req("V-1")
@@ -33,13 +35,13 @@ async def test_what_goes_on_outside_is_waited_for_and_completed_by_a_signal(runt
     (call,) = runtime.outside.effects
     assert call.correlation_key == correlation(run_id)
     wait = await external(runtime)
-    assert (wait["correlation_key"], wait["status"], await runtime.status(run_id)) == (
+    assert (wait.correlation_key, wait.status, await runtime.status(run_id)) == (
         correlation(run_id),
         "waiting",
         "waiting",
     )
-    receipt = await runtime.one("SELECT status, external_id FROM receipts")
-    assert (receipt["status"], receipt["external_id"]) == ("succeeded", "case-1")
+    receipt = await runtime.books.receipt()
+    assert (receipt.status, receipt.external_id) == ("succeeded", "case-1")
     await runtime.at_rest_but_waiting()
     answer = await runtime.signal(correlation(run_id), {"papers": ["passport"]})
     assert answer.code == "delivered"
@@ -55,16 +57,16 @@ async def test_the_wait_is_there_before_anything_begins(runtime: Any) -> None:
     await runtime.tenant()
     await runtime.policy()
     await runtime.publish(CASE % "")
-    seen: list[Any] = []
+
     gate = runtime.gate_type()
     runtime.outside.gates["a"] = gate
     await runtime.start("w")
     async with runtime.working():
         await gate.reached.wait()
-        seen = await runtime.all("SELECT w.status, s.status AS step FROM waits w JOIN steps s USING (step_id)")
+        wait, step = await runtime.books.wait(), await runtime.books.step()
         gate.opened.set()
-        await runtime.until("SELECT 1 FROM steps WHERE status = 'waiting'")
-    assert [(row["status"], row["step"]) for row in seen] == [("waiting", "running")]
+        await runtime.until(partial(runtime.books.steps, status="waiting"))
+    assert (wait.status, step.status, wait.step_id) == ("waiting", "running", step.id)
 
 
 @pytest.mark.req("V-10")
@@ -79,7 +81,7 @@ async def test_an_end_that_is_told_while_it_is_being_begun_is_not_lost(runtime: 
         await gate.reached.wait()
         assert (await runtime.signal(correlation(run_id), {"papers": []})).code == "kept"
         gate.opened.set()
-        await runtime.until("SELECT 1 FROM steps WHERE status = 'waiting'")
+        await runtime.until(partial(runtime.books.steps, status="waiting"))
     await runtime.go_on()
     assert await runtime.status(run_id) == "succeeded"
 
@@ -97,7 +99,7 @@ async def test_what_is_refused_waits_for_nothing(runtime: Any) -> None:
     runtime.outside.script["a"] = [Refused("404", "No such process.")]
     run_id = await runtime.go(CASE % "")
     assert await runtime.status(run_id) == "failed_terminal"
-    assert (await external(runtime))["status"] == "canceled"
+    assert (await external(runtime)).status == "canceled"
     await runtime.at_rest()
 
 
@@ -108,9 +110,9 @@ async def test_what_was_not_sent_is_begun_later_under_the_same_key(runtime: Any)
     assert await runtime.status(run_id) == "failed_retryable"
     await runtime.wait_is_due()
     assert await runtime.status(run_id) == "waiting"
-    waits = await runtime.all("SELECT status, correlation_key FROM waits WHERE kind = 'external' ORDER BY created_at")
-    assert [row["status"] for row in waits] == ["canceled", "waiting"]
-    assert {row["correlation_key"] for row in waits} == {correlation(run_id)}
+    waits = await runtime.books.waits(kind="external")
+    assert [wait.status for wait in waits] == ["canceled", "waiting"]
+    assert {wait.correlation_key for wait in waits} == {correlation(run_id)}
     await runtime.signal(correlation(run_id), {"papers": 1})
     await runtime.go_on()
     assert await runtime.status(run_id) == "succeeded"
@@ -149,8 +151,8 @@ async def test_a_start_in_doubt_is_looked_for_and_then_waited_for(runtime: Any) 
 @pytest.mark.req("V-12")
 async def test_what_takes_too_long_is_ended_outside_and_fails(runtime: Any) -> None:
     run_id = await runtime.go(CASE % ", timeout: P1D")
-    due = await runtime.one("SELECT due_at - created_at = interval '1 day' AS exact FROM waits")
-    assert due["exact"]
+    wait = await runtime.books.wait()
+    assert wait.due_at - wait.created_at == timedelta(days=1)
     await runtime.wait_is_due()
     assert await runtime.status(run_id) == "failed_terminal"
     await runtime.errands()
@@ -177,10 +179,8 @@ async def test_an_escalation_asks_a_group_and_may_start_another_workflow(runtime
     await runtime.worker().work_off()
     await runtime.wait_is_due()
     assert await runtime.status(run_id) == "waiting_approval"
-    chased = await runtime.one(
-        "SELECT r.status, i.trigger FROM runs r JOIN run_inputs i USING (run_id) WHERE workflow = 'chase'"
-    )
-    assert (chased["status"], chased["trigger"]) == ("succeeded", {"about": "case"})
+    chased = await runtime.books.run(workflow="chase")
+    assert (chased.status, await runtime.books.trigger_of(chased.id)) == ("succeeded", {"about": "case"})
     await runtime.vote("ada", "approve")
     await runtime.go_on()
     assert await runtime.status(run_id) == "succeeded"

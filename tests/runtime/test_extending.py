@@ -36,9 +36,9 @@ async def test_steps_are_added_before_what_has_not_begun(runtime: Any) -> None:
     await runtime.signal("go:x", {})
     await runtime.go_on()
     assert (await runtime.status(run_id), await names(runtime)) == ("succeeded", ["extra", "more", "last"])
-    row = await runtime.one("SELECT number, actor, source, operations FROM mutations")
-    assert (row["number"], row["actor"], row["source"]["before"]) == (1, "tester", ["last"])
-    assert list(row["operations"]) == []
+    (added,) = await runtime.books.extensions()
+    assert (added.number, added.actor, added.source["before"]) == (1, "tester", ["last"])
+    assert list(added.operations) == []
     assert (await runtime.events(run_id)).count("run.extended") == 1
     await runtime.history(run_id)
 
@@ -155,7 +155,7 @@ async def test_an_extension_meanwhile_reaches_the_worker_that_is_at_it(runtime: 
         await gate.reached.wait()
         await runtime.extend(run_id, {"steps": [effect("between")], "before": ["last"]})
         gate.opened.set()
-        await runtime.until("SELECT 1 FROM runs WHERE status = 'succeeded'")
+        await runtime.until(lambda: runtime.books.runs(status="succeeded"))
     assert await names(runtime) == ["mid", "between", "last"]
     await runtime.at_rest()
     await runtime.history(run_id)
@@ -167,5 +167,4 @@ async def test_a_form_in_an_extension_keeps_the_order_of_its_fields(runtime: Any
     task = {"title": "T", "form": {"type": "object", "properties": properties}, "assign": {"group": "kyc"}}
     await runtime.extend(run_id, {"steps": [{"id": "t", "needs": [], "task": task}]})
     await runtime.restarted().worker().work_off()
-    row = await runtime.one("SELECT context FROM waits WHERE kind = 'task'")
-    assert row["context"]["fields"] == ["zeta", "a", "middle"]
+    assert (await runtime.books.wait(kind="task")).context["fields"] == ["zeta", "a", "middle"]

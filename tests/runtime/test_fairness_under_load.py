@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -69,12 +70,12 @@ async def at_work(runtime: Any) -> AsyncIterator[None]:
 
 
 async def executed(runtime: Any) -> list[Execution]:
-    rows = await runtime.all("SELECT tenant_id, run_id FROM runs")
-    return await caps.recorded(runtime.database, [(row["tenant_id"], row["run_id"]) for row in rows])
+    runs = await runtime.books.runs()
+    return await caps.recorded(runtime.database, [(run.tenant, run.id) for run in runs])
 
 
 async def there_since(runtime: Any) -> dict[Any, Any]:
-    return {row["run_id"]: row["created_at"] for row in await runtime.all("SELECT run_id, created_at FROM runs")}
+    return {run.id: run.created_at for run in await runtime.books.runs()}
 
 
 def waits_in_turns(order: Sequence[Execution], since: dict[Any, Any], tenant: str) -> list[int]:
@@ -93,15 +94,18 @@ def drop_in_bound(tenant: str) -> int:
     return share(tenant) + WORKERS * PLACES
 
 
-async def until(runtime: Any, sql: str) -> None:
+async def until(fact: Callable[[], Awaitable[bool]]) -> None:
     """Wait for a fact of the database, for as long as much work may take on a slow machine."""
     async with asyncio.timeout(90):
-        while not await runtime.all(sql):  # noqa: ASYNC110  the fact is the database's
+        while not await fact():  # noqa: ASYNC110  the fact is the database's
             await asyncio.sleep(0.02)
 
 
 async def all_over(runtime: Any) -> None:
-    await until(runtime, "SELECT 1 WHERE NOT EXISTS (SELECT FROM runs WHERE finished_at IS NULL)")
+    async def over() -> bool:
+        return not await runtime.books.runs_under_way()
+
+    await until(over)
 
 
 @pytest.mark.req("Q-12")
@@ -113,10 +117,13 @@ async def test_a_flood_keeps_nobody_waiting_beyond_a_fair_share(runtime: Any) ->
     await offered(runtime, FLOOD, 100 * EACH)
     for tenant in small:
         await offered(runtime, tenant, EACH)
-    ended = f"SELECT FROM runs WHERE tenant_id = '{FLOOD}' AND finished_at IS NOT NULL HAVING count(*)"
+
+    async def ended(count: int) -> bool:
+        return bool(await runtime.books.runs_finished(FLOOD) >= count)
+
     async with at_work(runtime):
         for number in range(EACH, 2 * EACH):
-            await until(runtime, f"{ended} >= {60 * (number - EACH + 1)}")
+            await until(partial(ended, 60 * (number - EACH + 1)))
             for tenant in small:
                 await offered(runtime, tenant, 1, number)
         await all_over(runtime)
@@ -173,7 +180,7 @@ async def test_a_tenant_of_weight_1_beside_one_of_weight_100_always_gets_its_tur
             found = await claims.claim_next(connection, "w", LEASE)
         assert found is not None
         order.append(found["run"]["tenant_id"])
-        await runtime.execute("UPDATE slots SET step_id = NULL WHERE step_id IS NOT NULL")
+        await runtime.trouble.free_slots()
     turns = [number for number, tenant in enumerate(order) if tenant == "light"]
     assert len(turns) == 3
     for number, turn in enumerate(turns):

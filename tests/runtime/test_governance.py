@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -36,14 +35,14 @@ async def denied(runtime: Any, run_id: Any, reason: str, rule: str) -> None:
     """Nothing was sent, the run has failed, and the reason is in the decision, the step and the audit."""
     assert await runtime.status(run_id) == "failed_terminal"
     assert (runtime.outside.effects, runtime.outside.crowd) == ([], 0)
-    decision = await runtime.one("SELECT outcome, rules, errors, reasons FROM decisions WHERE run_id = $1", run_id)
-    assert decision["outcome"] == "deny"
-    assert reason in " ".join(decision["reasons"])
-    assert rule in [found.get("id") or found.get("rule") for found in [*decision["rules"], *decision["errors"]]]
-    step = await runtime.one("SELECT last_error FROM steps WHERE run_id = $1 AND step_key = 'a'", run_id)
-    assert step["last_error"]["code"] == "policy_denied"
-    assert reason in step["last_error"]["message"]
-    assert await runtime.all("SELECT FROM receipts") == []
+    decision = await runtime.books.decision(run=run_id)
+    assert decision.outcome == "deny"
+    assert reason in " ".join(decision.reasons)
+    assert rule in [found.get("id") or found.get("rule") for found in [*decision.rules, *decision.errors]]
+    step = await runtime.books.step("a", run=run_id)
+    assert step.error["code"] == "policy_denied"
+    assert reason in step.error["message"]
+    assert await runtime.books.receipts() == []
     events = await runtime.events(run_id)
     assert "decision.made" in events
     assert "action.intended" not in events
@@ -65,9 +64,9 @@ async def denied(runtime: Any, run_id: Any, reason: str, rule: str) -> None:
 async def test_whatever_does_not_allow_denies(runtime: Any, policy: str | None, reason: str, rule: str | None) -> None:
     run_id = await runtime.go(EFFECT, policy=policy)
     if rule is None:
-        decision = await runtime.one("SELECT outcome, rules FROM decisions")
-        assert (decision["outcome"], decision["rules"], runtime.outside.effects) == ("deny", [], [])
-        assert reason in (await runtime.one("SELECT last_error FROM steps"))["last_error"]["message"]
+        decision = await runtime.books.decision()
+        assert (decision.outcome, decision.rules, runtime.outside.effects) == ("deny", [], [])
+        assert reason in (await runtime.books.step()).error["message"]
     else:
         await denied(runtime, run_id, reason, rule)
 
@@ -116,9 +115,9 @@ async def test_a_run_makes_no_more_writes_than_it_may(runtime: Any, where: str) 
     await runtime.worker().work_off()
     assert await runtime.status(started.run_id) == "failed_terminal"
     assert len(runtime.outside.effects) == 1
-    decision = await runtime.one("SELECT rules, reasons FROM decisions WHERE step_key = 'b'")
-    assert decision["rules"][0]["id"] == "cap:max_writes_per_run"
-    assert decision["reasons"] == ["This run has made 1 writes; at most 1 are allowed."]
+    decision = await runtime.books.decision(step="b")
+    assert decision.rules[0]["id"] == "cap:max_writes_per_run"
+    assert decision.reasons == ["This run has made 1 writes; at most 1 are allowed."]
     await runtime.history(started.run_id)
 
 
@@ -132,25 +131,20 @@ async def test_what_was_certainly_not_sent_is_tried_again_later(runtime: Any) ->
     run_id = await runtime.go(EFFECT)
     for attempt, seconds in ((1, 5), (2, 90)):
         assert await runtime.status(run_id) == "failed_retryable"
-        step = await runtime.one(
-            "SELECT status, attempt, last_error, lease_owner, "
-            "round(extract(epoch FROM next_eligible_at - now())) AS wait FROM steps"
-        )
-        assert (step["status"], step["attempt"], step["lease_owner"]) == ("failed_retryable", attempt, None)
-        assert step["last_error"]["code"] == "not_sent"
-        assert step["wait"] == pytest.approx(seconds, abs=3)
-        wait = await runtime.one(
-            "SELECT kind, extract(epoch FROM due_at - now()) AS due FROM waits WHERE status = 'waiting'"
-        )
-        assert (wait["kind"], float(wait["due"])) == ("retry", pytest.approx(seconds, abs=3))
-        assert await runtime.all("SELECT FROM slots WHERE step_id IS NOT NULL") == []
+        step = await runtime.books.step()
+        assert (step.status, step.attempt, step.lease_owner) == ("failed_retryable", attempt, None)
+        assert step.error["code"] == "not_sent"
+        assert step.eligible_in.total_seconds() == pytest.approx(seconds, abs=3)
+        wait = await runtime.books.wait(open=True)
+        assert (wait.kind, wait.due_in.total_seconds()) == ("retry", pytest.approx(seconds, abs=3))
+        assert await runtime.books.slots_taken() == 0
         assert await runtime.sweep() == 0
         await runtime.wait_is_due()
     assert await runtime.status(run_id) == "succeeded"
-    receipt = await runtime.one("SELECT status, attempt FROM receipts")
-    assert tuple(receipt) == ("succeeded", 3)
+    receipt = await runtime.books.receipt()
+    assert (receipt.status, receipt.attempt) == ("succeeded", 3)
     assert len(runtime.outside.effects) == 1
-    assert (await runtime.one("SELECT next_eligible_at FROM steps"))["next_eligible_at"] is None
+    assert (await runtime.books.step()).eligible_in is None
     await runtime.history(run_id)
     await runtime.at_rest()
 
@@ -163,7 +157,7 @@ async def test_attempts_come_to_an_end(runtime: Any) -> None:
     await runtime.wait_is_due()
     assert await runtime.status(run_id) == "failed_terminal"
     assert len(runtime.outside.script["a"]) == 6
-    error = (await runtime.one("SELECT error FROM runs"))["error"]
+    error = (await runtime.books.run()).error
     assert error["message"] == "refused (3 attempts were made)"
     await runtime.at_rest()
 
@@ -173,7 +167,7 @@ async def test_no_retry_is_planned_past_the_sla(runtime: Any) -> None:
     runtime.outside.script["a"] = [NotSent("refused")]
     run_id = await runtime.go(EFFECT.replace("steps:", "sla: PT4S\nsteps:"))
     assert await runtime.status(run_id) == "failed_terminal"
-    assert "the SLA leaves no time" in (await runtime.one("SELECT error FROM runs"))["error"]["message"]
+    assert "the SLA leaves no time" in (await runtime.books.run()).error["message"]
 
 
 @pytest.mark.req("Q-18")
@@ -182,9 +176,9 @@ async def test_a_refusal_is_final(runtime: Any) -> None:
     run_id = await runtime.go(TWO)
     assert await runtime.status(run_id) == "failed_terminal"
     assert await runtime.steps(run_id) == {"a": "failed_terminal"}
-    receipt = await runtime.one("SELECT status, error FROM receipts")
-    assert (receipt["status"], receipt["error"]["code"]) == ("failed", "400")
-    assert await runtime.all("SELECT FROM waits") == []
+    receipt = await runtime.books.receipt()
+    assert (receipt.status, receipt.error["code"]) == ("failed", "400")
+    assert await runtime.books.waits() == []
     await runtime.history(run_id)
 
 
@@ -197,11 +191,11 @@ async def test_a_retry_under_another_policy_is_another_action_under_the_same_key
     await runtime.policy(ALLOW)
     await runtime.wait_is_due()
     assert await runtime.status(run_id) == "succeeded"
-    receipts = await runtime.all("SELECT status, idempotency_key, action_digest FROM receipts ORDER BY intended_at")
-    assert [row["status"] for row in receipts] == ["failed", "failed", "succeeded"]
-    assert receipts[0]["action_digest"] == receipts[2]["action_digest"] != receipts[1]["action_digest"]
+    receipts = await runtime.books.receipts()
+    assert [receipt.status for receipt in receipts] == ["failed", "failed", "succeeded"]
+    assert receipts[0].action_digest == receipts[2].action_digest != receipts[1].action_digest
     key = runtime.outside.effects[0].idempotency_key
-    assert [row["idempotency_key"] == key for row in receipts] == [False, False, True]
+    assert [receipt.key == key for receipt in receipts] == [False, False, True]
     await runtime.history(run_id)
 
 
@@ -235,8 +229,8 @@ async def test_an_effect_that_is_recorded_is_not_done_again_but_its_result_used(
     await runtime.worker().work_off()
     assert [await runtime.status(run) for run in (first, second)] == ["succeeded", "succeeded"]
     assert len(runtime.outside.effects) == 1
-    outputs = await runtime.all("SELECT output FROM steps WHERE step_key = 'open'")
-    assert outputs[0]["output"] == outputs[1]["output"] == {"name": "t", "applied": 1}
+    one, other = await runtime.books.steps(key="open")
+    assert one.output == other.output == {"name": "t", "applied": 1}
     assert "action.recalled" in await runtime.events(second)
     await runtime.history(first)
 
@@ -272,14 +266,11 @@ async def test_an_effect_in_doubt_elsewhere_is_not_waited_for_without_end(runtim
     await asyncio.wait_for(gate.reached.wait(), 60)
     await runtime.worker("w2").work_off()
     for _ in range(12):
-        await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
+        await runtime.trouble.make_waits_due()
         await runtime.sweep()
         await runtime.worker("w2").work_off()
     assert await runtime.status(second) == "failed_terminal"
-    assert (
-        "Resolve that one"
-        in (await runtime.one("SELECT error FROM runs WHERE run_id = $1", second))["error"]["message"]
-    )
+    assert "Resolve that one" in (await runtime.error(second))["message"]
     gate.opened.set()
     await working
     assert await runtime.status(first) == "succeeded"
@@ -297,8 +288,7 @@ async def test_an_effect_that_failed_here_and_was_done_elsewhere_is_not_done_her
     assert len(runtime.outside.effects) == 1
     for run_id in (first, second):
         known = await runtime.history(run_id)
-        rows = await runtime.all("SELECT receipt_id, status FROM receipts WHERE run_id = $1", run_id)
-        assert {str(row["receipt_id"]): row["status"] for row in rows} == {
+        assert {str(receipt.id): receipt.status for receipt in await runtime.books.receipts(run=run_id)} == {
             receipt: str(found.status) for receipt, found in known.receipts.items()
         }
     await runtime.at_rest()
@@ -315,8 +305,7 @@ async def test_what_a_failed_call_cost_is_recorded(runtime: Any, outcome: Any) -
     await runtime.publish(EFFECT)
     run_id = (await runtime.start("effect")).run_id
     await runtime.worker().work_off()
-    lines = await runtime.all("SELECT line FROM audit_events WHERE stream_id = $1", run_id)
-    told = [json.loads(row["line"])["data"].get("usage") for row in lines]
+    told = [event.data.get("usage") for event in await runtime.books.events(run_id)]
     assert [found for found in told if found] == [
         {"provider": "openai", "model": "gpt-4o-mini", "input_tokens": 12, "output_tokens": 3, "cost_usd": "0.0001"}
     ]

@@ -43,6 +43,7 @@ from runtime.verbs.starting import cancel_run
 from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.holding import Tools
 from runtime.worker import Worker
+from tests.support.book import Question
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 SEEDS = range(40) if DEEP else range(4)
@@ -118,9 +119,6 @@ rules:
     remind: [PT1H]
     because: People look at records.
 """
-
-
-EXPIRE = "UPDATE steps SET lease_expires_at = now() - interval '1 s' WHERE status = 'running'"
 
 
 # -- the weather -----------------------------------------------------------------------------------------------------
@@ -449,58 +447,40 @@ class Storm:
         await self.dispatcher(database, owner).run(self.stop)
 
     async def _sweep(self) -> None:
-        await self.runtime.execute(
-            "UPDATE commands SET lease_expires_at = now() - interval '1 s' "
-            "WHERE status = 'leased' AND lease_expires_at < now() + interval '59.5 s'"
-        )
+        await self.runtime.trouble.expire_message_leases(older_than=timedelta(seconds=0.5))
         async with FaultyDatabase(self.url, ENGINE_ROLE) as database:
             name = f"s{self.random.random()}"
             with suppress(asyncpg.DeadlockDetectedError):  # PostgreSQL chose this one; the next sweep comes soon
                 await Sweeper(database.weather(self.weather, name, 0.05), self.runtime.definitions).sweep()
 
     async def _steal(self) -> None:
-        await self.runtime.execute(
-            "UPDATE steps SET lease_expires_at = now() - interval '1 s' WHERE step_id IN (SELECT step_id FROM steps "
-            "WHERE status = 'running' AND tenant_id = $1 ORDER BY random() LIMIT 1)",
-            self.tenant,
-        )
+        await self.runtime.trouble.expire_some_lease(self.tenant)
 
     async def _hurry(self) -> None:
-        await self.runtime.execute(
-            "UPDATE waits SET due_at = now() WHERE status = 'waiting' AND kind = 'retry' AND tenant_id = $1",
-            self.tenant,
-        )
-        await self.runtime.execute(
-            "UPDATE commands SET next_attempt_at = NULL WHERE status = 'pending' AND tenant_id = $1", self.tenant
-        )
+        await self.runtime.trouble.make_waits_due("retry", tenant=self.tenant)
+        await self.runtime.trouble.retry_messages_now(tenant=self.tenant)
 
     async def _vote(self) -> None:
-        rows = await self.runtime.all(
-            "SELECT a.approval_id, a.kind, r.idempotency_key FROM approvals a LEFT JOIN receipts r ON "
-            "r.run_id = a.run_id AND r.step_key = a.step_key AND r.action_digest = a.action_digest "
-            "WHERE a.status = 'requested' AND a.tenant_id = $1",
-            self.tenant,
-        )
-        for row in rows:
-            choices = self._choices(row)
+        for question in await self.runtime.books.open_questions(self.tenant):
+            choices = self._choices(question)
             if choices is None:
                 continue
-            people = ("olga", "otto") if row["kind"] == "in_doubt" else ("ana", "ben")
+            people = ("olga", "otto") if question.kind == "in_doubt" else ("ana", "ben")
             asked = [(person, choice) for person in people for choice in choices]
-            await asyncio.gather(*(self._click(row["approval_id"], *vote) for vote in asked))
+            await asyncio.gather(*(self._click(question.id, *vote) for vote in asked))
 
-    def _choices(self, row: Any) -> list[Choice] | None:
+    def _choices(self, question: Question) -> list[Choice] | None:
         """What honest people say, and sometimes contradict each other in; None where they cannot know yet."""
         lucky = self.random.random()
-        if row["kind"] != "in_doubt":
+        if question.kind != "in_doubt":
             if not self.weather.wild:
                 return [Choice.APPROVE]
             return [Choice.REJECT] if lucky < 0.04 else [Choice.APPROVE] * (1 + int(lucky * 3))
-        if self.outside.inside[row["idempotency_key"]]:
+        if self.outside.inside[question.key]:
             return None
         if self.weather.wild and lucky < 0.1:
             return [Choice.FAIL]
-        return [Choice.HAPPENED if self.outside.effects[row["idempotency_key"]] else Choice.AGAIN]
+        return [Choice.HAPPENED if self.outside.effects[question.key] else Choice.AGAIN]
 
     async def _click(self, approval: UUID, person: str, choice: Choice) -> None:
         async with FaultyDatabase(self.url, FACES_ROLE) as faces:
@@ -526,17 +506,11 @@ class Storm:
         await self.runtime.policy(POLICY.replace("VERSION", str(self.policies)), self.tenant)
 
     async def _look(self) -> None:
-        row = await self.runtime.one(
-            "SELECT (SELECT count(*) FROM steps WHERE status = 'running' AND tenant_id = $1) AS running, "
-            "(SELECT count(step_id) FROM slots WHERE tenant_id = $1) AS taken, "
-            "(SELECT count(*) FROM slots JOIN steps USING (step_id) WHERE status = 'running' AND steps.tenant_id = $1) "
-            "AS both, (SELECT count(*) FROM steps WHERE status = 'running' AND lease_owner IS NULL) AS nobodys",
-            self.tenant,
-        )
-        admitted = row["taken"] - row["running"]  # what is on its way through a queue holds a slot already
-        held = admitted >= 0 if self.lossy else admitted == 0
-        if not (held and row["running"] == row["both"] and row["taken"] <= CAP) or row["nobodys"]:
-            self.wrong.append(f"slots and leases disagree: {dict(row)}")
+        held = await self.runtime.books.held(self.tenant)
+        admitted = held.taken - held.running  # what is on its way through a queue holds a slot already
+        fits = admitted >= 0 if self.lossy else admitted == 0
+        if not (fits and held.running == held.both and held.taken <= CAP) or held.nobodys:
+            self.wrong.append(f"slots and leases disagree: {held}")
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 
@@ -546,11 +520,9 @@ class Storm:
         worker = Worker(self.tools(self.runtime.database, "calm"), queue)
         dispatcher = self.dispatcher(self.runtime.database, "calm")
         for _ in range(CALM_ROUNDS):
-            await self.runtime.execute(EXPIRE)
+            await self.runtime.trouble.expire_leases()
             await self._hurry()
-            await self.runtime.execute(
-                "UPDATE commands SET lease_expires_at = now() - interval '1 s' WHERE lease_expires_at IS NOT NULL"
-            )
+            await self.runtime.trouble.expire_message_leases()
             await self.runtime.sweep()
             while self.lossy and await self.scheduler(self.runtime.database, "calm").admit():
                 await worker.work_off()
@@ -563,18 +535,8 @@ class Storm:
 
     async def _left(self) -> dict[str, list[str]]:
         """What is still open, by kind."""
-        queries = {
-            "runs": "SELECT run_id::text || ' ' || status FROM runs WHERE finished_at IS NULL AND tenant_id = $1",
-            "steps": "SELECT step_key || ' ' || status FROM steps WHERE status NOT IN "
-            "('succeeded', 'failed_terminal', 'canceled') AND tenant_id = $1",
-            "waits": "SELECT step_key || ' ' || kind FROM waits WHERE status = 'waiting' AND tenant_id = $1",
-            "approvals": "SELECT step_key FROM approvals WHERE status = 'requested' AND tenant_id = $1",
-            "slots": "SELECT step_id::text FROM slots WHERE step_id IS NOT NULL AND tenant_id = $1",
-            "commands": "SELECT kind || ' ' || status || ' ' || coalesce(last_error, '') FROM commands "
-            "WHERE status NOT IN ('dispatched', 'rejected') AND tenant_id = $1",
-        }
-        found = {name: [row[0] for row in await self.runtime.all(sql, self.tenant)] for name, sql in queries.items()}
-        return {name: rows for name, rows in found.items() if rows}
+        left: dict[str, list[str]] = await self.runtime.books.left_open(self.tenant)
+        return left
 
     async def check(self) -> None:
         """Count the promises."""
@@ -588,37 +550,34 @@ class Storm:
 
     async def _receipts_tell_the_truth(self) -> None:
         told: set[str] = set()
-        for row in await self.runtime.all(
-            "SELECT c.idempotency_key AS key, c.status, c.resolution, r.status AS run, c.receipt_id::text AS id "
-            "FROM receipts c JOIN runs r USING (run_id) WHERE c.tenant_id = $1",
-            self.tenant,
-        ):
-            key = row["key"].removesuffix(f":{row['id']}")
+        runs = {run.id: run.status for run in await self.runtime.books.runs(tenant=self.tenant)}
+        for receipt in await self.runtime.books.receipts(tenant=self.tenant):
+            key = receipt.key.removesuffix(f":{receipt.id}")
             told.add(key)
             happened = self.outside.effects[key]
-            freed = key != row["key"]
-            story = f"{dict(row)} {happened}"
-            match row["status"]:
+            freed = key != receipt.key
+            story = f"{receipt} {happened}"
+            match receipt.status:
                 case "succeeded":
                     assert happened == 1, story
                 case "failed":
-                    assert freed or not happened or row["resolution"], story
+                    assert freed or not happened or receipt.resolution, story
                 case "in_doubt":
-                    assert row["run"] in ("canceled", "failed_terminal"), story
+                    assert runs[receipt.run] in ("canceled", "failed_terminal"), story
                 case other:
                     pytest.fail(f"{other}: {story}")
         assert set(self.outside.effects) - {key for key, n in self.outside.effects.items() if not n} <= told
 
     async def _gap_free(self, run_id: UUID) -> None:
-        rows = await self.runtime.all("SELECT superstep FROM checkpoints WHERE run_id = $1 ORDER BY 1", run_id)
-        run = await self.runtime.one("SELECT superstep, audit_count FROM runs WHERE run_id = $1", run_id)
-        assert [row["superstep"] for row in rows] == list(range(run["superstep"] + 1))
-        assert len(await self.runtime.events(run_id)) == run["audit_count"]
+        barriers = [checkpoint.superstep for checkpoint in await self.runtime.books.checkpoints(run=run_id)]
+        run = await self.runtime.books.run(run_id)
+        assert barriers == list(range(run.superstep + 1))
+        assert len(await self.runtime.events(run_id)) == run.audit_count
 
     async def _bundle_verifies(self, run_id: UUID) -> None:
-        row = await self.runtime.one("SELECT * FROM bundles WHERE run_id = $1", run_id)
+        bundle = await self.runtime.books.bundle(run=run_id)
         path, key = self.folder / "bundle.zip", self.folder / "public.pem"
-        path.write_bytes((self.folder / "blobs" / row["uri"].removeprefix("file:")).read_bytes())
+        path.write_bytes((self.folder / "blobs" / bundle.uri.removeprefix("file:")).read_bytes())
         key.write_bytes(self.signer.public_key.pem)
         verification = verify_bundle(path, public_key=key)
         assert verification.ok, verification.to_text()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from core.db import ENGINE_ROLE, Connection, Database
-from runtime.store.schema import metadata
 
 ITEMS = 10_000
 TEXT = """
@@ -56,15 +55,9 @@ async def watched(runtime: Any, database_url: str) -> AsyncIterator[tuple[Any, S
 
 
 async def written_with(world: Any, run_id: Any, item: int) -> dict[str, int]:
-    """How many rows of each table the commit that began this item wrote: ``xmin`` names the commit of a row."""
-    superstep = (await world.one("SELECT superstep FROM steps WHERE step_key = $1", f"foreach_0[{item}].read"))[0]
-    query = "SELECT xmin::text FROM checkpoints WHERE run_id = $1 AND superstep = $2"
-    commit = (await world.one(query, run_id, superstep))[0]
-    found = {}
-    for table in metadata.sorted_tables:
-        row = await world.one(f"SELECT count(*) FROM {table.name} WHERE xmin::text = $1", commit)
-        if row[0]:
-            found[table.name] = row[0]
+    """How many rows of each table the commit that began this item wrote."""
+    step = await world.books.step(f"foreach_0[{item}].read")
+    found: dict[str, int] = await world.books.rows_written_with_barrier(run_id, step.superstep)
     return found
 
 
@@ -98,8 +91,7 @@ async def test_a_step_costs_the_same_at_item_10_and_at_item_9990(watched: tuple[
     rows = await written_with(world, run_id, 10)
     assert rows == await written_with(world, run_id, 9_990)
     assert rows["checkpoints"] == 1
-    sizes = await world.all("SELECT octet_length(state::text) AS size FROM checkpoints WHERE superstep IN (11, 9991)")
-    assert abs(sizes[0]["size"] - sizes[1]["size"]) < 40, "a checkpoint holds what is under way, not what is done"
-    events = await world.one("SELECT count(*) FROM audit_events WHERE stream_id = $1", run_id)
-    assert events[0] == 4 * ITEMS + 3
+    early_one, late_one = await world.books.checkpoints(superstep={11, 9991})
+    assert abs(early_one.size - late_one.size) < 40, "a checkpoint holds what is under way, not what is done"
+    assert len(await world.books.lines(run_id)) == 4 * ITEMS + 3
     await world.at_rest()

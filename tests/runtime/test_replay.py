@@ -12,6 +12,7 @@ import pytest
 from connectors.port import NotSent, Refused
 from core.errors import NotFoundError
 from runtime.verbs.replaying import Replaying, ReplayReport
+from tests.support.trouble import Forger
 
 HEAD = """
 workflow: w
@@ -84,8 +85,8 @@ async def cancels(runtime: Any, run_id: UUID) -> None:
 
 
 async def ends_outside(runtime: Any, run_id: UUID) -> None:
-    key = (await runtime.one("SELECT correlation_key FROM waits WHERE run_id = $1", run_id))["correlation_key"]
-    await runtime.signal(key, {"papers": 3})
+    wait = await runtime.books.wait(run=run_id)
+    await runtime.signal(wait.correlation_key, {"papers": 3})
 
 
 async def tells_child(runtime: Any, _: UUID) -> None:
@@ -203,8 +204,7 @@ async def test_every_checkpoint_of_a_run_is_derived_again(runtime: Any, name: st
     before = await runtime.fingerprint()
     report = await replayed(runtime, run_id)
     assert (report.difference, report.ok) == (None, True)
-    stored = await runtime.one("SELECT count(*) AS number FROM checkpoints WHERE run_id = $1", run_id)
-    assert report.equal == stored["number"] >= 1
+    assert report.equal == len(await runtime.books.checkpoints(run=run_id)) >= 1
     assert await runtime.fingerprint() == before, "a replay writes nothing"
 
 
@@ -220,21 +220,17 @@ async def test_a_run_whose_worker_died_is_replayed_as_well(runtime: Any, gate: A
     assert (await replayed(runtime, run_id)).ok
 
 
-TAMPERED = {
-    "a checkpoint's value": (
-        "UPDATE checkpoints SET state = jsonb_set(state, '{channels,n}', '99') WHERE superstep = 2", 2, "/channels/n",
-    ),
-    "a checkpoint's digest": ("UPDATE checkpoints SET digest = repeat('0', 64) WHERE superstep = 1", 1, None),
-    "an output": ("UPDATE steps SET output = '{\"value\": \"forged\"}' WHERE step_key = 'a'", 1, "/channels/seen/0"),
-    "a missing checkpoint": ("DELETE FROM checkpoints WHERE superstep = 1", 1, None),
-    "a checkpoint too many": (
-        "INSERT INTO checkpoints SELECT run_id, tenant_id, superstep + 7, state, digest FROM checkpoints LIMIT 1",
-        None, None,
-    ),
-    "the trigger": ("UPDATE run_inputs SET trigger = '{\"ref\": \"r1\", \"items\": []}'", None, None),
-    "the audit": ("UPDATE audit_events SET line = set_byte(line, 40, 65) WHERE seq = 3", None, None),
-    "the audit's end": ("DELETE FROM audit_events WHERE type = 'run.closed'", None, None),
-}  # fmt: skip
+FORGED = {"value": "forged"}
+TAMPERED: dict[str, tuple[Callable[[Forger], Awaitable[None]], int | None, str | None]] = {
+    "a checkpoint's value": (lambda forger: forger.state(2, ("channels", "n"), 99), 2, "/channels/n"),
+    "a checkpoint's digest": (lambda forger: forger.state_digest(1), 1, None),
+    "an output": (lambda forger: forger.output("a", FORGED), 1, "/channels/seen/0"),
+    "a missing checkpoint": (lambda forger: forger.lost_checkpoint(1), 1, None),
+    "a checkpoint too many": (lambda forger: forger.checkpoint_too_many(), None, None),
+    "the trigger": (lambda forger: forger.trigger({"ref": "r1", "items": []}), None, None),
+    "the audit": (lambda forger: forger.audit_line(3), None, None),
+    "the audit's end": (lambda forger: forger.lost_audit("run.closed"), None, None),
+}
 
 
 @pytest.mark.tampers
@@ -242,8 +238,8 @@ TAMPERED = {
 @pytest.mark.parametrize("what", TAMPERED)
 async def test_what_was_tampered_with_is_found_where_it_is(runtime: Any, database_url: str, what: str) -> None:
     run_id = await played(runtime, "sequence")
-    sql, number, path = TAMPERED[what]
-    await as_owner(database_url, sql)
+    forge, number, path = TAMPERED[what]
+    await forge(Forger(database_url))
     report = await replayed(runtime, run_id)
     assert not report.ok
     assert report.difference is not None
@@ -253,15 +249,16 @@ async def test_what_was_tampered_with_is_found_where_it_is(runtime: Any, databas
 
 @pytest.mark.tampers
 @pytest.mark.parametrize(
-    "sql",
+    "forge",
     [
-        "UPDATE waits SET result = jsonb_set(result, '{output,value}', '\"forged\"') WHERE kind = 'signal'",
-        "UPDATE steps SET output = '{\"value\": \"forged\"}' WHERE step_key = 'told'",
+        lambda forger: forger.wait_output("signal", "forged"),
+        lambda forger: forger.output("told", FORGED),
     ],
+    ids=["wait", "output"],
 )
-async def test_what_a_wait_ended_with_is_held_against_the_audit(runtime: Any, database_url: str, sql: str) -> None:
+async def test_what_a_wait_ended_with_is_held_against_the_audit(runtime: Any, database_url: str, forge: Any) -> None:
     run_id = await played(runtime, "signal")
-    await as_owner(database_url, sql)
+    await forge(Forger(database_url))
     report = await replayed(runtime, run_id)
     assert report.difference is not None
     assert "told" in report.difference.what
@@ -270,21 +267,10 @@ async def test_what_a_wait_ended_with_is_held_against_the_audit(runtime: Any, da
 @pytest.mark.tampers
 async def test_a_failure_that_is_not_the_recorded_one_is_found(runtime: Any, database_url: str) -> None:
     run_id = await played(runtime, "failure with a branch")
-    await as_owner(database_url, "UPDATE steps SET last_error = '{\"class\": \"timeout\"}' WHERE step_key = 'e'")
+    await Forger(database_url).error("e", {"class": "timeout"})
     report = await replayed(runtime, run_id)
     assert report.difference is not None
     assert "another error" in report.difference.what
-
-
-async def as_owner(database_url: str, sql: str) -> None:
-    """As somebody with full access to the database."""
-    import asyncpg
-
-    connection = await asyncpg.connect(database_url.replace("postgresql+asyncpg", "postgresql"))
-    try:
-        await connection.execute(f"SET session_replication_role = replica; {sql}")
-    finally:
-        await connection.close()
 
 
 async def test_a_run_of_another_tenant_is_no_run(runtime: Any) -> None:

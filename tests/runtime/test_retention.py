@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import orjson
 import pytest
 
 from core.errors import CountersealError
@@ -17,7 +17,6 @@ from evidence.verify import verify_bundle
 from runtime.dispatcher import Dispatcher
 from runtime.handlers.bundling import Bundling
 from runtime.store import read_models, retention
-from runtime.store.schema import metadata
 from runtime.verbs.replaying import Replaying
 
 VALUE = "hunter2-is-a-value"
@@ -100,34 +99,23 @@ class Keeper:
         return run_id
 
     async def bundle(self) -> None:
-        await self.runtime.execute(
-            "UPDATE commands SET status = 'rejected' WHERE status = 'pending' AND kind NOT IN ('bundle', 'step')"
-        )
+        await self.runtime.trouble.drop_messages_except("bundle", "step")
         await self.dispatcher.work_off()
 
     async def time_is_over(self, run_id: UUID) -> None:
-        await self.runtime.execute("UPDATE runs SET purge_at = now() WHERE run_id = $1", run_id)
+        await self.runtime.trouble.make_purge_due(run_id)
 
     async def tables_with_values(self) -> set[str]:
-        found = set()
-        for table in metadata.sorted_tables:
-            rows = await self.runtime.all(f"SELECT t::text AS row FROM {table.name} t")
-            if any(VALUE in row["row"] for row in rows):
-                found.add(table.name)
+        found: set[str] = await self.runtime.books.mentions(VALUE)
         return found
 
     async def of_run(self, run_id: UUID) -> dict[str, str]:
         """What every table holds of a run."""
-        found = {}
-        for table in metadata.sorted_tables:
-            if "run_id" in table.c:
-                content = f"SELECT md5(string_agg(t::text, '|' ORDER BY t::text)) AS sum FROM {table.name} t"
-                found[table.name] = (await self.runtime.one(f"{content} WHERE run_id = $1", run_id))["sum"]
+        found: dict[str, str] = await self.runtime.books.fingerprint_of(run_id)
         return found
 
     async def purged(self, run_id: UUID) -> bool:
-        row = await self.runtime.one("SELECT purged_at IS NOT NULL AS purged FROM runs WHERE run_id = $1", run_id)
-        return bool(row["purged"])
+        return (await self.runtime.books.run(run_id)).purged_at is not None
 
 
 @pytest.fixture
@@ -141,30 +129,28 @@ async def keeper(runtime: Any, tmp_path: Path) -> Keeper:
 async def test_when_its_time_is_over_no_value_of_a_run_is_left(keeper: Keeper) -> None:
     runtime, run_id = keeper.runtime, await keeper.run()
     await keeper.bundle()
-    kept = await runtime.one("SELECT purge_at - finished_at = interval '30 days' AS exact FROM runs")
-    assert kept["exact"]
+    kept = await runtime.books.run()
+    assert kept.purge_at - kept.finished_at == timedelta(days=30)
     holding = {"run_inputs", "steps", "checkpoints", "ledger", "loop_items", "receipts", "approvals", "waits", "inbox"}
     assert holding <= await keeper.tables_with_values()
     assert await runtime.sweep() == 0
-    lines = await runtime.all("SELECT line FROM audit_events WHERE stream_id = $1 ORDER BY seq", run_id)
+    lines = await runtime.books.lines(run_id)
     await keeper.time_is_over(run_id)
     assert await runtime.sweep() == 1
     assert await keeper.tables_with_values() == set()
     assert await runtime.sweep() == 0
     # What stays: the chain, the evidence, who decided what, what ran and how it ended, what was done under which key.
-    assert lines == await runtime.all("SELECT line FROM audit_events WHERE stream_id = $1 ORDER BY seq", run_id)
+    assert lines == await runtime.books.lines(run_id)
     await runtime.history(run_id)
-    key = (await runtime.one("SELECT run_key FROM run_inputs"))["run_key"]
-    assert key is None
-    assert [row["status"] for row in await runtime.all("SELECT status FROM receipts ORDER BY intended_at")] == [
-        "succeeded", "succeeded", "succeeded", "failed",
-    ]  # fmt: skip
-    receipt = await runtime.one("SELECT * FROM receipts WHERE step_key = 'record'")
-    assert (receipt["external_id"], len(receipt["action_digest"])) == ("e3", 64)
-    assert receipt["action"]["decision"]
-    votes = await runtime.all("SELECT person_id, choice FROM votes")
-    assert [(vote["person_id"], vote["choice"]) for vote in votes] == [("ana", "approve")]
-    assert all(row["facts"] == {} for row in await runtime.all("SELECT facts FROM decisions"))
+    assert await runtime.books.key_of(run_id) is None
+    receipts = await runtime.books.receipts()
+    assert [receipt.status for receipt in receipts] == ["succeeded", "succeeded", "succeeded", "failed"]
+    receipt = await runtime.books.receipt(step="record")
+    assert (receipt.external_id, len(receipt.action_digest)) == ("e3", 64)
+    assert receipt.action["decision"]
+    votes = await runtime.books.votes()
+    assert [(vote.person, vote.choice) for vote in votes] == [("ana", "approve")]
+    assert all(decision.facts == {} for decision in await runtime.books.decisions())
 
 
 @pytest.mark.req("X-20")
@@ -173,16 +159,16 @@ async def test_the_evidence_verifies_as_before_and_the_removal_is_on_record(keep
     await keeper.bundle()
     await keeper.time_is_over(run_id)
     await runtime.sweep()
-    row = await runtime.one("SELECT uri, sha256 FROM bundles WHERE run_id = $1", run_id)
+    bundle = await runtime.books.bundle(run=run_id)
     path, key = tmp_path / "bundle.zip", tmp_path / "public.pem"
-    path.write_bytes((tmp_path / "blobs" / row["uri"].removeprefix("file:")).read_bytes())
+    path.write_bytes((tmp_path / "blobs" / bundle.uri.removeprefix("file:")).read_bytes())
     key.write_bytes(keeper.signer.public_key.pem)
     verification = verify_bundle(path, public_key=key)
     assert verification.ok, verification.to_text()
-    lines = await runtime.all("SELECT line FROM audit_events JOIN tenants USING (stream_id) ORDER BY seq")
-    assert verify_lines([line["line"] for line in lines]).ok
-    last = orjson.loads(lines[-1]["line"])
-    assert (last["type"], last["data"], last["actor"]["kind"]) == ("run.purged", {"run": str(run_id)}, "engine")
+    events = await runtime.books.tenant_events("acme")
+    assert verify_lines([event.line for event in events]).ok
+    last = events[-1]
+    assert (last.type, last.data, last.actor["kind"]) == ("run.purged", {"run": str(run_id)}, "engine")
 
 
 @pytest.mark.req("X-20")
@@ -193,11 +179,10 @@ async def test_nothing_is_removed_before_its_time_or_before_the_evidence_is_stor
     assert await runtime.sweep() == 0
     assert await runtime.fingerprint() == before, "there is no bundle yet"
     await keeper.bundle()
-    await runtime.execute("UPDATE commands SET status = 'pending' WHERE command_id = (SELECT command_id FROM commands"
-                          " WHERE kind = 'bundle')")  # fmt: skip
+    assert await runtime.trouble.send_again("bundle") == 1
     assert await runtime.sweep() == 0, "something is on its way"
     await keeper.dispatcher.work_off()
-    await runtime.execute("UPDATE runs SET purge_at = now() + interval '1 hour'")
+    await runtime.trouble.make_purge_due(after=timedelta(hours=1))
     assert (await runtime.sweep(), await keeper.purged(run_id)) == (0, False)
     await keeper.time_is_over(run_id)
     assert (await runtime.sweep(), await keeper.purged(run_id)) == (1, True)
@@ -208,8 +193,8 @@ async def test_a_run_without_retention_is_kept(runtime: Any, tmp_path: Path) -> 
         "workflow: w\nversion: 1\nreference: r\nsteps:\n  - {id: a, do: probe.value.read, with: {}}\n"
     )
     await Keeper(runtime, tmp_path).bundle()
-    row = await runtime.one("SELECT finished_at IS NOT NULL AS over, purge_at FROM runs WHERE run_id = $1", run_id)
-    assert (row["over"], row["purge_at"]) == (True, None)
+    run = await runtime.books.run(run_id)
+    assert (run.finished_at is not None, run.purge_at) == (True, None)
 
 
 @pytest.mark.req("X-20")
@@ -239,7 +224,7 @@ async def test_other_runs_keep_what_they_have(keeper: Keeper) -> None:
     await runtime.sweep()
     assert (await keeper.purged(first), await keeper.purged(other)) == (True, False)
     assert await keeper.of_run(other) == before
-    payloads = {row["notification_id"]: row["payload"] for row in await runtime.all("SELECT * FROM inbox")}
+    payloads = {notice.id: notice.payload for notice in await runtime.books.notices()}
     assert payloads["s-r1"] == {}
     assert payloads["s-r2"]["output"] == {"value": VALUE}
 
@@ -255,7 +240,7 @@ async def test_a_child_is_kept_while_somebody_waits_for_its_result(runtime: Any,
     await runtime.worker().work_off()
     keeper = Keeper(runtime, tmp_path)
     await keeper.bundle()
-    child = (await runtime.one("SELECT run_id FROM runs WHERE workflow = 'child'"))["run_id"]
+    child = (await runtime.books.run(workflow="child")).id
     await keeper.time_is_over(child)
     assert (await runtime.sweep(), await keeper.purged(child)) == (0, False)
     await runtime.wait_is_due()
@@ -283,7 +268,7 @@ async def test_who_shares_an_effect_whose_output_is_gone_is_told_so(runtime: Any
 async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
     runtime, run_id = keeper.runtime, await keeper.run()
     await keeper.bundle()
-    question = (await runtime.one("SELECT approval_id FROM approvals"))["approval_id"]
+    question = (await runtime.books.approval()).id
     await keeper.time_is_over(run_id)
     await runtime.sweep()
     from runtime.verbs.voting import Voting
@@ -320,7 +305,7 @@ steps:
   - {id: last, do: probe.effect.apply, with: {name: last}, needs: [first]}
 """
     )
-    assert len(await runtime.all("SELECT 1 FROM waits WHERE status = 'waiting'")) == 6
+    assert len(await runtime.books.waits(open=True)) == 6
     if ending == "failed":
         await runtime.signal("first:x", {})
         await runtime.worker().work_off()
@@ -329,11 +314,8 @@ steps:
             await cancel_run(connection, "acme", run_id, runtime.actor, "no")
     assert (await runtime.status(run_id)).startswith(ending)
     await runtime.at_rest()
-    open_commands = await runtime.all(
-        "SELECT kind FROM commands WHERE kind = 'step' AND status IN ('pending', 'deferred', 'leased')"
-    )
-    assert open_commands == []
-    await runtime.execute("UPDATE waits SET due_at = now() - interval '1 hour'")
+    assert await runtime.books.commands(kind="step", status={"pending", "deferred", "leased"}) == []
+    await runtime.trouble.put_all_waits_in_the_past(timedelta(hours=1))
     await runtime.errands()
     before = await runtime.fingerprint()
     assert await runtime.sweep() == 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
 from approvals.model import Choice, VoteChannel
-from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Refused
-from connectors.registry import Connectors
+from connectors.port import InDoubt, NotSent, Refused
 from core.db import Connection
 from core.errors import InputError, TransportError
 from runtime.dispatcher import Delivered, Dispatcher
@@ -20,9 +20,7 @@ from runtime.store.outbox import Message
 from runtime.verbs.starting import cancel_run
 from runtime.verbs.triggers import start_from_servicenow
 from runtime.verbs.voting import VoteRequest, Voting
-
-EXPIRE = "UPDATE steps SET lease_expires_at = now() - interval '1 s' WHERE status = 'running'"
-
+from tests.support.trouble import Forger
 
 # -- values that no row can hold -------------------------------------------------------------------------------------
 
@@ -62,42 +60,35 @@ UNUSABLE: dict[str, Any] = {
 }
 
 
-def odd(runtime: Any, output: Any) -> Any:
-    """The outside system, whose every answer is this."""
-
-    class Odd(type(runtime.outside)):  # type: ignore[misc]
-        def _answer(self, call: Call) -> Outcome:
-            done = super()._answer(call)
-            assert isinstance(done, Done)
-            return replace(done, output=output)
-
-    return Odd(effects=runtime.outside.effects)
+def odd(runtime: Any, output: Any) -> None:
+    """Let the outside system give this as its every answer."""
+    runtime.outside.reshape = lambda done: replace(done, output=output)
 
 
 async def failed_clearly(runtime: Any, run_id: Any, code: str, word: str = "") -> Any:
     """The run ended, with a reason in words, and its evidence is whole."""
     assert await runtime.status(run_id) == "failed_terminal"
-    step = await runtime.one("SELECT last_error FROM steps WHERE run_id = $1 AND status = 'failed_terminal'", run_id)
-    assert step["last_error"]["code"] == code
-    assert word in step["last_error"]["message"]
+    step = await runtime.books.step(run=run_id, status="failed_terminal")
+    assert step.error["code"] == code
+    assert word in step.error["message"]
     await runtime.history(run_id)
     await runtime.at_rest()
-    return step["last_error"]
+    return step.error
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
 async def test_an_output_that_cannot_be_kept_fails_its_step_and_not_its_receipt(runtime: Any, name: str) -> None:
-    runtime.connectors = Connectors({"probe": odd(runtime, UNUSABLE[name])})
+    odd(runtime, UNUSABLE[name])
     run_id = await runtime.go(EFFECT)
     await failed_clearly(runtime, run_id, "unusable_output")
     assert len(runtime.outside.effects) == 1
-    receipt = await runtime.one("SELECT status, external_id FROM receipts")
-    assert tuple(receipt) == ("succeeded", "e1")
+    receipt = await runtime.books.receipt()
+    assert (receipt.status, receipt.external_id) == ("succeeded", "e1")
 
 
 async def test_who_shares_an_effect_without_a_usable_output_is_told_so(runtime: Any) -> None:
     text = EFFECT.replace("probe.effect.apply", "probe.ticket.open").replace("run.id", "trigger.number")
-    runtime.connectors = Connectors({"probe": odd(runtime, UNUSABLE["U+0000"])})
+    odd(runtime, UNUSABLE["U+0000"])
     run_id = await runtime.go(text, {"number": "INC1"})
     await failed_clearly(runtime, run_id, "unusable_output", "U+0000")
     second = (await runtime.start("effect", {"number": "INC1"}, ref="2")).run_id
@@ -122,7 +113,7 @@ async def test_words_from_outside_are_kept_as_far_as_they_can(
     runtime.outside.script["a"] = [answer]
     run_id = await runtime.go(EFFECT)
     assert await runtime.status(run_id) == status
-    error = (await runtime.one("SELECT last_error FROM steps"))["last_error"]
+    error = (await runtime.books.step()).error
     assert error["code"].startswith(code)
     assert len(error["message"]) <= 5000
     await runtime.history(run_id)
@@ -169,11 +160,11 @@ steps:
 async def test_a_state_that_grows_too_large_fails_its_run(runtime: Any) -> None:
     run_id = await runtime.go(GROWING, {"large": "x" * 120_000})
     assert await runtime.status(run_id) == "failed_terminal"
-    error = (await runtime.one("SELECT error FROM runs"))["error"]
+    error = (await runtime.books.run()).error
     assert "the run's state is" in error["message"]
     await runtime.history(run_id)
     await runtime.at_rest()
-    (largest,) = await runtime.one("SELECT max(length(state::text)) FROM checkpoints")
+    largest = max(checkpoint.size for checkpoint in await runtime.books.checkpoints())
     assert 900_000 < largest < 1024 * 1024
 
 
@@ -183,7 +174,7 @@ async def test_a_state_that_grows_too_large_fails_its_run(runtime: Any) -> None:
 async def pass_leases(runtime: Any, times: int = 8) -> None:
     """Leases run out and waits are due, so many times."""
     for _ in range(times):
-        await runtime.execute(EXPIRE)
+        await runtime.trouble.expire_leases()
         await runtime.wait_is_due()
 
 
@@ -191,12 +182,13 @@ async def pass_leases(runtime: Any, times: int = 8) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE workflows SET source = 'steps: [' WHERE tenant_id = 'acme'",
-        "UPDATE workflows SET digest = repeat('0', 64) WHERE tenant_id = 'acme'",
-        "UPDATE run_inputs SET run_key = NULL WHERE tenant_id = 'acme'",
+        lambda runtime: runtime.execute("UPDATE workflows SET source = 'steps: [' WHERE tenant_id = 'acme'"),
+        lambda runtime: runtime.execute("UPDATE workflows SET digest = repeat('0', 64) WHERE tenant_id = 'acme'"),
+        lambda runtime: runtime.trouble.lose_run_keys("acme"),
     ],
+    ids=["source", "digest", "key"],
 )
-async def test_a_run_that_cannot_be_read_fails_and_holds_nobody_up(runtime: Any, quiet: Any, damage: str) -> None:
+async def test_a_run_that_cannot_be_read_fails_and_holds_nobody_up(runtime: Any, quiet: Any, damage: Any) -> None:
     await runtime.tenant()
     await runtime.policy()
     await runtime.publish(EFFECT)
@@ -204,16 +196,16 @@ async def test_a_run_that_cannot_be_read_fails_and_holds_nobody_up(runtime: Any,
     await runtime.tenant("other")
     await runtime.policy(tenant="other")
     await runtime.publish(EFFECT.replace("version: 1", "version: 2"), "other")
-    await runtime.execute(damage)
+    await damage(runtime)
     runtime.definitions = type(runtime.definitions)(runtime.catalog)  # a process that has not seen it before
     healthy = (await runtime.start("effect", tenant="other")).run_id
     await runtime.worker().work_off()
     assert await runtime.status(healthy) == "succeeded"
-    error = (await runtime.one("SELECT last_error FROM steps WHERE run_id = $1", broken))["last_error"]
+    error = (await runtime.books.step(run=broken)).error
     assert (await runtime.status(broken), error["setbacks"]) == ("running", 1)
     await pass_leases(runtime)
     await failed_clearly(runtime, broken, "unexpected")
-    assert (await runtime.one("SELECT lease_epoch FROM steps WHERE run_id = $1", broken))["lease_epoch"] == 5
+    assert (await runtime.books.step(run=broken)).lease_epoch == 5
     assert len(runtime.outside.effects) == 1
 
 
@@ -224,30 +216,19 @@ async def test_a_wait_whose_run_cannot_be_read_any_more_ends(runtime: Any, quiet
     await runtime.execute("UPDATE workflows SET source = 'steps: ['")
     runtime.definitions = type(runtime.definitions)(runtime.catalog)
     await pass_leases(runtime, 4)
-    wait = await runtime.one("SELECT status, context, due_at > now() + interval '1 minute' AS late FROM waits")
-    assert (wait["status"], wait["context"]["setbacks"], wait["late"]) == ("waiting", 4, True)
+    wait = await runtime.books.wait()
+    assert (wait.status, wait.context["setbacks"], wait.due_in > timedelta(minutes=1)) == ("waiting", 4, True)
     await pass_leases(runtime, 1)
     await failed_clearly(runtime, run_id, "unexpected")
 
 
 TWO = EFFECT + "  - {id: b, do: probe.effect.apply, with: {name: b}}\n"
-BOOM = """
-CREATE FUNCTION boom() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'boom'; END $$;
-CREATE TRIGGER boom BEFORE {event} ON {table} FOR EACH ROW WHEN (NEW.step_key = 'b' {when}) EXECUTE FUNCTION boom();
-"""
-
-
-async def refusing(url: str, event: str, table: str, when: str = "") -> None:
-    """A database that refuses one row, always: as a constraint that we forgot would."""
-    connection = await asyncpg.connect(url)
-    await connection.execute(BOOM.format(event=event, table=table, when=when))
-    await connection.close()
 
 
 async def test_a_step_that_cannot_begin_costs_the_one_before_it_nothing(
     runtime: Any, database_url: str, quiet: Any
 ) -> None:
-    await refusing(database_url, "INSERT", "receipts")
+    await Forger(database_url).refuse_intents("b")
     run_id = await runtime.go(TWO)
     assert await runtime.steps(run_id) == {"a": "succeeded", "b": "running"}
     await pass_leases(runtime)
@@ -259,13 +240,13 @@ async def test_a_step_that_cannot_begin_costs_the_one_before_it_nothing(
 async def test_an_outcome_that_cannot_be_recorded_ends_in_doubt_and_is_not_repeated(
     runtime: Any, database_url: str, quiet: Any
 ) -> None:
-    await refusing(database_url, "UPDATE", "receipts", "AND NEW.status = 'succeeded'")
+    await Forger(database_url).refuse_outcomes("b")
     run_id = await runtime.go(TWO)
     await pass_leases(runtime)
     await failed_clearly(runtime, run_id, "unexpected", "boom")
     assert [call.input["name"] for call in runtime.outside.effects] == ["a", "b"]
-    rows = await runtime.all("SELECT step_key, status FROM receipts ORDER BY 1")
-    assert [tuple(row) for row in rows] == [("a", "succeeded"), ("b", "in_doubt")]
+    receipts = {receipt.step: receipt.status for receipt in await runtime.books.receipts()}
+    assert receipts == {"a": "succeeded", "b": "in_doubt"}
 
 
 @pytest.mark.tampers
@@ -277,12 +258,8 @@ async def test_what_cannot_be_read_stops_no_sweep(runtime: Any, database_url: st
     broken = (await runtime.start("effect", ref="2")).run_id
     runtime.outside.script["a"] = [NotSent("1"), NotSent("2")]
     await runtime.worker().work_off()
-    connection = await asyncpg.connect(database_url)
-    await connection.execute("UPDATE checkpoints SET state = '[]' WHERE run_id = $1", broken)
-    await connection.close()
-    await runtime.execute(
-        "UPDATE waits SET due_at = now() - CASE WHEN run_id = $1 THEN interval '1 s' ELSE interval '0' END", broken
-    )
+    await Forger(database_url).whole_state(broken, [])
+    await runtime.trouble.make_waits_due_first(broken)
     assert await runtime.sweep() == 1
 
 
@@ -302,8 +279,8 @@ async def test_a_cancel_between_two_leases_still_finds_out_what_happened(
         await cancel_run(connection, "acme", run_id, runtime.actor, "no")
     await runtime.worker().work_off()
     assert await runtime.status(run_id) == "canceled"
-    receipt = await runtime.one("SELECT status FROM receipts")
-    assert (receipt["status"], len(runtime.outside.effects)) == (("succeeded", 1) if landed else ("failed", 0))
+    receipt = await runtime.books.receipt()
+    assert (receipt.status, len(runtime.outside.effects)) == (("succeeded", 1) if landed else ("failed", 0))
     await runtime.history(run_id)
     await runtime.at_rest()
 
@@ -328,7 +305,7 @@ async def test_a_worker_that_was_stopped_for_too_long_sends_nothing(runtime: Any
     await runtime.publish(EFFECT)
     run_id = (await runtime.start("effect")).run_id
     await runtime.worker("stopped", lease=0).work_off()  # its lease is over when the intent is recorded
-    assert (await runtime.one("SELECT status FROM receipts"))["status"] == "failed"  # which it knows, and says
+    assert (await runtime.books.receipt()).status == "failed"  # which it knows, and says
     assert runtime.outside.effects == []
     await runtime.wait_is_due()
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
@@ -345,7 +322,7 @@ async def test_a_call_whose_lease_is_lost_is_given_up(runtime: Any, gate: Any) -
     stop = asyncio.Event()
     working = asyncio.create_task(runtime.worker("slow", lease=0.3).run(stop))
     await asyncio.wait_for(gate.reached.wait(), 60)
-    await runtime.execute("UPDATE steps SET lease_owner = 'fast', lease_epoch = lease_epoch + 1")
+    await runtime.trouble.steal_leases("fast")
     stop.set()
     await asyncio.wait_for(working, 60)
     assert runtime.outside.effects == []
@@ -360,17 +337,16 @@ async def test_a_step_that_ends_every_worker_ends_itself(runtime: Any, quiet: An
     run_id = (await runtime.start("effect")).run_id
     for count in range(1, LEASES_MAX):
         await runtime.crash(runtime.gate_type(), "a")
-        (step,) = await runtime.all("SELECT status, last_error FROM steps")
-        error = step["last_error"]
-        assert (step["status"], error["code"], error["leases"]) == ("ready", "lease_lost", count)
+        step = await runtime.books.step()
+        assert (step.status, step.error["code"], step.error["leases"]) == ("ready", "lease_lost", count)
     await runtime.crash(runtime.gate_type(), "a")
     assert await runtime.status(run_id) == "failed_terminal"
     error = await runtime.error(run_id)
     assert (error["code"], error["step"]) == ("lease_lost", "a")
     assert "10 times in a row" in error["message"]
-    assert (await runtime.one("SELECT status FROM receipts"))["status"] == "in_doubt"
+    assert (await runtime.books.receipt()).status == "in_doubt"
     assert runtime.outside.effects == []
-    assert await runtime.all("SELECT 1 FROM slots WHERE step_id IS NOT NULL") == []
+    assert await runtime.books.slots_taken() == 0
 
 
 async def test_leases_are_counted_in_a_row(runtime: Any) -> None:
@@ -382,8 +358,8 @@ async def test_leases_are_counted_in_a_row(runtime: Any) -> None:
         await runtime.crash(runtime.gate_type(), "a")
     runtime.outside.script["a"] = [NotSent("not now")]
     await runtime.worker().work_off()
-    assert (await runtime.one("SELECT last_error FROM steps"))["last_error"].get("leases") is None
-    await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
+    assert (await runtime.books.step()).error.get("leases") is None
+    await runtime.trouble.make_waits_due()
     await runtime.sweep()
     await runtime.crash(runtime.gate_type(), "a")
     await runtime.worker().work_off()
@@ -417,10 +393,10 @@ async def test_a_message_that_always_goes_wrong_is_given_up_with_its_reason(runt
     await runtime.go(EFFECT)
     dispatcher = Dispatcher(runtime.database, {"bundle": bundle}, "d")
     while await dispatcher.work_off():
-        await runtime.execute("UPDATE commands SET next_attempt_at = NULL WHERE status = 'pending'")
-    row = await runtime.one("SELECT status, attempts, last_error FROM commands WHERE kind = 'bundle'")
-    assert (row["status"], row["attempts"], tries) == ("failed", 20, 20)
-    assert "division by zero" in row["last_error"]
+        await runtime.trouble.retry_messages_now()
+    order = await runtime.books.command(kind="bundle")
+    assert (order.status, order.attempts, tries) == ("failed", 20, 20)
+    assert "division by zero" in order.last_error
 
 
 @pytest.mark.parametrize("reason", ["x" * 5000, "a\x00b", "\ud800"])

@@ -100,9 +100,9 @@ async def test_a_lost_message_is_found_by_the_sweep_and_a_late_one_changes_nothi
     lost = line.client.receive_message(QueueUrl=line.url, MaxNumberOfMessages=10)["Messages"]
     await line.worker().work_off()
     assert line.runtime.outside.effects == []
-    await line.runtime.execute("UPDATE commands SET lease_expires_at = now() - interval '1 second'")
+    await line.runtime.trouble.expire_message_leases()
     assert await line.sweeper.sweep() == 1
-    await line.runtime.execute("UPDATE commands SET dedupe_key = dedupe_key || '-again'")  # past FIFO's 5 minutes
+    await line.runtime.trouble.forget_messages_were_sent()  # past FIFO's 5 minutes
     await line.go()
     for message in lost:
         line.client.change_message_visibility(
@@ -111,8 +111,7 @@ async def test_a_lost_message_is_found_by_the_sweep_and_a_late_one_changes_nothi
     await line.go()
     assert await line.runtime.status(run_id) == "succeeded"
     assert len(line.runtime.outside.effects) == 2
-    slots = await line.runtime.one("SELECT count(*) AS n FROM slots WHERE step_id IS NOT NULL")
-    assert slots["n"] == 0
+    assert await line.runtime.books.slots_taken() == 0
 
 
 @pytest.mark.req("Q-12")
@@ -146,7 +145,7 @@ async def test_a_scheduler_that_dies_while_sending_loses_and_doubles_nothing(lin
         await dying.admit()
     await line.worker().work_off()
     assert len(line.runtime.outside.effects) == (1 if fault == "landed" else 0)
-    await line.runtime.execute("UPDATE commands SET lease_expires_at = now() - interval '1 second'")
+    await line.runtime.trouble.expire_message_leases()
     await line.sweeper.sweep()
     await line.go()
     assert await line.runtime.status(run_id) == "succeeded"

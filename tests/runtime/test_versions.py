@@ -60,14 +60,12 @@ def _started_anew(runtime: Any, declarations: str) -> Any:
 
 
 async def _question_of(runtime: Any, run_id: UUID) -> UUID:
-    row = await runtime.one("SELECT approval_id FROM approvals WHERE run_id = $1 AND status = 'requested'", run_id)
-    found: UUID = row["approval_id"]
+    found: UUID = (await runtime.books.approval(run=run_id, open=True)).id
     return found
 
 
 async def _targets(runtime: Any, run_id: UUID) -> dict[str, str]:
-    rows = await runtime.all("SELECT step_key, target FROM receipts WHERE run_id = $1", run_id)
-    return {row["step_key"]: row["target"] for row in rows}
+    return {receipt.step: receipt.target for receipt in await runtime.books.receipts(run=run_id)}
 
 
 @pytest.mark.req("V-4")

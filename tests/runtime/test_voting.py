@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import zipfile
 from datetime import timedelta
 from pathlib import Path
@@ -131,28 +130,26 @@ class Office:
         return started.run_id
 
     async def approval(self, status: str = "requested") -> Any:
-        return await self.runtime.one("SELECT * FROM approvals WHERE status = $1 ORDER BY created_at DESC", status)
+        return (await self.runtime.books.approvals(status=status))[-1]
 
     async def vote(self, person: str, choice: str = "approve", reason: str = "", **more: Any) -> Any:
-        approval = more.pop("approval", None) or (await self.approval())["approval_id"]
+        approval = more.pop("approval", None) or (await self.approval()).id
         tenant = more.pop("tenant", "acme")
         request = VoteRequest(tenant, approval, person, Choice(choice), reason, VoteChannel.SLACK, **more)
         return await self.voting.vote(request)
 
     async def later(self, **time: float) -> None:
         """Move every due time of the waits towards us: time passes for the database without a clock of ours."""
-        await self.runtime.execute(
-            "UPDATE waits SET due_at = due_at - $1::interval WHERE status = 'waiting'", timedelta(**time)
-        )
+        await self.runtime.trouble.bring_waits_nearer(timedelta(**time))
 
     async def finish(self) -> None:
         await self.runtime.worker().work_off()
         await self.dispatcher.work_off()
 
     async def verified(self, run_id: Any) -> Any:
-        row = await self.runtime.one("SELECT * FROM bundles WHERE run_id = $1", run_id)
+        bundle = await self.runtime.books.bundle(run=run_id)
         path = self.folder / "bundle.zip"
-        path.write_bytes((self.folder / "blobs" / row["uri"].removeprefix("file:")).read_bytes())
+        path.write_bytes((self.folder / "blobs" / bundle.uri.removeprefix("file:")).read_bytes())
         key = self.folder / "public.pem"
         key.write_bytes(self.signer.public_key.pem)
         return verify_bundle(path, public_key=key)
@@ -190,12 +187,10 @@ async def test_an_approved_action_is_performed_once_and_its_bundle_verifies(offi
 @pytest.mark.req("O-6")
 async def test_a_resume_is_told_apart_by_the_wait_that_it_follows(office: Office) -> None:
     run_id = await office.open()
-    wait = await office.runtime.one("SELECT wait_id FROM waits WHERE run_id = $1 AND kind = 'approval'", run_id)
+    wait = await office.runtime.books.wait(run=run_id, kind="approval")
     await office.vote("ana")
-    line = await office.runtime.one(
-        "SELECT line FROM audit_events WHERE stream_id = $1 AND type = 'step.resumed'", run_id
-    )
-    assert json.loads(line["line"])["data"]["invocation"] == f"resume:{wait['wait_id']}"
+    (resumed,) = await office.runtime.books.events(run_id, type="step.resumed")
+    assert resumed.data["invocation"] == f"resume:{wait.id}"
 
 
 SECRET = """
@@ -234,9 +229,9 @@ async def test_a_rejection_ends_the_run_with_the_reason(office: Office) -> None:
     assert (await office.vote("ana", "reject")).code == "reason_missing"
     assert (await office.vote("ana", "reject", "not tonight")).status == "rejected"
     await office.finish()
-    row = await office.runtime.one("SELECT status, error FROM runs WHERE run_id = $1", run_id)
-    assert row["status"] == "failed_terminal"
-    assert row["error"] == {
+    run = await office.runtime.books.run(run_id)
+    assert run.status == "failed_terminal"
+    assert run.error == {
         "class": "authorization", "code": "rejected", "by": "ana", "message": "not tonight", "step": "raise",
     }  # fmt: skip
     assert office.runtime.outside.effects == []
@@ -246,7 +241,7 @@ async def test_a_rejection_ends_the_run_with_the_reason(office: Office) -> None:
 
 async def test_ten_clicks_and_two_approvers_at_once_are_one_decision(office: Office) -> None:
     run_id = await office.open()
-    approval = (await office.approval())["approval_id"]
+    approval = (await office.approval()).id
     people = ["ana"] * 10 + ["ben"] * 10
     answers = await asyncio.gather(*(office.vote(person, approval=approval) for person in people))
     assert sum(answer.counted for answer in answers) == 1
@@ -275,8 +270,7 @@ async def test_who_may_not_vote_is_told_why_and_the_attempt_is_audited(office: O
     answer = await office.vote(person)
     assert (answer.counted, answer.code) == (False, code)
     assert await office.runtime.status(run_id) == "waiting_approval"
-    row = await office.runtime.one("SELECT count(*) AS n FROM audit_events WHERE type = 'approval.vote_refused'")
-    assert row["n"] == 1
+    assert len(await office.runtime.books.audit(type="approval.vote_refused")) == 1
 
 
 async def test_another_tenants_approval_does_not_exist(office: Office) -> None:
@@ -288,7 +282,7 @@ async def test_another_tenants_approval_does_not_exist(office: Office) -> None:
 
 async def test_drift_after_the_approval_asks_again_and_supersedes_the_old_card(office: Office) -> None:
     run_id = await office.open()
-    first = (await office.approval())["approval_id"]
+    first = (await office.approval()).id
     await office.vote("ana")
     record = office.runtime.outside.records["INC1"]
     record["version"] += 1
@@ -298,8 +292,8 @@ async def test_drift_after_the_approval_asks_again_and_supersedes_the_old_card(o
     assert await office.runtime.status(run_id) == "waiting_approval"
     assert sorted(office.board.states()) == ["pending", "superseded"]
     second = await office.approval()
-    assert second["approval_id"] != first
-    assert second["card"]["changes"] == [{"field": "priority", "before": "2", "after": "1"}]
+    assert second.id != first
+    assert second.card["changes"] == [{"field": "priority", "before": "2", "after": "1"}]
     assert (await office.vote("ben", approval=first)).code == "changed"
     await office.vote("ben")
     await office.finish()
@@ -331,12 +325,12 @@ async def test_an_unanswered_question_reminds_escalates_and_expires(office: Offi
     assert await office.sweeper.sweep() == 1
     await office.dispatcher.work_off()
     assert len(office.board.threads) == 2
-    assert (await office.approval())["escalated"]
+    assert (await office.approval()).escalated
     await office.later(hours=2.01)
     assert await office.sweeper.sweep() == 1
     await office.finish()
-    row = await office.runtime.one("SELECT status, error FROM runs WHERE run_id = $1", run_id)
-    assert (row["status"], row["error"]["code"]) == ("failed_terminal", "expired")
+    run = await office.runtime.books.run(run_id)
+    assert (run.status, run.error["code"]) == ("failed_terminal", "expired")
     assert office.runtime.outside.effects == []
     assert office.board.states() == ["expired"]
     assert (await office.verified(run_id)).ok
@@ -358,12 +352,10 @@ async def test_after_the_escalation_the_managers_may_decide(office: Office) -> N
 async def test_a_card_whose_post_is_in_doubt_is_looked_for_and_never_doubled(office: Office, fault: str) -> None:
     office.board.fault = fault
     await office.open()
-    await office.runtime.execute(
-        "UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND kind = 'card'"
-    )
+    await office.runtime.trouble.retry_messages_now("card")
     await office.dispatcher.work_off()
     assert office.board.posts == 1
-    assert (await office.approval())["message_ts"] == "1.0"
+    assert (await office.approval()).message_ts == "1.0"
 
 
 async def test_one_drawing_does_for_all_messages_that_wait_to_redraw_a_card(office: Office) -> None:
@@ -371,8 +363,7 @@ async def test_one_drawing_does_for_all_messages_that_wait_to_redraw_a_card(offi
     await office.open()
     assert (await office.vote("ana")).counted
     await office.finish()
-    ends = await office.runtime.one("SELECT array_agg(status) AS all FROM commands WHERE kind = 'card'")
-    assert ends["all"] == ["dispatched"] * 3
+    assert [order.status for order in await office.runtime.books.commands(kind="card")] == ["dispatched"] * 3
     assert (office.board.posts, office.board.updates, office.board.states()) == (1, 1, ["applied"])
 
 
@@ -383,11 +374,10 @@ async def test_a_drawing_that_failed_leaves_the_messages_behind_it(office: Offic
     card, office.board.cards = office.board.cards, {}
     await office.dispatcher.work_off()  # the messenger raises for both
     office.board.cards = card
-    again = "UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND kind = 'card'"
-    await office.runtime.execute(again)
+    await office.runtime.trouble.retry_messages_now("card")
     await office.dispatcher.work_off()
     assert office.board.states() == ["applied"]
-    assert not await office.runtime.one("SELECT 1 FROM commands WHERE kind = 'card' AND status <> 'dispatched'")
+    assert {order.status for order in await office.runtime.books.commands(kind="card")} == {"dispatched"}
 
 
 async def test_a_canceled_run_cancels_its_question(office: Office) -> None:
@@ -401,9 +391,8 @@ async def test_a_canceled_run_cancels_its_question(office: Office) -> None:
     assert await office.runtime.status(run_id) == "canceled"
     assert (await office.runtime.steps(run_id))["raise"] == "canceled"
     assert office.board.states() == ["canceled"]
-    assert (
-        await office.vote("ana", approval=(await office.approval("canceled"))["approval_id"])
-    ).code == "already_decided"
+    canceled = await office.approval("canceled")
+    assert (await office.vote("ana", approval=canceled.id)).code == "already_decided"
     assert (await office.verified(run_id)).ok
 
 
@@ -412,7 +401,7 @@ async def test_a_card_that_nobody_recorded_is_not_doubled_when_its_question_is_d
     """The post landed and its record was lost; before that message is tried again, somebody decides."""
     office.board.fault = "landed"
     await office.open()  # the card is in the channel; its message waits for its next attempt
-    assert (await office.approval())["message_ts"] is None
+    assert (await office.approval()).message_ts is None
     assert (await office.vote("ana")).status == "approved"  # orders a second message about the card, due at once
     await office.finish()
     assert office.board.posts == 1

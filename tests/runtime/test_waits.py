@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -35,9 +36,7 @@ TRIGGER = {"ref": "c1"}
 
 
 async def waiting(runtime: Any, run_id: Any) -> str:
-    row = await runtime.one("SELECT kind, token FROM waits WHERE run_id = $1 AND status = 'waiting'", run_id)
-    assert row is not None
-    found: str = row["kind"]
+    found: str = (await runtime.books.wait(run=run_id, open=True)).kind
     return found
 
 
@@ -46,11 +45,10 @@ async def waiting(runtime: Any, run_id: Any) -> str:
 async def test_a_timer_holds_nothing_and_goes_on_when_its_time_has_come(runtime: Any) -> None:
     run_id = await runtime.go(TIMER, TRIGGER)
     assert (await runtime.status(run_id), await waiting(runtime, run_id)) == ("waiting", "timer")
-    due = await runtime.one("SELECT due_at - created_at = interval '9 days' AS exact FROM waits")
-    assert due["exact"]
-    held = await runtime.all("SELECT step_key FROM steps WHERE lease_owner IS NOT NULL")
-    slots = await runtime.all("SELECT slot FROM slots WHERE step_id IS NOT NULL")
-    assert (held, slots, await runtime.sweep()) == ([], [], 0)
+    wait = await runtime.books.wait()
+    assert wait.due_at - wait.created_at == timedelta(days=9)
+    held = [step.key for step in await runtime.books.steps() if step.lease_owner is not None]
+    assert (held, await runtime.books.slots_taken(), await runtime.sweep()) == ([], 0, 0)
     await runtime.wait_is_due()
     assert await runtime.status(run_id) == "succeeded"
     await runtime.at_rest()
@@ -110,7 +108,7 @@ async def test_a_signal_that_comes_before_its_wait_is_kept_for_it(runtime: Any) 
     await runtime.go_on()
     assert await runtime.status(run_id) == "succeeded"
     assert (await runtime.state(run_id))["channels"]["got"] == 3
-    assert await runtime.all("SELECT 1 FROM inbox WHERE processed_at IS NULL") == []
+    assert await runtime.books.notices(processed=False) == []
 
 
 async def test_of_two_that_wait_for_one_signal_each_takes_its_own(runtime: Any) -> None:
@@ -131,13 +129,11 @@ async def test_a_signal_for_another_state_of_the_run_is_ignored_and_recorded(
     run_id = await runtime.go(SIGNAL, TRIGGER)
     answer = await runtime.signal("paid:c1", {"amount": 7}, id="s", **more)
     assert (answer.code, await runtime.status(run_id)) == (code, "waiting")
-    kept = await runtime.one("SELECT result, processed_at FROM inbox WHERE notification_id = 's'")
-    assert (kept["result"]["code"], kept["processed_at"] is not None) == (code, True)
-    assert await runtime.all("SELECT 1 FROM audit_events WHERE type = 'signal.ignored'") != []
-    row = await runtime.one("SELECT w.token, r.version FROM waits w JOIN runs r USING (run_id)")
-    assert (
-        await runtime.signal("paid:c1", {"amount": 7}, token=row["token"], version=row["version"])
-    ).code == "delivered"
+    kept = await runtime.books.notice(id="s")
+    assert (kept.result["code"], kept.processed) == (code, True)
+    assert await runtime.books.audit(type="signal.ignored") != []
+    token, version = (await runtime.books.wait()).token, (await runtime.books.run()).version
+    assert (await runtime.signal("paid:c1", {"amount": 7}, token=token, version=version)).code == "delivered"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +146,7 @@ async def test_a_signal_that_cannot_be_kept_is_refused_at_its_place(
     await runtime.tenant()
     with pytest.raises(InputError, match=place):
         await runtime.signal("k", **more)
-    assert await runtime.all("SELECT 1 FROM inbox") == []
+    assert await runtime.books.notices() == []
 
 
 @pytest.mark.req("V-12")
@@ -171,15 +167,14 @@ async def test_a_task_waits_for_a_member_of_its_group_to_fill_in_its_form(runtim
     run_id = await runtime.go(TASK, TRIGGER)
     await runtime.person("kim", ("kyc",))
     assert (await runtime.status(run_id), await waiting(runtime, run_id)) == ("waiting", "task")
-    row = await runtime.one("SELECT context FROM waits WHERE kind = 'task'")
-    assert row["context"]["title"] == "Who owns c1?"
+    task = await runtime.books.wait(kind="task")
+    assert task.context["title"] == "Who owns c1?"
     faulty = await runtime.complete("kim", {"share": "much"})
     assert (faulty.accepted, {problem.where for problem in faulty.problems}) == (False, {"name", "share"})
     done = await runtime.complete("kim", {"name": "Ada"})
     assert done.accepted
-    again = await runtime.one("SELECT wait_id FROM waits WHERE kind = 'task'")
-    assert (await runtime.complete("kim", {"name": "Ada"}, again["wait_id"])).accepted
-    other = await runtime.complete("kim", {"name": "Bob"}, again["wait_id"])
+    assert (await runtime.complete("kim", {"name": "Ada"}, task.id)).accepted
+    other = await runtime.complete("kim", {"name": "Bob"}, task.id)
     assert (other.accepted, other.code) == (False, "completed")
     await runtime.worker().work_off()
     assert await runtime.status(run_id) == "succeeded"
@@ -199,14 +194,14 @@ async def test_who_may_not_complete_a_task_is_told_why_and_recorded(
     answer = await runtime.complete("sam", {"name": "Ada"})
     assert (answer.accepted, answer.code, answer.problems) == (False, "not_assigned", ())
     assert "kyc" in answer.sentence or "directory" in answer.sentence
-    assert await runtime.all("SELECT 1 FROM audit_events WHERE type = 'task.refused'") != []
+    assert await runtime.books.audit(type="task.refused") != []
     assert await runtime.status(run_id) == "waiting"
 
 
 async def test_a_task_that_nobody_completes_expires_and_says_so(runtime: Any) -> None:
     run_id = await runtime.go(TASK, TRIGGER)
     await runtime.person("kim", ("kyc",))
-    task = (await runtime.one("SELECT wait_id FROM waits"))["wait_id"]
+    task = (await runtime.books.wait()).id
     await runtime.wait_is_due()
     assert await runtime.status(run_id) == "failed_terminal"
     late = await runtime.complete("kim", {"name": "Ada"}, task)
@@ -217,7 +212,7 @@ async def test_two_people_who_complete_a_task_at_once_are_one_completion(runtime
     run_id = await runtime.go(TASK, TRIGGER)
     for name in ("kim", "lee"):
         await runtime.person(name, ("kyc",))
-    task = (await runtime.one("SELECT wait_id FROM waits"))["wait_id"]
+    task = (await runtime.books.wait()).id
     answers = await asyncio.gather(
         *(runtime.complete(name, {"name": name}, task) for name in ("kim", "lee", "kim", "lee"))
     )
@@ -237,4 +232,4 @@ async def test_a_canceled_run_waits_for_nothing_and_a_late_signal_changes_nothin
     await runtime.at_rest()
     assert (await runtime.signal("paid:c1", {"amount": 1})).code == "kept"
     assert await runtime.status(run_id) == "canceled"
-    assert await runtime.all("SELECT 1 FROM commands WHERE kind = 'step' AND status IN ('pending', 'deferred')") == []
+    assert await runtime.books.commands(kind="step", status={"pending", "deferred"}) == []

@@ -66,14 +66,11 @@ async def claimed(runtime: Any, count: int = 1) -> list[str]:
 
 async def freed(runtime: Any, workflow: str) -> None:
     """One of a workflow's steps gives its slots back."""
-    one = "SELECT step_id FROM steps JOIN runs USING (run_id) WHERE workflow = $1 AND steps.status = 'running'"
-    held = f"{one} AND step_id IN (SELECT step_id FROM slots) LIMIT 1"
-    await runtime.execute(f"UPDATE slots SET step_id = NULL WHERE step_id = ({held})", workflow)
+    await runtime.trouble.free_a_slot_of(workflow)
 
 
 async def slots(runtime: Any) -> dict[str, tuple[int, int]]:
-    rows = await runtime.all("SELECT cap, count(*) AS all, count(step_id) AS taken FROM slots GROUP BY cap")
-    return {row["cap"]: (row["all"], row["taken"]) for row in rows}
+    return {slots.cap: (slots.all, slots.taken) for slots in await runtime.books.slots()}
 
 
 @pytest.mark.req("Q-12")
@@ -119,11 +116,11 @@ async def test_at_every_instant_by_the_audit(tenant: Any) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         for number in range(3):
             group.create_task(tenant.worker(f"w{number}").run(stop))
-        while await tenant.all("SELECT FROM runs WHERE finished_at IS NULL LIMIT 1"):  # noqa: ASYNC110  its fact
+        while await tenant.books.runs_under_way():  # noqa: ASYNC110  its fact
             await asyncio.sleep(0.02)
         stop.set()
-    rows = await tenant.all("SELECT tenant_id, run_id FROM runs")
-    found = await caps.recorded(tenant.database, [(row["tenant_id"], row["run_id"]) for row in rows])
+    runs = await tenant.books.runs()
+    found = await caps.recorded(tenant.database, [(run.tenant, run.id) for run in runs])
     assert len(found) == 12 * 5
     assert caps.exceeded(found, {"capped": 2}, key=lambda one: one.workflow) == []
     assert caps.exceeded(found, {"capped": 1}, key=lambda one: one.workflow), "the cap was reached"

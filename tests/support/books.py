@@ -1,0 +1,361 @@
+"""Named questions to the real database.
+
+``Books`` is what tests ask: ``await books.receipt(step="a")``. A name in the singular wants exactly one answer; one in
+the plural gives all, oldest first. Words after a name narrow the answer: ``waits(kind="task", open=True)``; a set
+stands for any of its members.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+from uuid import UUID
+
+import orjson
+
+from core.db import ENGINE_ROLE, Connection, Database
+from runtime.store.schema import metadata
+from tests.support.asking import Source, asking
+from tests.support.book import (
+    Approval,
+    Book,
+    Bundle,
+    Checkpoint,
+    Command,
+    Decision,
+    Entry,
+    Event,
+    Extension,
+    Held,
+    Notice,
+    Question,
+    Receipt,
+    Run,
+    Slots,
+    Step,
+    Vote,
+    Wait,
+)
+
+Kind = TypeVar("Kind")
+_TABLES = [str(table.name) for table in metadata.sorted_tables]
+_OF_RUNS = [str(table.name) for table in metadata.sorted_tables if "run_id" in table.c]
+
+_RUNS = """
+SELECT run_id AS id, tenant_id AS tenant, workspace_id AS workspace, workflow, workflow_version, trigger_type,
+  trigger_ref, reference, requested_by, status, version, superstep, executing, audit_count, error, result,
+  parent_run_id AS parent, depth, created_at, started_at, finished_at, purge_at, purged_at
+FROM runs ORDER BY created_at, run_id"""
+_STEPS = """
+SELECT step_id AS id, run_id AS run, tenant_id AS tenant, step_key AS key, operation, superstep, status, attempt,
+  lease_owner, lease_epoch, lease_expires_at - now() AS lease_left, output, last_error AS error,
+  next_eligible_at - now() AS eligible_in, finished_at
+FROM steps ORDER BY superstep, step_index, step_id"""
+_EVENTS = """
+SELECT stream_id AS stream, tenant_id AS tenant, line FROM audit_events
+WHERE $1::uuid IS NULL OR stream_id = $1 ORDER BY stream_id, seq"""
+_DECISIONS = """
+SELECT run_id AS run, step_key AS step, operation, action_digest, outcome, rules, errors, reasons, facts
+FROM decisions ORDER BY decided_at, decision_id"""
+_RECEIPTS = """
+SELECT receipt_id AS id, run_id AS run, tenant_id AS tenant, step_key AS step, operation, target,
+  idempotency_key AS key, action_digest, action, status, attempt, external_id, output, resolution, error
+FROM receipts ORDER BY intended_at, receipt_id"""
+_APPROVALS = """
+SELECT approval_id AS id, run_id AS run, tenant_id AS tenant, step_key AS step, kind, status, action_digest, nonce,
+  terms, card, choice, reason, escalated, channel, message_ts
+FROM approvals ORDER BY created_at, approval_id"""
+_VOTES = """
+SELECT approval_id AS approval, person_id AS person, choice, reason, channel
+FROM votes ORDER BY voted_at, person_id"""
+_WAITS = """
+SELECT wait_id AS id, run_id AS run, tenant_id AS tenant, step_id, step_key AS step, kind, status, token,
+  correlation_key, context, result, channel, message_ts, due_at, due_at - now() AS due_in, created_at
+FROM waits ORDER BY created_at, wait_id"""
+_CHECKPOINTS = """
+SELECT run_id AS run, superstep, state, digest, octet_length(state::text) AS size
+FROM checkpoints ORDER BY run_id, superstep"""
+_BUNDLES = "SELECT run_id AS run, name, uri, sha256 FROM bundles ORDER BY created_at, run_id"
+_COMMANDS = """
+SELECT command_id AS id, run_id AS run, tenant_id AS tenant, kind, status, payload, attempts, last_error
+FROM commands ORDER BY command_id"""
+_NOTICES = """
+SELECT tenant_id AS tenant, source, notification_id AS id, correlation_key, payload, result,
+  processed_at IS NOT NULL AS processed
+FROM inbox ORDER BY received_at, notification_id"""
+_LEDGER = "SELECT run_id AS run, superstep, step_key AS step, channel, value FROM ledger ORDER BY superstep, step_key"
+_EXTENSIONS = "SELECT run_id AS run, number, actor, source, operations FROM mutations ORDER BY run_id, number"
+_QUESTIONS = """
+SELECT a.approval_id AS id, a.kind, r.idempotency_key AS key FROM approvals a LEFT JOIN receipts r
+  ON r.run_id = a.run_id AND r.step_key = a.step_key AND r.action_digest = a.action_digest
+WHERE a.status = 'requested' AND a.tenant_id = $1"""
+_SLOTS = """
+SELECT cap, count(*) AS all, count(step_id) AS taken FROM slots
+WHERE $1::text IS NULL OR tenant_id = $1 GROUP BY cap ORDER BY cap"""
+_HELD = """
+SELECT (SELECT count(*) FROM steps WHERE status = 'running' AND tenant_id = $1) AS running,
+  (SELECT count(step_id) FROM slots WHERE tenant_id = $1) AS taken,
+  (SELECT count(*) FROM slots JOIN steps USING (step_id) WHERE status = 'running' AND steps.tenant_id = $1) AS both,
+  (SELECT count(*) FROM steps WHERE status = 'running' AND lease_owner IS NULL) AS nobodys"""
+
+
+def _fits(fact: object, wanted: Mapping[str, object]) -> bool:
+    """Compare attributes; a name that no fact has is a mistake of the test and raises AttributeError."""
+    for name, value in wanted.items():
+        known = getattr(fact, name)
+        if known not in value if isinstance(value, set | frozenset) else known != value:
+            return False
+    return True
+
+
+def _only(found: list[Kind], wanted: Mapping[str, object]) -> Kind:
+    assert len(found) == 1, f"{len(found)} fit {dict(wanted)}, not one: {found}"
+    return found[0]
+
+
+class Books:
+    """What the database says: asked as the engine's role, or over one connection that a test already has."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    async def _rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
+        async with asking(self._source) as connection:
+            return [dict(row) for row in await connection.fetch(sql, *parameters)]
+
+    async def _all(self, kind: type[Kind], sql: str, wanted: Mapping[str, object]) -> list[Kind]:
+        return [fact for fact in [kind(**row) for row in await self._rows(sql)] if _fits(fact, wanted)]
+
+    # -- one run ------------------------------------------------------------------------------------------------------
+
+    async def book_of(self, run: UUID) -> Book:
+        """Everything on record about this run."""
+        steps = await self.steps(run=run)
+        return Book(
+            run=await self.run(run),
+            steps={step.key: step for step in steps},
+            events=tuple(await self.events(run)),
+            decisions=tuple(await self.decisions(run=run)),
+            receipts=tuple(await self.receipts(run=run)),
+            approvals=tuple(await self.approvals(run=run)),
+            waits=tuple(await self.waits(run=run)),
+            checkpoints=tuple(await self.checkpoints(run=run)),
+            bundles=tuple(await self.bundles(run=run)),
+            commands=tuple(await self.commands(run=run)),
+            notices=tuple(await self.notices()),
+        )
+
+    async def runs(self, **wanted: object) -> list[Run]:
+        return await self._all(Run, _RUNS, wanted)
+
+    async def run(self, run: UUID | None = None, **wanted: object) -> Run:
+        named = wanted if run is None else {"id": run, **wanted}
+        return _only(await self.runs(**named), named)
+
+    async def runs_under_way(self, tenant: str | None = None) -> int:
+        """The number of runs that have not finished."""
+        return await self._count("SELECT count(*) FROM runs WHERE finished_at IS NULL", tenant)
+
+    async def runs_finished(self, tenant: str | None = None) -> int:
+        return await self._count("SELECT count(*) FROM runs WHERE finished_at IS NOT NULL", tenant)
+
+    async def _count(self, sql: str, tenant: str | None) -> int:
+        (row,) = await self._rows(f"{sql} AND ($1::text IS NULL OR tenant_id = $1)", tenant)
+        return int(row["count"])
+
+    async def status_of(self, run: UUID) -> str:
+        return (await self.run(run)).status
+
+    async def trigger_of(self, run: UUID) -> Any:
+        """What the run was started with."""
+        (row,) = await self._rows("SELECT trigger FROM run_inputs WHERE run_id = $1", run)
+        return row["trigger"]
+
+    async def key_of(self, run: UUID) -> bytes | None:
+        """The key of the run's commitments; None if it was removed."""
+        (row,) = await self._rows("SELECT run_key FROM run_inputs WHERE run_id = $1", run)
+        key: bytes | None = row["run_key"]
+        return key
+
+    async def steps(self, **wanted: object) -> list[Step]:
+        return await self._all(Step, _STEPS, wanted)
+
+    async def step(self, key: str | None = None, **wanted: object) -> Step:
+        named = wanted if key is None else {"key": key, **wanted}
+        return _only(await self.steps(**named), named)
+
+    async def statuses_of(self, run: UUID) -> dict[str, str]:
+        """The status of each step, by its key."""
+        return {step.key: step.status for step in await self.steps(run=run)}
+
+    async def decisions(self, **wanted: object) -> list[Decision]:
+        return await self._all(Decision, _DECISIONS, wanted)
+
+    async def decision(self, **wanted: object) -> Decision:
+        return _only(await self.decisions(**wanted), wanted)
+
+    async def receipts(self, **wanted: object) -> list[Receipt]:
+        return await self._all(Receipt, _RECEIPTS, wanted)
+
+    async def receipt(self, **wanted: object) -> Receipt:
+        return _only(await self.receipts(**wanted), wanted)
+
+    async def approvals(self, **wanted: object) -> list[Approval]:
+        votes: defaultdict[UUID, list[Vote]] = defaultdict(list)
+        for vote in await self.votes():
+            votes[vote.approval].append(vote)
+        known = [Approval(**row) for row in await self._rows(_APPROVALS)]
+        known = [replace(approval, votes=tuple(votes[approval.id])) for approval in known]
+        return [approval for approval in known if _fits(approval, wanted)]
+
+    async def approval(self, **wanted: object) -> Approval:
+        return _only(await self.approvals(**wanted), wanted)
+
+    async def votes(self, **wanted: object) -> list[Vote]:
+        return await self._all(Vote, _VOTES, wanted)
+
+    async def waits(self, **wanted: object) -> list[Wait]:
+        return await self._all(Wait, _WAITS, wanted)
+
+    async def wait(self, **wanted: object) -> Wait:
+        return _only(await self.waits(**wanted), wanted)
+
+    async def checkpoints(self, **wanted: object) -> list[Checkpoint]:
+        return await self._all(Checkpoint, _CHECKPOINTS, wanted)
+
+    async def state_of(self, run: UUID) -> Any:
+        """The state at the newest barrier."""
+        return (await self.checkpoints(run=run))[-1].state
+
+    async def entries(self, **wanted: object) -> list[Entry]:
+        """What was written to channels with a ledger."""
+        return await self._all(Entry, _LEDGER, wanted)
+
+    async def extensions(self, **wanted: object) -> list[Extension]:
+        return await self._all(Extension, _EXTENSIONS, wanted)
+
+    async def bundles(self, **wanted: object) -> list[Bundle]:
+        return await self._all(Bundle, _BUNDLES, wanted)
+
+    async def bundle(self, **wanted: object) -> Bundle:
+        return _only(await self.bundles(**wanted), wanted)
+
+    # -- the audit ----------------------------------------------------------------------------------------------------
+
+    async def audit(self, stream: UUID | None = None, **wanted: object) -> list[Event]:
+        """Lines of all chains, or of this one: ``audit(type="signal.ignored")``."""
+        found = []
+        for row in await self._rows(_EVENTS, stream):
+            line = orjson.loads(row["line"])
+            said = {name: line[name] for name in ("seq", "type", "ts", "actor", "step", "data")}
+            event = Event(stream=row["stream"], tenant=row["tenant"], line=row["line"], **said)
+            if _fits(event, wanted):
+                found.append(event)
+        return found
+
+    async def events(self, run: UUID, **wanted: object) -> list[Event]:
+        """The chain of one run."""
+        return await self.audit(run, **wanted)
+
+    async def event_types(self, run: UUID) -> list[str]:
+        return [event.type for event in await self.events(run)]
+
+    async def lines(self, run: UUID) -> list[bytes]:
+        """The chain of one run as it is stored, also if a line cannot be read any more."""
+        sql = "SELECT line FROM audit_events WHERE stream_id = $1 ORDER BY seq"
+        return [row["line"] for row in await self._rows(sql, run)]
+
+    async def tenant_events(self, tenant: str, **wanted: object) -> list[Event]:
+        """The tenant's own chain."""
+        rows = await self._rows("SELECT stream_id FROM tenants WHERE tenant_id = $1", tenant)
+        return await self.audit(rows[0]["stream_id"], **wanted)
+
+    # -- what goes in and out, and what is held -----------------------------------------------------------------------
+
+    async def commands(self, **wanted: object) -> list[Command]:
+        return await self._all(Command, _COMMANDS, wanted)
+
+    async def command(self, **wanted: object) -> Command:
+        return _only(await self.commands(**wanted), wanted)
+
+    async def notices(self, **wanted: object) -> list[Notice]:
+        return await self._all(Notice, _NOTICES, wanted)
+
+    async def notice(self, **wanted: object) -> Notice:
+        return _only(await self.notices(**wanted), wanted)
+
+    async def slots(self, tenant: str | None = None) -> list[Slots]:
+        return [Slots(**row) for row in await self._rows(_SLOTS, tenant)]
+
+    async def slots_taken(self, tenant: str | None = None) -> int:
+        return sum(slots.taken for slots in await self.slots(tenant))
+
+    async def held(self, tenant: str) -> Held:
+        """What the steps of a tenant hold at this moment."""
+        (row,) = await self._rows(_HELD, tenant)
+        return Held(**row)
+
+    async def open_questions(self, tenant: str) -> list[Question]:
+        """The open questions of a tenant at one moment."""
+        return [Question(**row) for row in await self._rows(_QUESTIONS, tenant)]
+
+    async def left_open(self, tenant: str) -> dict[str, list[str]]:
+        """Whatever of a tenant has not come to its end, in words by kind; empty if everything has."""
+        orders = await self.commands(tenant=tenant, over=False)
+        found = {
+            "runs": [f"{run.id} {run.status}" for run in await self.runs(tenant=tenant, finished_at=None)],
+            "steps": [f"{step.key} {step.status}" for step in await self.steps(tenant=tenant, over=False)],
+            "waits": [f"{wait.step} {wait.kind}" for wait in await self.waits(tenant=tenant, open=True)],
+            "approvals": [question.step for question in await self.approvals(tenant=tenant, open=True)],
+            "slots": [f"{slots.taken} of {slots.cap!r}" for slots in await self.slots(tenant) if slots.taken],
+            "commands": [f"{order.kind} {order.status} {order.last_error or ''}" for order in orders],
+        }
+        return {name: words for name, words in found.items() if words}
+
+    async def rows_written_with_barrier(self, run: UUID, superstep: int) -> dict[str, int]:
+        """The number of rows of each table that the commit of this barrier wrote; ``xmin`` names a row's commit."""
+        barrier = "SELECT xmin::text FROM checkpoints WHERE run_id = $1 AND superstep = $2"
+        (commit,) = [row["xmin"] for row in await self._rows(barrier, run, superstep)]
+        found = {}
+        for name in _TABLES:
+            (row,) = await self._rows(f"SELECT count(*) FROM {name} WHERE xmin::text = $1", commit)
+            if row["count"]:
+                found[name] = row["count"]
+        return found
+
+    # -- whole tables, whatever they are ------------------------------------------------------------------------------
+
+    async def fingerprint(self) -> dict[str, str]:
+        """A digest of what every table holds: to say that nothing was written."""
+        return await self._digests(_TABLES, "")
+
+    async def fingerprint_of(self, run: UUID) -> dict[str, str]:
+        """A digest of what every table holds of one run."""
+        return await self._digests(_OF_RUNS, "WHERE run_id = $1", run)
+
+    async def _digests(self, tables: Iterable[str], where: str, *parameters: object) -> dict[str, str]:
+        content = "SELECT md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) AS sum FROM"
+        return {name: (await self._rows(f"{content} {name} t {where}", *parameters))[0]["sum"] for name in tables}
+
+    async def mentions(self, words: str) -> set[str]:
+        """The tables that hold these words anywhere."""
+        sql = "SELECT 1 FROM {} t WHERE strpos(t::text, $1) > 0 LIMIT 1"
+        return {name for name in _TABLES if await self._rows(sql.format(name), words)}
+
+
+async def tenants_seen(connection: Connection) -> set[str]:
+    """The tenants of whom this connection sees any row."""
+    found = set()
+    for name in ("runs", "steps", "approvals", "tokens", "tenants", "audit_events", "receipts", "people"):
+        found |= {row["tenant_id"] for row in await connection.fetch(f"SELECT DISTINCT tenant_id FROM {name}")}
+    return found
+
+
+@asynccontextmanager
+async def books_at(url: str) -> AsyncIterator[Books]:
+    """The books of the database at this address, for a test that has no ``Database`` of its own."""
+    async with Database(url, ENGINE_ROLE, connections=2) as database:
+        yield Books(database)

@@ -1,0 +1,312 @@
+"""Named ways to stage trouble in the real database: time that passes, processes that died, records that were forged.
+
+``Trouble`` does what the engine's own role may do. ``Forger`` is somebody with full access to the database, whom no
+rule of it stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import orjson
+
+from core.db import ENGINE_ROLE, Database
+from tests.support.asking import Source, asking
+
+_SECOND = timedelta(seconds=1)
+_REFUSE = """
+CREATE FUNCTION boom() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'boom'; END $$;
+CREATE TRIGGER boom BEFORE {event} ON receipts FOR EACH ROW WHEN (NEW.step_key = '{step}' {when})
+EXECUTE FUNCTION boom();
+"""
+
+
+def _count(tag: str) -> int:
+    return int(tag.rpartition(" ")[2])
+
+
+class Trouble:
+    """Moves time and leases about, as the engine's role. Each way tells how many rows it met."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    async def _do(self, sql: str, *parameters: object) -> int:
+        async with asking(self._source) as connection:
+            return _count(await connection.execute(sql, *parameters))
+
+    # -- leases of steps ----------------------------------------------------------------------------------------------
+
+    async def expire_leases(self, tenant: str | None = None) -> int:
+        """The workers of all steps that are at work have been silent for too long."""
+        sql = "UPDATE steps SET lease_expires_at = now() - $2::interval WHERE status = 'running' AND "
+        return await self._do(sql + "($1::text IS NULL OR tenant_id = $1)", tenant, _SECOND)
+
+    async def expire_some_lease(self, tenant: str) -> int:
+        """One worker of this tenant, by chance, has been silent for too long."""
+        return await self._do(
+            "UPDATE steps SET lease_expires_at = now() - interval '1 s' WHERE step_id IN (SELECT step_id FROM steps "
+            "WHERE status = 'running' AND tenant_id = $1 ORDER BY random() LIMIT 1)",
+            tenant,
+        )
+
+    async def steal_leases(self, owner: str) -> int:
+        """Another worker has every step by now, and the one before does not know."""
+        return await self._do("UPDATE steps SET lease_owner = $1, lease_epoch = lease_epoch + 1", owner)
+
+    async def hand_steps_to(self, owner: str) -> int:
+        """A worker has claimed every step, and works on it."""
+        return await self._do(
+            "UPDATE steps SET status = 'running', lease_owner = $1, lease_expires_at = now() + interval '1 hour'", owner
+        )
+
+    async def hand_steps_back(self) -> int:
+        """Every step is ready again and nobody's."""
+        return await self._do("UPDATE steps SET status = 'ready', lease_owner = NULL, lease_expires_at = NULL")
+
+    async def lose_claims(self) -> int:
+        """Every claimed step is ready again and its order is open, as after crashes that a sweeper has found."""
+        async with asking(self._source) as connection, connection.transaction():
+            await connection.execute("UPDATE steps SET status = 'ready', lease_owner = NULL WHERE status = 'running'")
+            return _count(
+                await connection.execute("UPDATE commands SET status = 'pending' WHERE status = 'dispatched'")
+            )
+
+    # -- slots --------------------------------------------------------------------------------------------------------
+
+    async def add_slots(self, tenant: str, count: int) -> int:
+        return await self._do(
+            "INSERT INTO slots (tenant_id, slot) SELECT $1, n FROM generate_series(1, $2::int) n", tenant, count
+        )
+
+    async def free_slots(self) -> int:
+        """Every slot is free, whoever holds it."""
+        return await self._do("UPDATE slots SET step_id = NULL WHERE step_id IS NOT NULL")
+
+    async def free_a_slot_of(self, workflow: str) -> int:
+        """One step of this workflow that is at work gives its slots back."""
+        one = "SELECT step_id FROM steps JOIN runs USING (run_id) WHERE workflow = $1 AND steps.status = 'running'"
+        held = f"{one} AND step_id IN (SELECT step_id FROM slots) LIMIT 1"
+        return await self._do(f"UPDATE slots SET step_id = NULL WHERE step_id = ({held})", workflow)
+
+    async def fill_a_slot(self) -> int:
+        """The one step that there is holds the first slot."""
+        return await self._do("UPDATE slots SET step_id = (SELECT step_id FROM steps) WHERE slot = 1")
+
+    # -- waits --------------------------------------------------------------------------------------------------------
+
+    async def make_waits_due(self, *kinds: str, run: UUID | None = None, tenant: str | None = None) -> int:
+        """The time of open waits has come: of all, or of these kinds, this run, this tenant."""
+        return await self._do(
+            "UPDATE waits SET due_at = now() WHERE status = 'waiting' AND ($1::text[] IS NULL OR kind = ANY ($1)) "
+            "AND ($2::uuid IS NULL OR run_id = $2) AND ($3::text IS NULL OR tenant_id = $3)",
+            list(kinds) or None,
+            run,
+            tenant,
+        )
+
+    async def make_waits_due_first(self, run: UUID) -> int:
+        """The time of every wait has come, and that of this run's a second earlier."""
+        return await self._do(
+            "UPDATE waits SET due_at = now() - CASE WHEN run_id = $1 THEN interval '1 s' ELSE interval '0' END", run
+        )
+
+    async def bring_waits_nearer(self, by: timedelta) -> int:
+        """Time passes for the due times of open waits."""
+        return await self._do("UPDATE waits SET due_at = due_at - $1::interval WHERE status = 'waiting'", by)
+
+    async def begin_waits_earlier(self, by: timedelta) -> int:
+        """Time passes for open waits as if they had begun so much earlier."""
+        return await self._do(
+            "UPDATE waits SET due_at = due_at - $1::interval, created_at = created_at - $1::interval"
+            " WHERE status = 'waiting'",
+            by,
+        )
+
+    async def put_all_waits_in_the_past(self, by: timedelta) -> int:
+        """The due time of every wait, open or not, is so long ago."""
+        return await self._do("UPDATE waits SET due_at = now() - $1::interval", by)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    async def retry_messages_now(self, *kinds: str, tenant: str | None = None) -> int:
+        """No open order waits for its next attempt any more: all, or of these kinds, this tenant."""
+        return await self._do(
+            "UPDATE commands SET next_attempt_at = NULL WHERE status = 'pending' AND next_attempt_at IS NOT NULL "
+            "AND ($1::text[] IS NULL OR kind = ANY ($1)) AND ($2::text IS NULL OR tenant_id = $2)",
+            list(kinds) or None,
+            tenant,
+        )
+
+    async def hurry_messages(self) -> int:
+        """Messages whose next attempt lies ahead are tried now."""
+        return await self._do(
+            "UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND kind <> 'step' "
+            "AND next_attempt_at > now()"
+        )
+
+    async def expire_message_leases(self, *, older_than: timedelta | None = None) -> int:
+        """Whoever took an order has been silent for too long; ``older_than`` spares those that were taken since."""
+        return await self._do(
+            "UPDATE commands SET lease_expires_at = now() - interval '1 s' WHERE lease_expires_at IS NOT NULL "
+            "AND ($1::interval IS NULL OR status = 'leased' AND lease_expires_at < now() + interval '60 s' - $1)",
+            older_than,
+        )
+
+    async def drop_messages(self, *kinds: str) -> int:
+        """Open orders of these kinds are given up."""
+        return await self._do(
+            "UPDATE commands SET status = 'rejected' WHERE status = 'pending' AND kind = ANY ($1)", list(kinds)
+        )
+
+    async def drop_messages_except(self, *kinds: str) -> int:
+        """Open orders of all kinds but these are given up."""
+        return await self._do(
+            "UPDATE commands SET status = 'rejected' WHERE status = 'pending' AND kind <> ALL ($1)", list(kinds)
+        )
+
+    async def send_again(self, kind: str) -> int:
+        """Orders of this kind that were carried out stand open once more."""
+        return await self._do("UPDATE commands SET status = 'pending' WHERE kind = $1 AND status = 'dispatched'", kind)
+
+    async def forget_messages_were_sent(self) -> int:
+        """Every order goes out under another key: more time has passed than FIFO queues remember."""
+        return await self._do("UPDATE commands SET dedupe_key = dedupe_key || '-again'")
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    async def make_purge_due(self, run: UUID | None = None, *, after: timedelta = timedelta()) -> int:
+        """The retention of this run, or of all, is over so much from now."""
+        return await self._do(
+            "UPDATE runs SET purge_at = now() + $2::interval WHERE $1::uuid IS NULL OR run_id = $1", run, after
+        )
+
+    async def bring_purges_nearer(self, by: timedelta) -> int:
+        return await self._do("UPDATE runs SET purge_at = purge_at - $1::interval", by)
+
+    async def begin_runs_earlier(self, at: str, *, before_reference: str) -> int:
+        """Runs whose reference sorts before this one were started at that moment."""
+        return await self._do(
+            "UPDATE runs SET created_at = $1::text::timestamptz WHERE reference < $2", at, before_reference
+        )
+
+    async def intend_earlier(self, by: timedelta) -> int:
+        """Every intent that is still open was recorded so much earlier."""
+        open_ones = "WHERE status IN ('intended', 'in_doubt')"
+        return await self._do(f"UPDATE receipts SET intended_at = intended_at - $1::interval {open_ones}", by)
+
+    # -- what cannot be read any more -------------------------------------------------------------------------------
+
+    async def lose_run_keys(self, tenant: str) -> int:
+        """The keys of the commitments of this tenant's runs are gone."""
+        return await self._do("UPDATE run_inputs SET run_key = NULL WHERE tenant_id = $1", tenant)
+
+
+class Forger:
+    """Changes records behind the engine, as the database's owner and with its triggers off."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.replace("postgresql+asyncpg", "postgresql")
+
+    @asynccontextmanager
+    async def _owner(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        connection = await asyncpg.connect(self._url)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    async def _forge(self, sql: str, *parameters: object) -> int:
+        async with self._owner() as connection:
+            await connection.execute("SET session_replication_role = replica")
+            met = _count(await connection.execute(sql, *parameters))
+        assert met > 0, "there is nothing of this to forge"
+        return met
+
+    async def state(self, superstep: int, path: tuple[str, ...], value: Any) -> None:
+        """A value in the checkpoint of this barrier, at this path."""
+        await self._forge(
+            "UPDATE checkpoints SET state = jsonb_set(state, $2, $3::text::jsonb) WHERE superstep = $1",
+            superstep,
+            list(path),
+            orjson.dumps(value).decode(),
+        )
+
+    async def whole_state(self, run: UUID, value: Any) -> None:
+        """All checkpoints of a run."""
+        await self._forge(
+            "UPDATE checkpoints SET state = $2::text::jsonb WHERE run_id = $1", run, orjson.dumps(value).decode()
+        )
+
+    async def state_digest(self, superstep: int) -> None:
+        await self._forge("UPDATE checkpoints SET digest = repeat('0', 64) WHERE superstep = $1", superstep)
+
+    async def lost_checkpoint(self, superstep: int) -> None:
+        await self._forge("DELETE FROM checkpoints WHERE superstep = $1", superstep)
+
+    async def checkpoint_too_many(self) -> None:
+        await self._forge(
+            "INSERT INTO checkpoints SELECT run_id, tenant_id, superstep + 7, state, digest FROM checkpoints LIMIT 1"
+        )
+
+    async def output(self, step: str, value: Any) -> None:
+        await self._forge(
+            "UPDATE steps SET output = $2::text::jsonb WHERE step_key = $1", step, orjson.dumps(value).decode()
+        )
+
+    async def error(self, step: str, value: Any) -> None:
+        await self._forge(
+            "UPDATE steps SET last_error = $2::text::jsonb WHERE step_key = $1", step, orjson.dumps(value).decode()
+        )
+
+    async def trigger(self, value: Any) -> None:
+        await self._forge("UPDATE run_inputs SET trigger = $1::text::jsonb", orjson.dumps(value).decode())
+
+    async def wait_output(self, kind: str, value: Any) -> None:
+        """What waits of this kind ended with: the member ``value`` of it."""
+        await self._forge(
+            "UPDATE waits SET result = jsonb_set(result, '{output,value}', $2::text::jsonb) WHERE kind = $1",
+            kind,
+            orjson.dumps(value).decode(),
+        )
+
+    async def audit_line(self, seq: int) -> None:
+        """One byte of the line of this number."""
+        await self._forge("UPDATE audit_events SET line = set_byte(line, 40, 65) WHERE seq = $1", seq)
+
+    async def lost_audit(self, kind: str) -> None:
+        """The lines of this type are gone."""
+        await self._forge("DELETE FROM audit_events WHERE type = $1", kind)
+
+    async def purged(self) -> None:
+        """All runs count as purged."""
+        await self._forge("UPDATE runs SET purged_at = now()")
+
+    async def refuse_intents(self, step: str) -> None:
+        """The database never takes the intent of this step: as a constraint that we forgot would."""
+        await self._refuse("INSERT", step, "")
+
+    async def refuse_outcomes(self, step: str) -> None:
+        """The database never takes that the action of this step succeeded."""
+        await self._refuse("UPDATE", step, "AND NEW.status = 'succeeded'")
+
+    async def _refuse(self, event: str, step: str, when: str) -> None:
+        async with self._owner() as connection:
+            await connection.execute(_REFUSE.format(event=event, step=step, when=when))
+
+    async def refuse_audit(self) -> None:
+        """The faces may not add lines to the audit any more."""
+        async with self._owner() as connection:
+            await connection.execute("REVOKE INSERT ON audit_events FROM counterseal_faces")
+
+
+@asynccontextmanager
+async def trouble_at(url: str) -> AsyncIterator[Trouble]:
+    """Trouble in the database at this address, for a test that has no ``Database`` of its own."""
+    async with Database(url, ENGINE_ROLE, connections=2) as database:
+        yield Trouble(database)
