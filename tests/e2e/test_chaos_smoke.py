@@ -16,7 +16,7 @@ from chaos.story import Plan, run
 QUICK = (Kind.KILL_WORKER, Kind.KILL_FACE, Kind.PAUSE_WORKER, Kind.SERVICENOW, Kind.WEBHOOKS)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.req("O-8")
 async def test_a_few_hostile_seconds(tmp_path: Path) -> None:
     report = await run(Plan(7, 5.0, tmp_path, QUICK, pause=(0.2, 0.5), most=10), print)

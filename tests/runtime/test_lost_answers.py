@@ -174,16 +174,17 @@ class Fault:
         return bool(new)
 
     async def apply(self, connection: Connection, commit: Commit) -> bool:
-        return bool(await self._do([commit], lambda: apply(connection, commit)))
+        return bool(await self._do(connection, [commit], lambda: apply(connection, commit)))
 
     async def apply_together(self, connection: Connection, commits: Sequence[Commit]) -> set[UUID]:
         self.grouped += 1
-        found: set[UUID] = await self._do(commits, lambda: apply_together(connection, commits))
+        found: set[UUID] = await self._do(connection, commits, lambda: apply_together(connection, commits))
         return found
 
-    async def _do(self, commits: Sequence[Commit], write: Callable[[], Any]) -> Any:
+    async def _do(self, connection: Connection, commits: Sequence[Commit], write: Callable[[], Any]) -> Any:
         fails = self._new(commits)
         if fails and not self.landed:
+            await connection.execute("SELECT 1")  # the others come meanwhile, and wait for each other
             raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
         written = await write()
         if fails:
