@@ -15,10 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
+from core.db import ENGINE_ROLE, Database
 from sandbox.slack import SlackConfig
 from sandbox.world import SandboxConfig, World, sandbox_world
 from tests.support.book import Run
-from tests.support.books import Books, books_at
+from tests.support.books import Books
+from tests.support.trouble import Trouble
 
 WAIT_SECONDS = 60.0
 WEBHOOK_SECRET = "a-webhook-secret-of-the-tests"
@@ -28,9 +30,10 @@ SIGNING_SECRET = "a-signing-secret-of-the-tests"
 class Stack:
     """Starts and kills processes, and waits for facts in the database or the stand-ins."""
 
-    def __init__(self, world: World, database_url: str, home: Path, books: Books, port: int) -> None:
+    def __init__(self, world: World, database_url: str, home: Path, books: Books, trouble: Trouble, port: int) -> None:
         self.world, self.home, self.port = world, home, port
         self.books = books
+        self.trouble = trouble
         self.client = httpx.AsyncClient(timeout=30)
         self._processes: list[asyncio.subprocess.Process] = []
         self.environment = {
@@ -128,7 +131,7 @@ async def stack(database_url: str, tmp_path: Path, unused_tcp_port: int) -> Asyn
         world = await exits.enter_async_context(sandbox_world(SandboxConfig(slack=slack)))
         world.servicenow.webhooks.url = f"http://127.0.0.1:{unused_tcp_port}/webhooks/servicenow/tests"
         world.servicenow.webhooks.secret = WEBHOOK_SECRET
-        books = await exits.enter_async_context(books_at(database_url))
-        found = Stack(world, database_url, tmp_path, books, unused_tcp_port)
+        database = await exits.enter_async_context(Database(database_url, ENGINE_ROLE, connections=2))
+        found = Stack(world, database_url, tmp_path, Books(database), Trouble(database), unused_tcp_port)
         exits.push_async_callback(found.close)
         yield found
