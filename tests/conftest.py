@@ -82,14 +82,6 @@ async def _execute(url: str, statement: str) -> None:
         await connection.close()
 
 
-async def _found(url: str) -> None:
-    from app import tenants
-    from core.db import FACES_ROLE, Database
-
-    async with Database(url, FACES_ROLE) as database:
-        await tenants.found_default(database)
-
-
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The server of this session; its database `postgres` is where databases are created and dropped."""
@@ -105,20 +97,19 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def template_database(postgres_url: str) -> Iterator[str]:
-    """The name of a database with the schema at head and the tenant `default`, made once."""
+    """The name of a database with the schema at head, made once."""
     from app import migrate
 
     name = f"template_{uuid4().hex}"
     asyncio.run(_execute(postgres_url, f'CREATE DATABASE "{name}"'))
     migrate.upgrade(_named(postgres_url, name))
-    asyncio.run(_found(_named(postgres_url, name)))
     yield name
     asyncio.run(_execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
 @pytest.fixture
 async def database_url(postgres_url: str, template_database: str) -> AsyncIterator[str]:
-    """The DSN of a fresh, migrated database that this test has to itself; the tenant `default` is in it."""
+    """The DSN of a fresh, migrated, empty database that this test has to itself."""
     name = f"test_{uuid4().hex}"
     # The copy is made of files, which is faster than of WAL where nothing has to reach the disk.
     await _execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template_database}" STRATEGY FILE_COPY')

@@ -24,7 +24,7 @@ import httpx
 import pytest
 import structlog
 
-from app import access
+from app import access, tenants
 from app.access import Role
 from app.cli import main
 from app.http import create_app
@@ -313,6 +313,14 @@ class Installation:
                 "state": {"values": {"reason": {"reason": {"type": "plain_text_input", "value": reason}}}},
             },
         }
+
+
+@pytest.fixture
+async def database_url(database_url: str) -> str:
+    """With the tenant `default`, as the first `up` leaves it."""
+    async with Database(database_url, FACES_ROLE) as database:
+        await tenants.found_default(database)
+    return database_url
 
 
 @pytest.fixture

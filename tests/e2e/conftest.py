@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from core.db import ENGINE_ROLE, Database
+from app import tenants
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from sandbox.slack import SlackConfig
 from sandbox.world import SandboxConfig, World, sandbox_world
 from tests.support.book import Run
@@ -120,6 +121,14 @@ class Stack:
             if process.returncode is None:
                 process.send_signal(signal.SIGKILL)
                 await process.wait()
+
+
+@pytest.fixture
+async def database_url(database_url: str) -> str:
+    """With the tenant `default`, as the first `up` leaves it."""
+    async with Database(database_url, FACES_ROLE) as database:
+        await tenants.found_default(database)
+    return database_url
 
 
 @pytest.fixture

@@ -19,12 +19,13 @@ import asyncpg
 import httpx
 import pytest
 
-from app import access
+from app import access, tenants
 from app.access import Role
 from app.http import create_app
 from app.http.server import HttpServer
 from app.settings import Settings, load_settings
 from app.wiring import App, build, build_faces
+from core.db import FACES_ROLE, Database
 from evidence.chain import Actor
 from evidence.verify import verify_bundle
 from runtime.queue.postgres import PostgresQueue
@@ -164,6 +165,7 @@ class Office:
     async def pass_days(self, days: int) -> None:
         """Let time pass for every wait and question, as if it had begun that much earlier."""
         await self.trouble.begin_waits_earlier(timedelta(days=days))
+        await self.trouble.intend_earlier(timedelta(days=days))
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
@@ -303,6 +305,14 @@ def _settings(database_url: str, home: Path, world: World | None, port: int) -> 
             "bpmn_callback_url": f"http://127.0.0.1:{port}",
         }
     return load_settings(**known)
+
+
+@pytest.fixture
+async def database_url(database_url: str) -> str:
+    """With the tenant `default`, as the first `up` leaves it."""
+    async with Database(database_url, FACES_ROLE) as database:
+        await tenants.found_default(database)
+    return database_url
 
 
 @pytest.fixture
