@@ -43,6 +43,9 @@ _HOT_SETTINGS = {
 _STATEMENTS_KEPT = 512
 _STATEMENT_BYTES_MAX = 64 * 1024
 
+# What asyncpg raises of its own where a server goes away in the middle of an exchange, or between two.
+_WENT_AWAY = (asyncpg.InternalClientError, asyncpg.InterfaceError)
+
 _SET_TENANT = text(f"SELECT set_config('{TENANT_SETTING}', :tenant, true)")
 
 
@@ -94,15 +97,15 @@ class Database:
                 max_cached_statement_lifetime=0,
                 max_cacheable_statement_size=_STATEMENT_BYTES_MAX,
             )
-        except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+            for name in ("json", "jsonb"):
+                await connection.set_type_codec(
+                    name, schema="pg_catalog", encoder=_encode_json, decoder=orjson.loads, format="text"
+                )
+        except (OSError, TimeoutError, asyncpg.PostgresError, *_WENT_AWAY) as error:
             raise TransportError(
                 f"PostgreSQL cannot be reached: {error}",
                 remedy="Check COUNTERSEAL_DATABASE_URL and `counterseal doctor`.",
             ) from error
-        for name in ("json", "jsonb"):
-            await connection.set_type_codec(
-                name, schema="pg_catalog", encoder=_encode_json, decoder=orjson.loads, format="text"
-            )
         return connection
 
     @asynccontextmanager

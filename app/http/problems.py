@@ -63,6 +63,7 @@ _UNAVAILABLE = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # its word for a server that went away in the middle of an exchange
     ConnectionError,
 )
 
