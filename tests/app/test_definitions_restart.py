@@ -25,6 +25,7 @@ from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError
 from evidence.chain import Actor
 from runtime.verbs import publishing
+from tests.support.books import Books
 
 POLICY = """
 policy: restarts
@@ -87,8 +88,8 @@ async def _state(faces: Faces) -> tuple[Any, ...]:
         )
         people = await connection.fetch("SELECT person_id FROM group_members ORDER BY 1")
         flow = await connection.fetchval("SELECT max(version) FROM workflows WHERE retired_at IS NULL")
-        events = await connection.fetchval("SELECT count(*) FROM audit_events")
-    return policy, [row["person_id"] for row in people], flow, events
+        events = await Books(connection).audit()
+    return policy, [row["person_id"] for row in people], flow, len(events)
 
 
 @pytest.mark.req("X-1")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from app.access import Role
 from app.cli.outcome import Exit
+from tests.support.tampering import Tampering
 
 POLICY = """
 policy: tests
@@ -26,18 +27,23 @@ steps:
   - {id: danger, do: probe.danger.apply, with: {name: "${{ trigger.number }}"}}
 """
 PEOPLE = "directory: tests\npeople: [{id: ann, name: Ann}, {id: bob, name: Bob}]\ngroups: {leads: [ann, bob]}\n"
-CARD = "UPDATE approvals SET card = jsonb_set(card, '{target}', '\"thing/INC7\"')"
-REQUESTER = "UPDATE approvals SET requester = 'somebody.else'"
-TARGET = "UPDATE receipts SET target = 'thing/harmless'"
-
-
-async def as_owner(url: str, statement: str) -> None:
-    """Behind the engine's back, as the owner of the tables."""
-    owner = await asyncpg.connect(url)
-    try:
-        assert await owner.execute(statement) == "UPDATE 1"
-    finally:
-        await owner.close()
+Way = Callable[[Tampering], Coroutine[Any, Any, None]]
+# While the question is open or when it is done: an alteration, one that takes it back if there is one, and the check.
+ALTERED: dict[str, tuple[bool, Way, Way | None, str]] = {
+    "card": (True, lambda tamper: tamper.card_target("thing/INC7"), None, "approvals"),
+    "requester": (
+        True,
+        lambda tamper: tamper.requester("somebody.else"),
+        lambda tamper: tamper.requester("tess"),
+        "approvals",
+    ),
+    "target": (
+        False,
+        lambda tamper: tamper.receipt_target("thing/harmless"),
+        lambda tamper: tamper.receipt_target("thing/INC1"),
+        "receipts",
+    ),
+}
 
 
 @pytest.fixture
@@ -48,18 +54,13 @@ def documents(tmp_path: Path) -> dict[str, str]:
     return {name: str(tmp_path / f"{name}.yaml") for name in texts}
 
 
-@pytest.mark.parametrize(
-    ("pending", "statement", "back", "check"),
-    [
-        (True, CARD, None, "approvals"),
-        (True, REQUESTER, "UPDATE approvals SET requester = 'tess'", "approvals"),
-        (False, TARGET, "UPDATE receipts SET target = 'thing/INC1'", "receipts"),
-    ],
-)
+@pytest.mark.parametrize("what", ALTERED)
 def test_the_doctor_and_the_run_say_that_it_is_not_signed(
     command: Any, documents: Any, outside_world: Any, work_off: Any, database_url: str, tmp_path: Path,
-    pending: bool, statement: str, back: str | None, check: str,
+    what: str,
 ) -> None:  # fmt: skip
+    pending, alter, back, check = ALTERED[what]
+    tampering = Tampering(database_url)
     command("workflow", "publish", documents["asking"])
     command("policy", "publish", documents["policy"])
     command("directory", "publish", documents["people"])
@@ -67,13 +68,13 @@ def test_the_doctor_and_the_run_say_that_it_is_not_signed(
     run_id = command.json("run", "start", "asking", "--input", '{"number": "INC1"}')["run_id"]
     work_off(outside_world)
     if pending:
-        asyncio.run(as_owner(database_url, statement))
+        asyncio.run(alter(tampering))
     (waiting,) = command.json("approval", "list")
     command("approval", "approve", waiting["approval_id"], "--as", "ann")
     if not pending:
         # The effect is done, the bundle not yet: the worker and the dispatcher are two processes.
         work_off_worker_only(outside_world)
-        asyncio.run(as_owner(database_url, statement))
+        asyncio.run(alter(tampering))
     work_off(outside_world)
     assert command.json("run", "list")[0]["status"] == "succeeded"
     assert not list(tmp_path.rglob("*.zip"))
@@ -86,7 +87,7 @@ def test_the_doctor_and_the_run_say_that_it_is_not_signed(
     command("evidence", "get", run_id, "-o", str(tmp_path), exit_code=Exit.CONFLICT)
     assert f"evidence again {run_id}" in command.said
     if back is not None:
-        asyncio.run(as_owner(database_url, back))
+        asyncio.run(back(tampering))
         command("evidence", "again", run_id)
         command("evidence", "again", run_id, exit_code=Exit.CONFLICT)
         work_off(outside_world)
@@ -112,7 +113,7 @@ async def test_over_http_a_refused_bundle_is_a_conflict_with_its_reason(installa
     run_id = await installation.start("simple")
     await installation.app.worker().work_off()
     url = installation.settings.database_url.get_secret_value()
-    await as_owner(url, "UPDATE receipts SET external_id = 'e99'")
+    await Tampering(url).external_id("e99")
     await installation.app.dispatcher().work_off()
     client = await installation.client(Role.AUDITOR)
     answer = await client.get(f"/v1/runs/{run_id}/evidence")

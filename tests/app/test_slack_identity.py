@@ -38,12 +38,12 @@ class Office:
 
     async def refused(self, payload: dict[str, Any], words: str) -> None:
         """The payload does nothing, and whoever sent it is told why."""
-        before = await self.installation.all("SELECT * FROM votes")
+        before = await self.installation.books.votes()
         answer = await self.installation.slack(payload)
         assert answer.status_code == 200
-        notes = await self.installation.all("SELECT payload FROM commands WHERE kind = 'note'")
-        assert words in (answer.text or " ".join(row["payload"]["text"] for row in notes))
-        assert await self.installation.all("SELECT * FROM votes") == before == []
+        notes = await self.installation.books.commands(kind="note")
+        assert words in (answer.text or " ".join(note.payload["text"] for note in notes))
+        assert await self.installation.books.votes() == before == []
 
     async def codes(self, kind: str = "approval.vote_refused") -> list[str]:
         return [event["data"]["code"] for event in await self.installation.tenant_events(kind)]
@@ -138,7 +138,7 @@ async def test_while_slack_is_away_nothing_counts_and_afterwards_it_does(office:
     await office.refused(click, AWAY)
     assert await office.codes() == [], "that Slack is away is nobody's doing"
     assert (await office.installation.slack(click)).status_code == 200
-    assert len(await office.installation.all("SELECT * FROM votes")) == 1
+    assert len(await office.installation.books.votes()) == 1
 
 
 async def test_forms_of_tasks_are_for_members_too(office: Office) -> None:
@@ -147,7 +147,7 @@ async def test_forms_of_tasks_are_for_members_too(office: Office) -> None:
         "      form: {type: object, properties: {owner: {type: string}}}\n"
     )
     run_id = await office.installation.parked("asks")
-    task = str((await office.installation.one("SELECT wait_id FROM waits WHERE run_id = $1", run_id))["wait_id"])
+    task = str((await office.installation.books.wait(run=run_id)).id)
     sent = office.installation.submission(UUID(int=7), "n", "approve", "", "U0ANA")
     sent["view"] |= {"callback_id": "counterseal.task", "private_metadata": json.dumps({"t": task})}
     sent["view"]["state"] = {"values": {"owner": {"owner": {"type": "plain_text_input", "value": "x"}}}}
@@ -192,7 +192,7 @@ async def test_the_directory_names_the_pair(office: Office, account: str, counts
     await _people(office, account)
     _, approval_id, nonce = await office.installation.asked()
     assert (await office.installation.slack(office.installation.click(approval_id, nonce, "U0ANA"))).status_code == 200
-    assert len(await office.installation.all("SELECT * FROM votes")) == int(counts)
+    assert len(await office.installation.books.votes()) == int(counts)
     assert await office.codes() == ([] if counts else ["unlinked"])
 
 
@@ -200,7 +200,7 @@ async def test_an_account_that_two_people_have_is_nobodys(office: Office) -> Non
     await _people(office, "slack: U0ANA", f"slack: {HERE}/U0ANA")
     _, approval_id, nonce = await office.installation.asked()
     await office.installation.slack(office.installation.click(approval_id, nonce, "U0ANA"))
-    assert await office.installation.all("SELECT * FROM votes") == []
+    assert await office.installation.books.votes() == []
 
 
 class TestOrganisations:
@@ -247,7 +247,7 @@ class TestOrganisations:
         click = office.installation.click(approval_id, nonce, "U0ANA")
         click |= {"team": None, "enterprise": {"id": ORGANISATION}, "is_enterprise_install": True}
         assert (await office.installation.slack(click)).status_code == 200
-        assert len(await office.installation.all("SELECT * FROM votes")) == 1
+        assert len(await office.installation.books.votes()) == 1
 
 
 async def test_what_is_known_of_an_account_is_soon_asked_again(office: Office) -> None:

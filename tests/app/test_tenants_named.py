@@ -14,6 +14,7 @@ from app.cli.outcome import Exit
 from app.settings import load_settings
 from app.wiring import build, build_faces
 from core.errors import NotFoundError
+from tests.support.trouble import Forger
 
 NAMING = [
     ("workflow", "list"),
@@ -91,10 +92,7 @@ async def test_a_start_with_a_name_that_is_not_there_is_refused(
 
 
 async def test_only_a_first_run_makes_the_default_one(clean_environment: pytest.MonkeyPatch, database_url: str) -> None:
-    connection = await asyncpg.connect(database_url)
-    await connection.execute("DELETE FROM slots")
-    await connection.execute("DELETE FROM tenants")
-    await connection.close()
+    await Forger(database_url).no_tenants()
     settings = load_settings(database_url=database_url)
     with pytest.raises(NotFoundError, match="`counterseal tenant create default` creates it"):
         async with build(settings):

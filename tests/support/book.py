@@ -90,6 +90,7 @@ class Decision:
     errors: Any
     reasons: Any
     facts: Any
+    policy_version: int | None
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ class Receipt:
     output: Any
     resolution: str | None
     error: Any
+    intended_at: datetime
+    settled_at: datetime | None
 
 
 @dataclass(frozen=True)

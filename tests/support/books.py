@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -58,11 +59,14 @@ _EVENTS = """
 SELECT stream_id AS stream, tenant_id AS tenant, line FROM audit_events
 WHERE $1::uuid IS NULL OR stream_id = $1 ORDER BY stream_id, seq"""
 _DECISIONS = """
-SELECT run_id AS run, step_key AS step, operation, action_digest, outcome, rules, errors, reasons, facts
-FROM decisions ORDER BY decided_at, decision_id"""
+SELECT d.run_id AS run, d.step_key AS step, d.operation, d.action_digest, d.outcome, d.rules, d.errors, d.reasons,
+  d.facts, p.version AS policy_version
+FROM decisions d LEFT JOIN policies p ON p.tenant_id = d.tenant_id AND p.digest = d.policy_digest
+ORDER BY d.decided_at, d.decision_id"""
 _RECEIPTS = """
 SELECT receipt_id AS id, run_id AS run, tenant_id AS tenant, step_key AS step, operation, target,
-  idempotency_key AS key, action_digest, action, status, attempt, external_id, output, resolution, error
+  idempotency_key AS key, action_digest, action, status, attempt, external_id, output, resolution, error,
+  intended_at, settled_at
 FROM receipts ORDER BY intended_at, receipt_id"""
 _APPROVALS = """
 SELECT approval_id AS id, run_id AS run, tenant_id AS tenant, step_key AS step, kind, status, action_digest, nonce,
@@ -191,6 +195,10 @@ class Books:
         """The status of each step, by its key."""
         return {step.key: step.status for step in await self.steps(run=run)}
 
+    async def leases_are_over(self) -> bool:
+        """The time of every lease has run out, if there is any."""
+        return all(step.lease_left is None or step.lease_left <= timedelta() for step in await self.steps())
+
     async def decisions(self, **wanted: object) -> list[Decision]:
         return await self._all(Decision, _DECISIONS, wanted)
 
@@ -265,8 +273,7 @@ class Books:
 
     async def lines(self, run: UUID) -> list[bytes]:
         """The chain of one run as it is stored, also if a line cannot be read any more."""
-        sql = "SELECT line FROM audit_events WHERE stream_id = $1 ORDER BY seq"
-        return [row["line"] for row in await self._rows(sql, run)]
+        return [row["line"] for row in await self._rows(_EVENTS, run)]
 
     async def tenant_events(self, tenant: str, **wanted: object) -> list[Event]:
         """The tenant's own chain."""

@@ -6,7 +6,7 @@ rule of it stops.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -16,6 +16,7 @@ import asyncpg
 import orjson
 
 from core.db import ENGINE_ROLE, Database
+from evidence.chain import ChainHead, Line
 from tests.support.asking import Source, asking
 
 _SECOND = timedelta(seconds=1)
@@ -100,14 +101,18 @@ class Trouble:
 
     # -- waits --------------------------------------------------------------------------------------------------------
 
-    async def make_waits_due(self, *kinds: str, run: UUID | None = None, tenant: str | None = None) -> int:
-        """The time of open waits has come: of all, or of these kinds, this run, this tenant."""
+    async def make_waits_due(
+        self, *kinds: str, run: UUID | None = None, step: str | None = None, tenant: str | None = None
+    ) -> int:
+        """The time of open waits has come: of all, or of these kinds, this run, this step, this tenant."""
         return await self._do(
             "UPDATE waits SET due_at = now() WHERE status = 'waiting' AND ($1::text[] IS NULL OR kind = ANY ($1)) "
-            "AND ($2::uuid IS NULL OR run_id = $2) AND ($3::text IS NULL OR tenant_id = $3)",
+            "AND ($2::uuid IS NULL OR run_id = $2) AND ($3::text IS NULL OR tenant_id = $3) "
+            "AND ($4::text IS NULL OR step_key = $4)",
             list(kinds) or None,
             run,
             tenant,
+            step,
         )
 
     async def make_waits_due_first(self, run: UUID) -> int:
@@ -282,6 +287,24 @@ class Forger:
     async def lost_audit(self, kind: str) -> None:
         """The lines of this type are gone."""
         await self._forge("DELETE FROM audit_events WHERE type = $1", kind)
+
+    async def chain(self, run: UUID, lines: Iterable[Line], head: ChainHead) -> None:
+        """The chain of this run says these lines, and its head fits them."""
+        for line in lines:
+            await self._forge(
+                "UPDATE audit_events SET line = $3, hash = $4 WHERE stream_id = $1 AND seq = $2",
+                run,
+                line.seq,
+                line.bytes,
+                line.hash,
+            )
+        await self._forge("UPDATE runs SET audit_head = $2 WHERE run_id = $1", run, head.hash)
+
+    async def no_tenants(self) -> None:
+        """No tenant has been made yet."""
+        async with self._owner() as connection:
+            await connection.execute("DELETE FROM slots")
+            await connection.execute("DELETE FROM tenants")
 
     async def purged(self) -> None:
         """All runs count as purged."""

@@ -1,0 +1,81 @@
+"""Named ways to alter the evidence of the one run that there is, behind the engine's back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from tests.support.trouble import Forger
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+class Tampering(Forger):
+    """Alters exactly one record, as the database's owner and past its triggers."""
+
+    async def _alter(self, sql: str, *parameters: object) -> None:
+        met = await self._forge(sql, *parameters)
+        assert met == 1, f"{met} records were altered, not one"
+
+    # -- the question -------------------------------------------------------------------------------------------------
+
+    async def card_target(self, target: str) -> None:
+        """The target that the card shows."""
+        await self._alter("UPDATE approvals SET card = jsonb_set(card, '{target}', $1::text::jsonb)", _json(target))
+
+    async def card_change(self, after: str) -> None:
+        """The new value of the first change that the card shows."""
+        await self._alter(
+            "UPDATE approvals SET card = jsonb_set(card, '{changes,0,after}', $1::text::jsonb)", _json(after)
+        )
+
+    async def requester(self, person: str) -> None:
+        """The person for whom approval is asked."""
+        await self._alter("UPDATE approvals SET requester = $1", person)
+
+    async def approvers(self, group: str) -> None:
+        """The group that is asked."""
+        await self._alter(
+            "UPDATE approvals SET terms = jsonb_set(terms, '{approvers,0,group}', $1::text::jsonb)", _json(group)
+        )
+
+    async def rejected(self) -> None:
+        """The answer is a rejection."""
+        await self._alter("UPDATE approvals SET status = 'rejected', choice = 'reject'")
+
+    async def vote_reason(self, reason: str, *, person: str | None = None) -> None:
+        """The reason of the vote, or of this person's vote."""
+        await self._alter("UPDATE votes SET reason = $1 WHERE $2::text IS NULL OR person_id = $2", reason, person)
+
+    async def lost_vote(self) -> None:
+        await self._alter("DELETE FROM votes")
+
+    # -- the action and the run ---------------------------------------------------------------------------------------
+
+    async def receipt_target(self, target: str) -> None:
+        await self._alter("UPDATE receipts SET target = $1", target)
+
+    async def external_id(self, value: str) -> None:
+        """The id that the target gave."""
+        await self._alter("UPDATE receipts SET external_id = $1", value)
+
+    async def reverse(self, value: Any) -> None:
+        """The action that would undo this one."""
+        await self._alter("UPDATE receipts SET reverse = $1::text::jsonb", _json(value))
+
+    async def intended_earlier(self, by: timedelta) -> None:
+        await self._alter("UPDATE receipts SET intended_at = intended_at - $1::interval", by)
+
+    async def settled_earlier(self, by: timedelta) -> None:
+        await self._alter("UPDATE receipts SET settled_at = settled_at - $1::interval", by)
+
+    async def lost_receipt(self) -> None:
+        await self._alter("DELETE FROM receipts")
+
+    async def cancel_reason(self, reason: str) -> None:
+        """The reason for which the run was canceled."""
+        await self._alter("UPDATE runs SET error = error || jsonb_build_object('message', $1::text)", reason)
