@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -59,15 +60,12 @@ async def in_doubt(runtime: Any, how: str, effect: bool = False) -> Any:
 
 
 async def the_receipt(runtime: Any) -> Any:
-    return await runtime.one("SELECT * FROM receipts")
+    return await runtime.books.receipt()
 
 
-async def decisions(runtime: Any) -> list[tuple[str, int]]:
+async def decisions(runtime: Any) -> list[tuple[str, int | None]]:
     """What was decided, by which version of the policy, in order."""
-    rows = await runtime.all(
-        "SELECT outcome, p.version FROM decisions d JOIN policies p ON p.digest = d.policy_digest ORDER BY d.decided_at"
-    )
-    return [tuple(row) for row in rows]
+    return [(decision.outcome, decision.policy_version) for decision in await runtime.books.decisions()]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +87,9 @@ async def test_a_deny_published_meanwhile_stops_it(runtime: Any, how: str, statu
     assert (error["class"], error["code"], error["step"]) == ("authorization", "policy_denied", "a")
     assert "Emergency." in error["message"]
     receipt = await the_receipt(runtime)
-    assert (receipt["status"], receipt["attempt"]) == (status, 1)
-    assert words in receipt["resolution"]
-    assert "not sent again, because policy denies it now" in receipt["resolution"]
+    assert (receipt.status, receipt.attempt) == (status, 1)
+    assert words in receipt.resolution
+    assert "not sent again, because policy denies it now" in receipt.resolution
     await runtime.history(run_id)
     await runtime.at_rest()
 
@@ -116,9 +114,9 @@ async def test_an_allow_is_recorded_for_every_time_it_is_sent(runtime: Any, how:
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
     assert await decisions(runtime) == [("allow", 1), ("allow", 2)]
     receipt = await the_receipt(runtime)
-    same = ("receipt_id", "action_digest", "idempotency_key", "action")
-    assert [receipt[name] for name in same] == [first[name] for name in same]
-    assert receipt["attempt"] == 2
+    same = attrgetter("id", "action_digest", "key", "action")
+    assert same(receipt) == same(first)
+    assert receipt.attempt == 2
     await runtime.history(run_id)
     await runtime.at_rest()
 
@@ -190,7 +188,7 @@ async def test_an_approval_covers_a_repetition_under_the_same_terms(runtime: Any
         await runtime.policy(policy)
     await runtime.worker().work_off()
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
-    assert len(await runtime.all("SELECT FROM approvals")) == 1
+    assert len(await runtime.books.approvals()) == 1
     assert len(await decisions(runtime)) == 3
     await runtime.history(run_id)
     await runtime.at_rest()
@@ -205,16 +203,16 @@ async def test_other_terms_ask_anew_and_the_new_approval_lets_out_the_same_actio
     await runtime.policy(approved_by(group, 2, of))
     await runtime.worker().work_off()
     assert (await runtime.status(run_id), runtime.outside.effects) == ("waiting_approval", [])
-    question = await runtime.one("SELECT * FROM approvals WHERE status = 'requested'")
-    assert (question["kind"], question["action_digest"]) == ("action", first["action_digest"])
-    assert [group, of] == [question["terms"]["approvers"][0][name] for name in ("group", "of")]
-    assert "It was sent before" in question["card"]["evidence"]
+    question = await runtime.books.approval(open=True)
+    assert (question.kind, question.action_digest) == ("action", first.action_digest)
+    assert [group, of] == [question.terms["approvers"][0][name] for name in ("group", "of")]
+    assert "It was sent before" in question.card["evidence"]
     for person in ["sam"] if group == "security" else ["lea", "leo"]:
         assert (await runtime.vote(person, "approve")).counted
     await runtime.worker().work_off()
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
     receipt = await the_receipt(runtime)
-    assert (receipt["receipt_id"], receipt["action"]["approval"]) == (first["receipt_id"], str(question["approval_id"]))
+    assert (receipt.id, receipt.action["approval"]) == (first.id, str(question.id))
     await runtime.history(run_id)
     await runtime.at_rest()
 
@@ -241,8 +239,8 @@ async def test_a_repetition_that_people_reject_is_not_sent_and_stays_in_doubt(ru
     await runtime.worker().work_off()
     assert (await runtime.status(run_id), runtime.outside.effects) == ("failed_terminal", [])
     receipt = await the_receipt(runtime)
-    assert receipt["status"] == "in_doubt"
-    assert "policy asks for an approval before it is sent" in receipt["resolution"]
+    assert receipt.status == "in_doubt"
+    assert "policy asks for an approval before it is sent" in receipt.resolution
     await runtime.history(run_id)
     await runtime.at_rest()
 
@@ -255,7 +253,7 @@ async def test_what_arrives_while_people_think_is_found_before_it_is_sent_again(
     assert (await runtime.vote("sam", "approve")).counted
     await runtime.worker().work_off()
     assert (await runtime.status(run_id), runtime.outside.effects) == ("succeeded", [])
-    assert (await runtime.one("SELECT status FROM approvals"))["status"] == "superseded"
+    assert (await runtime.books.approval()).status == "superseded"
     await runtime.history(run_id)
 
 
@@ -270,7 +268,7 @@ async def test_a_policy_that_changes_again_voids_the_new_approval(runtime: Any) 
     assert (await runtime.vote("lea", "approve")).counted
     await runtime.worker().work_off()
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
-    statuses = [row["status"] for row in await runtime.all("SELECT status FROM approvals ORDER BY created_at")]
+    statuses = [approval.status for approval in await runtime.books.approvals()]
     assert statuses == ["superseded", "approved"]
     await runtime.history(run_id)
 
@@ -283,8 +281,8 @@ async def test_the_next_doubt_asks_those_who_approved_last(runtime: Any) -> None
     runtime.outside.script["probe.mail.send"] = [InDoubt("no answer")]
     await runtime.worker().work_off()
     await runtime.wait_is_due()
-    question = await runtime.one("SELECT kind, terms FROM approvals WHERE status = 'requested'")
-    assert (question["kind"], question["terms"]["approvers"][0]["group"]) == ("in_doubt", "security")
+    question = await runtime.books.approval(open=True)
+    assert (question.kind, question.terms["approvers"][0]["group"]) == ("in_doubt", "security")
     assert (await runtime.vote("sam", "again")).counted
     await runtime.worker().work_off()
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 2)

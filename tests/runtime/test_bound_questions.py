@@ -62,8 +62,7 @@ async def raised(runtime: Any, amount: Any = 1_000_000, reference: str = "INV1")
 
 
 async def cards(runtime: Any) -> list[tuple[str, str]]:
-    rows = await runtime.all("SELECT card->>'title' AS title, status FROM approvals ORDER BY created_at, approval_id")
-    return [(row["title"], row["status"]) for row in rows]
+    return [(approval.card["title"], approval.status) for approval in await runtime.books.approvals()]
 
 
 def paid(runtime: Any) -> list[Any]:
@@ -73,10 +72,10 @@ def paid(runtime: Any) -> list[Any]:
 async def assert_verified(runtime: Any, run_id: UUID, folder: Path) -> None:
     signer = FileSigner.load_or_create(folder / "key.pem")
     bundling = Bundling(FileBlobStore(folder / "blobs"), signer, "test")
-    await runtime.execute("UPDATE commands SET status = 'rejected' WHERE status = 'pending' AND kind <> 'bundle'")
+    await runtime.trouble.drop_messages_except("bundle")
     await Dispatcher(runtime.database, bundling.handlers(), "d").work_off()
-    row = await runtime.one("SELECT uri FROM bundles WHERE run_id = $1", run_id)
-    verification = verify_bundle(folder / "blobs" / row["uri"].removeprefix("file:"))
+    bundle = await runtime.books.bundle(run=run_id)
+    verification = verify_bundle(folder / "blobs" / bundle.uri.removeprefix("file:"))
     assert verification.ok, verification.to_text()
 
 
@@ -93,7 +92,7 @@ async def test_an_answer_to_a_gate_that_would_ask_something_else_now_does_not_co
     assert "new" in answer.sentence
     await runtime.worker().work_off()
     assert await cards(runtime) == [("Pay 10 EUR?", "superseded"), ("Pay 1000000 EUR?", "requested")]
-    assert await runtime.all("SELECT person_id FROM votes") == []
+    assert await runtime.books.votes() == []
     assert (await runtime.vote("ana", "approve", on=first)).code == "changed"
     events = await runtime.events(run_id)
     assert events.index("approval.vote_refused") < events.index("approval.superseded")
@@ -119,8 +118,8 @@ async def test_a_gate_binds_the_reference_that_its_card_shows(runtime: Any) -> N
     await raised(runtime, amount=10, reference="INV2")
     assert (await runtime.vote("ana", "approve")).code == "changed"
     await runtime.worker().work_off()
-    (row,) = await runtime.all("SELECT card FROM approvals WHERE status = 'requested'")
-    assert (row["card"]["reference"], row["card"]["target"]) == ("INV2", "INV2")
+    card = (await runtime.books.approval(open=True)).card
+    assert (card["reference"], card["target"]) == ("INV2", "INV2")
 
 
 async def test_of_a_quorum_the_votes_before_the_change_are_void_too(runtime: Any) -> None:
@@ -184,16 +183,20 @@ async def test_a_vote_and_a_change_at_once_never_let_out_what_was_not_shown(runt
     question = await runtime.question()
     voting = Voting(runtime.faces, runtime.definitions)
     request = VoteRequest("acme", question, "ana", Choice.APPROVE, "", VoteChannel.SLACK)
+
+    async def paid_or_asked() -> bool:
+        asked = any("1000000" in title and status == "requested" for title, status in await cards(runtime))
+        return asked or await runtime.status(run_id) == "succeeded"
+
     async with runtime.working():
         answer, _ = await asyncio.gather(
             voting.vote(request), runtime.signal("amount:x", {"amount": 1_000_000, "reference": "INV1"})
         )
-        asked = "EXISTS (SELECT FROM approvals WHERE status = 'requested' AND card->>'title' LIKE '%1000000%')"
-        await runtime.until(f"SELECT FROM runs WHERE status = 'succeeded' OR {asked}")
+        await runtime.until(paid_or_asked)
         if await runtime.status(run_id) != "succeeded":
             assert paid(runtime) == []
             assert (await runtime.vote("ana", "approve")).counted
-        await runtime.until("SELECT FROM runs WHERE status = 'succeeded'")
+        await runtime.until(lambda: runtime.books.runs(status="succeeded"))
     (approved,) = [title for title, status in await cards(runtime) if status == "approved"]
     assert approved == f"Pay {'10' if answer.counted and len(await cards(runtime)) == 1 else '1000000'} EUR?"
 
@@ -222,7 +225,7 @@ async def test_a_gate_that_a_timeout_has_made_is_bound_as_well(runtime: Any) -> 
     await runtime.person("ana", ("owners",))
     run_id = (await runtime.start("pay", {"name": "INV1"})).run_id
     await runtime.worker().work_off()
-    await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting' AND step_key = 'told'")
+    await runtime.trouble.make_waits_due(step="told")
     await runtime.sweep()
     await runtime.worker().work_off()
     await raised(runtime, reference="INV2")
@@ -266,10 +269,7 @@ async def test_a_task_that_would_ask_something_else_now_is_put_anew(runtime: Any
     answer = await runtime.complete("ana", {"right": True})
     assert (answer.accepted, answer.code) == (False, "changed")
     await runtime.worker().work_off()
-    rows = await runtime.all(
-        "SELECT context->>'title' AS title, status FROM waits WHERE kind = 'task' ORDER BY created_at"
-    )
-    assert [tuple(row) for row in rows] == [
+    assert [(task.context["title"], task.status) for task in await runtime.books.waits(kind="task")] == [
         ("Is 10 EUR right?", "canceled"), ("Is 1000000 EUR right?", "waiting"),
     ]  # fmt: skip
     assert (await runtime.complete("ana", {"right": True})).accepted

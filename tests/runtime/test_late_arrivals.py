@@ -35,11 +35,8 @@ async def begun(runtime: Any, text: str) -> Any:
 
 async def due(runtime: Any) -> timedelta:
     """How long after the intent the step is looked at again."""
-    row = await runtime.one(
-        "SELECT w.due_at - r.intended_at AS span FROM receipts r JOIN waits w USING (run_id) "
-        "WHERE w.status = 'waiting' AND w.kind = 'retry'"
-    )
-    span: timedelta = row["span"]
+    wait, receipt = await runtime.books.wait(kind="retry", open=True), await runtime.books.receipt()
+    span: timedelta = wait.due_at - receipt.intended_at
     return span
 
 
@@ -51,13 +48,13 @@ async def test_a_dead_worker_s_request_is_waited_for_before_anything_is_done_aga
     await runtime.crash(gate, "a" if text is PROBED else MAIL, long_ago=False)
     await runtime.worker().work_off()
     assert (await runtime.status(run_id), runtime.outside.effects) == ("failed_retryable", [])
-    assert await runtime.all("SELECT FROM approvals") == []
+    assert await runtime.books.approvals() == []
     assert abs(await due(runtime) - SPAN) < timedelta(seconds=2)
     await runtime.at_rest_but_waiting()
     # A wait that ends too early, by whatever clock, changes nothing.
     await runtime.wait_is_due(long_ago=False)
     assert (await runtime.status(run_id), runtime.outside.effects) == ("failed_retryable", [])
-    assert await runtime.all("SELECT FROM approvals") == []
+    assert await runtime.books.approvals() == []
     await runtime.wait_is_due()
     if text is ASKED:
         assert (await runtime.vote("olga", "again")).counted
@@ -147,7 +144,7 @@ async def test_leases_that_end_time_and_again_are_counted_across_the_waits(runti
             await runtime.worker().work_off()
             assert await runtime.status(run_id) == "failed_retryable"
             await runtime.time_passes()
-            await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
+            await runtime.trouble.make_waits_due()
             await runtime.sweep()
     assert (await runtime.error(run_id))["code"] == "lease_lost"
     assert runtime.outside.effects == []
@@ -172,9 +169,9 @@ async def test_a_worker_that_stalls_between_intent_and_call_sends_nothing(
         patched.setattr("runtime.work.leasing.Lease.now", staticmethod(time))
         await worker.work_off()
     assert runtime.outside.effects == []
-    assert (await runtime.one("SELECT status FROM receipts"))["status"] == "failed"
+    assert (await runtime.books.receipt()).status == "failed"
     assert await runtime.status(run_id) == "failed_retryable"
     await runtime.wait_is_due()
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
-    assert await runtime.all("SELECT FROM approvals") == []
+    assert await runtime.books.approvals() == []
     await runtime.history(run_id)

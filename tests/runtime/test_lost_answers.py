@@ -40,7 +40,6 @@ steps:
   - {id: a, do: probe.effect.apply, with: {name: a}}
 """
 RUNS = 8
-LEASE_IS_OVER = "SELECT 1 WHERE NOT EXISTS (SELECT FROM steps WHERE lease_expires_at > now())"
 
 
 class Line:
@@ -144,14 +143,23 @@ async def working(world: Any, **options: Any) -> AsyncIterator[asyncio.Event]:
 
 async def ended(runtime: Any, runs: Sequence[UUID], effects: int) -> None:
     """Every outcome was told once, nothing was done twice, and nobody was asked."""
-    await runtime.until(f"SELECT 1 WHERE (SELECT count(*) FROM runs WHERE status = 'succeeded') = {len(runs)}")
+
+    async def all_succeeded() -> bool:
+        return len(await runtime.books.runs(status="succeeded")) == len(runs)
+
+    await runtime.until(all_succeeded)
     assert len(runtime.outside.effects) == effects
-    assert await runtime.all("SELECT kind FROM approvals") == []
+    assert await runtime.books.approvals() == []
     for run_id in runs:
         events = await runtime.events(run_id)
         assert (events.count("action.succeeded"), events.count("action.in_doubt")) == (effects // len(runs), 0)
         await runtime.history(run_id)
     await runtime.at_rest()
+
+
+async def not_settled_at_once(runtime: Any) -> list[Any]:
+    """The receipts of actions that took more than one attempt, or have not succeeded."""
+    return [row for row in await runtime.books.receipts() if row.attempt > 1 or row.status != "succeeded"]
 
 
 class Fault:
@@ -206,7 +214,7 @@ async def test_outcomes_whose_settle_got_no_answer_are_told_once(
         crowd.go()
         await ended(runtime, runs, 2 * RUNS)
     assert (len(fault.faults), fault.grouped > 0) == (RUNS, True)
-    assert await runtime.all("SELECT FROM receipts WHERE attempt > 1 OR status <> 'succeeded'") == []
+    assert await not_settled_at_once(runtime) == []
 
 
 @pytest.mark.parametrize("swept", [False, True])
@@ -223,12 +231,12 @@ async def test_outcomes_outlast_a_database_that_is_away_for_longer_than_the_leas
         line[0].cut()
         crowd.go()
         await line[0].refuses(4 * RUNS)
-        await runtime.until(LEASE_IS_OVER)
+        await runtime.until(runtime.books.leases_are_over)
         if swept:
             assert await runtime.sweep() == RUNS
         line[0].mend()
         await ended(runtime, runs, 2 * RUNS)
-    assert await runtime.all("SELECT FROM receipts WHERE attempt > 1 OR status <> 'succeeded'") == []
+    assert await not_settled_at_once(runtime) == []
     assert ("lease.expired" in await runtime.events(runs[0])) is swept
 
 
@@ -243,7 +251,7 @@ async def test_an_outcome_is_refused_once_somebody_else_has_the_step(
             line[0].cut()
             late_gate.opened.set()
             await line[0].refuses(4)
-            await runtime.until(LEASE_IS_OVER)
+            await runtime.until(runtime.books.leases_are_over)
             assert await runtime.sweep() == 1
             other = runtime.gate_type()
 
@@ -254,14 +262,14 @@ async def test_an_outcome_is_refused_once_somebody_else_has_the_step(
             runtime.outside.probe = probe
             owner = asyncio.create_task(runtime.worker("owner").work_off())
             await asyncio.wait_for(other.reached.wait(), 60)
-            before = await runtime.one("SELECT version FROM runs")
+            before = (await runtime.books.run()).version
             line[0].mend()
         # The worker has ended: it was refused, and wrote nothing.
-        assert await runtime.one("SELECT version FROM runs") == before
+        assert (await runtime.books.run()).version == before
         other.opened.set()
         await owner
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
-    assert (await runtime.one("SELECT output FROM steps"))["output"] == {"applied": "found"}
+    assert (await runtime.books.step()).output == {"applied": "found"}
     assert (await runtime.events(run_id)).count("action.succeeded") == 0
     await runtime.history(run_id)
     await runtime.at_rest()
@@ -279,7 +287,7 @@ async def test_what_was_intended_by_a_commit_without_answer_is_known_not_to_be_s
         working(replace(runtime, database=database), lease=1.5, concurrency=1),
     ):
         await line[0].refuses(8)
-        await runtime.until(LEASE_IS_OVER)
+        await runtime.until(runtime.books.leases_are_over)
         assert [len(runtime.outside.effects), await runtime.steps(run_id)] == [
             1,
             {"a": "succeeded", "b": "running"},
@@ -287,8 +295,8 @@ async def test_what_was_intended_by_a_commit_without_answer_is_known_not_to_be_s
         if swept:
             assert await runtime.sweep() == 1
         line[0].mend()
-        await runtime.until("SELECT 1 FROM runs WHERE status = 'failed_retryable'")
-        await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
+        await runtime.until(lambda: runtime.books.runs(status="failed_retryable"))
+        await runtime.trouble.make_waits_due()
         assert await runtime.sweep() == 1
         await ended(runtime, [run_id], 2)
 
@@ -305,9 +313,9 @@ async def test_a_process_that_ends_meanwhile_says_what_it_could_not_tell(runtime
                 gate.opened.set()
                 await line[0].refuses(4)
                 stop.set()
-    (step,) = await runtime.all("SELECT step_id FROM steps")
-    assert [entry["step"] for entry in logs if entry["log_level"] == "error"] == [str(step["step_id"])]
-    await runtime.execute("UPDATE steps SET lease_expires_at = now()")
+    step = await runtime.books.step()
+    assert [entry["step"] for entry in logs if entry["log_level"] == "error"] == [str(step.id)]
+    await runtime.trouble.expire_leases()
     await runtime.sweep()
     await runtime.worker().work_off()
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)
@@ -356,7 +364,7 @@ async def test_a_sweeper_spares_leases_that_nobody_could_beat(
     stop = asyncio.Event()
     async with Database(line[1], ENGINE_ROLE) as database, working(runtime, lease=60):
         await asyncio.wait_for(gate.reached.wait(), 60)
-        await runtime.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+        await runtime.trouble.expire_leases()
         line[0].cut()
         sweeper = Counted(database, runtime.definitions)
         sweeping = asyncio.create_task(sweeper.run(stop))
@@ -364,7 +372,7 @@ async def test_a_sweeper_spares_leases_that_nobody_could_beat(
         line[0].mend()
         # Each of these has found the lease over.
         assert [await asyncio.wait_for(sweeper.swept.get(), 60) for _ in range(3)] == [0, 0, 0]
-        assert (await runtime.one("SELECT status FROM steps"))["status"] == "running"
+        assert (await runtime.books.step()).status == "running"
         gate.opened.set()
         stop.set()
         await sweeping
@@ -380,7 +388,7 @@ async def test_a_sweeper_takes_leases_away_in_the_end(runtime: Any, monkeypatch:
     await asyncio.wait_for(gate.reached.wait(), 60)
     dying.cancel()
     await asyncio.wait({dying})
-    await runtime.execute("UPDATE steps SET lease_expires_at = now() WHERE status = 'running'")
+    await runtime.trouble.expire_leases()
     sweeper, stop, sweep = Counted(runtime.database, runtime.definitions), asyncio.Event(), Sweeper.sweep
 
     async def away(_: Sweeper) -> int:
@@ -394,4 +402,4 @@ async def test_a_sweeper_takes_leases_away_in_the_end(runtime: Any, monkeypatch:
         continue
     stop.set()
     await sweeping
-    assert (await runtime.one("SELECT status FROM steps"))["status"] == "ready"
+    assert (await runtime.books.step()).status == "ready"

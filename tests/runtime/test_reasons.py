@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import orjson
 import pytest
 
 from approvals.model import Choice, VoteChannel
@@ -24,6 +23,7 @@ from runtime.handlers.bundling import Bundling, content_of
 from runtime.store import bundles
 from runtime.verbs.starting import cancel_run
 from runtime.verbs.voting import VoteRequest, Voting
+from tests.support.tampering import Tampering
 
 NOTE = "the-note-of-a-person"
 GATE = """
@@ -65,16 +65,14 @@ class Desk:
 
     async def bundle(self) -> None:
         await self.runtime.worker().work_off()
-        await self.runtime.execute(
-            "UPDATE commands SET status = 'rejected' WHERE status = 'pending' AND kind <> 'bundle'"
-        )
+        await self.runtime.trouble.drop_messages_except("bundle")
         await self.dispatcher.work_off()
 
     async def files(self, run_id: UUID) -> dict[str, bytes]:
         """What the stored bundle holds, after it was verified."""
         await self.bundle()
-        row = await self.runtime.one("SELECT uri FROM bundles WHERE run_id = $1", run_id)
-        path = self.folder / "blobs" / row["uri"].removeprefix("file:")
+        bundle = await self.runtime.books.bundle(run=run_id)
+        path = self.folder / "blobs" / bundle.uri.removeprefix("file:")
         verification = verify_bundle(path)
         assert verification.ok, verification.to_text()
         with zipfile.ZipFile(path) as archive:
@@ -94,6 +92,11 @@ def desk(runtime: Any, tmp_path: Path) -> Desk:
     return Desk(runtime, tmp_path)
 
 
+@pytest.fixture
+def tampering(database_url: str) -> Tampering:
+    return Tampering(database_url)
+
+
 def failed(verification: Verification) -> dict[str, str]:
     return {row.check: row.detail for row in verification.rows if row.status is Status.FAILED}
 
@@ -104,47 +107,40 @@ def votes_in(files: dict[str, bytes]) -> list[dict[str, Any]]:
     return votes
 
 
-async def lines(runtime: Any, run_id: UUID, kind: str) -> list[dict[str, Any]]:
-    rows = await runtime.all(
-        "SELECT line FROM audit_events WHERE stream_id = $1 AND type = $2 ORDER BY seq", run_id, kind
-    )
-    return [orjson.loads(row["line"]) for row in rows]
-
-
 async def test_the_reason_of_a_rejection_stands_in_the_bundle_and_the_chain_commits_to_it(desk: Desk) -> None:
     run_id = await desk.start(GATE, "asks")
     await desk.runtime.worker().work_off()
     assert (await desk.vote("ana", "approve", "")).counted
     assert (await desk.vote("ben", "reject", NOTE)).status == "rejected"
-    without, with_reason = await lines(desk.runtime, run_id, "approval.voted")
-    assert "committed" not in without["data"]
-    ((path, _),) = with_reason["data"]["committed"]
-    assert path.endswith(f"/vote/{with_reason['seq']}/reason")
+    without, with_reason = await desk.runtime.books.events(run_id, type="approval.voted")
+    assert "committed" not in without.data
+    ((path, _),) = with_reason.data["committed"]
+    assert path.endswith(f"/vote/{with_reason.seq}/reason")
     files = await desk.files(run_id)
     assert [(vote["voter"], vote["reason"]) for vote in votes_in(files)] == [("ana", None), ("ben", NOTE)]
     assert NOTE.encode() not in files["events.jsonl"]
 
 
 @pytest.mark.tampers
-@pytest.mark.parametrize("change", ["reason = 'it was fine'", "reason = ''"])
-async def test_a_changed_reason_does_not_verify(desk: Desk, change: str) -> None:
+@pytest.mark.parametrize("reason", ["it was fine", ""])
+async def test_a_changed_reason_does_not_verify(desk: Desk, tampering: Tampering, reason: str) -> None:
     run_id = await desk.start(GATE, "asks")
     await desk.runtime.worker().work_off()
     await desk.vote("ana", "reject", NOTE)
     await desk.runtime.worker().work_off()
     assert (await desk.forged(run_id)).ok
-    await desk.runtime.execute(f"UPDATE votes SET {change}")
+    await tampering.vote_reason(reason)
     assert "reason" in failed(await desk.forged(run_id))["approvals"]
 
 
 @pytest.mark.tampers
-async def test_a_reason_that_nobody_gave_does_not_verify(desk: Desk) -> None:
+async def test_a_reason_that_nobody_gave_does_not_verify(desk: Desk, tampering: Tampering) -> None:
     run_id = await desk.start(GATE, "asks")
     await desk.runtime.worker().work_off()
     for person in ("ana", "ben"):
         await desk.vote(person, "approve", "")
     await desk.runtime.worker().work_off()
-    await desk.runtime.execute("UPDATE votes SET reason = 'the boss said so' WHERE person_id = 'ben'")
+    await tampering.vote_reason("the boss said so", person="ben")
     assert "reason" in failed(await desk.forged(run_id))["approvals"]
 
 
@@ -154,7 +150,8 @@ async def test_of_a_vote_that_its_voter_replaced_only_the_commitment_is_left(des
     await desk.vote("ana", "approve", "looks right")
     await desk.vote("ana", "reject", NOTE)
     assert [vote["reason"] for vote in votes_in(await desk.files(run_id))] == [None, NOTE]
-    assert [len(line["data"]["committed"]) for line in await lines(desk.runtime, run_id, "approval.voted")] == [1, 1]
+    voted = await desk.runtime.books.events(run_id, type="approval.voted")
+    assert [len(event.data["committed"]) for event in voted] == [1, 1]
 
 
 async def test_the_note_about_what_became_of_an_action_stands_in_the_bundle(desk: Desk, gate: Any) -> None:
@@ -188,17 +185,17 @@ async def test_a_cancel_that_waits_for_an_action_keeps_the_first_reason(desk: De
         await cancel(desk, run_id, NOTE)
         await cancel(desk, run_id, "another")
         gate.opened.set()
-        await desk.runtime.until("SELECT FROM runs WHERE status = 'canceled'")
+        await desk.runtime.until(lambda: desk.runtime.books.runs(status="canceled"))
     canceled = json.loads((await desk.files(run_id))["run.json"])["canceled"]
     assert (canceled["by"], canceled["reason"]) == ("ana", NOTE)
 
 
 @pytest.mark.tampers
-async def test_a_changed_reason_of_a_cancel_does_not_verify(desk: Desk) -> None:
+async def test_a_changed_reason_of_a_cancel_does_not_verify(desk: Desk, tampering: Tampering) -> None:
     run_id = await desk.start(GATE, "asks")
     await desk.runtime.worker().work_off()
     await cancel(desk, run_id, NOTE)
-    await desk.runtime.execute('UPDATE runs SET error = error || \'{"message": "no reason"}\'')
+    await tampering.cancel_reason("no reason")
     assert "canceled" in failed(await desk.forged(run_id))["run"]
 
 
@@ -214,8 +211,6 @@ async def test_retention_takes_the_reasons_along(desk: Desk, gate: Any, kind: st
     else:
         await desk.vote("ana", "happened" if kind == "doubt" else "reject", NOTE)
     await desk.files(run_id)
-    await desk.runtime.execute("UPDATE runs SET purge_at = now()")
+    await desk.runtime.trouble.make_purge_due()
     assert await desk.runtime.sweep() == 1
-    for table in ("votes", "approvals", "receipts", "runs", "steps", "waits", "commands"):
-        rows = await desk.runtime.all(f"SELECT t::text AS row FROM {table} t")
-        assert [row["row"] for row in rows if NOTE in row["row"]] == []
+    assert await desk.runtime.books.mentions(NOTE) == set()
