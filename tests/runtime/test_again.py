@@ -54,6 +54,8 @@ async def in_doubt(runtime: Any, how: str, effect: bool = False) -> Any:
     name = "a" if how == "probe" else "probe.mail.send"
     await runtime.crash(runtime.gate_type(after_effect=effect), name)
     if how == "person":
+        if effect:
+            runtime.outside.may_repeat.add(name)  # it did happen; whoever says "again" means that, and gets it
         await runtime.worker().work_off()
         assert (await runtime.vote("olga", "again")).counted
     return run_id
