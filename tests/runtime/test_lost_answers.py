@@ -53,14 +53,17 @@ class Line:
         self.refused = 0
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        if not self._cut:
+            there, back = await asyncio.open_connection(*self._to)
+            self._writers.add(back)
+        # The line may have been cut while the far end was opened, too.
         if self._cut:
-            writer.transport.abort()
+            self.cut()
             async with self._refusals:
                 self.refused += 1
                 self._refusals.notify_all()
             return
-        there, back = await asyncio.open_connection(*self._to)
-        self._writers |= {writer, back}
         with suppress(OSError):
             await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
 
