@@ -34,7 +34,7 @@ class ApprovalEvent(StrEnum):
 
 APPROVAL: Machine[ApprovalStatus, ApprovalEvent] = Machine(
     name="approval",
-    initial=frozenset({ApprovalStatus.REQUESTED}),
+    initial=frozenset({ApprovalStatus.REQUESTED, ApprovalStatus.CANCELED}),
     table={
         (ApprovalStatus.REQUESTED, ApprovalEvent.APPROVE): ApprovalStatus.APPROVED,
         (ApprovalStatus.REQUESTED, ApprovalEvent.REJECT): ApprovalStatus.REJECTED,

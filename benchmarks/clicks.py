@@ -31,7 +31,7 @@ SELECT count(*) AS cards,
 FROM approvals a
 LEFT JOIN LATERAL (SELECT count(*) AS votes FROM votes WHERE approval_id = a.approval_id) v ON true
 LEFT JOIN LATERAL (
-  SELECT count(*) AS events FROM audit_events WHERE stream_id = a.run_id AND type = 'approval.decided') e ON true
+  SELECT count(*) AS events FROM run_lines WHERE run_id = a.run_id AND type = 'approval.decided') e ON true
 WHERE a.approval_id::text = ANY ($1)"""
 
 

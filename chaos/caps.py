@@ -19,7 +19,7 @@ import orjson
 
 from core.db import Database
 from evidence.events import EventType
-from runtime.store import replay
+from runtime.store import journal
 
 _CLOSES = frozenset(
     str(kind)
@@ -132,13 +132,12 @@ def turns(found: Iterable[Execution]) -> list[Execution]:
 
 
 async def recorded(database: Database, runs: Iterable[tuple[str, UUID]]) -> list[Execution]:
-    """Every execution of these runs (tenant and id), read as replay reads them. Under the engine's role."""
+    """Every execution of these runs (tenant and id), by their audit. Under the engine's role."""
     found: list[Execution] = []
     for tenant, run in runs:
         async with database.transaction() as connection:
-            await replay.begin(connection, tenant, run)
-            record = await replay.read_record(connection, tenant, run)
-        found += executions(tenant, run, record.lines)
+            lines = await journal.lines(connection, run)
+        found += executions(tenant, run, lines)
     return found
 
 

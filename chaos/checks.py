@@ -31,7 +31,7 @@ LEFT = {
 NEVER = {
     "messages given up": "SELECT count(*) FROM commands WHERE status = 'failed'",
     "runs whose audit was not counted": "SELECT count(*) FROM runs r WHERE audit_count <> "
-    "(SELECT count(*) FROM audit_events e WHERE e.stream_id = r.run_id)",
+    "(SELECT count(*) FROM run_lines e WHERE e.run_id = r.run_id)",
     "effects without a decision or an approval": "SELECT count(*) FROM receipts r WHERE NOT EXISTS (SELECT FROM "
     "decisions d WHERE d.run_id = r.run_id AND d.step_key = r.step_key AND d.outcome IN ('allow', 'needs_approval'))",
 }

@@ -127,11 +127,11 @@ async def _fill(report: Report, machines: Machines, people: People, maker: Troub
         "runs": "SELECT count(*) FROM runs",
         "receipts": "SELECT count(*) FROM receipts",
         "approvals": "SELECT count(*) FROM approvals",
-        "leases that expired": "SELECT count(*) FROM audit_events WHERE type = 'lease.expired'",
-        "actions in doubt": "SELECT count(*) FROM audit_events WHERE type = 'action.in_doubt'",
+        "leases that expired": "SELECT count(*) FROM run_lines WHERE type = 'lease.expired'",
+        "actions in doubt": "SELECT count(*) FROM run_lines WHERE type = 'action.in_doubt'",
         "doubts put to people": "SELECT count(*) FROM approvals WHERE kind = 'in_doubt'",
-        "retries": "SELECT count(*) FROM audit_events WHERE type = 'step.retry_scheduled'",
-        "audit events": "SELECT count(*) FROM audit_events",
+        "retries": "SELECT count(*) FROM run_lines WHERE type = 'step.retry_scheduled'",
+        "audit events": "SELECT count(*) FROM run_lines",
     }
     report.complaints = dict(checks.complaints(machines.home).most_common())
     report.figures = {name: await people.eyes.one(sql) for name, sql in figures.items()}

@@ -22,6 +22,7 @@ class EventType(StrEnum):
     """Every kind of fact that the audit knows. A line of any other type does not verify."""
 
     RUN_OPENED = "run.opened"
+    RUN_STARTED = "run.started"
     RUN_REFERENCE_SET = "run.reference_set"
     RUN_EXTENDED = "run.extended"
     RUN_CONTINUED = "run.continued"
@@ -34,6 +35,10 @@ class EventType(StrEnum):
     STEP_PARKED = "step.parked"
     STEP_RESUMED = "step.resumed"
     STEP_RETRY_SCHEDULED = "step.retry_scheduled"
+    STEP_SET_BACK = "step.set_back"
+    STEP_CANCELED = "step.canceled"
+    WAIT_OPENED = "wait.opened"
+    WAIT_POSTPONED = "wait.postponed"
     WAIT_COMPLETED = "wait.completed"
     WAIT_TIMED_OUT = "wait.timed_out"
     WAIT_CANCELED = "wait.canceled"
@@ -45,6 +50,7 @@ class EventType(StrEnum):
     APPROVAL_VOTED = "approval.voted"
     APPROVAL_VOTE_REFUSED = "approval.vote_refused"
     APPROVAL_DECIDED = "approval.decided"
+    APPROVAL_CONSUMED = "approval.consumed"
     APPROVAL_SUPERSEDED = "approval.superseded"
     APPROVAL_EXPIRED = "approval.expired"
     APPROVAL_REMINDED = "approval.reminded"
@@ -120,6 +126,10 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
         EventType.ACTION_IN_DOUBT: frozenset({"receipt"}),
         # it is in doubt and is not sent again, for now or for good
         EventType.ACTION_HELD: frozenset({"receipt"}),
+        EventType.APPROVAL_CONSUMED: frozenset({"approval"}),
+        EventType.STEP_CANCELED: frozenset(),
+        EventType.WAIT_OPENED: frozenset({"wait", "kind"}),
+        EventType.WAIT_POSTPONED: frozenset({"wait", "kind"}),
         # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
         EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
         EventType.ACTION_RECALLED: frozenset({"receipt"}),

@@ -11,7 +11,6 @@ that are not the step's.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -24,9 +23,10 @@ from core.errors import TransportError
 from evidence.receipts import ReceiptStatus
 from runtime.governance import doubt
 from runtime.governance.fitness import clean
-from runtime.kernel.commit import StepRow, WaitRow
+from runtime.kernel.commit import StepRow
+from runtime.kernel.events import StepSetBack, WaitPostponed, WaitTimedOut
 from runtime.kernel.graph import NO_GRAPH
-from runtime.kernel.states import StepState, WaitEvent
+from runtime.kernel.states import StepState
 from runtime.kernel.transition import GIVEN_UP, Transition
 from runtime.store import receipts
 from runtime.store.commits import apply
@@ -107,7 +107,7 @@ async def set_back(connection: Connection, run_id: UUID, held: StepRow, error: E
     log.error("a step met what nobody foresaw", run=str(run_id), step=step.key, setbacks=count, exc_info=error)
     facts = {**_facts(error, count), _NOTED: step.lease_epoch}
     if count < SETBACKS_MAX:
-        transition.put_step(replace(step, last_error=facts))
+        transition.tell(StepSetBack(count, facts), step=step.key)
     else:
         await _give_up(connection, transition, step, facts)
     await apply(connection, transition.commit())
@@ -130,7 +130,7 @@ async def lease_over(connection: Connection, transition: Transition, step: StepR
         _LEASES: count,
     }
     if count < LEASES_MAX:
-        transition.expire_lease(replace(step, last_error=facts))
+        transition.expire_lease(step, facts)
         return
     log.error("a step is given up: its lease runs out time and again", run=str(transition.view.run_id), step=step.key)
     await _give_up(connection, transition, step, facts)
@@ -152,16 +152,14 @@ async def set_back_wait(connection: Connection, run_id: UUID, step_key: str, wai
     transition = Transition(view, NO_GRAPH)
     count = _count(wait.context)
     log.error("a wait met what nobody foresaw", run=str(run_id), step=step_key, setbacks=count, exc_info=error)
+    transition.know(waits=[wait])
     if count < SETBACKS_MAX:
-        transition.rows.waits.append(_postponed(wait, count))
+        due = int((PAUSE * count).total_seconds())
+        transition.tell(WaitPostponed(wait.wait_id, wait.kind, due, count), step=step_key)
     else:
-        transition.end_wait(wait, WaitEvent.TIME_OUT)
+        transition.tell(WaitTimedOut(wait.wait_id, wait.kind), step=step_key)
         transition.give_up(step, _facts(error, count))
     await apply(connection, transition.commit())
-
-
-def _postponed(wait: WaitRow, count: int) -> WaitRow:
-    return replace(wait, due_in=PAUSE * count, context={**(wait.context or {}), _SETBACKS: count})
 
 
 def _count(noted: JsonObject | None, what: str = _SETBACKS) -> int:

@@ -8,7 +8,6 @@ again under the run's lock, so any number of sweepers do no harm. Idle, a sweep 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -19,14 +18,20 @@ import structlog
 from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import CountersealError
-from evidence.chain import EventType
 from evidence.receipts import ReceiptStatus
 from runtime import retention
 from runtime.definition.catalog import Definitions
 from runtime.governance import doubt, waiting
-from runtime.kernel.commit import ApprovalMove, StepRow, WaitRow
+from runtime.kernel.commit import StepRow, WaitRow
+from runtime.kernel.events import (
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalReminded,
+    WaitPostponed,
+    WaitTimedOut,
+)
 from runtime.kernel.graph import NO_GRAPH
-from runtime.kernel.states import StepState, WaitEvent, WaitKind
+from runtime.kernel.states import StepState, WaitKind
 from runtime.kernel.transition import ENGINE, Transition
 from runtime.setbacks import PAUSE, is_away, is_passing, lease_over, report, set_back_wait
 from runtime.store import approvals, receipts, sweeps
@@ -131,7 +136,9 @@ class Sweeper:
                     transition.resume(step, wait)
                 case _ if step.status is not StepState.WAITING:
                     # What is being begun outside is not waited for yet; whoever begins it says what comes of that.
-                    transition.rows.waits.append(replace(wait, due_in=PAUSE))
+                    transition.know(waits=[wait])
+                    due = int(PAUSE.total_seconds())
+                    transition.tell(WaitPostponed(wait.wait_id, wait.kind, due), step=step_key)
                 case WaitKind.TIMER:
                     waiting.complete(transition, step, wait, {"output": {}}, ENGINE)
                 case _:
@@ -149,31 +156,25 @@ async def _climb(connection: Connection, transition: Transition, step: StepRow, 
     context: dict[str, Any] = dict(wait.context or {})
     approval_id, ladder, index = UUID(context["approval"]), context["ladder"], context["next"]
     stage, at = ladder[index]
-    facts: JsonObject = {"approval": str(approval_id)}
     if stage == "expire":
         await _expire(connection, transition, step, wait, approval_id)
         return
+    transition.know(waits=[wait])
+    climbed = (approval_id, wait.wait_id, index + 1, int(ladder[index + 1][1] - at))
     if stage == "remind":
-        transition.record(EventType.APPROVAL_REMINDED, facts, step=step.key)
+        transition.tell(ApprovalReminded(*climbed), step=step.key)
         transition.message("remind", approval_id, str(index))
     else:
-        transition.record(EventType.APPROVAL_ESCALATED, facts, step=step.key)
-        transition.rows.approvals.append(ApprovalMove(approval_id, "requested", escalated=True))
+        transition.tell(ApprovalEscalated(*climbed), step=step.key)
         transition.message("escalate", approval_id, str(index))
         transition.message("card", approval_id, f"escalated:{index}")
-    rest = timedelta(seconds=ladder[index + 1][1] - at)
-    context["next"] = index + 1
-    transition.rows.waits.append(
-        WaitRow(wait.wait_id, wait.step_id, wait.step_key, wait.kind, wait.status, wait.token, rest, context)
-    )
 
 
 async def _expire(
     connection: Connection, transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID
 ) -> None:
     stored = await approvals.read(connection, approval_id)
-    transition.rows.approvals.append(ApprovalMove(approval_id, "expired"))
-    transition.record(EventType.APPROVAL_EXPIRED, {"approval": str(approval_id)}, step=step.key)
+    transition.tell(ApprovalExpired(approval_id), step=step.key)
     transition.message("card", approval_id, "expired")
     receipt = await receipts.of_step(connection, transition.view.run_id, step.key)
     if stored.approval.kind == "in_doubt" and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
@@ -183,4 +184,4 @@ async def _expire(
         "code": "expired",
         "message": "Nobody decided in time, so it was not done.",
     }
-    waiting.end_badly(transition, step, wait, WaitEvent.TIME_OUT, error)
+    waiting.end_badly(transition, step, wait, WaitTimedOut, error)

@@ -220,7 +220,11 @@ def diff(
 
 @run.command("replay")
 def replay(run_id: RunId, as_json: Json = False) -> None:
-    """Derive every checkpoint of a run again from its record, and compare. A difference ends with exit code 1."""
+    """Fold a run's book once more, evaluate everything anew, and compare. A difference ends with exit code 1.
+
+    Every value must be the one that its line commits to, every expression and policy must give what was recorded, and
+    every stored row and checkpoint must be what the book says.
+    """
     from dataclasses import asdict
 
     report = run_(_replay(run_id))
@@ -230,7 +234,7 @@ def replay(run_id: RunId, as_json: Json = False) -> None:
         at = report.purged_at.isoformat(timespec="seconds")
         typer.echo(f"Retention removed what this run was about at {at}: nothing can be derived again.")
     elif report.difference is None:
-        typer.echo(f"{report.equal} checkpoints derived again, all equal.")
+        typer.echo(f"{report.equal} checkpoints derived again, all equal; every row is what the book says.")
     else:
         found = report.difference
         where = "" if found.checkpoint is None else f"checkpoint {found.checkpoint}: "

@@ -22,11 +22,11 @@ from connectors.operation import Operation
 from core.action import Action, Risk
 from core.canonical import JsonObject
 from core.ids import derived_id
-from evidence.chain import EventType
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import ApprovalTerms, Decision
 from policy.load import Policy
-from runtime.kernel.commit import ApprovalMove, ApprovalRow, StepRow, WaitRow
+from runtime.kernel.commit import StepRow, WaitRow
+from runtime.kernel.events import ApprovalRequested, ApprovalSuperseded
 from runtime.kernel.states import WaitKind, WaitState
 from runtime.kernel.transition import Transition, wait_of
 
@@ -57,33 +57,26 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
     card = question.card.to_json()
     shown = commit(view.run_key, card_path(approval_id), card)
     put = asked(str(question.kind), view.requested_by, question.terms.to_json())
-    row = ApprovalRow(
-        approval_id=approval_id,
-        step_id=step.step_id,
-        step_key=step.key,
-        kind=str(question.kind),
-        action_digest=question.digest,
-        nonce=nonce,
-        tier=str(question.terms.tier),
-        terms=question.terms.to_json(),
-        requester=view.requested_by,
-        card=card,
-        action=question.action,
-        expires_in=timedelta(seconds=expires),
-    )
-    transition.rows.new_approvals.append(row)
-    wait = _wait(transition, step, approval_id, ladder(question.terms, expires), nonce)
     bound = question.kind is not ApprovalKind.GATE
-    facts: JsonObject = {
-        "approval": str(approval_id),
-        "action": blind(view.run_key, question.digest) if bound else None,
-        "card": shown,
-        "kind": row.kind,
-        "tier": row.tier,
-        "committed": [*commit_fields(view.run_key, approval_path(approval_id), {"asked": put})],
-    }
-    transition.record(EventType.APPROVAL_REQUESTED, facts, step=step.key)
-    transition.record(EventType.STEP_PARKED, {"wait": str(wait.wait_id), "kind": "approval"}, step=step.key)
+    transition.tell(
+        ApprovalRequested(
+            approval=approval_id,
+            action=blind(view.run_key, question.digest) if bound else None,
+            card=shown,
+            kind=str(question.kind),
+            tier=str(question.terms.tier),
+            committed=[*commit_fields(view.run_key, approval_path(approval_id), {"asked": put})],
+            digest=question.digest,
+            nonce=nonce,
+            terms=question.terms.to_json(),
+            requester=view.requested_by,
+            shown=card,
+            proposed=question.action,
+            expires=expires,
+        ),
+        step=step.key,
+    )
+    wait = _wait(transition, step, approval_id, ladder(question.terms, expires), nonce)
     transition.message("card", approval_id, "requested")
     transition.park(step, wait, error)
     return approval_id
@@ -91,8 +84,7 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
 
 def supersede(transition: Transition, step: StepRow, approval_id: UUID) -> None:
     """Void a question that is not the one to be asked any more, or an approval of it, and show that on its card."""
-    transition.rows.approvals.append(ApprovalMove(approval_id, "superseded"))
-    transition.record(EventType.APPROVAL_SUPERSEDED, {"approval": str(approval_id)}, step=step.key)
+    transition.tell(ApprovalSuperseded(approval_id), step=step.key)
     transition.message("card", approval_id, "superseded")
 
 

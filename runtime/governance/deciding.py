@@ -8,13 +8,14 @@ from uuid import UUID
 from core.action import Action
 from core.canonical import Json, JsonObject
 from core.ids import derived_id
-from evidence.chain import Actor, EventType
+from evidence.chain import Actor
 from evidence.commitments import blind
 from policy.evaluate import Decision, deny, evaluate
 from policy.facts import FactContext, build_facts
 from runtime.definition.active_policy import ActivePolicy, BrokenPolicy, readable
 from runtime.definition.workflow import Workflow
-from runtime.kernel.commit import DecisionRow, StepRow
+from runtime.kernel.commit import StepRow
+from runtime.kernel.events import DecisionMade
 from runtime.kernel.transition import Transition
 
 
@@ -31,7 +32,7 @@ def judge(
 
     ``counted`` says that this very action is one of the run's writes already, because it was intended before.
     """
-    view, writes = transition.view, transition.writes - counted
+    view, writes = transition.view, transition.run.writes - counted
     usable = readable(policy)
     if isinstance(policy, BrokenPolicy):
         return deny("policy:unreadable", f"The policy cannot be read, so nothing is allowed. {policy.message}")
@@ -59,38 +60,30 @@ def judge(
 def record_decision(
     transition: Transition, step: StepRow, policy: ActivePolicy, decision: Decision, operation: str, bound: str
 ) -> UUID:
-    """Write the decision about the action with this digest, and its audit line; the id of the decision."""
+    """Tell the decision about the action with this digest; the id of the decision."""
     view, usable = transition.view, readable(policy)
     name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
     decision_id = derived_id(view.run_id, name)
-    named: Json = None
+    named: JsonObject | None = None
     if usable is not None and decision.policy_digest is not None:
         named = {"name": usable.name, "version": usable.version, "digest": usable.digest}
     rules: list[Json] = [rule.id for rule in decision.rules]
     errors: list[Json] = [error.rule for error in decision.errors]
-    facts: JsonObject = {
-        "decision": str(decision_id),
-        "action": blind(view.run_key, bound),
-        "operation": operation,
-        "outcome": str(decision.outcome),
-        "policy": named,
-        "rules": rules,
-        "errors": errors,
-    }
-    actor = Actor("policy", f"{usable.name}@{usable.version}" if usable else "none")
-    transition.record(EventType.DECISION_MADE, facts, step=step.key, actor=actor)
     read: dict[str, Any] = dict(decision.facts_read)
-    row = DecisionRow(
-        decision_id=decision_id,
-        step_key=step.key,
+    made = DecisionMade(
+        decision=decision_id,
+        action=blind(view.run_key, bound),
         operation=operation,
-        action_digest=bound,
         outcome=str(decision.outcome),
-        policy_digest=decision.policy_digest,
-        rules=[{"id": r.id, "outcome": str(r.outcome), "because": r.because} for r in decision.rules],
-        errors=[{"rule": e.rule, "message": e.message} for e in decision.errors],
+        policy=named,
+        rules=rules,
+        errors=errors,
+        digest=bound,
+        fired=[{"id": r.id, "outcome": str(r.outcome), "because": r.because} for r in decision.rules],
+        faults=[{"rule": e.rule, "message": e.message} for e in decision.errors],
         reasons=list(decision.reasons),
         facts=read,
     )
-    transition.rows.decisions.append(row)
+    actor = Actor("policy", f"{usable.name}@{usable.version}" if usable else "none")
+    transition.tell(made, step=step.key, actor=actor)
     return decision_id

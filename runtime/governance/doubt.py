@@ -8,15 +8,15 @@ from datetime import timedelta
 from approvals.model import ApprovalKind, GroupQuorum, Terms, Tier
 from connectors.catalog import build_action, reverse_of
 from connectors.operation import Kind, Operation
-from core.canonical import Json, JsonObject
-from evidence.chain import EventType
-from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
+from core.canonical import Json
+from evidence.receipts import ReceiptStatus, Resolution
 from runtime.governance import asking, elsewhere
 from runtime.governance.asking import CardWords, Question
 from runtime.governance.finishing import finish
 from runtime.governance.moves import Nonce
-from runtime.governance.receipting import call_of, put_receipt
+from runtime.governance.receipting import call_of, tell_of
 from runtime.kernel.commit import ReceiptRow, StepRow
+from runtime.kernel.events import ActionDoubtResolved, ActionHeld, ActionInDoubt
 from runtime.kernel.transition import Transition
 
 # Who is asked about an action that policy had let out without an approval.
@@ -42,10 +42,7 @@ def mark(transition: Transition, receipt: ReceiptRow, why: str) -> ReceiptRow:
     """Mark a receipt in doubt, if it is not yet."""
     if receipt.status == ReceiptStatus.IN_DOUBT:
         return receipt
-    doubtful = replace(receipt, status=RECEIPT.next(ReceiptStatus(receipt.status), ReceiptEvent.DOUBT), resolution=why)
-    put_receipt(transition, doubtful)
-    transition.record(EventType.ACTION_IN_DOUBT, {"receipt": str(receipt.receipt_id)}, step=receipt.step_key)
-    return doubtful
+    return tell_of(transition, receipt, ActionInDoubt(receipt.receipt_id, why))
 
 
 def applied(
@@ -58,15 +55,12 @@ def applied(
     nonce: Nonce,
 ) -> None:
     """The doubt is resolved: it had happened. The step goes on with what the target reports."""
-    status = RECEIPT.next(ReceiptStatus(receipt.status), ReceiptEvent.RESOLVE_APPLIED)
-    put_receipt(transition, replace(receipt, status=status, output=output, resolution=how))
-    facts: JsonObject = {"receipt": str(receipt.receipt_id), "resolution": str(Resolution.APPLIED)}
-    transition.record(EventType.ACTION_DOUBT_RESOLVED, facts, step=step.key)
+    tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.APPLIED, how, output))
     if operation.kind is Kind.DURABLE:
         # What had happened is that it began; its end is still to come.
         elsewhere.park(transition, step, operation, nonce)
     else:
-        finish(transition, step, transition.graph.leaf(step.key), output)
+        finish(transition, step, output)
 
 
 def ask_people(
@@ -94,13 +88,9 @@ def ask_people(
 
 def held(transition: Transition, receipt: ReceiptRow, how: str) -> None:
     """The action is not sent again, for now or for good: what became of the first attempt stays in doubt."""
-    put_receipt(transition, replace(receipt, resolution=how))
-    transition.record(EventType.ACTION_HELD, {"receipt": str(receipt.receipt_id)}, step=receipt.step_key)
+    tell_of(transition, receipt, ActionHeld(receipt.receipt_id, how))
 
 
 def given_up(transition: Transition, receipt: ReceiptRow, how: str) -> None:
     """The doubt ends as a failure: people said so, or nobody answered in time."""
-    status = RECEIPT.next(ReceiptStatus(receipt.status), ReceiptEvent.RESOLVE_FAILED)
-    put_receipt(transition, replace(receipt, status=status, resolution=how))
-    facts: JsonObject = {"receipt": str(receipt.receipt_id), "resolution": str(Resolution.FAILED)}
-    transition.record(EventType.ACTION_DOUBT_RESOLVED, facts, step=receipt.step_key)
+    tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.FAILED, how))

@@ -7,14 +7,13 @@ wait belongs to the lease that intends; a later lease of the step puts its own i
 from __future__ import annotations
 
 from connectors.operation import Kind, Operation
-from core.canonical import JsonObject
-from evidence.chain import EventType
 from runtime.governance.moves import Nonce
 from runtime.governance.receipting import correlation_of
 from runtime.kernel.commit import StepRow, WaitRow
+from runtime.kernel.events import WaitCanceled, WaitOpened
 from runtime.kernel.graph import OperationNode
-from runtime.kernel.states import WaitEvent, WaitKind, WaitState
-from runtime.kernel.transition import Transition, expected_of
+from runtime.kernel.states import WaitKind, WaitState
+from runtime.kernel.transition import Transition, expected_of, seconds
 
 
 def expect(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> None:
@@ -23,26 +22,32 @@ def expect(transition: Transition, step: StepRow, operation: Operation, nonce: N
     A crash after this commit leaves the receipt in doubt and this wait open; the next lease closes both.
     """
     if operation.kind is Kind.DURABLE:
-        transition.rows.new_waits.append(_wait(transition, step, operation, nonce()))
+        wait = _wait(transition, step, operation, nonce())
+        assert wait.due_in is not None
+        opened = (seconds(wait.due_in), wait.token, wait.context, wait.correlation_key)
+        transition.tell(WaitOpened(wait.wait_id, wait.kind, *opened), step=step.key)
 
 
 def expect_no_more(transition: Transition, step: StepRow, operation: Operation) -> None:
-    """Nothing goes on outside after all: it was refused, not sent, is in doubt, or was done within the call."""
+    """Cancel the wait opened with the intent: nothing was started (refused, not sent, in doubt), or it has ended."""
     if operation.kind is Kind.DURABLE:
-        transition.end_wait(_wait(transition, step, operation, ""), WaitEvent.CANCEL)
+        _cancel(transition, _wait(transition, step, operation, ""))
 
 
 def forget(transition: Transition, wait: WaitRow | None) -> None:
     """The wait that an earlier lease of this step has left open."""
     if wait is not None and wait.kind is WaitKind.EXTERNAL:
-        transition.end_wait(wait, WaitEvent.CANCEL)
+        _cancel(transition, wait)
+
+
+def _cancel(transition: Transition, wait: WaitRow) -> None:
+    transition.know(waits=[wait])
+    transition.tell(WaitCanceled(wait.wait_id, wait.kind), step=wait.step_key)
 
 
 def park(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce, *, expected: bool = False) -> None:
     """It goes on outside: the step waits for its end and holds nothing. ``expected`` says that the wait is there."""
     wait = _wait(transition, step, operation, nonce())
-    facts: JsonObject = {"wait": str(wait.wait_id), "kind": str(wait.kind)}
-    transition.record(EventType.STEP_PARKED, facts, step=step.key)
     transition.park(step, wait, known=expected)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from core.canonical import Json, JsonObject
 from core.errors import CountersealError, ExpressionError
 from runtime.governance.fitness import clean, unfit
-from runtime.kernel.barrier import REFERENCE
 from runtime.kernel.commit import StepRow
-from runtime.kernel.graph import LeafNode
+from runtime.kernel.crossing import REFERENCE
+from runtime.kernel.graph import Graph, LeafNode
 from runtime.kernel.plan import variables
+from runtime.kernel.state import State
 from runtime.kernel.transition import Transition
 
 REFERENCE_CHARACTERS_MAX = 200
@@ -17,7 +20,6 @@ REFERENCE_CHARACTERS_MAX = 200
 def finish(
     transition: Transition,
     step: StepRow,
-    leaf: LeafNode,
     output: Json,
     usage: JsonObject | None = None,
     *,
@@ -27,20 +29,32 @@ def finish(
 
     ``signal`` is what ended its wait, for the expressions of steps that wait: its payload, and by whom it was sent.
     """
+    values: dict[str, Json] = {"output": output}
+    if signal is not None:
+        values["signal"] = signal
     try:
-        values = variables(transition.graph, transition.state, transition.view.constants, step.key)
-        values["output"] = output
-        if signal is not None:
-            values["signal"] = signal
-        writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
-        if problem := unfit(writes, "What `set` gives") if writes else None:
-            raise ExpressionError(problem)
-        if leaf.reference is not None:
-            writes[REFERENCE] = checked_reference(leaf.reference.render(values))
+        writes = writes_of(transition.graph, transition.state, transition.view.constants, step.key, values)
     except ExpressionError as error:
         fail_expression(transition, step, error)
         return
     transition.succeed(step, output, writes, usage)
+
+
+def writes_of(
+    graph: Graph, state: State, constants: Mapping[str, object], key: str, more: Mapping[str, Json]
+) -> JsonObject:
+    """Evaluate what a step writes and how it names the run. ``more`` are variables besides those of the run.
+
+    ``ExpressionError`` if an expression has no value.
+    """
+    leaf: LeafNode = graph.leaf(key)
+    values = {**variables(graph, state, constants, key), **more}
+    writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
+    if problem := unfit(writes, "What `set` gives") if writes else None:
+        raise ExpressionError(problem)
+    if leaf.reference is not None:
+        writes[REFERENCE] = checked_reference(leaf.reference.render(values))
+    return writes
 
 
 def checked_reference(value: Json) -> str:

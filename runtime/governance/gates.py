@@ -15,7 +15,8 @@ from runtime.governance.asking import Question
 from runtime.governance.finishing import fail_expression, finish
 from runtime.governance.fitness import unfit
 from runtime.governance.moves import Known, Next, Nonce, Over
-from runtime.kernel.commit import ApprovalMove, StepRow
+from runtime.kernel.commit import StepRow
+from runtime.kernel.events import ApprovalConsumed
 from runtime.kernel.graph import GateNode
 from runtime.kernel.plan import variables
 from runtime.kernel.transition import Transition
@@ -35,8 +36,8 @@ def begin(transition: Transition, step: StepRow, leaf: GateNode, known: Known, n
         fail_expression(transition, step, error)
         return Over()
     if given is not None and given.digest == question.digest:
-        transition.rows.approvals.append(ApprovalMove(given.approval_id, "approved", consumed=True))
-        finish(transition, step, leaf, {"approved": True, "reason": given.reason})
+        transition.tell(ApprovalConsumed(given.approval_id), step=step.key)
+        finish(transition, step, {"approved": True, "reason": given.reason})
         return Over()
     if given is not None:
         asking.supersede(transition, step, given.approval_id)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from approvals.model import ApprovalKind
+from approvals.states import ApprovalStatus
 from connectors.catalog import reverse_of
 from connectors.operation import Operation
 from connectors.port import Before, Call
 from core.action import Action
 from core.ids import derived_id
-from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
+from evidence.commitments import blind
 from policy.evaluate import ApprovalTerms, Decision
 from runtime.definition.active_policy import ActivePolicy, readable
 from runtime.definition.workflow import Workflow
 from runtime.governance import asking, elsewhere
 from runtime.governance.asking import CardWords, Question
 from runtime.governance.moves import Known, Next, Nonce, Over, Perform
-from runtime.governance.receipting import action_json, correlation_of, put_receipt, record_intent
+from runtime.governance.receipting import action_json, correlation_of, intend_again
 from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
+from runtime.kernel.events import ActionIntended
 from runtime.kernel.graph import OperationNode
 from runtime.kernel.transition import Transition
 
@@ -48,6 +50,18 @@ class Authority:
     terms: ApprovalTerms | None
 
 
+def hold(transition: Transition, known: Known) -> None:
+    """Let the transition move what is known of the step from earlier leases."""
+    if known.receipt is not None:
+        transition.know(receipts=[known.receipt])
+    if known.wait is not None:
+        transition.know(waits=[known.wait])
+    if known.given is not None:
+        given = known.given
+        answer = ApprovalMove(given.approval_id, ApprovalStatus.APPROVED, str(given.choice), given.reason)
+        transition.know(answers=[answer])
+
+
 def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
     """Whether a receipt is of this very step; a key of a wider scope may have been used by another."""
     return receipt.run_id == transition.view.run_id and receipt.step_key == step.key
@@ -55,68 +69,45 @@ def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
 
 def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
-    step = p.transition.put_step(replace(p.step, idempotency_key=key))
-    if authority.approval is not None and p.known.given is not None:
-        p.transition.rows.approvals.append(ApprovalMove(authority.approval, "approved", consumed=True))
+    step, previous = p.step, p.known.receipt
     seconds = p.operation.timeouts.perform.total_seconds()
     correlation = correlation_of(p.operation, p.transition.view.run_id, step.key)
     call = Call(action.operation, action.input, key, seconds, p.known.before, correlation)
     elsewhere.expect(p.transition, step, p.operation, p.nonce)
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
-    previous = p.known.receipt
     if previous is not None and previous.action_digest == authority.bound and is_own(p.transition, step, previous):
-        receipt = _retried(p, previous)
+        receipt = intend_again(p.transition, previous, authority.decision)
     else:
         receipt = _new_receipt(p, action, key, authority)
-    approval = str(authority.approval) if authority.approval else None
-    record_intent(p.transition, receipt, str(authority.decision), approval)
-    return Perform(step, p.operation, call, receipt)
-
-
-def _retried(p: Proposal, previous: ReceiptRow) -> ReceiptRow:
-    status = RECEIPT.next(ReceiptStatus(previous.status), ReceiptEvent.RETRY)
-    return put_receipt(
-        p.transition,
-        replace(
-            previous,
-            status=status,
-            attempt=previous.attempt + 1,
-            lease_epoch=p.step.lease_epoch,
-            error=None,
-            intended_at=p.transition.view.now,
-        ),
-    )
+    return Perform(p.transition.run.steps[step.key], p.operation, call, receipt)
 
 
 def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) -> ReceiptRow:
     """A first attempt, or one at another action than the attempt that failed, which gives its key up for it."""
-    view, rows, previous = p.transition.view, p.transition.rows, p.known.receipt
-    if previous is not None:
-        rows.freed_receipts.append(previous.receipt_id)
+    view, previous = p.transition.view, p.known.receipt
     stored = action_json(action, p.known.before)
     stored["decision"] = str(authority.decision)
     stored["approval"] = str(authority.approval) if authority.approval else None
     stored["terms"] = asking.terms_of(authority.terms).to_json() if authority.terms else None
-    receipt = ReceiptRow(
-        receipt_id=derived_id(view.run_id, f"receipt:{key}:{view.version}"),
-        step_key=p.step.key,
+    receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
+    intended = ActionIntended(
+        receipt=receipt_id,
+        action=blind(view.run_key, authority.bound),
         operation=action.operation,
-        target=action.target,
-        idempotency_key=key,
-        action_digest=authority.bound,
-        action=stored,
-        status=ReceiptStatus.INTENDED,
         attempt=1,
-        lease_epoch=p.step.lease_epoch,
+        decision=str(authority.decision),
+        approval=authority.approval,
+        freed=previous.receipt_id if previous is not None else None,
+        key=key,
+        digest=authority.bound,
+        target=action.target,
+        proposed=stored,
         reversible=action.reversible,
         reverse=reverse_of(p.operation, action, p.known.before),
-        intended_at=view.now,
-        run_id=view.run_id,
     )
-    rows.new_receipts.append(receipt)
-    p.transition.writes += 1
-    return receipt
+    p.transition.tell(intended, step=p.step.key)
+    return p.transition.run.receipts[receipt_id]
 
 
 def void(p: Proposal) -> None:

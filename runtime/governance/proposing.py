@@ -15,7 +15,6 @@ from connectors.port import Call
 from core.action import Action
 from core.canonical import JsonObject
 from core.errors import CountersealError, ExpressionError, InputError
-from evidence.chain import EventType
 from evidence.receipts import ReceiptStatus
 from policy.model import Outcome
 from runtime.definition.active_policy import ActivePolicy
@@ -24,10 +23,11 @@ from runtime.governance import elsewhere, gates, settling, waiting
 from runtime.governance.deciding import judge, record_decision
 from runtime.governance.finishing import fail_expression, finish
 from runtime.governance.fitness import unfit
-from runtime.governance.intending import Authority, Proposal, ask_approval, intend, is_own, void
+from runtime.governance.intending import Authority, Proposal, ask_approval, hold, intend, is_own, void
 from runtime.governance.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
 from runtime.governance.resolving import resolve
 from runtime.kernel.commit import ReceiptRow, StepRow
+from runtime.kernel.events import ActionRecalled
 from runtime.kernel.graph import GateNode, OperationNode
 from runtime.kernel.plan import variables
 from runtime.kernel.states import WaitState
@@ -39,6 +39,7 @@ def begin(
 ) -> Next:
     """Take a leased step as far as it goes without touching the outside."""
     leaf = transition.graph.leaf(step.key)
+    hold(transition, known)
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
         return waiting.ended(transition, step, leaf, known.wait)
     if isinstance(leaf, GateNode):
@@ -102,7 +103,7 @@ def _may_be_shared(operation: Operation, receipt: ReceiptRow | None) -> bool:
 
 def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
     """The effect is recorded as done: its result is reused, nothing is sent (Q-15)."""
-    p.transition.record(EventType.ACTION_RECALLED, {"receipt": str(receipt.receipt_id)}, step=p.step.key)
+    p.transition.tell(ActionRecalled(receipt.receipt_id), step=p.step.key)
     if receipt.error is not None:
         p.transition.fail(p.step, receipt.error)
         return Over()
@@ -110,7 +111,7 @@ def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
         # It was begun before, by this step or by whoever shares the effect, and its end is still to come.
         elsewhere.park(p.transition, p.step, p.operation, p.nonce)
     else:
-        finish(p.transition, p.step, p.leaf, receipt.output, receipt.usage)
+        finish(p.transition, p.step, receipt.output, receipt.usage)
     return Over()
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from connectors.operation import Kind, Operation
@@ -12,11 +11,19 @@ from connectors.port import Before, Call
 from core.action import Action
 from core.canonical import Json, JsonObject
 from core.ids import correlation_id
-from evidence.chain import EventType
 from evidence.commitments import blind
-from evidence.receipts import ReceiptStatus
 from runtime.kernel.commit import ReceiptRow
+from runtime.kernel.events import (
+    ActionDoubtResolved,
+    ActionFailed,
+    ActionHeld,
+    ActionInDoubt,
+    ActionIntended,
+    ActionSucceeded,
+)
 from runtime.kernel.transition import Transition
+
+Outcome: TypeAlias = ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved
 
 
 def action_json(action: Action, before: Before | None) -> JsonObject:
@@ -42,30 +49,39 @@ def correlation_of(operation: Operation, run_id: UUID, step_key: str) -> str | N
     return str(correlation_id(run_id, f"external:{step_key}")) if operation.kind is Kind.DURABLE else None
 
 
-def record_intent(transition: Transition, receipt: ReceiptRow, decision: str, approval: str | None) -> None:
-    """The audit's line for an intent: which action, let out by which decision, on which approval."""
-    facts: JsonObject = {
-        "receipt": str(receipt.receipt_id),
-        "action": blind(transition.view.run_key, receipt.action_digest),
-        "operation": receipt.operation,
-        "attempt": receipt.attempt,
-        "decision": decision,
-        "approval": approval,
-    }
-    transition.record(EventType.ACTION_INTENDED, facts, step=receipt.step_key)
+def intend_again(
+    transition: Transition,
+    receipt: ReceiptRow,
+    decision: UUID,
+    how: str | None = None,
+    authority: JsonObject | None = None,
+) -> ReceiptRow:
+    """Tell that the action of this receipt may go out once more, let out by this decision; the receipt afterwards.
 
-
-def put_receipt(transition: Transition, receipt: ReceiptRow) -> ReceiptRow:
-    """Note a receipt's row as it will be after the commit; the last note of a transition counts.
-
-    It is settled at the time of the audit's line that says so, which binds it.
+    ``how`` says what became of the attempt before; ``authority`` is another approval than that of the first.
     """
-    settled = receipt.status in (ReceiptStatus.SUCCEEDED, ReceiptStatus.FAILED)
-    receipt = replace(receipt, settled_at=transition.view.now if settled else None)
-    kept = [row for row in transition.rows.receipts if row.receipt_id != receipt.receipt_id]
-    transition.rows.receipts = [*kept, receipt]
-    approval = receipt.action.get("approval")
-    if isinstance(approval, str) and receipt.status != ReceiptStatus.INTENDED:
-        # The card says what became of the action that was approved.
-        transition.message("card", UUID(approval), f"{receipt.status}:{receipt.attempt}")
-    return receipt
+    transition.know(receipts=[receipt])
+    approval = {**receipt.action, **(authority or {})}.get("approval")
+    event = ActionIntended(
+        receipt=receipt.receipt_id,
+        action=blind(transition.view.run_key, receipt.action_digest),
+        operation=receipt.operation,
+        attempt=receipt.attempt + 1,
+        decision=str(decision),
+        approval=UUID(approval) if isinstance(approval, str) else None,
+        resolution=how,
+        authority=authority,
+    )
+    transition.tell(event, step=receipt.step_key)
+    return transition.run.receipts[receipt.receipt_id]
+
+
+def tell_of(transition: Transition, receipt: ReceiptRow, event: Outcome) -> ReceiptRow:
+    """Tell what became of an action; the receipt afterwards. The card of its approval says so too."""
+    transition.know(receipts=[receipt])
+    transition.tell(event, step=receipt.step_key)
+    left = transition.run.receipts[receipt.receipt_id]
+    approval = left.action.get("approval")
+    if isinstance(approval, str):
+        transition.message("card", UUID(approval), f"{left.status}:{left.attempt}")
+    return left

@@ -15,16 +15,16 @@ from connectors.catalog import build_action
 from connectors.operation import InDoubtRule
 from connectors.port import Probe, ProbeVerdict
 from core.canonical import JsonObject
-from evidence.chain import EventType
-from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
+from evidence.receipts import Resolution
 from policy.evaluate import Decision
 from policy.model import Outcome
 from runtime.governance import asking, doubt, elsewhere, settling
 from runtime.governance.deciding import judge, record_decision
-from runtime.governance.intending import Proposal, ask_approval, void
+from runtime.governance.intending import Proposal, ask_approval, hold, void
 from runtime.governance.moves import Inquire, Next, Over, Perform
-from runtime.governance.receipting import call_of, put_receipt, record_intent
-from runtime.kernel.commit import ApprovalMove, ReceiptRow
+from runtime.governance.receipting import call_of, intend_again
+from runtime.kernel.commit import ReceiptRow
+from runtime.kernel.events import ActionDoubtResolved, ApprovalConsumed
 
 
 def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
@@ -57,6 +57,7 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
 
 def inquired(p: Proposal, receipt: ReceiptRow, probe: Probe) -> Next:
     """Act on what the target said about an earlier intent; the evidence goes into the receipt."""
+    hold(p.transition, replace(p.known, receipt=receipt))
     match probe.verdict:
         case ProbeVerdict.APPLIED:
             void(p)
@@ -115,17 +116,16 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
         p = replace(p, known=replace(p.known, before=call.before))
         doubt.held(transition, receipt, f"{how}; policy asks for an approval before it is sent")
         return ask_approval(p, action, decision, bound, f"It was sent before, and is in doubt. {how}")
-    transition.rows.approvals.append(ApprovalMove(given.approval_id, "approved", consumed=True))
     # From now on this approval is what lets the action out, and its people are those who are asked about it.
     authority: JsonObject = {"approval": str(given.approval_id), "terms": given.terms.to_json()}
-    return _intend(p, replace(receipt, action={**receipt.action, **authority}, authority=authority), how, decision_id)
+    return _intend(p, receipt, how, decision_id, authority)
 
 
 def _consume(p: Proposal) -> None:
     """What people said about the doubt has been acted on, once."""
     given = p.known.given
     if given is not None and given.kind is ApprovalKind.IN_DOUBT:
-        p.transition.rows.approvals.append(ApprovalMove(given.approval_id, "approved", consumed=True))
+        p.transition.tell(ApprovalConsumed(given.approval_id), step=p.step.key)
 
 
 def _covers(receipt: ReceiptRow, terms: Terms | None) -> bool:
@@ -150,20 +150,9 @@ def _denied(p: Proposal, receipt: ReceiptRow, how: str, decision: Decision, *, a
     return Over()
 
 
-def _intend(p: Proposal, receipt: ReceiptRow, how: str, decision: UUID) -> Next:
+def _intend(p: Proposal, receipt: ReceiptRow, how: str, decision: UUID, authority: JsonObject | None = None) -> Next:
     """Record the intent to send it again. A crash after its commit leaves doubt again, for the next lease."""
-    facts: JsonObject = {"receipt": str(receipt.receipt_id), "resolution": str(Resolution.NOT_APPLIED)}
-    p.transition.record(EventType.ACTION_DOUBT_RESOLVED, facts, step=p.step.key)
-    retried = replace(
-        receipt,
-        status=RECEIPT.next(ReceiptStatus(receipt.status), ReceiptEvent.RETRY),
-        attempt=receipt.attempt + 1,
-        lease_epoch=p.step.lease_epoch,
-        resolution=how,
-        intended_at=p.transition.view.now,
-    )
-    put_receipt(p.transition, retried)
-    approval = receipt.action.get("approval")
-    record_intent(p.transition, retried, str(decision), str(approval) if approval else None)
+    p.transition.tell(ActionDoubtResolved(receipt.receipt_id, Resolution.NOT_APPLIED, how), step=p.step.key)
+    retried = intend_again(p.transition, receipt, decision, how, authority)
     elsewhere.expect(p.transition, p.step, p.operation, p.nonce)
     return Perform(p.step, p.operation, call_of(p.operation, receipt), retried)

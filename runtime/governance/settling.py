@@ -7,17 +7,15 @@ from datetime import timedelta
 
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Refused, Usage
-from core.canonical import Json, JsonObject
-from evidence.chain import EventType
-from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus
+from core.canonical import JsonObject
 from runtime.governance import doubt, elsewhere
 from runtime.governance.finishing import finish
 from runtime.governance.fitness import UNUSABLE
 from runtime.governance.moves import Nonce, Perform, Unfit
-from runtime.governance.receipting import put_receipt
-from runtime.kernel.commit import ReceiptRow, StepRow, WaitRow
-from runtime.kernel.states import WaitKind, WaitState
-from runtime.kernel.transition import GIVEN_UP, Transition, wait_of
+from runtime.governance.receipting import tell_of
+from runtime.kernel.commit import ReceiptRow, StepRow
+from runtime.kernel.events import ActionFailed, ActionSucceeded
+from runtime.kernel.transition import GIVEN_UP, Transition
 
 # A target that timed out may still be at work: the first look back at it waits this long.
 PROBE_AFTER = timedelta(seconds=5)
@@ -44,8 +42,7 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
     match outcome:
         case Done():
             _receipt_succeeded(transition, work, outcome, None)
-            leaf = transition.graph.leaf(work.step.key)
-            finish(transition, work.step, leaf, outcome.output, _usage(outcome.usage))
+            finish(transition, work.step, outcome.output, _usage(outcome.usage))
         case Parked():
             _receipt_succeeded(transition, work, Done(outcome.output, outcome.external_id), _PARKED_SYNC)
             transition.fail(work.step, _PARKED_SYNC)
@@ -73,18 +70,9 @@ def _class_of(outcome: Refused) -> str:
 
 def _receipt_succeeded(transition: Transition, work: Perform, done: Done, error: JsonObject | None) -> None:
     """The effect happened, also where its output is of no use; ``error`` is what whoever shares it will be told."""
-    if work.receipt is None:
-        return
-    settled = replace(
-        work.receipt,
-        status=RECEIPT.next(ReceiptStatus(work.receipt.status), ReceiptEvent.SUCCEED),
-        external_id=done.external_id,
-        output=done.output,
-        usage=_usage(done.usage),
-        error=error,
-    )
-    put_receipt(transition, settled)
-    transition.record(EventType.ACTION_SUCCEEDED, {"receipt": str(settled.receipt_id)}, step=work.step.key)
+    if work.receipt is not None:
+        told = (done.output, done.external_id, _usage(done.usage), error)
+        tell_of(transition, work.receipt, ActionSucceeded(work.receipt.receipt_id, *told))
 
 
 def _usage(usage: Usage | None) -> JsonObject | None:
@@ -100,12 +88,9 @@ def _usage(usage: Usage | None) -> JsonObject | None:
 
 
 def _failed_receipt(transition: Transition, receipt: ReceiptRow | None, error: JsonObject) -> None:
-    if receipt is None:
-        return
-    status = RECEIPT.next(ReceiptStatus(receipt.status), ReceiptEvent.FAIL)
-    put_receipt(transition, replace(receipt, status=status, error=error))
-    facts: JsonObject = {"receipt": str(receipt.receipt_id), "class": error["class"], "code": error["code"]}
-    transition.record(EventType.ACTION_FAILED, facts, step=receipt.step_key)
+    if receipt is not None:
+        event = ActionFailed(receipt.receipt_id, str(error["class"]), str(error["code"]), error)
+        tell_of(transition, receipt, event)
 
 
 def _retry(
@@ -194,16 +179,7 @@ def later(
 
     ``attempted`` says that an attempt is over; a doubt that is waited out, or looked into, uses none up.
     """
-    wait_id = wait_of(transition.view.run_id, step)
-    attempt = step.attempt + attempted
-    context: JsonObject = {"attempt": attempt, "error": error}
-    wait = WaitRow(wait_id, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(wait_id), delay, context)
-    seconds: Json = int(delay.total_seconds())
-    facts: JsonObject = {"wait": str(wait_id), "attempt": attempt, "seconds": seconds}
-    if usage is not None:
-        facts["usage"] = usage
-    transition.record(EventType.STEP_RETRY_SCHEDULED, facts, step=step.key)
-    transition.park(step, wait, error, attempt=attempt)
+    transition.retry_later(step, delay, error, usage, attempt=step.attempt + attempted)
 
 
 def _doubtful(transition: Transition, work: Perform, outcome: InDoubt, *, nonce: Nonce, chance: float) -> None:

@@ -6,7 +6,6 @@ lease, by the same code for all of them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,12 +13,13 @@ from approvals.forms import fields_of
 from core.canonical import Json, JsonObject
 from core.errors import ExpressionError
 from core.ids import derived_id
-from evidence.chain import Actor, EventType
+from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.governance.finishing import fail_expression, finish
 from runtime.governance.fitness import clean, unfit
 from runtime.governance.moves import Next, Nonce, OtherRun, Over, StartRun
 from runtime.kernel.commit import StepRow, WaitRow
+from runtime.kernel.events import RunContinued, WaitCanceled, WaitCompleted, WaitTimedOut
 from runtime.kernel.graph import (
     ChildNode,
     ContinueNode,
@@ -30,7 +30,7 @@ from runtime.kernel.graph import (
     TimerNode,
 )
 from runtime.kernel.plan import variables
-from runtime.kernel.states import RunState, WaitEvent, WaitKind, WaitState
+from runtime.kernel.states import RunState, WaitKind, WaitState
 from runtime.kernel.transition import Transition, wait_of
 
 CORRELATION_CHARACTERS_MAX = 300
@@ -75,37 +75,45 @@ def ended(transition: Transition, step: StepRow, leaf: Leaf, wait: WaitRow) -> N
         transition.fail(step, {"class": "transport", "code": "unusable_output", "message": problem})
     else:
         signal: JsonObject = {"payload": result.get("output"), "by": result.get("by"), "kind": str(wait.kind)}
-        finish(transition, step, leaf, result.get("output"), signal=signal)
+        finish(transition, step, result.get("output"), signal=signal)
     return Over()
 
 
-def end_badly(transition: Transition, step: StepRow, wait: WaitRow, event: WaitEvent, error: JsonObject) -> None:
-    """A wait has ended with an error. Where the graph says what is done about it, the step resumes and fails there."""
+def end_badly(
+    transition: Transition,
+    step: StepRow,
+    wait: WaitRow,
+    ended_by: type[WaitCompleted | WaitTimedOut],
+    error: JsonObject,
+) -> None:
+    """A wait has ended with an error. If the graph says what is done about it, the step resumes and fails there."""
+    transition.know(waits=[wait])
     if transition.graph.branch(step.key, error) is None:
-        transition.end_wait(wait, event)
+        transition.tell(ended_by(wait.wait_id, wait.kind), step=step.key)
         transition.fail(step, error)
     else:
-        transition.resume(step, replace(wait, result={"error": error}), event)
+        transition.tell(ended_by(wait.wait_id, wait.kind, result={"error": error}), step=step.key)
+        transition.resume(step, wait)
 
 
 def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonObject, actor: Actor) -> None:
     """What was waited for has come. ``result`` has ``output`` or ``error``; it is the resume's payload (P-5)."""
     said: JsonObject = {**result, "by": f"{actor.kind}:{actor.id}"}
     committed = commit_fields(transition.view.run_key, path_of("wait", str(wait.wait_id)), result)
-    facts: JsonObject = {"wait": str(wait.wait_id), "kind": str(wait.kind), "committed": [*committed]}
-    transition.record(EventType.WAIT_COMPLETED, facts, step=step.key, actor=actor)
+    transition.know(waits=[wait])
+    transition.tell(WaitCompleted(wait.wait_id, wait.kind, committed, said), step=step.key, actor=actor)
     _show_task(transition, wait, "completed")
-    transition.resume(step, replace(wait, result=said))
+    transition.resume(step, wait)
 
 
 def time_out(transition: Transition, step: StepRow, wait: WaitRow) -> None:
     """It has taken too long (V-12). What goes on elsewhere is ended there; the step resumes, and fails as timed out."""
-    facts: JsonObject = {"wait": str(wait.wait_id), "kind": str(wait.kind)}
-    transition.record(EventType.WAIT_TIMED_OUT, facts, step=step.key)
+    transition.know(waits=[wait])
+    transition.tell(WaitTimedOut(wait.wait_id, wait.kind), step=step.key)
     if wait.kind is WaitKind.EXTERNAL or (wait.kind is WaitKind.CHILD and not (wait.context or {}).get("abandons")):
         transition.order("cancel", str(wait.wait_id), {"wait": str(wait.wait_id)})
     _show_task(transition, wait, "expired")
-    transition.resume(step, wait, WaitEvent.TIME_OUT)
+    transition.resume(step, wait)
 
 
 def _show_task(transition: Transition, wait: WaitRow, what: str) -> None:
@@ -120,14 +128,13 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
     if other.problem is not None:
         transition.fail(step, {"class": "definition", "code": "not_started", "message": other.problem})
         return Over()
-    facts: JsonObject = {"run": str(work.run_id), "workflow": work.workflow}
-    transition.record(EventType.RUN_CONTINUED, facts, step=step.key)
+    transition.tell(RunContinued(work.run_id, work.workflow), step=step.key)
     if transition.view.canceling is not None:
         if isinstance(leaf, ChildNode) and not leaf.abandons:
             transition.order("cancel", f"run:{work.run_id}", {"run": str(work.run_id)})
         transition.cancel_step(step)
     elif isinstance(leaf, ContinueNode):
-        finish(transition, step, leaf, {"run": str(work.run_id)})
+        finish(transition, step, {"run": str(work.run_id)})
     elif RunState(other.status) in _OVER:
         settle_child(transition, step, leaf, other)
     else:
@@ -159,7 +166,7 @@ def settle_child(transition: Transition, step: StepRow, leaf: Leaf, other: Other
         transition.fail(step, _error(result["error"]))
     else:
         signal: JsonObject = {"payload": other.result, "by": None, "kind": "child"}
-        finish(transition, step, leaf, other.result, signal=signal)
+        finish(transition, step, other.result, signal=signal)
 
 
 def _error(said: dict[str, Any]) -> JsonObject:
@@ -212,10 +219,10 @@ def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
 
 def ask_anew(transition: Transition, step: StepRow, wait: WaitRow, actor: Actor) -> None:
     """A task would ask something else now: it is canceled, and whoever claims its step puts the one that it is now."""
-    facts: JsonObject = {"wait": str(wait.wait_id), "kind": str(wait.kind), "why": "changed"}
-    transition.record(EventType.WAIT_CANCELED, facts, step=step.key, actor=actor)
+    transition.know(waits=[wait])
+    transition.tell(WaitCanceled(wait.wait_id, wait.kind, "changed"), step=step.key, actor=actor)
     _show_task(transition, wait, "canceled")
-    transition.resume(step, wait, WaitEvent.CANCEL)
+    transition.resume(step, wait)
 
 
 def _assign(transition: Transition, step: StepRow, leaf: TaskNode, nonce: Nonce) -> None:
@@ -226,8 +233,9 @@ def _assign(transition: Transition, step: StepRow, leaf: TaskNode, nonce: Nonce)
         "fields": [field.name for field in fields_of(leaf.form)],
         "group": leaf.group,
     }
-    wait = _park(transition, step, WaitKind.TASK, nonce, due_in=leaf.timeout, context=context)
-    transition.order("task", f"{wait.wait_id}:open", {"task": str(wait.wait_id)}, one_at_a_time=str(wait.wait_id))
+    task = str(wait_of(transition.view.run_id, step))
+    transition.order("task", f"{task}:open", {"task": task}, one_at_a_time=task)
+    _park(transition, step, WaitKind.TASK, nonce, due_in=leaf.timeout, context=context)
 
 
 def _start(transition: Transition, step: StepRow, leaf: ChildNode | ContinueNode) -> Next:
@@ -254,7 +262,7 @@ def _park(
     due_in: timedelta | None,
     context: JsonObject | None = None,
     correlation_key: str | None = None,
-) -> WaitRow:
+) -> None:
     wait = WaitRow(
         wait_id=wait_of(transition.view.run_id, step),
         step_id=step.step_id,
@@ -266,7 +274,4 @@ def _park(
         context=context or {},
         correlation_key=correlation_key,
     )
-    facts: JsonObject = {"wait": str(wait.wait_id), "kind": str(kind)}
-    transition.record(EventType.STEP_PARKED, facts, step=step.key)
     transition.park(step, wait)
-    return wait

@@ -162,6 +162,7 @@ class ApprovalRow:
     card: JsonObject
     action: JsonObject | None
     expires_in: timedelta
+    status: str = "requested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,3 +249,4 @@ class Commit:
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    values: bytes | None = None

@@ -1,35 +1,38 @@
-"""The draft of a commit: rows are noted and facts are recorded here, and nothing is decided.
+"""The draft of an append: events are told here, and folded at once; nothing is decided (promise 6).
 
-Every move goes through the tables of ``runtime.kernel.states``. Ids and dedupe keys are derived, so that the same
-record gives the same commits (promise 5).
+What an append writes to tables is derived from the fold at the end. Only commands are noted beside it: they are what
+follows outside. Ids and dedupe keys are derived, so that the same record gives the same appends (promise 5).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
-from typing import TypedDict, Unpack
 from uuid import UUID
 
-from core.canonical import Json, JsonObject, canonical_bytes, digest, sha256_hex
-from core.errors import InputError
+from core.canonical import JsonObject, digest
 from core.ids import derived_id
 from evidence.chain import Actor, Event, EventType, append
-from evidence.commitments import blind
-from runtime.kernel.commit import CheckpointRow, CommandRow, Commit, StepRow, WaitRow
+from runtime.kernel.commit import ApprovalMove, CommandRow, Commit, ReceiptRow, StepRow, WaitRow
+from runtime.kernel.crossing import Crossing
+from runtime.kernel.events import Event as RunEvent
+from runtime.kernel.fold import fold
 from runtime.kernel.graph import Graph
+from runtime.kernel.names import PARKED, resume_command, wait_of
 from runtime.kernel.plan import WINDOW, Window
 from runtime.kernel.receipts import receipt_digest
-from runtime.kernel.states import RUN, STEP, WAIT, CommandState, RunEvent, StepEvent, StepState, WaitEvent
+from runtime.kernel.rows import Before, derive
+from runtime.kernel.run import Run
+from runtime.kernel.state import State
+from runtime.kernel.states import STEP, CommandState, StepState
+from runtime.kernel.told import Told, line_of, pack_values
 from runtime.kernel.view import RunView
 
 ENGINE = Actor("engine", "counterseal")
 
-# Every checkpoint holds the whole state, so this bounds what a commit writes.
-STATE_BYTES_MAX = 1024 * 1024
-
 # What follows an intent: an outcome or a doubt comes before its run closes, so the intent itself need not bind.
-_ABOUT_RECEIPTS = (
+_BINDING = (
     EventType.ACTION_SUCCEEDED,
     EventType.ACTION_FAILED,
     EventType.ACTION_IN_DOUBT,
@@ -37,37 +40,15 @@ _ABOUT_RECEIPTS = (
     EventType.ACTION_DOUBT_RESOLVED,
 )
 
-# What a parked step's entry in the checkpoint begins with; which kind of wait it is, the wait's row says.
-PARKED = {
-    StepState.WAITING_APPROVAL: "approval",
-    StepState.WAITING: "wait",
-    StepState.FAILED_RETRYABLE: "retry",
-}
-
-
-class StepChanges(TypedDict, total=False):
-    """What may change of a step besides its status; see ``StepRow``."""
-
-    superstep: int
-    attempt: int
-    lease_owner: str | None
-    output: Json
-    writes: JsonObject | None
-    usage: JsonObject | None
-    last_error: JsonObject | None
-    eligible_in: timedelta | None
-
 
 class Draft:
-    """Rows and facts noted on a view; ``commit()`` gives them, ``after()`` the view as it will be stored."""
+    """Events told of a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored."""
 
     def __init__(self, view: RunView, graph: Graph, *, lease: timedelta = timedelta(seconds=30)) -> None:
         self.view = view
         self.graph = graph
-        self.state = view.state.copy()
-        self.steps: dict[str, StepRow] = dict(view.steps)
+        self.run = run_of(view)
         self.taken: StepRow | None = None
-        self.writes = view.writes
         self.rows = Commit(
             run_id=view.run_id,
             tenant_id=view.tenant_id,
@@ -82,70 +63,51 @@ class Draft:
             canceling=view.canceling,
             lease=lease,
         )
-        self._events: list[Event] = []
-        self._new: dict[str, StepRow] = {}
-        self._changed: dict[str, StepRow] = {}
-        if view.whole:
-            self._catch_up()
+        self._before = Before(view.steps)
+        self._told: list[Told] = []
 
-    def _catch_up(self) -> None:
-        """A checkpoint is of the beginning of its super-step: what has left that since is known from the rows."""
-        for row in self.view.steps.values():
-            executing = row.superstep == self.view.superstep and row.status in (StepState.READY, StepState.RUNNING)
-            if row.key in self.state.open and not executing:
-                self.state.open.remove(row.key)
-                if not STEP.terminal(row.status):
-                    self._note_parked(row)
-            elif row.status is StepState.FAILED_TERMINAL:
-                self.state.parked.pop(row.key, None)
+    @property
+    def state(self) -> State:
+        """The business state and the frontier, as they are after what was told."""
+        return self.run.state
 
-    def _note_parked(self, step: StepRow) -> None:
-        # A step that has resumed meanwhile is noted as well: the barrier that it joins settles what was deferred.
-        self.state.parked[step.key] = f"{PARKED.get(step.status, 'wait')}:{wait_of(self.view.run_id, step)}"
-
-    # -- facts and rows ----------------------------------------------------------------------------------------------
-
-    def record(self, kind: EventType, data: JsonObject, *, step: str | None = None, actor: Actor = ENGINE) -> None:
-        """Append a fact to the run's audit, in the transaction of what it records (promise 6)."""
-        self._events.append(Event(kind, actor, self.view.now, data, step))
+    @property
+    def steps(self) -> dict[str, StepRow]:
+        """The steps that are held, as they are after what was told."""
+        return {**self.run.past, **self.run.steps}
 
     @property
     def next_line(self) -> int:
         """The number of the next line of the run's audit, for paths of which each may be used once."""
-        return self.view.head.count + len(self._events)
+        return self.view.head.count + len(self._told)
 
-    def put_step(self, step: StepRow) -> StepRow:
-        """Note a step's row as it will be after the commit."""
-        self.steps[step.key] = step
-        (self._new if step.key in self._new else self._changed)[step.key] = step
-        return step
+    # -- the book ----------------------------------------------------------------------------------------------------
 
-    def move_step(self, step: StepRow, event: StepEvent, **changes: Unpack[StepChanges]) -> StepRow:
-        """Move a step along its table."""
-        return self.put_step(replace(step, status=STEP.next(step.status, event), **changes))
+    def tell(
+        self, event: RunEvent, *, step: str | None = None, actor: Actor = ENGINE, crossing: Crossing | None = None
+    ) -> None:
+        """Tell an event: it changes the run now, and the append records it."""
+        told = Told(self.next_line, event, actor, self.view.now, step)
+        fold(self.run, told, self.graph, crossing)
+        self._told.append(told)
 
-    def move_run(self, event: RunEvent) -> None:
-        """Move the run along its table."""
-        self.rows.status = RUN.next(self.rows.status, event)
-
-    def end_wait(self, wait: WaitRow, event: WaitEvent) -> None:
-        """Complete, time out or cancel a wait."""
-        self.rows.waits.append(replace(wait, status=WAIT.next(wait.status, event)))
-
-    def checkpoint(self) -> None:
-        """Write the snapshot of this super-step. The audit shows its digest blinded: a state can be guessed.
-
-        ``InputError`` for a state that is too large or has no canonical form.
-        """
-        content = self.state.to_json()
-        data = canonical_bytes(content)
-        if len(data) > STATE_BYTES_MAX:
-            message = f"the run's state is {len(data)} bytes long; at most {STATE_BYTES_MAX} are kept"
-            raise InputError(message, where="state", remedy="Keep references in channels, or bound a list by `keep`.")
-        row = CheckpointRow(self.rows.superstep, content, sha256_hex(data))
-        self.rows.checkpoints.append(row)
-        facts: JsonObject = {"number": row.superstep, "digest": blind(self.view.run_key, row.digest)}
-        self.record(EventType.CHECKPOINT_COMMITTED, facts)
+    def know(
+        self,
+        *,
+        waits: Iterable[WaitRow] = (),
+        receipts: Iterable[ReceiptRow] = (),
+        answers: Iterable[ApprovalMove] = (),
+    ) -> None:
+        """Hold what was read of the run besides its view, so that events can move it."""
+        for wait in waits:
+            if wait.wait_id not in self.run.waits:
+                self._before.waits[wait.wait_id] = self.run.waits[wait.wait_id] = wait
+        for receipt in receipts:
+            if receipt.receipt_id not in self.run.receipts:
+                self._before.receipts[receipt.receipt_id] = self.run.receipts[receipt.receipt_id] = receipt
+        for answer in answers:
+            if answer.approval_id not in self.run.answers:
+                self._before.answers[answer.approval_id] = self.run.answers[answer.approval_id] = answer
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
@@ -211,81 +173,91 @@ class Draft:
 
     def _dedupe_key(self, step_key: str, command: str) -> str:
         """SHA-256(JCS([workflow, run, step, super-step, command])): the same command is never written twice."""
-        return digest([self.view.workflow, str(self.view.run_id), step_key, self.rows.superstep, command])
+        return digest([self.view.workflow, str(self.view.run_id), step_key, self.run.superstep, command])
 
     # -- the result --------------------------------------------------------------------------------------------------
 
-    def _bind_receipts(self) -> None:
-        """Let every line about an action's outcome name the digest of its receipt as this commit leaves it."""
-        view = self.view
-        left = {str(row.receipt_id): row for row in (*self.rows.new_receipts, *self.rows.receipts)}
-        for number, event in enumerate(self._events):
-            row = left.get(str(event.data.get("receipt"))) if event.type in _ABOUT_RECEIPTS else None
-            bound = None if row is None else receipt_digest(row, view.tenant_id, view.run_id, view.run_key)
-            if bound is not None:
-                self._events[number] = replace(event, data={**event.data, "receipt_digest": bound})
-
     def commit(self) -> Commit:
-        """The rows of everything that was done, with the audit lines chained."""
+        """Everything that this append writes, with the audit lines chained."""
         rows = self.rows
-        self._bind_receipts()
-        rows.new_steps = list(self._new.values())
-        rows.steps = [row for key, row in self._changed.items() if key not in self._new]
-        rows.writes = self.writes
-        # Only a step that was there before can hold a slot; one that began and ended in here never had its own.
-        born = {row.step_id for row in rows.new_steps}
-        rows.released = [step_id for step_id in rows.released if step_id not in born]
-        if self.taken is not None and self.taken.key in self.state.open and rows.released:
+        derive(rows, self._before, self.run)
+        rows.reference = self.run.reference if self.run.reference != self.view.reference else None
+        rows.handed = []
+        if self.taken is not None and self.taken.key in self.run.state.open and rows.released:
             # The slot goes on with the worker: one step's end is the next one's start.
             rows.handed = [(rows.released.pop(), self.taken.step_id)]
-        rows.lines, rows.head = append(self.view.head, self._events)
+        lines = [self._line(told) for told in self._told]
+        rows.lines, rows.head = append(self.view.head, [line for line, _ in lines])
+        rows.values = pack_values([(told.seq, values) for told, (_, values) in zip(self._told, lines, strict=True)])
         return rows
 
+    def _line(self, told: Told) -> tuple[Event, JsonObject]:
+        """The line of an event. One about an action names the digest of its receipt as this append leaves it."""
+        line, values = line_of(told, self.view.run_key)
+        receipt = getattr(told.event, "receipt", None)
+        row = self.run.receipts.get(receipt) if isinstance(receipt, UUID) else None
+        if row is None or told.event.TYPE not in _BINDING:
+            return line, values
+        view = self.view
+        bound = receipt_digest(row, view.tenant_id, view.run_id, view.run_key)
+        if bound is not None:
+            line = replace(line, data={**line.data, "receipt_digest": bound})
+        return line, values
+
     def after(self) -> RunView:
-        """The view as the commit leaves it; call it once the commit has been applied."""
-        rows = self.rows
-        steps = {key: row for key, row in self.steps.items() if row.superstep >= rows.superstep}
+        """The view as the append leaves it; call it once the append has been made."""
+        rows, run = self.rows, self.run
+        windows = {key: Window(window.start, window.items[:WINDOW]) for key, window in run.windows.items()}
         return replace(
             self.view,
-            status=rows.status,
+            status=run.status,
             version=rows.expected_version + 1,
-            superstep=rows.superstep,
-            executing=rows.executing,
-            width=rows.width,
-            writes=rows.writes,
+            superstep=run.superstep,
+            executing=run.executing,
+            width=run.width,
+            writes=run.writes,
             head=rows.head,
-            state=self.state,
-            canceling=rows.canceling,
-            reference=rows.reference or self.view.reference,
+            state=run.state,
+            canceling=run.canceling,
+            reference=run.reference,
             whole=False,
-            steps=steps,
-            extensions=self.view.extensions + len(rows.mutations),
-            windows={**self.view.windows, **self._begun()},
+            steps={key: row for key, row in run.steps.items() if row.superstep >= run.superstep},
+            extensions=run.extensions,
+            windows=windows,
         )
 
-    def _begun(self) -> dict[str, Window]:
-        """The first items of the loops that began here: the next plan may need them."""
-        found: dict[str, list[Json]] = {}
-        for row in self.rows.items:
-            known = found.setdefault(row.loop_key, [])
-            if row.index < WINDOW:
-                known.append(row.item)
-        return {key: Window(0, tuple(items)) for key, items in found.items()}
+
+def run_of(view: RunView) -> Run:
+    """The run that a view shows. A checkpoint is of the beginning of its super-step: rows say what has left since."""
+    run = Run(
+        run_id=view.run_id,
+        run_key=view.run_key,
+        status=view.status,
+        superstep=view.superstep,
+        executing=view.executing,
+        width=view.width,
+        writes=view.writes,
+        reference=view.reference,
+        requested_by=view.requested_by,
+        state=view.state.copy(),
+        canceling=view.canceling,
+        checkpointed=view.head.count > 0,
+        extensions=view.extensions,
+        steps=dict(view.steps),
+        windows=dict(view.windows),
+    )
+    if view.whole:
+        for row in view.steps.values():
+            _catch_up(run, row)
+    return run
 
 
-def wait_of(run_id: UUID, step: StepRow) -> UUID:
-    """The id of the wait that a step parks on: a lease parks its step once.
-
-    A wait for something outside is written before the step parks (V-9), and has an id of its own (``expected_of``).
-    """
-    return derived_id(run_id, f"wait:{step.key}:{step.lease_epoch}")
-
-
-def expected_of(run_id: UUID, step: StepRow) -> UUID:
-    """The id of the wait for what this lease begins outside: it may be canceled, and the step park on another."""
-    return derived_id(run_id, f"expected:{step.key}:{step.lease_epoch}")
-
-
-def resume_command(run_id: UUID, wait_id: UUID) -> UUID:
-    """The id of the command that a wait's completion releases."""
-    return derived_id(run_id, f"resume:{wait_id}")
+def _catch_up(run: Run, row: StepRow) -> None:
+    executing = row.superstep == run.superstep and row.status in (StepState.READY, StepState.RUNNING)
+    if row.key in run.state.open and not executing:
+        run.state.open.remove(row.key)
+        if not STEP.terminal(row.status):
+            # Also of a step that has resumed meanwhile: the barrier that it joins settles what was deferred.
+            run.state.parked[row.key] = f"{PARKED.get(row.status, 'wait')}:{wait_of(run.run_id, row)}"
+    elif row.status is StepState.FAILED_TERMINAL:
+        run.state.parked.pop(row.key, None)

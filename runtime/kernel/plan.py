@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from core.canonical import Json, canonical_bytes
-from core.errors import ExpressionError, InputError
+from core.errors import ConsistencyError, ExpressionError, InputError
 from runtime.kernel.graph import Branch, ForeachNode, Graph, IfNode, Leaf, Node, Renderable, Scope, WhileNode
 from runtime.kernel.state import FAILED, SKIPPED, SUCCEEDED, Loop, State
 
@@ -63,6 +64,46 @@ class PlanError(Exception):
         self.error = error
 
 
+class Choices(Protocol):
+    """What conditions and collections give when planning asks for them."""
+
+    def choose(self, state: State, source: Renderable, key: str) -> Json:
+        """The value of a composite's expression. ``PlanError`` if it has none."""
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """Evaluates each choice, and notes it under the composite's key in ``made``."""
+
+    graph: Graph
+    constants: Mapping[str, object]
+    made: list[Json] = field(default_factory=list)
+
+    def choose(self, state: State, source: Renderable, key: str) -> Json:
+        """The value that the expression has in this state."""
+        try:
+            value = source.render(variables(self.graph, state, self.constants, key))
+        except ExpressionError as error:
+            raise PlanError(key, error) from None
+        self.made.append([key, value])
+        return value
+
+
+class Recorded:
+    """Reads choices back in the order in which they were made. ``ConsistencyError`` if another one is asked for."""
+
+    def __init__(self, made: Iterable[Json]) -> None:
+        self._made = iter(made)
+
+    def choose(self, state: State, source: Renderable, key: str) -> Json:
+        """The value that was noted next."""
+        match next(self._made, None):
+            case [str(at), value] if at == key:
+                return value
+            case other:
+                raise ConsistencyError(f"planning asks for {key}; recorded next is {other!r}")
+
+
 def variables(graph: Graph, state: State, constants: Mapping[str, object], key: str) -> dict[str, object]:
     """Everything that an expression of the node with this key sees (X-4): the run, channels, visible steps, items.
 
@@ -84,14 +125,12 @@ def variables(graph: Graph, state: State, constants: Mapping[str, object], key: 
     return values
 
 
-def plan(
-    graph: Graph, state: State, constants: Mapping[str, object], windows: Mapping[str, Window] | None = None
-) -> Plan:
+def plan(graph: Graph, state: State, choices: Choices, windows: Mapping[str, Window] | None = None) -> Plan:
     """Move every scope of ``state`` as far as it goes without executing anything; ``state`` is changed in place.
 
     ``NeedsItems`` if a loop goes on with items that ``windows`` does not hold.
     """
-    planner = _Planner(graph, state, constants, windows or {})
+    planner = _Planner(graph, state, choices, windows or {})
     finished = planner.advance(graph.root, "")
     return Plan(tuple(planner.ready), finished, planner.items)
 
@@ -130,7 +169,7 @@ def _add_item(values: dict[str, object], state: State, prefix: str) -> None:
 class _Planner:
     graph: Graph
     state: State
-    constants: Mapping[str, object]
+    choices: Choices
     windows: Mapping[str, Window]
     ready: list[Planned] = field(default_factory=list)
     items: dict[str, list[Json]] = field(default_factory=dict)
@@ -251,10 +290,7 @@ class _Planner:
                     del held[finished]
 
     def _value(self, source: Renderable, key: str, kind: type) -> Json:
-        try:
-            value = source.render(variables(self.graph, self.state, self.constants, key))
-        except ExpressionError as error:
-            raise PlanError(key, error) from None
+        value = self.choices.choose(self.state, source, key)
         if not isinstance(value, kind):
             wanted = "true or false" if kind is bool else "a list"
             raise PlanError(key, ExpressionError(f"gave {type(value).__name__}, not {wanted}"))

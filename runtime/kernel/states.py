@@ -2,8 +2,8 @@
 
 The database refuses what is not in these tables too: migrations/versions writes the same moves as triggers, and a test
 holds the two against each other. A step row may be born past ``ready`` when its claim shares the transaction that
-planned it (``succeeded`` if there was nothing to do outside), and as ``canceled`` when the run ended in it as well;
-from then on only these moves exist.
+planned it (``succeeded`` if there was nothing to do outside), and as ``canceled`` when the run ended in it as well, as
+may the rows of a wait or an approval; from then on only these moves exist.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class WaitEvent(StrEnum):
 
 WAIT: Machine[WaitState, WaitEvent] = Machine(
     "wait",
-    frozenset({WaitState.WAITING}),
+    frozenset({WaitState.WAITING, WaitState.CANCELED}),
     {
         (WaitState.WAITING, WaitEvent.COMPLETE): WaitState.COMPLETED,
         (WaitState.WAITING, WaitEvent.TIME_OUT): WaitState.TIMED_OUT,

@@ -15,6 +15,7 @@ from core.ids import new_id
 from evidence.archive import Bundle
 from evidence.blobs import StoredBlob
 from runtime.kernel.commit import ReceiptRow
+from runtime.store import journal
 from runtime.store.commits import MESSAGES_CHANNEL
 from runtime.store.receipts import receipt_row
 
@@ -22,7 +23,6 @@ _RUN = """
 SELECT r.*, i.trigger, i.run_key, w.source FROM runs r JOIN run_inputs i USING (run_id)
 JOIN workflows w ON w.tenant_id = r.tenant_id AND w.name = r.workflow AND w.version = r.workflow_version
 WHERE r.run_id = $1"""
-_LINES = "SELECT line FROM audit_events WHERE stream_id = $1 ORDER BY seq"
 # Of a person's votes on one question the last is the row, and its reason is kept.
 _APPROVALS = """
 SELECT a.*, (SELECT jsonb_object_agg(v.person_id, v.reason) FROM votes v WHERE v.approval_id = a.approval_id) AS reasons
@@ -82,7 +82,7 @@ async def read_run(connection: Connection, run_id: UUID) -> RunRows:
         trigger=run["trigger"],
         workflow_source=run["source"],
         policies=await connection.fetch(_POLICIES, run["tenant_id"], run_id),
-        lines=[row["line"] for row in await connection.fetch(_LINES, run_id)],
+        lines=await journal.lines(connection, run_id),
         approvals=await connection.fetch(_APPROVALS, run_id),
         receipts=[receipt_row(row["receipt"]) for row in await connection.fetch(_RECEIPTS, run_id)],
         steps=await connection.fetch(_STEPS, run_id),

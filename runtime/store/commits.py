@@ -36,7 +36,7 @@ guard AS (
     finished_at = CASE WHEN $12 THEN now() ELSE finished_at END, purge_at = CASE WHEN $12 THEN now() + retention END
   WHERE run_id = $1 AND version = $2
     AND (NOT $13 OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM $14)
-  RETURNING run_id, tenant_id, workspace_id, cap)"""
+  RETURNING run_id, tenant_id, workspace_id, cap, version)"""
 
 
 _GUARDS = """
@@ -59,10 +59,10 @@ guard AS (
   WHERE runs.run_id = met.run_id AND runs.version = w.version
     AND (NOT w.checks_policy
       OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM w.policy)
-  RETURNING runs.run_id, runs.tenant_id, runs.workspace_id, runs.cap)"""
+  RETURNING runs.run_id, runs.tenant_id, runs.workspace_id, runs.cap, runs.version)"""
 
 
-_LANDED = "SELECT true FROM audit_events WHERE stream_id = $1 AND seq = $2 AND hash = $3"
+_LANDED = "SELECT EXISTS (SELECT FROM journal WHERE run_id = $1 AND n = $2 AND lines = $3)"
 
 PARTS = (*RUN_PARTS, *GOVERNANCE_PARTS)
 _TOGETHER = tuple(part for part in PARTS if not part.alone)
@@ -75,7 +75,7 @@ guard AS (
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', 1, $11, $12, $13, $14, $15, now() + $16, $17, $18, $19,
     $22)
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
-  RETURNING run_id, tenant_id, workspace_id, cap),
+  RETURNING run_id, tenant_id, workspace_id, cap, version),
 inputs AS (
   INSERT INTO run_inputs (run_id, tenant_id, trigger, run_key) SELECT run_id, tenant_id, $20, $21 FROM guard),
 lane AS (
@@ -116,11 +116,11 @@ async def apply(connection: Connection, commit: Commit) -> bool:
 
 
 async def landed(connection: Connection, commit: Commit) -> bool:
-    """Whether a commit was applied whose answer was lost: its last audit line, which no other writes, is there."""
+    """Whether a commit was applied whose answer was lost: its lines, which no other writes, are in the run's book."""
     if not commit.lines:
         return False
-    last = commit.lines[-1]
-    return bool(await connection.fetchval(_LANDED, commit.run_id, last.seq, last.hash))
+    lines = b"\n".join(line.bytes for line in commit.lines)
+    return bool(await connection.fetchval(_LANDED, commit.run_id, commit.expected_version + 1, lines))
 
 
 def can_go_together(commit: Commit) -> bool:

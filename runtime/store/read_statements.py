@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, Integer, Select, Table, Text, bindparam, exists, func, or_, select, tuple_
+from sqlalchemy import (
+    DateTime,
+    Integer,
+    Select,
+    Table,
+    Text,
+    bindparam,
+    column,
+    exists,
+    func,
+    or_,
+    select,
+    table,
+    tuple_,
+)
 from sqlalchemy.dialects.postgresql import UUID
 
 from runtime.store.schema import (
     approvals,
-    audit_events,
     bundles,
     checkpoints,
     commands,
+    journal,
     mutations,
     policies,
     receipts,
@@ -183,10 +197,19 @@ RECEIPTS = (
     .order_by(receipts.c.intended_at, receipts.c.receipt_id)
     .limit(_limit)
 )
+_lines = table("run_lines", *(column(name) for name in ("run_id", "tenant_id", "n", "seq", "type", "line", "hash")))
+_after_seq = bindparam("after_seq", type_=Integer)
+# Only the appends from the wanted line on are split into lines: a long run is read page by page.
+_first_append = (
+    select(func.coalesce(func.max(journal.c.n), 0))
+    .where(journal.c.run_id == _run, journal.c.tenant_id == _tenant, journal.c.first_seq <= _after_seq + 1)
+    .scalar_subquery()
+)
 AUDIT = (
-    _own(audit_events, audit_events.c.seq, audit_events.c.type, audit_events.c.line, audit_events.c.hash)
-    .where(audit_events.c.stream_id == _run, audit_events.c.seq > bindparam("after_seq", type_=BigInteger))
-    .order_by(audit_events.c.seq)
+    select(_lines.c.seq, _lines.c.type, _lines.c.line, _lines.c.hash)
+    .where(_lines.c.tenant_id == _tenant, _lines.c.run_id == _run)
+    .where(_lines.c.n >= _first_append, _lines.c.seq > _after_seq)
+    .order_by(_lines.c.seq)
     .limit(_limit)
 )
 APPROVALS = (

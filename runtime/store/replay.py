@@ -1,25 +1,17 @@
-"""Reading the whole record of a run, for its replay."""
+"""Reading what a replay needs besides the book: when a run was emptied, and its stored checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-import asyncpg
-
 from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import NotFoundError
-from runtime.kernel.record import Ended, Known
-from runtime.kernel.states import WaitKind
 
 _RUN = "SELECT purged_at FROM runs WHERE tenant_id = $1 AND run_id = $2"
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-_LINES = "SELECT line FROM audit_events WHERE tenant_id = $1 AND stream_id = $2 ORDER BY seq"
-_STEPS = "SELECT step_key, output, last_error, idempotency_key FROM steps WHERE tenant_id = $1 AND run_id = $2"
-_WAITS = "SELECT wait_id, kind, result FROM waits WHERE tenant_id = $1 AND run_id = $2"
 _CHECKPOINTS = """
 SELECT superstep, digest, state FROM checkpoints
 WHERE tenant_id = $1 AND run_id = $2 AND superstep BETWEEN $3 AND $4 ORDER BY superstep"""
@@ -34,15 +26,6 @@ class Stored:
     state: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class RecordRows:
-    """A run's lines, steps and waits."""
-
-    lines: Sequence[bytes]
-    steps: Mapping[str, Known]
-    waits: Mapping[UUID, Ended]
-
-
 async def begin(connection: Connection, tenant: str, run_id: UUID) -> datetime | None:
     """Read all that follows in one snapshot; when the run's payloads were removed. ``NotFoundError`` without a run.
 
@@ -54,22 +37,6 @@ async def begin(connection: Connection, tenant: str, run_id: UUID) -> datetime |
         raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
     purged: datetime | None = row["purged_at"]
     return purged
-
-
-async def read_record(connection: Connection, tenant: str, run_id: UUID) -> RecordRows:
-    """Everything that a replay starts from, in the snapshot of ``begin``."""
-    lines = await connection.fetch(_LINES, tenant, run_id)
-    steps = await connection.fetch(_STEPS, tenant, run_id)
-    waits = await connection.fetch(_WAITS, tenant, run_id)
-    return RecordRows(
-        [row["line"] for row in lines],
-        {row["step_key"]: Known(row["output"], row["last_error"], row["idempotency_key"]) for row in steps},
-        {row["wait_id"]: _ended(row) for row in waits},
-    )
-
-
-def _ended(row: asyncpg.Record) -> Ended:
-    return Ended(WaitKind(row["kind"]), row["result"])
 
 
 async def checkpoint_numbers(connection: Connection, tenant: str, run_id: UUID) -> list[int]:

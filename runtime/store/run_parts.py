@@ -163,13 +163,19 @@ _MUTATIONS = Part(
     alone=True,
 )
 
-_LINES = Part(
-    "lines",
-    """INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash)
-      SELECT g.run_id, l.seq, g.tenant_id, l.type, l.line, l.hash
-      FROM unnest({0}::uuid[], {1}::bigint[], {2}::text[], {3}::bytea[], {4}::text[]) AS l(run, seq, type, line, hash)
-      JOIN guard g ON g.run_id = l.run""",
-    lambda cs: [runs(cs, "lines"), *columns(cs, "lines", "seq", "type", "bytes", "hash")],
+# The book: all lines of the append in one row, with the values that they commit to (promise 6).
+_JOURNAL = Part(
+    "journal",
+    """INSERT INTO journal (run_id, n, tenant_id, first_seq, lines, vals)
+      SELECT g.run_id, g.version, g.tenant_id, j.first_seq, j.lines, j.vals
+      FROM unnest({0}::uuid[], {1}::int[], {2}::bytea[], {3}::bytea[]) AS j(run, first_seq, lines, vals)
+      JOIN guard g ON g.run_id = j.run""",
+    lambda cs: [
+        [c.run_id for c in cs if c.lines],
+        [c.lines[0].seq for c in cs if c.lines],
+        [b"\n".join(line.bytes for line in c.lines) for c in cs if c.lines],
+        [c.values for c in cs if c.lines],
+    ],
     lambda c: bool(c.lines),
 )
 
@@ -214,5 +220,5 @@ _CANCEL_SLOTS = Part(
 
 RUN_PARTS: tuple[Part, ...] = (
     _NEW_STEPS, _STEPS, _SLOTS, _NEW_WAITS, _WAITS, _COMMANDS, _COMMAND_MOVES, _CHECKPOINTS, _ITEMS, _LEDGER,
-    _MUTATIONS, _LINES, _CANCEL_STEPS, _CANCEL_WAITS, _CANCEL_COMMANDS, _CANCEL_SLOTS,
+    _MUTATIONS, _JOURNAL, _CANCEL_STEPS, _CANCEL_WAITS, _CANCEL_COMMANDS, _CANCEL_SLOTS,
 )  # fmt: skip

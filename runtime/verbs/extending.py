@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from core.canonical import Json, JsonObject
+from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError, NotFoundError
 from evidence.chain import Actor
@@ -16,6 +16,7 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.extension import check_past, extended, read_extension
 from runtime.definition.workflow import Workflow
 from runtime.kernel.commit import MutationRow
+from runtime.kernel.events import RunExtended
 from runtime.kernel.states import RUN
 from runtime.kernel.transition import RunView, Transition
 from runtime.store import extensions
@@ -60,10 +61,10 @@ class Extending:
             known = await extensions.of_run(connection, run_id, view.extensions)
             added = MutationRow(view.extensions + 1, actor.id, dict(source), {})
             after = extended(base, [*known, added], self.definitions.catalog)
-            view = await _with_outputs(connection, view, before, after)
+            adopted = await _outputs(connection, view, before, after)
             transition = Transition(view, after.graph)
             names = tuple(sorted(_ids(after) - _ids(before)))
-            transition.extend(replace(added, operations=_frozen(after, before)), _facts(view, added, names), actor)
+            transition.extend(_event(view, added, names, _frozen(after, before), adopted), actor)
             if not await apply(connection, transition.commit()):
                 raise VersionMoved("The run has just moved on.", remedy="Look at it again, then extend it.")
         return Extended(added.number, names, view.version + 1)
@@ -81,10 +82,11 @@ def _check(view: RunView, tenant: str, expected_version: int) -> None:
         )
 
 
-def _facts(view: RunView, added: MutationRow, names: tuple[str, ...]) -> JsonObject:
-    steps: list[Json] = [*names]
+def _event(
+    view: RunView, added: MutationRow, names: tuple[str, ...], operations: JsonObject, adopted: JsonObject
+) -> RunExtended:
     committed = commit_fields(view.run_key, path_of("mutation", str(added.number)), added.source)
-    return {"number": added.number, "steps": steps, "committed": [*committed]}
+    return RunExtended(added.number, [*names], committed, added.source, operations, adopted or None)
 
 
 def _ids(workflow: Workflow) -> set[str]:
@@ -95,12 +97,12 @@ def _frozen(after: Workflow, before: Workflow) -> JsonObject:
     return {name: value for name, value in after.frozen_operations.items() if name not in before.operations}
 
 
-async def _with_outputs(connection: Connection, view: RunView, before: Workflow, after: Workflow) -> RunView:
-    """The view with outputs of finished steps that only the new steps read: no checkpoint has carried them so far."""
+async def _outputs(connection: Connection, view: RunView, before: Workflow, after: Workflow) -> JsonObject:
+    """The outputs of finished steps that only the new steps read: no checkpoint has carried them so far."""
     newly = sorted(after.graph.read - before.graph.read)
     missing = [key for key in newly if key in view.state.status and key not in view.state.outputs]
     if not missing:
-        return view
+        return {}
     if view.executing > 0:
         raise ConsistencyError(
             f"The new steps read the output of {missing[0]}, which nobody needed so far. "
@@ -108,6 +110,4 @@ async def _with_outputs(connection: Connection, view: RunView, before: Workflow,
             remedy="Try again when the run waits.",
         )
     whole, _ = await load(connection, view.run_id, missing)
-    state = view.state.copy()
-    state.outputs.update({key: whole.steps[key].output for key in missing if key in whole.steps})
-    return replace(view, state=state)
+    return {key: whole.steps[key].output for key in missing if key in whole.steps}

@@ -1,39 +1,35 @@
-"""Replaying a stored run: its checkpoints are derived again and held against those that are kept (promise 5, P-9).
+"""Replaying a stored run: its book is folded once more, and held against all that is stored (promises 5 and 6, P-9).
 
-Each derived checkpoint must equal what is stored, the digest that is stored with it, and the blinded digest in the
-audit chain. So a change of a checkpoint, or of an output that one depends on, is found. Nothing is written.
+Whatever an expression or a policy had decided is evaluated anew. Each derived checkpoint must equal the stored one, and
+the run that the book comes to must equal the rows that every face shows. So a change of a row, a checkpoint or a value
+behind the engine is found. Nothing is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
-from typing import Any
 from uuid import UUID
 
-import orjson
-
-from core.canonical import Json, JsonObject, digest
+from core.canonical import Json, canonical_bytes, digest
 from core.changes import changes
 from core.db import Connection, Database
-from evidence.chain import Actor, ChainHead, EventType, verify_lines
-from evidence.commitments import blind
+from evidence.chain import verify_lines
+from policy.evaluate import evaluate
+from runtime.definition.active_policy import ActivePolicy, readable
 from runtime.definition.catalog import Definitions
-from runtime.definition.workflow import Workflow
-from runtime.governance.finishing import checked_reference, finish
-from runtime.kernel.channels import initial_values
-from runtime.kernel.commit import StepRow
-from runtime.kernel.graph import LeafNode
-from runtime.kernel.record import Derived, Divergence, Fact, Record
-from runtime.kernel.replaying import replay
-from runtime.kernel.state import State
-from runtime.kernel.states import RunState
-from runtime.kernel.transition import RunView, Transition
-from runtime.store import extensions
+from runtime.governance.finishing import writes_of
+from runtime.kernel.events import DecisionMade, RunOpened
+from runtime.kernel.replaying import Book, Derived, Divergence, replay, unopened
+from runtime.kernel.told import Diverged, Told
+from runtime.kernel.transition import RunView
+from runtime.store import journal
 from runtime.store import replay as store
 from runtime.store.replay import Stored
+from runtime.store.rows import difference_of_rows
 from runtime.store.views import load
 
 _BATCH = 200
@@ -92,68 +88,69 @@ class Replaying:
             if not view.run_key:
                 gone = Difference("The run's key is gone, so nothing can be held against the audit.")
                 return ReplayReport(run_id, str(view.status), 0, gone)
-            record, problem = await self._record(connection, view)
-            if problem is not None:
-                return ReplayReport(run_id, str(view.status), 0, problem)
-            equal, difference = await _compare(connection, view, replay(record))
+            try:
+                book = await self._book(connection, view)
+            except Diverged as problem:
+                return ReplayReport(run_id, str(view.status), 0, Difference(f"{problem.message}."))
+            equal, difference = await _compare(connection, view, replay(book))
+            if difference is None:
+                # The replay has made of the unopened run what the book says that it is now.
+                other = await difference_of_rows(connection, book.first)
+                difference = None if other is None else Difference(other)
             return ReplayReport(run_id, str(view.status), equal, difference)
 
-    async def _record(self, connection: Connection, view: RunView) -> tuple[Record, Difference | None]:
-        rows = await store.read_record(connection, view.tenant_id, view.run_id)
-        report = verify_lines(rows.lines)
-        problem = None if report.ok else Difference(f"The audit chain is broken: {report.problem}")
-        if problem is None and (report.count, report.head) != (view.head.count, view.head.hash):
-            problem = Difference("The audit chain is not as long as the run says, or ends with another line.")
+    async def _book(self, connection: Connection, view: RunView) -> Book:
+        """The run's book, checked: an unbroken chain up to the head that the run names, values as they were told."""
+        appends = await journal.read(connection, view.tenant_id, view.run_id)
+        report = verify_lines(line for append in appends for line in append.lines)
+        if not report.ok:
+            raise Diverged(f"The audit chain is broken: {report.problem}")
+        if (report.count, report.head) != (view.head.count, view.head.hash):
+            raise Diverged("The audit chain is not as long as the run says, or ends with another line")
+        told = [event for append in appends for event in append.told(view.run_key)]
+        constants = _constants(view, told)
+        if canonical_bytes(constants["trigger"]) != canonical_bytes(view.constants["trigger"]):
+            raise Diverged("The trigger that is stored is not what was recorded")
         workflows = [
             await self.definitions.of_run(connection, replace(view, extensions=number))
             for number in range(view.extensions + 1)
         ]
-        record = Record(
-            first=_first(view, workflows[0]),
+        policies = await self._policies(connection, view.tenant_id, told)
+        graph = workflows[0].graph
+        return Book(
+            first=unopened(view.run_id, view.run_key, graph),
+            told=told,
             graphs=[workflow.graph for workflow in workflows],
-            facts=(_fact(line) for line in rows.lines),
-            steps=rows.steps,
-            waits=rows.waits,
-            mutations=await extensions.of_run(connection, view.run_id, view.extensions),
-            settle=_settle,
+            constants=constants,
+            writes=writes_of,
+            judge=partial(_judge, policies),
         )
-        return record, problem
+
+    async def _policies(self, connection: Connection, tenant: str, told: Sequence[Told]) -> Mapping[str, ActivePolicy]:
+        made = [each.event.policy for each in told if isinstance(each.event, DecisionMade)]
+        digests = {str(policy["digest"]) for policy in made if policy is not None}
+        return {digest: await self.definitions.policy(connection, tenant, digest) for digest in digests}
 
 
-def _first(view: RunView, workflow: Workflow) -> RunView:
-    """The run as it was before its first move: its reference is the one that its trigger gives."""
-    constants = {**view.constants, "run.reference": ""}
-    reference = checked_reference(workflow.reference.render(constants))
-    return replace(
-        view,
-        reference=reference,
-        status=RunState.QUEUED,
-        version=1,
-        superstep=0,
-        executing=0,
-        width=0,
-        writes=0,
-        head=ChainHead.of_run(view.run_id),
-        state=State(initial_values(workflow.graph.channels)),
-        constants={**constants, "run.reference": reference},
-        canceling=None,
-        extensions=0,
-        whole=True,
-        steps={},
-        open_approvals=(),
-        open_elsewhere=(),
-        windows={},
-    )
+def _constants(view: RunView, told: Sequence[Told]) -> Mapping[str, object]:
+    """What expressions see that never changes, as the run's first line tells it."""
+    opened = told[0].event
+    assert isinstance(opened, RunOpened)
+    return {
+        **view.constants,
+        "trigger": opened.inputs or {},
+        "run.reference": opened.reference,
+        "run.requested_by": opened.requested_by,
+    }
 
 
-def _fact(line: bytes) -> Fact:
-    read: dict[str, Any] = orjson.loads(line)
-    actor = Actor(read["actor"]["kind"], read["actor"]["id"])
-    return Fact(read["seq"], EventType(read["type"]), actor, read["step"], read["data"])
-
-
-def _settle(transition: Transition, step: StepRow, leaf: LeafNode, output: Json, signal: JsonObject | None) -> None:
-    finish(transition, step, leaf, output, signal=signal)
+def _judge(policies: Mapping[str, ActivePolicy], event: DecisionMade) -> tuple[str, list[Json]] | None:
+    """The recorded decision, made once more by the same policy over the same facts (promise 1)."""
+    policy = readable(policies.get(str((event.policy or {}).get("digest"))))
+    if policy is None or any(str(rule).startswith("cap:") for rule in event.rules):
+        return None
+    decision = evaluate(policy, event.facts or {}, event.operation)
+    return str(decision.outcome), [rule.id for rule in decision.rules]
 
 
 async def _compare(connection: Connection, view: RunView, derived: Iterator[Derived]) -> tuple[int, Difference | None]:
@@ -195,6 +192,4 @@ def _differs(run_key: bytes, derived: Derived, stored: Stored | None) -> Differe
             return Difference("The checkpoint differs.", number, change.path, change.before, change.after)
     if stored.digest != derived.digest:
         return Difference("The stored digest differs.", number, None, stored.digest, derived.digest)
-    if blind(run_key, derived.digest) != derived.recorded:
-        return Difference("The digest in the audit chain is of another checkpoint.", number)
     return None

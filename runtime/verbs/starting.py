@@ -17,9 +17,10 @@ from runtime.definition.workflow import Workflow
 from runtime.governance.finishing import checked_reference
 from runtime.governance.fitness import check_text
 from runtime.kernel.channels import initial_values
+from runtime.kernel.events import RunOpened, RunStarted
 from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.state import State
-from runtime.kernel.states import RunEvent, RunState
+from runtime.kernel.states import RunState
 from runtime.kernel.transition import RunView, Transition
 from runtime.store import documents, reads
 from runtime.store.commits import NewRun, apply, apply_start
@@ -77,7 +78,7 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
     now = await connection.fetchval("SELECT now()")
     view = _new_view(workflow, request, now)
     transition = Transition(view, workflow.graph)
-    transition.open(_opening(workflow, request, view.run_key, view.reference), request.actor)
+    error = transition.open(_opening(workflow, request, view), request.actor)
     new_run = NewRun(
         workflow=workflow.name,
         workflow_version=workflow.version,
@@ -100,7 +101,7 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
             raise ConsistencyError("The run that this trigger started cannot be seen yet.", remedy="Send it again.")
         return known
     if not transition.state.open:
-        await _end_at_once(connection, transition, workflow)
+        await _end_at_once(connection, transition, workflow, error)
     return Started(view.run_id, True, view.reference)
 
 
@@ -169,26 +170,30 @@ def _reference(workflow: Workflow, constants: dict[str, object]) -> str:
         raise InputError(f"the workflow's reference {error.message}", where="trigger") from None
 
 
-def _opening(workflow: Workflow, request: StartRequest, run_key: bytes, reference: str) -> JsonObject:
-    inputs = commit_fields(run_key, path_of("trigger"), request.trigger)
-    return {
-        "workflow": {"name": workflow.name, "version": workflow.version, "digest": workflow.digest},
-        "definition": workflow.definition_digest,
-        "trigger": request.trigger_type,
-        "workspace": request.workspace_id,
-        "committed": [*inputs, *commit_fields(run_key, "", {"reference": reference})],
-    }
+def _opening(workflow: Workflow, request: StartRequest, view: RunView) -> RunOpened:
+    inputs = commit_fields(view.run_key, path_of("trigger"), request.trigger)
+    return RunOpened(
+        workflow={"name": workflow.name, "version": workflow.version, "digest": workflow.digest},
+        definition=workflow.definition_digest,
+        trigger=request.trigger_type,
+        workspace=request.workspace_id,
+        committed=[*inputs, *commit_fields(view.run_key, "", {"reference": view.reference})],
+        inputs=request.trigger,
+        reference=view.reference,
+        requested_by=request.requested_by,
+    )
 
 
-async def _end_at_once(connection: Connection, opened: Transition, workflow: Workflow) -> None:
+async def _end_at_once(
+    connection: Connection, opened: Transition, workflow: Workflow, error: JsonObject | None
+) -> None:
     """A run in which no step was to be taken: every condition was false, or the first one could not be evaluated."""
-    error = opened.rows.error
     transition = Transition(opened.after(), workflow.graph)
-    transition.move_run(RunEvent.START)
+    transition.tell(RunStarted())
     begun = await apply(connection, transition.commit())
     closing = Transition(transition.after(), workflow.graph)
     if error:
-        closing.close(RunEvent.FAIL, error)
+        closing.close(RunState.FAILED_TERMINAL, error)
     else:
         closing.conclude()
     if not (begun and await apply(connection, closing.commit())):
@@ -209,4 +214,4 @@ async def cancel_run(connection: Connection, tenant: str, run_id: UUID, actor: A
     transition.cancel(actor, reason)
     if not await apply(connection, transition.commit()):
         raise ConsistencyError("The run has just moved on.", remedy="Look at it again, then cancel.")
-    return transition.rows.status
+    return transition.run.status

@@ -16,7 +16,7 @@ from approvals.ports import Membership
 from approvals.quorum import Counted, RefusalCode, Refused, consider
 from approvals.states import APPROVAL, ApprovalEvent
 from approvals.tally import plans
-from core.canonical import JsonObject
+from core.canonical import Json, JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError
 from evidence.chain import Actor, EventType
@@ -25,8 +25,8 @@ from runtime import audit
 from runtime.definition.catalog import Definitions
 from runtime.governance import asking, doubt, gates, waiting
 from runtime.governance.fitness import check_text
-from runtime.kernel.commit import ApprovalMove, VoteRow, WaitRow
-from runtime.kernel.states import WaitEvent
+from runtime.kernel.commit import WaitRow
+from runtime.kernel.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
 from runtime.kernel.transition import Transition
 from runtime.store import approvals, outbox, receipts
 from runtime.store.approvals import StoredApproval
@@ -211,13 +211,9 @@ async def _ask_anew(
     """
     approval = stored.approval
     step = transition.view.steps[approval.step_key]
-    facts: JsonObject = {
-        "approval": str(approval.id),
-        "code": str(RefusalCode.CHANGED),
-        "channel": str(request.channel),
-    }
     actor = Actor("person", request.person_id)
-    transition.record(EventType.APPROVAL_VOTE_REFUSED, facts, step=step.key, actor=actor)
+    refused = ApprovalVoteRefused(approval.id, str(RefusalCode.CHANGED), str(request.channel))
+    transition.tell(refused, step=step.key, actor=actor)
     asking.supersede(transition, step, approval.id)
     transition.resume(step, wait)
     if not await apply(connection, transition.commit()):
@@ -245,26 +241,29 @@ async def _count(
 ) -> str:
     """Make the moves that the vote causes; the approval's status afterwards."""
     approval, vote = stored.approval, counted.vote
-    transition.rows.votes.append(
-        VoteRow(approval.id, vote.voter, str(vote.choice), vote.reason, sorted(vote.groups), str(vote.channel))
-    )
     person = Actor("person", vote.voter)
-    facts: JsonObject = {"approval": str(approval.id), "choice": str(vote.choice), "channel": str(vote.channel)}
-    facts["reason_given"] = bool(vote.reason)
+    committed: list[Json] | None = None
     if vote.reason:
         place = path_of("approval", str(approval.id), "vote", str(transition.next_line))
-        facts["committed"] = [*commit_fields(transition.view.run_key, place, {"reason": vote.reason})]
-    if counted.separation_waived:
-        facts["separation_waived"] = True
-    transition.record(EventType.APPROVAL_VOTED, facts, step=approval.step_key, actor=person)
+        committed = commit_fields(transition.view.run_key, place, {"reason": vote.reason})
+    voted = ApprovalVoted(
+        approval=approval.id,
+        choice=str(vote.choice),
+        channel=str(vote.channel),
+        reason_given=bool(vote.reason),
+        separation_waived=counted.separation_waived,
+        committed=committed,
+        reason=vote.reason,
+        groups=sorted(vote.groups),
+    )
+    transition.tell(voted, step=approval.step_key, actor=person)
     if counted.effect is None:
         transition.message("card", approval.id, f"votes:{len(approval.votes)}:{vote.voter}")
         return str(approval.status)
     status = str(APPROVAL.next(approval.status, counted.effect))
-    transition.rows.approvals.append(ApprovalMove(approval.id, status, str(counted.decision), vote.reason))
     outcome = str(counted.decision) if approval.kind is ApprovalKind.IN_DOUBT else status
-    decided: JsonObject = {"approval": str(approval.id), "outcome": outcome}
-    transition.record(EventType.APPROVAL_DECIDED, decided, step=approval.step_key, actor=person)
+    decided = ApprovalDecided(approval.id, outcome, str(counted.decision), vote.reason)
+    transition.tell(decided, step=approval.step_key, actor=person)
     transition.message("card", approval.id, "decided")
     step, wait = transition.view.steps[approval.step_key], waits[approval.step_key]
     if counted.effect is ApprovalEvent.APPROVE:
@@ -278,5 +277,5 @@ async def _count(
     doubtful = approval.kind is ApprovalKind.IN_DOUBT
     kind, code = ("consistency", "given_up") if doubtful else ("authorization", "rejected")
     error: JsonObject = {"class": kind, "code": code, "by": vote.voter, "message": vote.reason}
-    waiting.end_badly(transition, step, wait, WaitEvent.COMPLETE, error)
+    waiting.end_badly(transition, step, wait, WaitCompleted, error)
     return status

@@ -13,25 +13,26 @@ import pytest
 
 from connectors.catalog import Catalog, Source, load_catalog
 from core.ids import derived_id
-from evidence.chain import Actor, ChainHead, EventType, verify_lines
+from evidence.chain import Actor, ChainHead, verify_lines
 from runtime.definition.workflow import load_workflow
 from runtime.kernel.channels import initial_values
 from runtime.kernel.commit import CommandRow, Commit, LedgerRow, StepRow, WaitRow
+from runtime.kernel.events import RunOpened, RunStarted
 from runtime.kernel.graph import Graph, OperationNode
 from runtime.kernel.plan import Window, variables
-from runtime.kernel.record import Ended, Fact, Known, Record, Settle
+from runtime.kernel.replaying import Book, Writes, unopened
 from runtime.kernel.state import State
 from runtime.kernel.states import (
     COMMAND,
     STEP,
     CommandState,
-    RunEvent,
     RunState,
     StepEvent,
     StepState,
     WaitKind,
     WaitState,
 )
+from runtime.kernel.told import read_line, unpack_values
 from runtime.kernel.transition import NeedsWholeView, RunView, Transition, wait_of
 
 OPERATIONS = """
@@ -63,6 +64,8 @@ class Simulation:
     items: dict[str, list[Any]] = field(default_factory=dict)
     ledger: list[LedgerRow] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
+    values: dict[int, Any] = field(default_factory=dict)
+    error: Any = None
     executed: list[str] = field(default_factory=list)
     run: Commit | None = None
     version: int = 1
@@ -109,7 +112,8 @@ class Simulation:
 
     def open(self) -> Simulation:
         transition = Transition(self.view(), self.workflow.graph)
-        transition.open({"workflow": {"name": self.workflow.name}}, Actor("test", "t"))
+        opened = RunOpened({"name": self.workflow.name}, inputs=self.trigger, reference="r", requested_by="someone")
+        self.error = transition.open(opened, Actor("test", "t"))
         self.apply(transition)
         return self
 
@@ -143,6 +147,7 @@ class Simulation:
             known_items = self.items.setdefault(item.loop_key, [])
             assert len(known_items) == item.index, "a loop begins once"
             known_items.append(item.item)
+        self.values.update(unpack_values(commit.values))
         self.ledger += commit.ledger
         self.lines += [line.bytes for line in commit.lines]
         if commit.cancels_rest:
@@ -217,7 +222,11 @@ class Simulation:
             wait = WaitRow(
                 wait_of(RUN_ID, step), step.step_id, key, kind, WaitState.WAITING, "t", timedelta(seconds=5), {}
             )
-            transition.park(step, wait)
+            if kind is WaitKind.RETRY:
+                error = {"class": "transport", "code": "x", "message": "no"}
+                transition.retry_later(step, timedelta(seconds=5), error, attempt=step.attempt + 1)
+            else:
+                transition.park(step, wait)
 
         return self.attempt(key, move)
 
@@ -292,13 +301,12 @@ def simulate_graph() -> Callable[[Graph], Simulation]:
     def start(graph: Graph) -> Simulation:
         run = Simulation(Definition(graph), {}).open()
         if not run.rows:
-            error = run.run.error if run.run else None
             transition = Transition(run.view(), graph)
-            transition.move_run(RunEvent.START)
+            transition.tell(RunStarted())
             run.apply(transition)
             transition = Transition(run.view(), graph)
-            if error:
-                transition.close(RunEvent.FAIL, error)
+            if run.error:
+                transition.close(RunState.FAILED_TERMINAL, run.error)
             else:
                 transition.conclude()
             run.apply(transition)
@@ -308,22 +316,16 @@ def simulate_graph() -> Callable[[Graph], Simulation]:
 
 
 @pytest.fixture(scope="session")
-def record_of() -> Callable[[Simulation, Settle], Record]:
-    """A simulated run as its record tells it, with nothing of what the kernel had derived."""
+def book_of() -> Callable[[Simulation, Writes], Book]:
+    """A simulated run as its book tells it, with nothing of what the kernel had derived."""
 
-    def read(run: Simulation, settle: Settle) -> Record:
-        facts = []
-        for line in map(orjson.loads, run.lines):
-            actor = Actor(line["actor"]["kind"], line["actor"]["id"])
-            facts.append(Fact(line["seq"], EventType(line["type"]), actor, line["step"], line["data"]))
-        return Record(
-            first=replace(Simulation(run.workflow, run.trigger).view(), whole=True),
+    def read(run: Simulation, writes: Writes) -> Book:
+        return Book(
+            first=unopened(RUN_ID, b"k" * 32, run.workflow.graph),
+            told=[read_line(line, run.values.get(seq, {}), b"k" * 32) for seq, line in enumerate(run.lines)],
             graphs=[run.workflow.graph],
-            facts=facts,
-            steps={key: Known(row.output, row.last_error, row.idempotency_key) for key, row in run.rows.items()},
-            waits={wait.wait_id: Ended(wait.kind, wait.result) for wait in run.waits.values()},
-            mutations=[],
-            settle=settle,
+            constants=run.view().constants,
+            writes=writes,
         )
 
     return read

@@ -101,7 +101,7 @@ def test_conditions_nest_and_what_is_skipped_can_be_asked_for(simulate: Any, out
 def test_a_condition_that_fails_fails_the_run_and_takes_no_branch(simulate: Any) -> None:
     run = simulate(CONDITION.replace("trigger.big", "trigger.missing"), {})
     assert run.rows == {}
-    assert run.run.error["class"] == "expression"
+    assert run.error["class"] == "expression"
     run = simulate(
         HEAD + "steps:\n" + step("first") + CONDITION.split("steps:\n")[1].replace("trigger.big", "trigger.no")
     )
@@ -115,7 +115,7 @@ def test_a_fault_beside_the_first_step_leaves_nothing_to_run(simulate: Any) -> N
     text = HEAD + "steps:\n" + free("a") + "  - if: ${{ trigger.no }}\n    needs: []\n    then:\n    " + step("b")
     run = simulate(text)
     assert (run.rows, run.state.open, run.ready()) == ({}, [], [])
-    assert run.run.error["step"] == "if_1"
+    assert run.error["step"] == "if_1"
 
 
 LOOP = (
@@ -216,4 +216,4 @@ steps:
 def test_a_loop_over_too_much_or_over_no_list_fails_the_run(simulate: Any, items: Any, message: str) -> None:
     run = simulate(LOOP.replace("MAX", "1"), {"items": items})
     assert run.rows == {}
-    assert message in run.run.error["message"]
+    assert message in run.error["message"]

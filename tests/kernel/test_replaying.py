@@ -1,4 +1,4 @@
-"""Replaying a record with the pure kernel: what it derives, what it infers, and where it stops."""
+"""Replaying a book with the pure kernel: what it derives, and where it stops."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from evidence.chain import Actor, EventType
-from runtime.governance.finishing import finish
-from runtime.kernel.record import Divergence, Fact
-from runtime.kernel.replaying import replay
+from core.errors import ConsistencyError
+from evidence.chain import Actor
+from runtime.governance.finishing import writes_of
+from runtime.kernel.events import CheckpointCommitted, RunOpened, StepStarted, StepSucceeded
+from runtime.kernel.replaying import Divergence, refold, replay
 from runtime.kernel.states import WaitKind
+from runtime.kernel.told import Told, read_line
 from runtime.kernel.transition import Transition
 
 HEAD = "workflow: w\nversion: 1\nreference: r\nchannels: {seen: {reduce: append}}\nsteps:\n"
@@ -25,10 +27,6 @@ def beside(count: int) -> str:
     )
 
 
-def settle(transition: Any, step: Any, leaf: Any, output: Any, signal: Any) -> None:
-    finish(transition, step, leaf, output, signal=signal)
-
-
 def began(simulate: Any, count: int) -> Any:
     run = simulate(beside(count))
     for number in range(count):
@@ -36,49 +34,28 @@ def began(simulate: Any, count: int) -> Any:
     return run
 
 
-def park(run: Any, key: str, kind: WaitKind) -> None:
-    """As governance parks: the fact first."""
-
-    def move(transition: Any, step: Any) -> None:
-        fact = EventType.STEP_RETRY_SCHEDULED if kind is WaitKind.RETRY else EventType.STEP_PARKED
-        row = waiting(run, step, kind)
-        transition.record(fact, {"wait": str(row.wait_id), "kind": str(kind)}, step=key)
-        transition.park(step, row)
-
-    run.attempt(key, move)
-
-
-def waiting(run: Any, step: Any, kind: WaitKind) -> Any:
-    from runtime.kernel.commit import WaitRow
-    from runtime.kernel.states import WaitState
-    from runtime.kernel.transition import wait_of
-
-    return WaitRow(wait_of(run.view().run_id, step), step.step_id, step.key, kind, WaitState.WAITING, "t")
-
-
-def equal(run: Any, record_of: Any) -> bool:
-    derived = {found.number: found.digest for found in replay(record_of(run, settle))}
+def equal(run: Any, book_of: Any) -> bool:
+    derived = {found.number: found.digest for found in replay(book_of(run, writes_of))}
     return derived == {number: digest for number, (_, digest) in run.checkpoints.items()}
 
 
 @pytest.mark.req("P-9")
-def test_a_record_gives_the_checkpoints_that_it_gave_before(simulate: Any, record_of: Any) -> None:
+def test_a_book_gives_the_checkpoints_that_it_gave_before(simulate: Any, book_of: Any) -> None:
     run = simulate(beside(3)).settle_all(max)
     assert len(run.checkpoints) == 2
-    assert equal(run, record_of)
+    assert equal(run, book_of)
 
 
 @pytest.mark.parametrize("kind", [WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.SIGNAL])
-def test_a_question_that_was_withdrawn_with_its_run_is_inferred(simulate: Any, record_of: Any, kind: WaitKind) -> None:
+def test_a_step_that_parks_as_its_run_fails_is_told_and_canceled(simulate: Any, book_of: Any, kind: WaitKind) -> None:
     run = began(simulate, 2)
     run.fail("p0")
-    park(run, "p1", kind)
-    assert run.status == "failed_terminal"
-    assert not any(b"step.parked" in line or b"retry_scheduled" in line for line in run.lines)
-    assert equal(run, record_of)
+    run.park("p1", kind)
+    assert (run.status, run.rows["p1"].status, run.waits["p1"].status) == ("failed_terminal", "canceled", "canceled")
+    assert equal(run, book_of)
 
 
-def test_a_step_that_was_canceled_with_its_run_is_inferred(simulate: Any, record_of: Any) -> None:
+def test_a_step_that_was_canceled_with_its_run_is_told(simulate: Any, book_of: Any) -> None:
     run = began(simulate, 3)
     transition = Transition(run.view(), run.workflow.graph)
     transition.cancel(Actor("person", "ann"), "enough")
@@ -87,52 +64,71 @@ def test_a_step_that_was_canceled_with_its_run_is_inferred(simulate: Any, record
     for key in ("p1", "p2"):
         run.attempt(key, lambda t, step: t.cancel_step(step))
     assert run.status == "canceled"
-    assert equal(run, record_of)
+    assert sum(b'"step.canceled"' in line for line in run.lines) == 2
+    assert equal(run, book_of)
 
 
-def test_a_lost_lease_changes_nothing(simulate: Any, record_of: Any) -> None:
+def test_a_lost_lease_changes_nothing(simulate: Any, book_of: Any) -> None:
     run = began(simulate, 2)
     run.attempt("p1", lambda t, step: t.expire_lease(step))
     run.settle_all()
     run.succeed("p0")
     run.settle_all()
     assert run.status == "succeeded"
-    assert equal(run, record_of)
+    assert equal(run, book_of)
 
 
-def test_a_write_is_evaluated_again_and_not_copied(simulate: Any, record_of: Any) -> None:
-    run = simulate(beside(2)).settle_all()
-    record = record_of(run, settle)
-    steps = {**record.steps, "p1": replace(record.steps["p1"], output={"name": "forged"})}
-    derived = [found.state["channels"] for found in replay(replace(record, steps=steps))]
-    assert derived[-1] == {"seen": ["p0", "forged"]}
+def test_the_fold_alone_gives_every_row_of_the_run(simulate: Any, book_of: Any) -> None:
+    run = simulate(beside(3)).settle_all(max)
+    book = book_of(run, writes_of)
+    folded = refold(book.first, book.told, book.graphs)
+    assert {**folded.past, **folded.steps} == run.rows
+    assert (str(folded.status), folded.superstep, folded.state) == (run.status, 1, run.state)
 
 
-def without(record: Any, kind: EventType, number: int = 0) -> Any:
-    found = [fact for fact in record.facts if fact.type is kind][number]
-    return replace(record, facts=[fact for fact in record.facts if fact is not found])
+def test_a_value_that_is_not_the_one_of_its_line_is_never_folded(simulate: Any) -> None:
+    run = simulate(beside(1)).settle_all()
+    (seq,) = [seq for seq, values in run.values.items() if "output" in values]
+    forged = {**run.values[seq], "output": {"name": "forged"}}
+    with pytest.raises(ConsistencyError, match=f"line {seq} .step.succeeded. commits to other values"):
+        read_line(run.lines[seq], forged, b"k" * 32)
+    with pytest.raises(ConsistencyError, match="commits to other values"):
+        read_line(run.lines[seq], {}, b"k" * 32)
+
+
+def change(book: Any, kind: type, **changes: Any) -> Any:
+    """The book with the first event of this kind changed, as somebody with the run's key could do it."""
+    at = next(n for n, told in enumerate(book.told) if isinstance(told.event, kind))
+    told = [*book.told]
+    told[at] = replace(told[at], event=replace(told[at].event, **changes))
+    return replace(book, told=told)
+
+
+def without(book: Any, kind: type, number: int = 0) -> Any:
+    at = [n for n, told in enumerate(book.told) if isinstance(told.event, kind)][number]
+    return replace(book, told=[*book.told[:at], *book.told[at + 1 :]])
 
 
 CUTS = {
-    "a step that never started": (lambda r: without(r, EventType.STEP_STARTED), "step.succeeded"),
-    "a checkpoint that is not recorded": (lambda r: without(r, EventType.CHECKPOINT_COMMITTED, 1), "checkpoint"),
-    "an opening that is missing": (lambda r: without(r, EventType.RUN_OPENED), "nothing on record|checkpoint"),
-    "an output that is missing": (lambda r: replace(r, steps={}), "follow"),
+    "a write that its expression does not give": (lambda b: change(b, StepSucceeded, values={"seen": "x"}), "wrote"),
+    "an output that its expressions read otherwise": (lambda b: change(b, StepSucceeded, output={"name": 1}), "wrote"),
+    "a step that never started": (lambda b: without(b, StepStarted), "step.succeeded"),
+    "a checkpoint that is not recorded": (lambda b: without(b, CheckpointCommitted, 0), "p0, which is not open"),
+    "a checkpoint of another state": (lambda b: change(b, CheckpointCommitted, digest="0" * 64), "not the one"),
     "a step that nobody knows": (
-        lambda r: replace(
-            r, facts=[*r.facts, Fact(99, EventType.STEP_STARTED, Actor("w", "w"), "x", {"attempt": 0, "epoch": 1})]
+        lambda b: replace(
+            b, told=[*b.told, Told(99, StepStarted("x", 0, 1), Actor("w", "w"), b.told[0].at, "x")]
         ),
-        "not to run",
+        "not open",
     ),
-    "an output that the expressions cannot read": (
-        lambda r: replace(r, steps={**r.steps, "p0": replace(r.steps["p0"], output={})}), "fails",
-    ),
+    "an output that the expressions cannot read": (lambda b: change(b, StepSucceeded, output={}), "follow"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CUTS)
-def test_a_record_that_cannot_be_followed_says_where(simulate: Any, record_of: Any, what: str) -> None:
+def test_a_book_that_cannot_be_followed_says_where(simulate: Any, book_of: Any, what: str) -> None:
     cut, words = CUTS[what]
-    record = cut(record_of(simulate(beside(2)).settle_all(), settle))
+    book = cut(book_of(simulate(beside(2)).settle_all(), writes_of))
+    assert isinstance(book.told[0].event, RunOpened)
     with pytest.raises(Divergence, match=words):
-        list(replay(record))
+        list(replay(book))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.commitments import blind
-from runtime.kernel.states import RunEvent, WaitKind
+from runtime.kernel.states import RunState, WaitKind
 from runtime.kernel.transition import Transition
 
 HEAD = (
@@ -141,9 +141,10 @@ def test_what_would_wait_in_a_run_that_fails_waits_for_nothing(simulate: Any, fi
     (run.park if first == "fail" else run.fail)("p1")
     assert run.status == "failed_terminal"
     assert run.open_steps == {}
-    if first == "fail":  # the question of the very last commit was never put
-        assert run.waits == {}
-        assert "step.parked" not in [json.loads(line)["type"] for line in run.lines]
+    if first == "fail":
+        (wait,) = run.waits.values()
+        assert wait.status == "canceled"
+    assert [json.loads(line)["type"] for line in run.lines][-2:] == ["step.canceled", "run.closed"]
     assert run.ready() == []
     assert run.verified()
 
@@ -178,7 +179,8 @@ def test_a_result_that_has_no_canonical_form_fails_the_run_instead_of_repeating_
     )
     run.claim("a")
     run.succeed("a", output)
-    assert (run.status, run.open_steps, run.run.superstep) == ("failed_terminal", {}, 0)
+    assert (run.status, run.open_steps, run.executed) == ("failed_terminal", {}, ["a"])
+    assert run.run.error["code"] == "unusable_output"
     assert run.verified()
 
 
@@ -275,7 +277,7 @@ def test_a_lost_lease_gives_the_step_back_with_a_new_command(simulate: Any) -> N
 def test_a_closed_run_can_only_be_read(simulate: Any) -> None:
     run = simulate(wide(1)).settle_all()
     with pytest.raises(ConsistencyError):
-        Transition(run.view(), run.workflow.graph).close(RunEvent.FAIL)
+        Transition(run.view(), run.workflow.graph).close(RunState.FAILED_TERMINAL)
 
 
 # -- determinism -----------------------------------------------------------------------------------------------------

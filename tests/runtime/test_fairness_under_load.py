@@ -168,6 +168,7 @@ async def test_shares_follow_the_weights_while_everybody_has_a_backlog(runtime: 
         assert fair / 2 <= served[tenant] <= fair * 2, (contested, served)
 
 
+@pytest.mark.tampers  # it takes leases by hand
 @pytest.mark.req("Q-13")
 async def test_a_tenant_of_weight_1_beside_one_of_weight_100_always_gets_its_turn(runtime: Any) -> None:
     await settled(runtime, "heavy", weight=100.0)

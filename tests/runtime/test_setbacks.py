@@ -312,6 +312,7 @@ async def test_a_worker_that_was_stopped_for_too_long_sends_nothing(runtime: Any
     assert runtime.outside.probes == 0
 
 
+@pytest.mark.tampers  # it takes leases by hand
 @pytest.mark.req("Q-10")
 async def test_a_call_whose_lease_is_lost_is_given_up(runtime: Any, gate: Any) -> None:
     await runtime.tenant()

@@ -73,6 +73,7 @@ async def slots(runtime: Any) -> dict[str, tuple[int, int]]:
     return {slots.cap: (slots.all, slots.taken) for slots in await runtime.books.slots()}
 
 
+@pytest.mark.tampers  # it takes leases by hand
 @pytest.mark.req("Q-12")
 async def test_no_more_steps_of_a_workflow_run_at_once_and_others_go_on(tenant: Any) -> None:
     await published(tenant, document("capped", 2), document("free", None))
@@ -87,6 +88,7 @@ async def test_no_more_steps_of_a_workflow_run_at_once_and_others_go_on(tenant: 
     assert await claimed(tenant, 3) == ["capped"]
 
 
+@pytest.mark.tampers  # it takes leases by hand
 @pytest.mark.req("Q-12")
 async def test_the_tenant_s_cap_holds_beside_it(runtime: Any) -> None:
     await runtime.tenant(concurrency=3)
@@ -129,6 +131,7 @@ async def test_at_every_instant_by_the_audit(tenant: Any) -> None:
     assert await slots(tenant) == {"": (16, 0), "capped": (2, 0)}
 
 
+@pytest.mark.tampers  # it takes leases by hand
 @pytest.mark.req("Q-12")
 async def test_it_holds_at_admission_to_a_queue(tenant: Any) -> None:
     await published(tenant, document("capped", 1), document("free", None))
@@ -156,6 +159,7 @@ async def test_runs_of_one_workflow_within_each_other_get_through_a_cap_of_one(t
     await tenant.at_rest()
 
 
+@pytest.mark.tampers  # it takes leases by hand
 async def test_a_cap_is_raised_lowered_and_left(tenant: Any) -> None:
     await published(tenant, document("capped", 3))
     await begun(tenant, "capped", 9)

@@ -18,7 +18,7 @@ RUNS = "SELECT workflow, status, count(*) FROM runs GROUP BY 1, 2 ORDER BY 1, 2"
 ROWS = """
 SELECT count(*) AS runs, (SELECT count(*) FROM steps) AS steps, (SELECT count(*) FROM receipts) AS receipts,
   (SELECT count(*) FROM bundles) AS bundles, (SELECT count(*) FROM votes) AS votes,
-  (SELECT count(DISTINCT stream_id) FROM audit_events WHERE stream_id IN (SELECT run_id FROM runs)) AS chains
+  (SELECT count(DISTINCT run_id) FROM journal) AS chains
 FROM runs"""
 
 

@@ -93,7 +93,7 @@ async def test_of_two_commits_on_one_version_one_is_applied_and_nothing_of_the_o
         assert tuple(retrying) == ("succeeded", None)
     version = await runtime.one("SELECT version, audit_count FROM runs")
     assert version["version"] == view.version + 1
-    lines = await runtime.all("SELECT seq FROM audit_events WHERE stream_id = $1 ORDER BY seq", view.run_id)
+    lines = await runtime.all("SELECT seq FROM run_lines WHERE run_id = $1 ORDER BY seq", view.run_id)
     assert [row["seq"] for row in lines] == list(range(version["audit_count"]))
     await stop(gate, working)
 

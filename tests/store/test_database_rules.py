@@ -68,6 +68,7 @@ ROWS = {
     "inbox": "INSERT INTO inbox (tenant_id, source, notification_id, payload) VALUES ($1, 's', $2::uuid::text, '{}')",
     "commands": "INSERT INTO commands (command_id, tenant_id, workspace_id, run_id, kind, dedupe_key, payload, status)"
     " VALUES ($2, $1, 'w', $2, 'card', $2::uuid::text, '{}', 'pending')",
+    "journal": "INSERT INTO journal (run_id, n, tenant_id, first_seq, lines) VALUES ($2, 1, $1, 0, '{}')",
     "audit_events": "INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash)"
     " VALUES ($2, 0, $1, 't', '', 'h')",
     "bundles": "INSERT INTO bundles (run_id, tenant_id, name, uri, sha256, bytes, key_id)"
@@ -75,8 +76,9 @@ ROWS = {
 }  # fmt: skip
 FIRST = importlib.import_module("migrations.versions.0001_first_schema")
 SECOND = importlib.import_module("migrations.versions.0002_whole_engine")
-APPEND_ONLY = ("checkpoints", "audit_events", "decisions", "ledger", "mutations")
-MOVES, BORN = {**FIRST.MOVES, **SECOND.MOVES}, {**FIRST.BORN, **SECOND.BORN}
+APPEND_ONLY = ("checkpoints", "audit_events", "journal", "decisions", "ledger", "mutations")
+FIFTH = importlib.import_module("migrations.versions.0005_journal")
+MOVES, BORN = {**FIRST.MOVES, **SECOND.MOVES}, {**FIRST.BORN, **SECOND.BORN, **FIFTH.BORN}
 
 
 @pytest.fixture

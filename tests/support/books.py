@@ -56,8 +56,10 @@ SELECT step_id AS id, run_id AS run, tenant_id AS tenant, step_key AS key, opera
   next_eligible_at - now() AS eligible_in, finished_at
 FROM steps ORDER BY superstep, step_index, step_id"""
 _EVENTS = """
-SELECT stream_id AS stream, tenant_id AS tenant, line FROM audit_events
-WHERE $1::uuid IS NULL OR stream_id = $1 ORDER BY stream_id, seq"""
+SELECT stream, tenant, line FROM (
+  SELECT stream_id AS stream, tenant_id AS tenant, seq, line FROM audit_events
+  UNION ALL SELECT run_id, tenant_id, seq, line FROM run_lines) AS every
+WHERE $1::uuid IS NULL OR stream = $1 ORDER BY stream, seq"""
 _DECISIONS = """
 SELECT d.run_id AS run, d.step_key AS step, d.operation, d.action_digest, d.outcome, d.rules, d.errors, d.reasons,
   d.facts, p.version AS policy_version
@@ -356,7 +358,7 @@ class Books:
 async def tenants_seen(connection: Connection) -> set[str]:
     """The tenants of whom this connection sees any row."""
     found = set()
-    for name in ("runs", "steps", "approvals", "tokens", "tenants", "audit_events", "receipts", "people"):
+    for name in ("runs", "steps", "approvals", "tokens", "tenants", "audit_events", "journal", "receipts", "people"):
         found |= {row["tenant_id"] for row in await connection.fetch(f"SELECT DISTINCT tenant_id FROM {name}")}
     return found
 

@@ -78,4 +78,8 @@ class Tampering(Forger):
 
     async def cancel_reason(self, reason: str) -> None:
         """The reason for which the run was canceled."""
-        await self._alter("UPDATE runs SET error = error || jsonb_build_object('message', $1::text)", reason)
+        await self._alter(
+            "UPDATE runs SET error = error || jsonb_build_object('message', $1::text), "
+            "canceling = canceling || jsonb_build_object('reason', $1::text)",
+            reason,
+        )

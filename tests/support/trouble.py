@@ -282,22 +282,35 @@ class Forger:
 
     async def audit_line(self, seq: int) -> None:
         """One byte of the line of this number."""
-        await self._forge("UPDATE audit_events SET line = set_byte(line, 40, 65) WHERE seq = $1", seq)
+        await self._forge(
+            "UPDATE journal SET lines = set_byte(lines, 40 + length((SELECT coalesce(string_agg(l.line || '\n'::bytea, "
+            "''::bytea ORDER BY l.seq), '') FROM run_lines l WHERE l.run_id = journal.run_id AND l.n = journal.n "
+            "AND l.seq < $1)), 65) WHERE (run_id, n) IN (SELECT run_id, n FROM run_lines WHERE seq = $1)",
+            seq,
+        )
 
     async def lost_audit(self, kind: str) -> None:
         """The lines of this type are gone."""
-        await self._forge("DELETE FROM audit_events WHERE type = $1", kind)
+        await self._forge(
+            "UPDATE journal SET lines = k.lines FROM (SELECT run_id, n, "
+            "coalesce(string_agg(line, '\n'::bytea ORDER BY seq) FILTER (WHERE type <> $1), '') AS lines "
+            "FROM run_lines GROUP BY run_id, n) AS k "
+            "WHERE journal.run_id = k.run_id AND journal.n = k.n AND journal.lines <> k.lines",
+            kind,
+        )
 
     async def chain(self, run: UUID, lines: Iterable[Line], head: ChainHead) -> None:
         """The chain of this run says these lines, and its head fits them."""
-        for line in lines:
-            await self._forge(
-                "UPDATE audit_events SET line = $3, hash = $4 WHERE stream_id = $1 AND seq = $2",
+        every = [line.bytes for line in lines]
+        async with self._owner() as connection:
+            rows = await connection.fetch(
+                "SELECT n, first_seq, count(*) FROM journal JOIN run_lines USING (run_id, n) WHERE run_id = $1 "
+                "GROUP BY n, first_seq",
                 run,
-                line.seq,
-                line.bytes,
-                line.hash,
             )
+        for row in rows:
+            told = b"\n".join(every[row["first_seq"] : row["first_seq"] + row["count"]])
+            await self._forge("UPDATE journal SET lines = $3 WHERE run_id = $1 AND n = $2", run, row["n"], told)
         await self._forge("UPDATE runs SET audit_head = $2 WHERE run_id = $1", run, head.hash)
 
     async def no_tenants(self) -> None:
@@ -325,7 +338,7 @@ class Forger:
     async def refuse_audit(self) -> None:
         """The faces may not add lines to the audit any more."""
         async with self._owner() as connection:
-            await connection.execute("REVOKE INSERT ON audit_events FROM counterseal_faces")
+            await connection.execute("REVOKE INSERT ON audit_events, journal FROM counterseal_faces")
 
 
 @asynccontextmanager

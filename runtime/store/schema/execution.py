@@ -59,6 +59,18 @@ runs = Table(
     postgresql_with={"fillfactor": "60"},
 )
 
+# The book of a run: a row for each append, numbered by the version that it made. Nobody changes it; erasure removes
+# ``vals``, the values that the lines commit to.
+journal = Table(
+    "journal",
+    metadata,
+    *run_columns(key=True),
+    Column("n", Integer, primary_key=True),
+    int_column("first_seq"),
+    Column("lines", LargeBinary, nullable=False),
+    Column("vals", LargeBinary),
+)
+
 run_inputs = Table(
     "run_inputs",
     metadata,

@@ -1,0 +1,10 @@
+"""What marks a field of an event as private."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias, TypeVar
+
+Value = TypeVar("Value")
+
+# A field whose value stays out of the audit line.
+Private: TypeAlias = Annotated[Value, "private"]
