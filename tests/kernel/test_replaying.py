@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.governance.finishing import writes_of
-from runtime.kernel.events import CheckpointCommitted, RunOpened, StepStarted, StepSucceeded
+from runtime.kernel.events import CheckpointCommitted, DecisionMade, RunOpened, StepStarted, StepSucceeded
 from runtime.kernel.replaying import Divergence, refold, replay
 from runtime.kernel.states import WaitKind
 from runtime.kernel.told import Told, read_line
@@ -109,7 +110,21 @@ def without(book: Any, kind: type, number: int = 0) -> Any:
     return replace(book, told=[*book.told[:at], *book.told[at + 1 :]])
 
 
+def judged(book: Any, outcome: str) -> Any:
+    """The book with a recorded allow before its last event; its policy says this today."""
+    last = book.told[-1]
+    made = DecisionMade(UUID(int=1), "0" * 64, "probe.value.read", "allow", None, ["may"], [])
+    told = replace(last, event=made, step="p0", actor=Actor("policy", "p@1"))
+    return replace(book, told=[*book.told[:-1], told, last], judge=lambda _: (outcome, ["may"]))
+
+
+def test_a_decision_is_made_once_more(simulate: Any, book_of: Any) -> None:
+    book = judged(book_of(simulate(beside(2)).settle_all(), writes_of), "allow")
+    assert len(list(replay(book))) == 2
+
+
 CUTS = {
+    "a decision that its policy would not make": (lambda b: judged(b, "deny"), "judged allow; .* it is deny"),
     "a write that its expression does not give": (lambda b: change(b, StepSucceeded, values={"seen": "x"}), "wrote"),
     "an output that its expressions read otherwise": (lambda b: change(b, StepSucceeded, output={"name": 1}), "wrote"),
     "a step that never started": (lambda b: without(b, StepStarted), "step.succeeded"),

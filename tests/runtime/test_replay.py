@@ -12,6 +12,7 @@ import pytest
 from connectors.port import NotSent, Refused
 from core.errors import NotFoundError
 from runtime.verbs.replaying import Replaying, ReplayReport
+from tests.support.tampering import Tampering
 from tests.support.trouble import Forger
 
 HEAD = """
@@ -245,6 +246,30 @@ async def test_what_was_tampered_with_is_found_where_it_is(runtime: Any, databas
     assert report.difference is not None
     assert (report.difference.checkpoint, report.difference.path) == (number, path), report.difference
     assert report.equal == (number if number is not None else report.equal)
+
+
+ALTERED: dict[str, tuple[str, Callable[[Tampering], Awaitable[None]], str]] = {
+    "whom an approval is for": ("gate", lambda row: row.requester("eve"), "The requester of the approval"),
+    "what a card shows": ("gate", lambda row: row.card_target("elsewhere"), "The card of the approval"),
+    "how a question was answered": ("gate", lambda row: row.rejected(), "The status of the approval"),
+    "why somebody voted": ("gate", lambda row: row.vote_reason("another"), "The reason of the vote"),
+    "a vote that is gone": ("gate", lambda row: row.lost_vote(), "The vote .* is not stored"),
+    "where an effect landed": ("retry", lambda row: row.receipt_target("elsewhere"), "The target of the receipt"),
+    "what the target called it": ("retry", lambda row: row.external_id("e9"), "The external_id of the receipt"),
+    "a receipt that is gone": ("retry", lambda row: row.lost_receipt(), "The receipt .* is not stored"),
+    "a value of the book": ("retry", lambda row: row.told_value("output", FORGED), "commits to other values"),
+}
+
+
+@pytest.mark.tampers
+@pytest.mark.parametrize("what", ALTERED)
+async def test_a_row_that_is_not_what_the_book_says_is_found(runtime: Any, database_url: str, what: str) -> None:
+    name, alter, words = ALTERED[what]
+    run_id = await played(runtime, name)
+    await alter(Tampering(database_url))
+    report = await replayed(runtime, run_id)
+    assert report.difference is not None
+    assert re.search(words, report.difference.what), report.difference.what
 
 
 @pytest.mark.tampers

@@ -319,6 +319,23 @@ class Forger:
             await connection.execute("DELETE FROM slots")
             await connection.execute("DELETE FROM tenants")
 
+    async def told_value(self, field: str, value: Any) -> None:
+        """The value of this field, in the first append that tells one."""
+        async with self._owner() as connection:
+            rows = await connection.fetch(
+                "SELECT run_id, n, vals FROM journal WHERE vals IS NOT NULL ORDER BY run_id, n"
+            )
+        for row in rows:
+            told = orjson.loads(row["vals"])
+            for values in told.values():
+                if field in values:
+                    values[field] = value
+                    changed = orjson.dumps(told)
+                    sql = "UPDATE journal SET vals = $3 WHERE run_id = $1 AND n = $2"
+                    await self._forge(sql, row["run_id"], row["n"], changed)
+                    return
+        raise AssertionError(f"nothing tells a {field}")
+
     async def purged(self) -> None:
         """All runs count as purged."""
         await self._forge("UPDATE runs SET purged_at = now()")
