@@ -28,7 +28,7 @@ _GONE = "This request is not known here (any more). Nothing was counted."
 
 
 class _Interactions:
-    """Who clicked. Everything that Slack sends goes through here before it does anything."""
+    """Identify who clicked. Everything that Slack sends goes through here before it does anything."""
 
     def __init__(self, faces: Faces) -> None:
         self._faces = faces

@@ -1,4 +1,4 @@
-"""Whether a question can be decided at all, by the people whom a directory knows. Pure.
+"""The electorate: can the people of a directory decide a question at all? Pure.
 
 Who belongs to a Slack user group is not known here, so such a group counts as large enough. People who are excluded
 later, because they own or edited what is to be done, are not known either.
@@ -28,7 +28,7 @@ class Shortfall:
 
 
 def shortfalls(terms: Terms, groups: Groups) -> list[Shortfall]:
-    """What stands in the way of any decision, whoever requested it; nothing where there is a way."""
+    """List what stands in the way of any decision, whoever requested it; nothing if there is a way."""
     found = []
     for number, plan in enumerate(plans_of(terms, escalated=True)):
         missing = [*_unknown(plan, groups), *_too_small(plan, groups)]

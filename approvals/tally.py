@@ -75,7 +75,7 @@ def quorum_met(approval: Approval, choice: Choice) -> bool:
 
 
 def plan_met(terms: Terms, plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
-    """Whether these votes are what a plan asks for."""
+    """True if these votes are what a plan asks for."""
     if not terms.two_person:
         return all(sum(group.key in vote.groups for vote in votes) >= group.of for group in plan)
     keys = {group.key for group in plan}

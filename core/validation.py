@@ -45,7 +45,7 @@ def validate(document: Located, model: type[Model]) -> Model:
 
 
 def empty_keys(value: object, path: _Location = ()) -> Iterator[_Location]:
-    """Where a key is given without a value. What may hold anything may hold null."""
+    """Find keys that are given without a value. A key that may hold anything may hold null."""
     if isinstance(value, BaseModel):
         for name in value.model_fields_set:
             info, item = type(value).model_fields[name], getattr(value, name)

@@ -261,7 +261,7 @@ def _listed(votes: Json) -> list[JsonObject]:
 
 
 def _opened(file: str, holder: JsonObject, name: str, commitment: str | None) -> bool:
-    """Whether the value is withheld. If it is there, it must be the one that the chain commits to."""
+    """True if the value is withheld. A value that is there must be the one that the chain commits to."""
     line, value = holder.get(f"{name}_disclosure"), holder.get(name)
     if line is None and value is None:
         return commitment is not None

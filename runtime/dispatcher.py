@@ -52,7 +52,7 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Undeliverable:
-    """It cannot be done, and trying again will not help; a person has to. ``record`` is as for ``Delivered``."""
+    """A delivery that failed for good: a person has to mend it. ``record`` is as for ``Delivered``."""
 
     message: str
     record: Record | None = None

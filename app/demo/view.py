@@ -131,7 +131,7 @@ def _plain(item: Told) -> str:
 
 
 def _command(world: World) -> str:
-    """How another terminal in this folder speaks to the demo: it has a home of its own."""
+    """The prefix by which another terminal in this folder speaks to the demo: the demo has a home of its own."""
     path = Path(sys.argv[0])
     command = _near(path) if path.name == "counterseal" else f"{_near(Path(sys.executable))} -m app"
     return f"COUNTERSEAL_HOME={shlex.quote(_near(Path(world.environment['COUNTERSEAL_HOME'])))} {command}"

@@ -123,7 +123,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse(400, "malformed", "The body is little but chunk sizes, extensions or trailers.")
 
     def send_400_response(self, msg: str) -> None:
-        """What the parser refuses; nothing, where parsing was ended by us."""
+        """Answer what the parser refuses; nothing, if we ended the parsing."""
         if self._phase is not _Phase.OVER:
             self._refuse(400, "malformed", msg)
 
@@ -271,7 +271,7 @@ class _Answering(asyncio.Transport):
         self._protocol.transport.write(data)
 
     def is_closing(self) -> bool:
-        """Whether nothing more can be sent."""
+        """True if nothing more can be sent."""
         return self._protocol.transport.is_closing()
 
     def close(self) -> None:

@@ -260,7 +260,7 @@ class Document(In):
 
 
 class PublishedOut(BaseModel):
-    """What is published now; ``changed`` is false when exactly this was published before.
+    """A published version; ``changed`` is false if exactly this was published before.
 
     ``warnings`` say when nobody could decide what it asks people, by the tenant's directory.
     """

@@ -28,7 +28,7 @@ class SlackUserGroups:
         self._timeout_seconds = timeout_seconds
 
     async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
-        """Which of the ``wanted`` Slack groups ``user`` is in; groups of ours are left out.
+        """Tell which of the ``wanted`` Slack groups ``user`` is in; groups of ours are left out.
 
         ``user`` is a Slack user id, or ``team/user``: whoever is of another team is in none of this one's groups.
         """

@@ -48,7 +48,7 @@ SENTENCES: Mapping[StrangerCode, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where the app is installed. Installed for a whole organisation, it has no team of its own."""
+    """The place where the app is installed. Installed for a whole organisation, it has no team of its own."""
 
     team: str
     enterprise: str
@@ -56,18 +56,18 @@ class Home:
 
     @property
     def id(self) -> str:
-        """What makes a user id an account: the team's id, or the organisation's."""
+        """The id that makes a user id an account: the team's, or the organisation's."""
         return self.enterprise if self.org_wide else self.team
 
     def claims(self, clicker: Clicker) -> bool:
-        """Whether everything that the payload says of itself is of here."""
+        """True if everything that the payload says of itself is of here."""
         enterprises = clicker.enterprises <= {self.enterprise}
         if self.org_wide:
             return enterprises and bool(clicker.enterprises)
         return enterprises and clicker.teams == {self.team}
 
     def holds(self, user: Mapping[str, Any]) -> bool:
-        """Whether Slack's own answer about an account says that it is of here."""
+        """True if Slack's own answer about an account says that it is of here."""
         organisation = user.get("enterprise_user")
         organisation = organisation if isinstance(organisation, dict) else {}
         of_enterprise = bool(self.enterprise) and organisation.get("enterprise_id") == self.enterprise
@@ -90,7 +90,7 @@ class SlackWorkspace:
         self._known: OrderedDict[str, tuple[float, StrangerCode | None]] = OrderedDict()
 
     async def home(self) -> Home | None:
-        """Where the app is installed; None while Slack cannot be asked. It stays the same until the process ends."""
+        """Tell where the app is installed; None while Slack cannot be asked. The first answer is kept."""
         if self._home is None:
             answer = await call(self._client.auth_test(), timeout_seconds=self._timeout_seconds)
             found = _home(answer) if isinstance(answer, dict) else None

@@ -114,7 +114,7 @@ def card_path(approval_id: UUID) -> str:
 
 
 def asked(kind: str, requester: str, terms: JsonObject) -> JsonObject:
-    """What is asked of whom, and for whom: by this the answers are judged, so the audit commits to it."""
+    """The question's kind, requester and terms: answers are judged by these, so the audit commits to them."""
     return {"kind": kind, "requester": requester, "terms": terms}
 
 

@@ -1,4 +1,4 @@
-"""Whether the people whom a policy or a workflow asks can decide, by the tenant's directory. Pure."""
+"""Check by the tenant's directory that the people whom a policy or a workflow asks can decide. Pure."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ GRACE = timedelta(seconds=5)
 
 
 def rest(transition: Transition, operation: Operation, receipt: ReceiptRow) -> timedelta:
-    """How much longer what was intended may still arrive at the target; negative once it cannot any more.
+    """The time for which an intended call may still arrive at the target; negative once it cannot any more.
 
     Its call begins within ``SEND_WITHIN`` of the intent, whoever stalls meanwhile, and may overrun its own time limit
     by ``GRACE``. Until then nobody can know that it did not happen, and doing it again might be doing it twice.

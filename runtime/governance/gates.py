@@ -46,7 +46,7 @@ def begin(transition: Transition, step: StepRow, leaf: GateNode, known: Known, n
 
 
 def still_asks(transition: Transition, step: StepRow, bound: str) -> bool:
-    """Whether the gate would ask just what was asked under this digest. What cannot be asked any more does not."""
+    """True if the gate would ask just what was asked under this digest; false if it can no longer be asked."""
     leaf = transition.graph.leaf(step.key)
     try:
         return isinstance(leaf, GateNode) and _question(transition, step, leaf).digest == bound

@@ -1,4 +1,4 @@
-"""What lets an action out: the question to people, and the intent that is recorded before it goes (Q-4). Pure."""
+"""Letting an action out: the question to people, and the intent that is recorded before it goes (Q-4). Pure."""
 
 from __future__ import annotations
 

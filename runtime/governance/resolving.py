@@ -122,14 +122,14 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
 
 
 def _consume(p: Proposal) -> None:
-    """What people said about the doubt has been acted on, once."""
+    """Use up the answer that people gave about the doubt: it is acted on once."""
     given = p.known.given
     if given is not None and given.kind is ApprovalKind.IN_DOUBT:
         p.transition.tell(ApprovalConsumed(given.approval_id), step=p.step.key)
 
 
 def _covers(receipt: ReceiptRow, terms: Terms | None) -> bool:
-    """Whether the approval that let this very action out asked for what policy asks for now."""
+    """True if the approval that let this very action out asked for what policy asks for now."""
     stored = receipt.action.get("terms")
     return receipt.action.get("approval") is not None and isinstance(stored, dict) and Terms.from_json(stored) == terms
 

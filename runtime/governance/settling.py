@@ -132,7 +132,7 @@ def look_later(transition: Transition, step: StepRow, error: JsonObject, delay: 
 
 
 def put_off(transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, why: str) -> bool:
-    """Whether the step waits now, because what was intended may still arrive: see ``doubt.rest``.
+    """Let the step wait if the intended call may still arrive (``doubt.rest``); true if it waits.
 
     The wait is a row: a crash after its commit loses nothing, and a crash before it is a lease that runs out.
     """
@@ -145,12 +145,12 @@ def put_off(transition: Transition, step: StepRow, operation: Operation, receipt
 
 
 def _counts(step: StepRow) -> JsonObject:
-    """What is counted in the step's last error. A wait in between is no outcome: a row of lost leases goes on."""
+    """The counts in the step's last error. A wait in between is no outcome: a row of lost leases goes on."""
     return {name: count for name, count in (step.last_error or {}).items() if name in (_LOOKS, *GIVEN_UP.values())}
 
 
 def is_for_people(step: StepRow) -> bool:
-    """Whether a doubt has been put off that people are to be asked about, or that was probed."""
+    """True if a doubt was put off that people are to be asked about, or that was probed."""
     return (step.last_error or {}).get(_OPEN) is True
 
 

@@ -202,13 +202,13 @@ def _await_signal(transition: Transition, step: StepRow, leaf: SignalNode, nonce
 
 
 def _words(transition: Transition, step: StepRow, leaf: TaskNode) -> JsonObject:
-    """What a task asks, in the state that the run has now."""
+    """The words of a task, in the state that the run has now."""
     described = "" if leaf.description is None else clean(_render(transition, step, leaf.description))
     return {"title": clean(_render(transition, step, leaf.title), 300), "description": described}
 
 
 def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
-    """Whether an open task would ask now what it has asked. What cannot be asked any more does not."""
+    """True if an open task would ask now what it has asked; false if it can no longer be asked."""
     leaf, context = transition.graph.leaf(step.key), wait.context or {}
     try:
         words = _words(transition, step, leaf) if isinstance(leaf, TaskNode) else {}

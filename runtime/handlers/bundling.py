@@ -143,7 +143,7 @@ def _events(rows: RunRows, kind: EventType) -> list[dict[str, Any]]:
 
 
 def _canceled(rows: RunRows) -> CancelRecord | None:
-    """Who canceled the run first, and the reason as it is stored, which has to be the one that the event binds.
+    """The first cancel of the run: its actor, and the stored reason, which must be the one that the event binds.
 
     Release 0.1.0 bound none, nor those of votes, nor requester and terms: of what it recorded they are left out.
     """

@@ -32,7 +32,7 @@ _ITERATION = re.compile(r"\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """What a barrier makes of a run: the checkpoint with its state, and what the super-step leaves behind.
+    """The result of a barrier: the checkpoint with its state, and what the super-step leaves behind.
 
     ``finished`` says that the graph is done; ``ending`` that the run ends here instead of going on, because of
     ``failed`` or a cancel. ``references`` are what steps named the run, by step key.
@@ -52,7 +52,7 @@ class Crossing:
 
 
 def step_order(row: StepRow) -> tuple[int, list[int], str]:
-    """Where a step stands among those of its super-step: by its place in the graph, then by its loops' iterations."""
+    """The order of a super-step's steps: by place in the graph, then by the iterations of their loops."""
     return row.index, [int(number) for number in _ITERATION.findall(row.key)], row.key
 
 
@@ -128,7 +128,7 @@ def _fails_run(row: StepRow, graph: Graph) -> bool:
 def _take_in(
     state: State, row: StepRow, graph: Graph, ledger: list[LedgerRow], references: list[tuple[str, str]]
 ) -> None:
-    """What one step of the super-step leaves in the state."""
+    """Take what one step of the super-step leaves into the state."""
     if row.status is StepState.SUCCEEDED and row.key not in state.status:
         writes = dict(row.writes or {})
         reference = writes.pop(REFERENCE, None)

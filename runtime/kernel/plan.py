@@ -65,7 +65,7 @@ class PlanError(Exception):
 
 
 class Choices(Protocol):
-    """What conditions and collections give when planning asks for them."""
+    """The values that conditions and collections give when planning asks for them."""
 
     def choose(self, state: State, source: Renderable, key: str) -> Json:
         """The value of a composite's expression. ``PlanError`` if it has none."""

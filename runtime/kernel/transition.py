@@ -99,16 +99,14 @@ class Transition(Barrier):
         self._left()
         return parked
 
-    def resume(self, step: StepRow, wait: WaitRow) -> StepRow:
+    def resume(self, step: StepRow, wait: WaitRow) -> None:
         """A wait is over and its step is ready again: it joins the next super-step (P-5).
 
         What the step makes of it, also of a wait that has timed out, is decided by whoever claims it next.
         """
         self.know(waits=[wait])
-        ready = replace(step, superstep=self.run.superstep + 1)
         self.tell(e.StepResumed(f"resume:{wait.wait_id}"), step=step.key)
         self._left()
-        return self.run.steps.get(step.key, ready)
 
     def expire_lease(self, step: StepRow, error: JsonObject | None = None) -> None:
         """The worker is gone: the step is ready for another, who will find out what became of its action (Q-8)."""

@@ -11,7 +11,7 @@ from core.canonical import JsonObject
 from core.db import Connection
 from runtime.kernel.told import Told, read_line, unpack_values
 
-_READ = "SELECT n, first_seq, lines, vals FROM journal WHERE tenant_id = $1 AND run_id = $2 AND n > $3 ORDER BY n"
+_READ = "SELECT n, first_seq, lines, vals FROM journal WHERE tenant_id = $1 AND run_id = $2 ORDER BY n"
 _LINES = "SELECT lines FROM journal WHERE run_id = $1 ORDER BY n"
 
 
@@ -30,9 +30,9 @@ class Append:
             yield read_line(line, self.values.get(self.first_seq + number, {}), run_key)
 
 
-async def read(connection: Connection, tenant: str, run_id: UUID, after: int = -1) -> list[Append]:
-    """The appends of a run after this version, in their order."""
-    return [_append(row) for row in await connection.fetch(_READ, tenant, run_id, after)]
+async def read(connection: Connection, tenant: str, run_id: UUID) -> list[Append]:
+    """The appends of a run, in their order."""
+    return [_append(row) for row in await connection.fetch(_READ, tenant, run_id)]
 
 
 async def lines(connection: Connection, run_id: UUID) -> list[bytes]:

@@ -163,7 +163,8 @@ _MUTATIONS = Part(
     alone=True,
 )
 
-# The book: all lines of the append in one row, with the values that they commit to (promise 6).
+# The book: all lines of the append in one row, with the values that they commit to (promise 6). A crash leaves
+# all of it or nothing, as of every part: it is one statement with its guard, and whoever lost it decides again.
 _JOURNAL = Part(
     "journal",
     """INSERT INTO journal (run_id, n, tenant_id, first_seq, lines, vals)

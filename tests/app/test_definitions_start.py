@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from app.wiring import App, build
 from connectors.registry import Connectors
 from core.errors import ConfigurationError
 from evidence.chain import Actor
+from runtime.queue.postgres import PostgresQueue
 from runtime.store import documents
 from runtime.verbs import publishing
 from runtime.verbs.starting import StartRequest, start_run
@@ -64,8 +67,8 @@ async def _rows(app: App, sql: str, *values: Any) -> list[tuple[Any, ...]]:
 
 
 async def _work_off(app: App) -> None:
-    app.queue._idle = 0.01  # type: ignore[attr-defined]
-    await app.worker().work_off()
+    quick = PostgresQueue(idle=timedelta(milliseconds=10))
+    await replace(app, queue=quick).worker().work_off()
 
 
 @pytest.mark.req("V-4")

@@ -37,7 +37,7 @@ from runtime.kernel.states import StepState, WaitKind, WaitState
 from runtime.kernel.transition import NeedsWholeView, Transition, wait_of
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
-GRAPHS = 50_000 if DEEP else int(os.environ.get("N", "2000"))
+GRAPHS = 50_000 if DEEP else 2_000
 RACES = 2
 # During which super-step a run is canceled, if it is.
 CANCELS = (*(None,) * 12, 0, 1, 2, 3)

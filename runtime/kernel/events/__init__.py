@@ -68,7 +68,6 @@ from runtime.kernel.states import RunState, WaitKind
 
 __all__ = [
     "EVENTS",
-    "VERSION",
     "ActionDoubtResolved",
     "ActionFailed",
     "ActionHeld",
@@ -112,10 +111,6 @@ __all__ = [
     "from_parts",
     "parts",
 ]
-
-# The fold's rules. Lines of an older version keep the rules that they were told under.
-VERSION = 1
-
 
 # Public fields that have another name in the audit line, because Python reserves it.
 _LINE_NAMES = {("StepFailed", "kind"): "class", ("ActionFailed", "kind"): "class"}

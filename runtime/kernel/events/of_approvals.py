@@ -77,7 +77,7 @@ class ApprovalConsumed:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSuperseded:
-    """What would be done is not what was asked about any more (promise 3)."""
+    """The question is void: what would be done is not what was asked about any more (promise 3)."""
 
     TYPE: ClassVar = EventType.APPROVAL_SUPERSEDED
     approval: UUID

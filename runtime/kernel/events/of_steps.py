@@ -135,7 +135,7 @@ class WaitPostponed:
 
 @dataclass(frozen=True, slots=True)
 class WaitCompleted:
-    """What was waited for has come. ``result`` is what the resume sees."""
+    """The awaited thing has come. ``result`` is what the resume sees."""
 
     TYPE: ClassVar = EventType.WAIT_COMPLETED
     wait: UUID

@@ -1,4 +1,4 @@
-"""What marks a field of an event as private."""
+"""The mark of a private field of an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How decisions, questions to people and receipts change."""
+"""The fold of decisions, questions to people and receipts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run as a whole changes: its opening, its barriers and its end."""
+"""The fold of a run as a whole: its opening, its barriers and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How steps change, and what they wait for."""
+"""The fold of steps and of what they wait for."""
 
 from __future__ import annotations
 
