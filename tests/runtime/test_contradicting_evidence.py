@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from connectors.port import Refused
 from evidence.chain import Actor, ChainHead, Event, EventType, append
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
@@ -17,6 +18,7 @@ from runtime.dispatcher import Dispatcher
 from runtime.handlers.bundling import Bundling
 from runtime.verbs.evidence import write_again
 from runtime.verbs.starting import cancel_run
+from tests.runtime.conftest import ALLOW_ALL
 from tests.support.tampering import Tampering
 
 RAISE = """
@@ -239,3 +241,26 @@ async def test_the_receipt_of_an_action_that_was_in_doubt_is_bound_as_it_was_lef
     assert verification.ok, verification.to_text()
     (row,) = [row for row in verification.rows if row.check == "receipts"]
     assert "bound to the events by id" not in row.detail
+
+
+SHARED = """
+workflow: ticket
+version: 1
+reference: ${{ trigger.number }}
+steps:
+  - {id: open, do: probe.ticket.open, with: {name: t}}
+"""
+
+
+async def test_an_action_whose_key_another_run_took_over_has_its_evidence(office: Office) -> None:
+    runtime = office.runtime
+    await runtime.tenant()
+    await runtime.policy(ALLOW_ALL)
+    await runtime.publish(SHARED)
+    runtime.outside.script["t"] = [Refused("409", "conflict")]
+    failed, done = [(await runtime.start("ticket", {"number": "INC1"}, ref=ref)).run_id for ref in ("1", "2")]
+    await runtime.worker().work_off()
+    assert [await runtime.status(run) for run in (failed, done)] == ["failed_terminal", "succeeded"]
+    await office.bundle()
+    assert len(office.blobs()) == 2
+    assert await office.failures() == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -157,7 +156,7 @@ async def test_a_timeout_is_doubt_and_how_long_ago_counts_from_the_last_attempt(
     runtime.outside.script["a"] = [NotSent("refused"), InDoubt("no answer")]
     run_id = await begun(runtime, PROBED)
     await runtime.worker().work_off()
-    await runtime.trouble.intend_earlier(timedelta(hours=1))
+    await runtime.time_passes()
     await runtime.wait_is_due(long_ago=False)
     assert await receipt(runtime) == ("in_doubt", 2)
     await runtime.wait_is_due(long_ago=False)

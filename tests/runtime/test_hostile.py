@@ -457,7 +457,7 @@ class Storm:
         await self.runtime.trouble.expire_some_lease(self.tenant)
 
     async def _hurry(self) -> None:
-        await self.runtime.trouble.intend_earlier(timedelta(hours=1))
+        await self.runtime.time_passes()
         await self.runtime.trouble.make_waits_due("retry", tenant=self.tenant)
         await self.runtime.trouble.retry_messages_now(tenant=self.tenant)
 
