@@ -153,7 +153,7 @@ class App:
         """Looks after the queue's dead letters; None where there is no such queue."""
         if self.dead_letters is None:
             return None
-        return Reconciler(self.database, self.dead_letters, self.owner)
+        return Reconciler(self.database, self.definitions, self.dead_letters, self.owner)
 
     def sweeper(self) -> Sweeper:
         """Finds what a crash or the passing of time has left."""

@@ -15,6 +15,7 @@ import structlog
 
 from core.db import Database
 from core.errors import CountersealError
+from runtime.definition.catalog import Definitions
 from runtime.governance.fitness import clean
 from runtime.queue.port import DeadLetter, DeadLetters
 from runtime.setbacks import PAUSE, report, set_aside
@@ -38,6 +39,7 @@ class Reconciler:
     def __init__(
         self,
         database: Database,
+        definitions: Definitions,
         letters: DeadLetters,
         owner: str,
         *,
@@ -45,6 +47,7 @@ class Reconciler:
         pause: timedelta = PAUSE,
     ) -> None:
         self._database = database
+        self._definitions = definitions
         self._letters = letters
         self._owner = owner
         self._interval = interval.total_seconds()
@@ -105,4 +108,4 @@ class Reconciler:
         )
         async with self._database.transaction() as connection:
             record = await claims.claim_step(connection, self._owner, self._pause, letter.step_id)
-            return await set_aside(connection, record, letter.step_id, error)
+            return await set_aside(connection, self._definitions, record, letter.step_id, error)

@@ -21,16 +21,17 @@ from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import TransportError
 from evidence.receipts import ReceiptStatus
+from runtime.definition.catalog import Definitions
 from runtime.governance import doubt
 from runtime.governance.fitness import clean
+from runtime.governance.known import last_receipt, leased, open_wait
 from runtime.kernel.commit import StepRow
 from runtime.kernel.events import StepSetBack, WaitPostponed, WaitTimedOut
 from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.states import StepState
-from runtime.kernel.transition import GIVEN_UP, Transition
-from runtime.store import receipts
+from runtime.kernel.transition import GIVEN_UP, RunView, Transition
 from runtime.store.commits import apply
-from runtime.store.views import load, step_row
+from runtime.store.views import load_to_end
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +77,11 @@ def report(words: str, error: Exception, **facts: str) -> None:
 
 
 async def set_aside(
-    connection: Connection, record: asyncpg.Record | None, tried: UUID | None, error: Exception
+    connection: Connection,
+    definitions: Definitions,
+    record: asyncpg.Record | None,
+    tried: UUID | None,
+    error: Exception,
 ) -> bool:
     """Keep a claim of the step that could not be begun, without beginning it; False if there is nothing to claim.
 
@@ -84,23 +89,34 @@ async def set_aside(
     """
     if record is None:
         return False
-    step = step_row(record["step"])
-    if step.step_id != tried:
+    row = record["step"]
+    if UUID(row["step_id"]) != tried:
         raise error
-    await set_back(connection, UUID(record["run"]["run_id"]), step, error, claimed=True)
+    view = await load_to_end(connection, UUID(record["run"]["run_id"]), definitions.graphs, lock=True)
+    if row["step_key"] not in view.steps:
+        # The run cannot be read, and the step had not begun.
+        place = (row["step_key"], row["step_index"], row["operation"], view.run.superstep, StepState.READY)
+        view.run.steps[row["step_key"]] = StepRow(UUID(row["step_id"]), *place)
+    await _note(connection, view, leased(view, row), error, claimed=True)
     return True
 
 
-async def set_back(connection: Connection, run_id: UUID, held: StepRow, error: Exception, *, claimed: bool) -> None:
+async def set_back(
+    connection: Connection, definitions: Definitions, run_id: UUID, held: StepRow, error: Exception
+) -> None:
     """Note a setback of a leased step, or give the step up, in the caller's transaction.
 
-    ``claimed`` says that the lease is of this very transaction. A lease that is somebody else's by now is left alone.
+    A lease that is somebody else's by now is left alone.
     """
-    view, _ = await load(connection, run_id, [held.key], lock=True)
+    view = await load_to_end(connection, run_id, definitions.graphs, lock=True)
     step = view.steps.get(held.key)
-    if step is None or step.status is not StepState.RUNNING or step.lease_epoch != held.lease_epoch:
-        return
-    transition = Transition(view, NO_GRAPH)
+    if step is not None and step.status is StepState.RUNNING and step.lease_epoch == held.lease_epoch:
+        await _note(connection, view, step, error, claimed=False)
+
+
+async def _note(connection: Connection, view: RunView, step: StepRow, error: Exception, *, claimed: bool) -> None:
+    """Note it. ``claimed`` says that the lease is of this very transaction."""
+    run_id, transition = view.run_id, Transition(view, NO_GRAPH)
     if claimed:
         transition.started(step)
     count = _count(step.last_error)
@@ -109,11 +125,11 @@ async def set_back(connection: Connection, run_id: UUID, held: StepRow, error: E
     if count < SETBACKS_MAX:
         transition.tell(StepSetBack(count, facts), step=step.key)
     else:
-        await _give_up(connection, transition, step, facts)
+        _give_up(transition, step, facts)
     await apply(connection, transition.commit())
 
 
-async def lease_over(connection: Connection, transition: Transition, step: StepRow) -> None:
+def lease_over(transition: Transition, step: StepRow) -> None:
     """A step's lease has run out: it is ready for another worker, or given up where that has not helped so often.
 
     What ``set_back`` has noted of this lease is no second setback: there, running out is the pause.
@@ -133,26 +149,27 @@ async def lease_over(connection: Connection, transition: Transition, step: StepR
         transition.expire_lease(step, facts)
         return
     log.error("a step is given up: its lease runs out time and again", run=str(transition.view.run_id), step=step.key)
-    await _give_up(connection, transition, step, facts)
+    _give_up(transition, step, facts)
 
 
-async def _give_up(connection: Connection, transition: Transition, step: StepRow, facts: JsonObject) -> None:
-    receipt = await receipts.of_step(connection, transition.view.run_id, step.key)
+def _give_up(transition: Transition, step: StepRow, facts: JsonObject) -> None:
+    receipt = last_receipt(transition.run, step.key)
     if receipt is not None and receipt.status == ReceiptStatus.INTENDED:
         doubt.mark(transition, receipt, "its outcome could not be recorded")
     transition.give_up(step, facts)
 
 
-async def set_back_wait(connection: Connection, run_id: UUID, step_key: str, wait_id: UUID, error: Exception) -> None:
+async def set_back_wait(
+    connection: Connection, definitions: Definitions, run_id: UUID, step_key: str, wait_id: UUID, error: Exception
+) -> None:
     """As ``set_back``, for a wait that is due and whose step cannot be set going."""
-    view, waits = await load(connection, run_id, [step_key], lock=True)
-    step, wait = view.steps.get(step_key), waits.get(step_key)
+    view = await load_to_end(connection, run_id, definitions.graphs, lock=True)
+    step, wait = view.steps.get(step_key), open_wait(view.run, step_key)
     if step is None or wait is None or wait.wait_id != wait_id:
         return
     transition = Transition(view, NO_GRAPH)
     count = _count(wait.context)
     log.error("a wait met what nobody foresaw", run=str(run_id), step=step_key, setbacks=count, exc_info=error)
-    transition.know(waits=[wait])
     if count < SETBACKS_MAX:
         due = int((PAUSE * count).total_seconds())
         transition.tell(WaitPostponed(wait.wait_id, wait.kind, due, count), step=step_key)

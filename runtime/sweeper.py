@@ -22,6 +22,7 @@ from evidence.receipts import ReceiptStatus
 from runtime import retention
 from runtime.definition.catalog import Definitions
 from runtime.governance import doubt, waiting
+from runtime.governance.known import last_receipt, open_wait
 from runtime.kernel.commit import StepRow, WaitRow
 from runtime.kernel.events import (
     ApprovalEscalated,
@@ -34,9 +35,9 @@ from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.states import StepState, WaitKind
 from runtime.kernel.transition import ENGINE, Transition
 from runtime.setbacks import PAUSE, is_away, is_passing, lease_over, report, set_back_wait
-from runtime.store import approvals, receipts, sweeps
+from runtime.store import approvals, sweeps
 from runtime.store.commits import apply
-from runtime.store.views import load
+from runtime.store.views import load, load_to_end
 from runtime.verbs.signaling import Signaling
 
 log = structlog.get_logger(__name__)
@@ -103,14 +104,14 @@ class Sweeper:
     async def _expire_lease(self, run_id: UUID, step_key: str, epoch: int) -> bool:
         """Take a dead worker's lease away; whoever claims the step next finds out what became of its action."""
         async with self._database.transaction() as connection:
-            view, _ = await load(connection, run_id, [step_key], lock=True)
+            view = await load_to_end(connection, run_id, self._definitions.graphs, lock=True)
             transition = Transition(view, NO_GRAPH)
             step = view.steps.get(step_key)
             if step is None or step.status is not StepState.RUNNING or step.lease_epoch != epoch:
                 return False
             if not await sweeps.lease_is_over(connection, step.step_id, epoch):
                 return False
-            await lease_over(connection, transition, step)
+            lease_over(transition, step)
             return await apply(connection, transition.commit())
 
     async def _end_wait(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
@@ -120,13 +121,13 @@ class Sweeper:
             if is_passing(error):
                 raise
             async with self._database.transaction() as connection:
-                await set_back_wait(connection, run_id, step_key, wait_id, error)
+                await set_back_wait(connection, self._definitions, run_id, step_key, wait_id, error)
             return False
 
     async def _complete(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
         async with self._database.transaction() as connection:
-            transition, waits = await self._open(connection, run_id, step_key)
-            step, wait = transition.view.steps.get(step_key), waits.get(step_key)
+            transition = await self._open(connection, run_id)
+            step, wait = transition.view.steps.get(step_key), open_wait(transition.run, step_key)
             if step is None or wait is None or wait.wait_id != wait_id:
                 return False
             match wait.kind:
@@ -136,7 +137,6 @@ class Sweeper:
                     transition.resume(step, wait)
                 case _ if step.status is not StepState.WAITING:
                     # What is being begun outside is not waited for yet; whoever begins it says what comes of that.
-                    transition.know(waits=[wait])
                     due = int(PAUSE.total_seconds())
                     transition.tell(WaitPostponed(wait.wait_id, wait.kind, due), step=step_key)
                 case WaitKind.TIMER:
@@ -145,10 +145,10 @@ class Sweeper:
                     waiting.time_out(transition, step, wait)
             return await apply(connection, transition.commit())
 
-    async def _open(self, connection: Connection, run_id: UUID, step_key: str) -> tuple[Transition, dict[str, WaitRow]]:
-        view, waits = await load(connection, run_id, [step_key], lock=True)
+    async def _open(self, connection: Connection, run_id: UUID) -> Transition:
+        view = await load(connection, run_id, self._definitions.graphs, lock=True)
         workflow = await self._definitions.of_run(connection, view)
-        return Transition(view, workflow.graph), waits
+        return Transition(view, workflow.graph)
 
 
 async def _climb(connection: Connection, transition: Transition, step: StepRow, wait: WaitRow) -> None:
@@ -159,7 +159,6 @@ async def _climb(connection: Connection, transition: Transition, step: StepRow, 
     if stage == "expire":
         await _expire(connection, transition, step, wait, approval_id)
         return
-    transition.know(waits=[wait])
     climbed = (approval_id, wait.wait_id, index + 1, int(ladder[index + 1][1] - at))
     if stage == "remind":
         transition.tell(ApprovalReminded(*climbed), step=step.key)
@@ -176,7 +175,7 @@ async def _expire(
     stored = await approvals.read(connection, approval_id)
     transition.tell(ApprovalExpired(approval_id), step=step.key)
     transition.message("card", approval_id, "expired")
-    receipt = await receipts.of_step(connection, transition.view.run_id, step.key)
+    receipt = last_receipt(transition.run, step.key)
     if stored.approval.kind == "in_doubt" and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
         doubt.given_up(transition, receipt, "nobody said what became of it in time")
     error: JsonObject = {

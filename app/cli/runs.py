@@ -268,7 +268,8 @@ def cancel(
         async with context.faces() as faces:
             tenant = faces.settings.tenant
             async with faces.database.transaction(tenant) as connection:
-                status = await starting.cancel_run(connection, tenant, wanted, context.actor(faces.settings), reason)
+                actor = context.actor(faces.settings)
+                status = await starting.cancel_run(connection, faces.definitions, tenant, wanted, actor, reason)
         return {"run_id": run_id, "status": str(status)}
 
     print_fields(run_(canceled()), as_json=as_json)

@@ -48,7 +48,7 @@ async def graph(run_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
     """Nodes, and edges of kind `sequence` (must be over), `data` (is read) and `branch` (stands inside)."""
     row = await run_row(faces, who, run_id)
     async with faces.database.transaction(who.tenant) as connection:
-        view, _ = await load(connection, run_id)
+        view = await load(connection, run_id, faces.definitions.graphs)
         workflow = await faces.definitions.of_run(connection, view)
     edges = [{"source": e.source, "target": e.target, "kind": e.kind} for e in edges_of(workflow.graph)]
     named = {"workflow": row["workflow"], "version": row["workflow_version"], "extensions": view.extensions}

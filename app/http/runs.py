@@ -207,7 +207,7 @@ async def audit_lines(
 async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesDep) -> dict[str, Any]:
     """Waits and open steps are canceled with it; an action under way ends first. 409 if the run has ended."""
     async with faces.database.transaction(who.tenant) as connection:
-        status = await starting.cancel_run(connection, who.tenant, run_id, who.actor, body.reason)
+        status = await starting.cancel_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
 
 

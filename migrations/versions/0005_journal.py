@@ -35,6 +35,8 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("run_id", "n", name="pk_journal"),
     )
+    op.add_column("runs", sa.Column("state", sa.LargeBinary(), nullable=True))
+    op.add_column("runs", sa.Column("state_n", sa.Integer(), server_default="0", nullable=False))
     _isolate()
     _read_line_by_line()
     _purge()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Generic, TypeVar
 from uuid import UUID
 
@@ -15,7 +16,8 @@ from policy.load import Policy, load_policy
 from runtime.definition.active_policy import ActivePolicy, BrokenPolicy
 from runtime.definition.extension import extended
 from runtime.definition.workflow import Workflow, load_workflow, thaw_operations
-from runtime.kernel.view import RunView
+from runtime.kernel.graph import Graph
+from runtime.kernel.view import Definition, RunView
 from runtime.store import documents, extensions
 from runtime.store.documents import StoredWorkflow
 
@@ -77,18 +79,21 @@ class Definitions:
             raise NotFoundError(f"Workflow {name} version {version} is not what it was when the run started.")
         return self.compiled(stored)
 
-    async def of_run(self, connection: Connection, view: RunView) -> Workflow:
+    async def graphs(self, connection: Connection, run: Definition) -> list[Graph]:
+        """The graph of a run as it was published, and after each of its extensions."""
+        every = [await self.of_run(connection, replace(run, extensions=n)) for n in range(run.extensions)]
+        return [workflow.graph for workflow in [*every, await self.of_run(connection, run)]]
+
+    async def of_run(self, connection: Connection, run: RunView | Definition) -> Workflow:
         """The workflow as this run runs it: the version that it started with, and what was added since (V-4, V-6)."""
-        known = self._extended.get((view.run_id, view.extensions)) if view.extensions else None
+        known = self._extended.get((run.run_id, run.extensions)) if run.extensions else None
         if known is not None:
             return known
-        base = await self.workflow(
-            connection, view.tenant_id, view.workflow, view.workflow_version, view.workflow_digest
-        )
-        if not view.extensions:
+        base = await self.workflow(connection, run.tenant_id, run.workflow, run.workflow_version, run.workflow_digest)
+        if not run.extensions:
             return base
-        added = await extensions.of_run(connection, view.run_id, view.extensions)
-        return self._extended.put((view.run_id, view.extensions), extended(base, added))
+        added = await extensions.of_run(connection, run.run_id, run.extensions)
+        return self._extended.put((run.run_id, run.extensions), extended(base, added))
 
     def compiled(self, stored: StoredWorkflow) -> Workflow:
         """Compile a stored version against the declarations that were frozen with it."""

@@ -41,7 +41,6 @@ def forget(transition: Transition, wait: WaitRow | None) -> None:
 
 
 def _cancel(transition: Transition, wait: WaitRow) -> None:
-    transition.know(waits=[wait])
     transition.tell(WaitCanceled(wait.wait_id, wait.kind), step=wait.step_key)
 
 

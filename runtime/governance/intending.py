@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from approvals.model import ApprovalKind
-from approvals.states import ApprovalStatus
 from connectors.catalog import reverse_of
 from connectors.operation import Operation
 from connectors.port import Before, Call
@@ -20,7 +19,7 @@ from runtime.governance import asking, elsewhere
 from runtime.governance.asking import CardWords, Question
 from runtime.governance.moves import Known, Next, Nonce, Over, Perform
 from runtime.governance.receipting import action_json, correlation_of, intend_again
-from runtime.kernel.commit import ApprovalMove, ReceiptRow, StepRow
+from runtime.kernel.commit import ReceiptRow, StepRow
 from runtime.kernel.events import ActionIntended
 from runtime.kernel.graph import OperationNode
 from runtime.kernel.transition import Transition
@@ -48,18 +47,6 @@ class Authority:
     decision: UUID
     approval: UUID | None
     terms: ApprovalTerms | None
-
-
-def hold(transition: Transition, known: Known) -> None:
-    """Let the transition move what is known of the step from earlier leases."""
-    if known.receipt is not None:
-        transition.know(receipts=[known.receipt])
-    if known.wait is not None:
-        transition.know(waits=[known.wait])
-    if known.given is not None:
-        given = known.given
-        answer = ApprovalMove(given.approval_id, ApprovalStatus.APPROVED, str(given.choice), given.reason)
-        transition.know(answers=[answer])
 
 
 def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:

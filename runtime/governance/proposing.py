@@ -23,7 +23,7 @@ from runtime.governance import elsewhere, gates, settling, waiting
 from runtime.governance.deciding import judge, record_decision
 from runtime.governance.finishing import fail_expression, finish
 from runtime.governance.fitness import unfit
-from runtime.governance.intending import Authority, Proposal, ask_approval, hold, intend, is_own, void
+from runtime.governance.intending import Authority, Proposal, ask_approval, intend, is_own, void
 from runtime.governance.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
 from runtime.governance.resolving import resolve
 from runtime.kernel.commit import ReceiptRow, StepRow
@@ -39,7 +39,8 @@ def begin(
 ) -> Next:
     """Take a leased step as far as it goes without touching the outside."""
     leaf = transition.graph.leaf(step.key)
-    hold(transition, known)
+    if known.receipt is not None:
+        transition.know(known.receipt)
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
         return waiting.ended(transition, step, leaf, known.wait)
     if isinstance(leaf, GateNode):

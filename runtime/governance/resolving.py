@@ -20,7 +20,7 @@ from policy.evaluate import Decision
 from policy.model import Outcome
 from runtime.governance import asking, doubt, elsewhere, settling
 from runtime.governance.deciding import judge, record_decision
-from runtime.governance.intending import Proposal, ask_approval, hold, void
+from runtime.governance.intending import Proposal, ask_approval, void
 from runtime.governance.moves import Inquire, Next, Over, Perform
 from runtime.governance.receipting import call_of, intend_again
 from runtime.kernel.commit import ReceiptRow
@@ -57,7 +57,7 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
 
 def inquired(p: Proposal, receipt: ReceiptRow, probe: Probe) -> Next:
     """Act on what the target said about an earlier intent; the evidence goes into the receipt."""
-    hold(p.transition, replace(p.known, receipt=receipt))
+    p.transition.know(receipt)
     match probe.verdict:
         case ProbeVerdict.APPLIED:
             void(p)

@@ -87,7 +87,6 @@ def end_badly(
     error: JsonObject,
 ) -> None:
     """A wait has ended with an error. If the graph says what is done about it, the step resumes and fails there."""
-    transition.know(waits=[wait])
     if transition.graph.branch(step.key, error) is None:
         transition.tell(ended_by(wait.wait_id, wait.kind), step=step.key)
         transition.fail(step, error)
@@ -100,7 +99,6 @@ def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonO
     """What was waited for has come. ``result`` has ``output`` or ``error``; it is the resume's payload (P-5)."""
     said: JsonObject = {**result, "by": f"{actor.kind}:{actor.id}"}
     committed = commit_fields(transition.view.run_key, path_of("wait", str(wait.wait_id)), result)
-    transition.know(waits=[wait])
     transition.tell(WaitCompleted(wait.wait_id, wait.kind, committed, said), step=step.key, actor=actor)
     _show_task(transition, wait, "completed")
     transition.resume(step, wait)
@@ -108,7 +106,6 @@ def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonO
 
 def time_out(transition: Transition, step: StepRow, wait: WaitRow) -> None:
     """It has taken too long (V-12). What goes on elsewhere is ended there; the step resumes, and fails as timed out."""
-    transition.know(waits=[wait])
     transition.tell(WaitTimedOut(wait.wait_id, wait.kind), step=step.key)
     if wait.kind is WaitKind.EXTERNAL or (wait.kind is WaitKind.CHILD and not (wait.context or {}).get("abandons")):
         transition.order("cancel", str(wait.wait_id), {"wait": str(wait.wait_id)})
@@ -219,7 +216,6 @@ def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
 
 def ask_anew(transition: Transition, step: StepRow, wait: WaitRow, actor: Actor) -> None:
     """A task would ask something else now: it is canceled, and whoever claims its step puts the one that it is now."""
-    transition.know(waits=[wait])
     transition.tell(WaitCanceled(wait.wait_id, wait.kind, "changed"), step=step.key, actor=actor)
     _show_task(transition, wait, "canceled")
     transition.resume(step, wait)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -18,14 +19,15 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
 from runtime.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable
+from runtime.governance.known import last_receipt
 from runtime.governance.moves import OtherRun
 from runtime.governance.receipting import call_of
 from runtime.governance.waiting import child_result
 from runtime.kernel.commit import ReceiptRow
 from runtime.kernel.states import WaitKind
-from runtime.store import notices, reads, receipts
+from runtime.store import notices, reads
 from runtime.store.outbox import Message
-from runtime.store.views import load, wait_row
+from runtime.store.views import load
 from runtime.verbs.signaling import RUN, Signal, SignalCode, Signaling
 from runtime.verbs.starting import cancel_run
 
@@ -85,17 +87,18 @@ class Errands:
             row = await connection.fetchrow(_WAIT, UUID(str(message.payload["wait"])))
             if row is None:
                 return Undeliverable("There is no such wait.")
-            wait = wait_row(row["wait"])
-            if wait.kind is WaitKind.CHILD:
-                return await self._cancel_run(connection, message.tenant_id, UUID(str((wait.context or {})["run"])))
-            view, _ = await load(connection, row["run_id"])
-            receipt = await receipts.of_step(connection, row["run_id"], wait.step_key)
+            wait: Mapping[str, Any] = row["wait"]
+            if wait["kind"] == WaitKind.CHILD:
+                return await self._cancel_run(connection, message.tenant_id, UUID(str((wait["context"] or {})["run"])))
+            view = await load(connection, row["run_id"], self.definitions.graphs, whole=True)
+            receipt = last_receipt(view.run, wait["step_key"])
             workflow = await self.definitions.of_run(connection, view)
         return await self._cancel_outside(workflow, receipt)
 
     async def _cancel_run(self, connection: Connection, tenant: str, run_id: UUID) -> Result:
         try:
-            await cancel_run(connection, tenant, run_id, Actor("engine", "parent"), "The run that waits for it ended.")
+            reason = "The run that waits for it ended."
+            await cancel_run(connection, self.definitions, tenant, run_id, Actor("engine", "parent"), reason)
         except ConsistencyError as error:
             status = (await reads.ending_of(connection, run_id))["status"]
             over = status in ("succeeded", "failed_terminal", "canceled")

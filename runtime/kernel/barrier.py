@@ -20,9 +20,8 @@ from runtime.kernel.commit import StepRow, WaitRow
 from runtime.kernel.crossing import Crossing, begin, checkpoint_of, cross
 from runtime.kernel.draft import Draft
 from runtime.kernel.names import resume_command
-from runtime.kernel.plan import Evaluated, NeedsItems, PlanError, variables
+from runtime.kernel.plan import Evaluated, PlanError, variables
 from runtime.kernel.states import STEP, CommandState, RunState, WaitKind, WaitState
-from runtime.kernel.view import NeedsWholeView
 
 
 class Barrier(Draft):
@@ -34,9 +33,6 @@ class Barrier(Draft):
             self._barrier()
 
     def _barrier(self) -> None:
-        # Nobody can have joined a super-step of one step with nothing parked beside it: that step is all there is.
-        if (self.run.width > 1 or self.view.state.parked) and not self.view.whole:
-            raise NeedsWholeView
         choices = Evaluated(self.graph, self.view.constants)
         try:
             crossing = cross(self.run, self.graph, choices)
@@ -45,10 +41,6 @@ class Barrier(Draft):
         except InputError as problem:
             # A channel that cannot take its write, or a state without a canonical form: the last checkpoint stands.
             self.close(RunState.FAILED_TERMINAL, {"class": "expression", "message": str(problem)})
-        except NeedsItems:
-            if self.view.whole:
-                raise
-            raise NeedsWholeView from None
         else:
             parked = dict(self.state.parked)
             self._name(crossing)
@@ -125,15 +117,13 @@ class Barrier(Draft):
 
     def _release_beside(self, step: StepRow) -> None:
         """The run starts with this step's first lease: what was planned beside it may run now as well."""
-        first = self.run.superstep == 0 and step.lease_epoch == 1 and self.view.state.open[:1] == [step.key]
-        if first:
-            for key in self.view.state.open[1:]:
-                self._release(key, "step:run")
+        if self.view.status is RunState.QUEUED:
+            for key in self.view.state.open:
+                if key != step.key:
+                    self._release(key, "step:run")
 
     def close(self, status: RunState, error: JsonObject | None = None, *, result: Json = None) -> None:
         """The run is over: whatever waits is canceled, the evidence is ordered (X-20, Q-21)."""
-        if self.state.parked and not self.view.whole:
-            raise NeedsWholeView
         self.rows.cancels_rest = bool(self.view.status is RunState.QUEUED or self.state.parked or self.state.open)
         self.rows.commands = [row for row in self.rows.commands if row.kind != "step"]
         # What this very transition has released is not to run after all.
@@ -155,26 +145,24 @@ class Barrier(Draft):
 
     def _withdraw_questions(self) -> None:
         """Cancel what people are asked. A question that was put in this very append is not posted after all."""
-        for approval in [row.approval_id for row in self.view.open_approvals] + list(self.run.approvals):
-            known = self.run.answers.get(approval)
-            if known is None or known.status == ApprovalStatus.REQUESTED:
+        asked = self._before.answers
+        for approval, answer in [*self.run.answers.items()]:
+            if answer.status == ApprovalStatus.REQUESTED:
                 self.tell(e.ApprovalDecided(approval, "canceled"))
-                if approval not in self.run.approvals:
+                if approval in asked:
                     self.message("card", approval, "canceled")
-        unseen = {str(approval) for approval in self.run.approvals}
+        unseen = {str(approval) for approval in self.run.answers if approval not in asked}
         self.rows.commands = [row for row in self.rows.commands if row.payload.get("approval") not in unseen]
 
     def _end_elsewhere(self) -> None:
         """What this run has begun outside, in another run or with people is ended there too, if it can be (V-13)."""
-        stored = {wait.wait_id for wait in self.view.open_elsewhere}
-        opened = [wait for wait in self.run.waits.values() if wait.wait_id not in stored]
-        for wait in self.view.open_elsewhere:
-            over = self.run.waits.get(wait.wait_id)
-            if (over is None or over.status is WaitState.WAITING) and wait.context.get("abandons") is not True:
+        for wait in [*self.run.waits.values()]:
+            if wait.kind not in _ELSEWHERE or wait.status is not WaitState.WAITING:
+                continue
+            if wait.wait_id not in self._before.waits:
+                self._end_fresh(wait)
+            elif (wait.context or {}).get("abandons") is not True:
                 self._end_one(wait.wait_id, wait.step_key, wait.kind)
-        for fresh in opened:
-            if fresh.kind in _ELSEWHERE and fresh.status is WaitState.WAITING:
-                self._end_fresh(fresh)
 
     def _end_one(self, wait_id: UUID, step_key: str, kind: WaitKind) -> None:
         self.tell(e.WaitCanceled(wait_id, kind), step=step_key)

@@ -208,6 +208,7 @@ class Commit:
     recorded certainly had no effect, and what is done now is another action. ``cancels_rest`` ends whatever of the run
     is still open (set-based: a run may have thousands of steps). ``lease`` is how long the lease of a new running step
     holds. ``reference`` is the run's new business reference; ``result`` what it hands to whoever waits for it.
+    ``state`` is the run as it is kept beside its book from now on, if it is this append that keeps it.
     """
 
     run_id: UUID
@@ -250,3 +251,4 @@ class Commit:
     mutations: list[MutationRow] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     values: bytes | None = None
+    state: bytes | None = None

@@ -6,7 +6,6 @@ follows outside. Ids and dedupe keys are derived, so that the same record gives 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
@@ -14,18 +13,18 @@ from uuid import UUID
 from core.canonical import JsonObject, digest
 from core.ids import derived_id
 from evidence.chain import Actor, Event, EventType, append
-from runtime.kernel.commit import ApprovalMove, CommandRow, Commit, ReceiptRow, StepRow, WaitRow
+from runtime.kernel.commit import CommandRow, Commit, ReceiptRow, StepRow
 from runtime.kernel.crossing import Crossing
 from runtime.kernel.events import Event as RunEvent
 from runtime.kernel.fold import fold
 from runtime.kernel.graph import Graph
-from runtime.kernel.names import PARKED, resume_command, wait_of
-from runtime.kernel.plan import WINDOW, Window
+from runtime.kernel.keeping import EVERY, KEPT, digest_of, pack
+from runtime.kernel.names import resume_command, wait_of
 from runtime.kernel.receipts import receipt_digest
 from runtime.kernel.rows import Before, derive
 from runtime.kernel.run import Run
 from runtime.kernel.state import State
-from runtime.kernel.states import STEP, CommandState, StepState
+from runtime.kernel.states import CommandState
 from runtime.kernel.told import Told, line_of, pack_values
 from runtime.kernel.view import RunView
 
@@ -47,7 +46,7 @@ class Draft:
     def __init__(self, view: RunView, graph: Graph, *, lease: timedelta = timedelta(seconds=30)) -> None:
         self.view = view
         self.graph = graph
-        self.run = run_of(view)
+        self.run = view.run.copy()
         self.taken: StepRow | None = None
         self.rows = Commit(
             run_id=view.run_id,
@@ -55,15 +54,14 @@ class Draft:
             workspace_id=view.workspace_id,
             expected_version=view.version,
             status=view.status,
-            superstep=view.superstep,
-            executing=view.executing,
-            width=view.width,
-            writes=view.writes,
+            superstep=view.run.superstep,
+            executing=view.run.executing,
+            width=view.run.width,
+            writes=view.run.writes,
             head=view.head,
-            canceling=view.canceling,
             lease=lease,
         )
-        self._before = Before(view.steps)
+        self._before = Before.of(view.run)
         self._told: list[Told] = []
 
     @property
@@ -91,23 +89,10 @@ class Draft:
         fold(self.run, told, self.graph, crossing)
         self._told.append(told)
 
-    def know(
-        self,
-        *,
-        waits: Iterable[WaitRow] = (),
-        receipts: Iterable[ReceiptRow] = (),
-        answers: Iterable[ApprovalMove] = (),
-    ) -> None:
-        """Hold what was read of the run besides its view, so that events can move it."""
-        for wait in waits:
-            if wait.wait_id not in self.run.waits:
-                self._before.waits[wait.wait_id] = self.run.waits[wait.wait_id] = wait
-        for receipt in receipts:
-            if receipt.receipt_id not in self.run.receipts:
-                self._before.receipts[receipt.receipt_id] = self.run.receipts[receipt.receipt_id] = receipt
-        for answer in answers:
-            if answer.approval_id not in self.run.answers:
-                self._before.answers[answer.approval_id] = self.run.answers[answer.approval_id] = answer
+    def know(self, receipt: ReceiptRow) -> None:
+        """Hold a receipt of another run, whose key this run shares, so that events can move it."""
+        if receipt.receipt_id not in self.run.receipts:
+            self._before.receipts[receipt.receipt_id] = self.run.receipts[receipt.receipt_id] = receipt
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
@@ -187,6 +172,11 @@ class Draft:
             # The slot goes on with the worker: one step's end is the next one's start.
             rows.handed = [(rows.released.pop(), self.taken.step_id)]
         lines = [self._line(told) for told in self._told]
+        if lines and self._keeps():
+            rows.state = pack(self._rested())
+            last, values = lines[-1]
+            data: JsonObject = {**last.data, KEPT: digest_of(rows.state, self.view.run_key)}
+            lines[-1] = (replace(last, data=data), values)
         rows.lines, rows.head = append(self.view.head, [line for line, _ in lines])
         rows.values = pack_values([(told.seq, values) for told, (_, values) in zip(self._told, lines, strict=True)])
         return rows
@@ -204,60 +194,21 @@ class Draft:
             line = replace(line, data={**line.data, "receipt_digest": bound})
         return line, values
 
+    def _keeps(self) -> bool:
+        """True if this append keeps the run beside its book: where much of the book would have to be read again."""
+        behind = self.view.version + 1 - self.view.kept_at
+        return not self.run.finished and behind >= EVERY and bool(self.view.run_key)
+
+    def _rested(self) -> Run:
+        return self.run.copy().rest()
+
     def after(self) -> RunView:
         """The view as the append leaves it; call it once the append has been made."""
-        rows, run = self.rows, self.run
-        windows = {key: Window(window.start, window.items[:WINDOW]) for key, window in run.windows.items()}
+        version = self.rows.expected_version + 1
         return replace(
             self.view,
-            status=run.status,
-            version=rows.expected_version + 1,
-            superstep=run.superstep,
-            executing=run.executing,
-            width=run.width,
-            writes=run.writes,
-            head=rows.head,
-            state=run.state,
-            canceling=run.canceling,
-            reference=run.reference,
-            whole=False,
-            steps={key: row for key, row in run.steps.items() if row.superstep >= run.superstep},
-            extensions=run.extensions,
-            windows=windows,
+            version=version,
+            head=self.rows.head,
+            run=self._rested(),
+            kept_at=version if self.rows.state is not None else self.view.kept_at,
         )
-
-
-def run_of(view: RunView) -> Run:
-    """The run that a view shows. A checkpoint is of the beginning of its super-step: rows say what has left since."""
-    run = Run(
-        run_id=view.run_id,
-        run_key=view.run_key,
-        status=view.status,
-        superstep=view.superstep,
-        executing=view.executing,
-        width=view.width,
-        writes=view.writes,
-        reference=view.reference,
-        requested_by=view.requested_by,
-        state=view.state.copy(),
-        canceling=view.canceling,
-        checkpointed=view.head.count > 0,
-        extensions=view.extensions,
-        steps=dict(view.steps),
-        windows=dict(view.windows),
-    )
-    if view.whole:
-        for row in view.steps.values():
-            _catch_up(run, row)
-    return run
-
-
-def _catch_up(run: Run, row: StepRow) -> None:
-    executing = row.superstep == run.superstep and row.status in (StepState.READY, StepState.RUNNING)
-    if row.key in run.state.open and not executing:
-        run.state.open.remove(row.key)
-        if not STEP.terminal(row.status):
-            # Also of a step that has resumed meanwhile: the barrier that it joins settles what was deferred.
-            run.state.parked[row.key] = f"{PARKED.get(row.status, 'wait')}:{wait_of(run.run_id, row)}"
-    elif row.status is StepState.FAILED_TERMINAL:
-        run.state.parked.pop(row.key, None)

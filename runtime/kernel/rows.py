@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from runtime.kernel.commit import ApprovalMove, Commit, ReceiptRow, StepRow, WaitRow
@@ -15,12 +15,17 @@ _HELD = (StepState.READY, StepState.RUNNING)
 
 @dataclass(slots=True)
 class Before:
-    """What was stored of a run before its events, as far as it is held: what is not in here is new."""
+    """A run before its events: what is not in here is new."""
 
-    steps: Mapping[str, StepRow]
-    waits: dict[UUID, WaitRow] = field(default_factory=dict)
-    receipts: dict[UUID, ReceiptRow] = field(default_factory=dict)
-    answers: dict[UUID, ApprovalMove] = field(default_factory=dict)
+    steps: dict[str, StepRow]
+    waits: Mapping[UUID, WaitRow]
+    receipts: dict[UUID, ReceiptRow]
+    answers: Mapping[UUID, ApprovalMove]
+
+    @classmethod
+    def of(cls, run: Run) -> Before:
+        """The rows that this run has already."""
+        return cls(dict(run.steps), run.waits, dict(run.receipts), run.answers)
 
 
 def derive(rows: Commit, before: Before, run: Run) -> None:
@@ -33,13 +38,11 @@ def derive(rows: Commit, before: Before, run: Run) -> None:
     rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
     _receipts(rows, before, run)
     rows.new_approvals = [
-        replace(row, status=str(run.answers[row.approval_id].status)) for row in run.approvals.values()
+        replace(row, status=str(run.answers[row.approval_id].status))
+        for row in run.approvals.values()
+        if row.approval_id not in before.answers
     ]
-    rows.approvals = [
-        move
-        for move in run.answers.values()
-        if move.approval_id not in run.approvals and before.answers.get(move.approval_id) != move
-    ]
+    rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
     rows.decisions, rows.votes, rows.checkpoints = run.decisions, run.votes, run.checkpoints
     rows.items, rows.ledger, rows.mutations = run.items, run.ledger, run.mutations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from core.canonical import Json, JsonObject
@@ -29,13 +29,11 @@ from runtime.kernel.states import RunState
 class Run:
     """The state of one run. Whoever holds it changes it by ``fold`` only.
 
-    A run need not be held whole: a worker knows the step that it holds, a face the question that it answers. What is
-    not known here is not looked at by the events that such a holder tells.
-
     ``executing`` counts the steps of the current super-step that have not left it; ``width`` is how many it had.
     ``steps`` are those that are open or belong to the current super-step, ``past`` those that a barrier has left
     behind. ``answers`` are the last moves of approvals, ``windows`` the items of loops that planning may ask for. The
-    lists grow only: what a holder adds to them is what its append writes.
+    lists grow only. Who goes on with a run rests it after each append, so that it grows with what is open and not with
+    what is done; who folds it for reading keeps everything.
     """
 
     run_id: UUID
@@ -54,6 +52,7 @@ class Run:
     finished: bool = False
     checkpointed: bool = False
     extensions: int = 0
+    trigger: JsonObject = field(default_factory=dict)
     steps: dict[str, StepRow] = field(default_factory=dict)
     past: dict[str, StepRow] = field(default_factory=dict)
     waits: dict[UUID, WaitRow] = field(default_factory=dict)
@@ -67,3 +66,49 @@ class Run:
     items: list[ItemRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
+
+    def copy(self) -> Run:
+        """An independent copy, as deep as the fold's changes go."""
+        return replace(
+            self,
+            state=self.state.copy(),
+            steps=dict(self.steps),
+            past=dict(self.past),
+            waits=dict(self.waits),
+            approvals=dict(self.approvals),
+            answers=dict(self.answers),
+            receipts=dict(self.receipts),
+            windows=dict(self.windows),
+            decisions=[*self.decisions],
+            votes=[*self.votes],
+            checkpoints=[*self.checkpoints],
+            items=[*self.items],
+            ledger=[*self.ledger],
+            mutations=[*self.mutations],
+        )
+
+    def rest(self) -> Run:
+        """Let go of what no later append needs: steps that are left behind with all that was theirs, what was shown.
+
+        What counts from an append, such as a due time, was said by that append. The run itself, for chaining.
+        """
+        steps = self.steps
+        self.past = {}
+        self.waits = {key: _at_rest(row) for key, row in self.waits.items() if row.step_key in steps}
+        self.receipts = {key: row for key, row in self.receipts.items() if row.step_key in steps}
+        self.approvals = {
+            key: row if not row.card and row.action is None else replace(row, card={}, action=None)
+            for key, row in self.approvals.items()
+            if row.step_key in steps
+        }
+        self.answers = {key: row for key, row in self.answers.items() if key in self.approvals}
+        for key, row in steps.items():
+            if row.eligible_in is not None:
+                steps[key] = replace(row, eligible_in=None)
+        self.decisions, self.votes, self.checkpoints = [], [], []
+        self.items, self.ledger, self.mutations = [], [], []
+        return self
+
+
+def _at_rest(wait: WaitRow) -> WaitRow:
+    return wait if wait.due_in is None else replace(wait, due_in=None)

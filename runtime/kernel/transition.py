@@ -21,12 +21,10 @@ from runtime.kernel.crossing import REFERENCE
 from runtime.kernel.draft import ENGINE
 from runtime.kernel.names import PARKED, expected_of, resume_command, wait_of
 from runtime.kernel.states import RUN, CommandState, RunState, StepState
-from runtime.kernel.view import NeedsWholeView, OpenApproval, RunView
+from runtime.kernel.view import RunView
 
 __all__ = [
     "ENGINE",
-    "NeedsWholeView",
-    "OpenApproval",
     "RunView",
     "Transition",
     "expected_of",
@@ -40,7 +38,8 @@ class Transition(Barrier):
 
     def started(self, step: StepRow) -> StepRow:
         """Tell that a worker holds the step's lease."""
-        self.run.steps.setdefault(step.key, step)
+        if step.key in self._before.steps:
+            self._before.steps[step.key] = step  # the claim has moved its row
         event = e.StepStarted(step.operation, step.attempt, step.lease_epoch)
         self.tell(event, step=step.key, actor=Actor("worker", step.lease_owner or "?"))
         self._release_beside(step)
@@ -72,7 +71,6 @@ class Transition(Barrier):
         ``known`` says that the wait is there: it was opened before something outside was begun (V-9).
         """
         if known:
-            self.know(waits=[wait])
             event = e.StepParked(wait.wait_id, wait.kind, known=True, detail=error)
         else:
             due = None if wait.due_in is None else seconds(wait.due_in)
@@ -104,7 +102,6 @@ class Transition(Barrier):
 
         What the step makes of it, also of a wait that has timed out, is decided by whoever claims it next.
         """
-        self.know(waits=[wait])
         self.tell(e.StepResumed(f"resume:{wait.wait_id}"), step=step.key)
         self._left()
 

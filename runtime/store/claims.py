@@ -19,6 +19,7 @@ from uuid import UUID
 import asyncpg
 
 from core.db import Connection
+from runtime.store.views import TAIL
 
 # The cap on starts is a token bucket of one minute's starts that refills all the time. A transaction that has waited
 # for another may have begun before it: time does not run backwards for that.
@@ -142,18 +143,11 @@ step AS (
 
 # What a claim needs to know, besides what the leased rows themselves say.
 _FOUND = """
-SELECT to_jsonb(run) - 'error' - 'result' AS run, to_jsonb(step) AS step, i.trigger, i.run_key, k.state,
-  t.policy_digest, t.max_writes_per_run, clock_timestamp() AS now,
-  (SELECT to_jsonb(r) FROM receipts r WHERE r.run_id = run.run_id AND r.step_key = step.step_key
-    AND step.lease_epoch > 1 ORDER BY r.intended_at DESC LIMIT 1) AS receipt,
-  (SELECT to_jsonb(a) FROM approvals a WHERE a.step_id = step.step_id AND a.status = 'approved'
-    AND a.consumed_at IS NULL AND step.lease_epoch > 1 ORDER BY a.decided_at DESC LIMIT 1) AS approval,
-  (SELECT to_jsonb(w) FROM waits w WHERE w.step_id = step.step_id AND w.kind <> 'retry' AND w.status <> 'canceled'
-    AND (w.kind <> 'approval' OR w.result IS NOT NULL) AND step.lease_epoch > 1
-    ORDER BY w.created_at DESC LIMIT 1) AS wait
+SELECT to_jsonb(run) - 'state' - 'error' - 'result' AS run, run.state, to_jsonb(step) AS step, i.run_key,
+  t.policy_digest, t.max_writes_per_run, clock_timestamp() AS now, tail.*
 FROM {source} LEFT JOIN (run JOIN step USING (run_id)) ON true LEFT JOIN run_inputs i ON i.run_id = run.run_id
 LEFT JOIN tenants t ON t.tenant_id = run.tenant_id
-LEFT JOIN checkpoints k ON k.run_id = run.run_id AND k.superstep = run.superstep"""
+{tail}"""
 
 _TAKEN = f"""{_ADMITTED}, {_LEASE},
 taken AS (
@@ -162,7 +156,7 @@ taken AS (
     AND NOT EXISTS (SELECT FROM slots held WHERE held.step_id = step.step_id)),
 command AS (
   UPDATE commands SET status = 'dispatched' FROM admitted WHERE commands.command_id = admitted.command_id)
-{_FOUND.format(source="lane")}"""
+{_FOUND.format(source="lane", tail=TAIL.format("run", "run.state_n"))}"""
 
 CLAIM_NEXT = f"WITH {_LANE}, {_TAKEN}"
 CLAIM_OF_RUN = f"WITH {_LANE_OF_RUN}, {_TAKEN}"
@@ -176,7 +170,7 @@ command AS (
   UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = NULL FROM step
   WHERE commands.step_id = step.step_id AND commands.kind = 'step' AND commands.status IN ('leased', 'dispatched')
     AND commands.lease_expires_at IS NOT NULL)
-{_FOUND.format(source="admitted")}"""
+{_FOUND.format(source="admitted", tail=TAIL.format("run", "run.state_n"))}"""
 
 ADMIT = f"""WITH {_LANE}, {_ADMITTED},
 leased AS (

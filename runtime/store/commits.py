@@ -33,6 +33,8 @@ guard AS (
   UPDATE runs SET version = version + 1, status = $3, superstep = $4, executing = $5, width = $6, writes = $7,
     audit_count = $8, audit_head = $9, error = $10, canceling = $11, reference = coalesce($15, reference),
     result = $16, extensions = extensions + $17,
+    state = CASE WHEN $12 THEN NULL ELSE coalesce($18, state) END,
+    state_n = CASE WHEN $12 THEN 0 WHEN $18 IS NULL THEN state_n ELSE version + 1 END,
     finished_at = CASE WHEN $12 THEN now() ELSE finished_at END, purge_at = CASE WHEN $12 THEN now() + retention END
   WHERE run_id = $1 AND version = $2
     AND (NOT $13 OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM $14)
@@ -42,9 +44,10 @@ guard AS (
 _GUARDS = """
 wanted AS (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::int[], $6::int[], $7::int[], $8::int[],
-    $9::text[], $10::text[], $11::text[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[], $17::int[])
+    $9::text[], $10::text[], $11::text[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[], $17::int[],
+    $18::bytea[])
     AS w(run_id, version, status, superstep, executing, width, writes, audit_count, audit_head, error, canceling,
-      finished, checks_policy, policy, reference, result, mutations)),
+      finished, checks_policy, policy, reference, result, mutations, state)),
 met AS (
   SELECT r.run_id FROM runs r JOIN wanted w ON w.run_id = r.run_id AND w.version = r.version
   ORDER BY r.run_id FOR NO KEY UPDATE OF r),
@@ -53,6 +56,8 @@ guard AS (
     width = w.width, writes = w.writes, audit_count = w.audit_count, audit_head = w.audit_head,
     error = w.error::jsonb, canceling = w.canceling::jsonb, reference = coalesce(w.reference, runs.reference),
     result = w.result::jsonb, extensions = extensions + w.mutations,
+    state = CASE WHEN w.finished THEN NULL ELSE coalesce(w.state, runs.state) END,
+    state_n = CASE WHEN w.finished THEN 0 WHEN w.state IS NULL THEN runs.state_n ELSE runs.version + 1 END,
     finished_at = CASE WHEN w.finished THEN now() ELSE finished_at END,
     purge_at = CASE WHEN w.finished THEN now() + retention END
   FROM met JOIN wanted w USING (run_id)
@@ -149,6 +154,7 @@ def _guarded(commit: Commit) -> list[object]:
         commit.run_id, commit.expected_version, str(commit.status), commit.superstep, commit.executing, commit.width,
         commit.writes, commit.head.count, commit.head.hash, commit.error, commit.canceling, commit.finished,
         commit.checks_policy, commit.expected_policy, commit.reference, commit.result, len(commit.mutations),
+        commit.state,
     ]  # fmt: skip
 
 

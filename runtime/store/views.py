@@ -1,56 +1,71 @@
-"""Reading a run into the kernel's view: by one statement, in one snapshot."""
+"""Reading a run: what is kept of it and the rest of its book, folded, by one statement in one snapshot.
+
+What is kept must be what its line names, every value what its line commits to, and every line the one that the next
+names, up to the head. Otherwise nothing is decided on it: ``Diverged`` says where.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
-from core.canonical import Json
+import orjson
+import structlog
+
+from core.canonical import JsonObject, sha256_hex
 from core.db import Connection
-from core.errors import ConsistencyError, NotFoundError
+from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 from evidence.chain import ChainHead
-from runtime.kernel.commit import StepRow, WaitRow
-from runtime.kernel.plan import WINDOW, Window
-from runtime.kernel.state import State
-from runtime.kernel.states import RunState, StepState, WaitKind, WaitState
-from runtime.kernel.view import OpenApproval, OpenElsewhere, RunView
+from runtime.kernel.blind import blindly
+from runtime.kernel.graph import NO_GRAPH, Graph
+from runtime.kernel.keeping import KEPT, digest_of, unpack
+from runtime.kernel.replaying import refold, unopened
+from runtime.kernel.run import Run
+from runtime.kernel.states import RunState, StepState
+from runtime.kernel.told import Diverged, Told, read_line, unpack_values
+from runtime.kernel.view import Definition, RunView
+
+log = structlog.get_logger(__name__)
+
+# The rest of the book of the run in ``{0}``: from the append on of which its state is kept.
+TAIL = """LEFT JOIN LATERAL (
+  SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts, array_agg(j.lines ORDER BY j.n) AS lines,
+    array_agg(j.vals ORDER BY j.n) AS vals
+  FROM journal j WHERE j.run_id = {0}.run_id AND j.n >= {1}) tail ON true"""
 
 _SELECT = f"""
-SELECT to_jsonb(r) - 'result' AS run, i.trigger, i.run_key, k.state, t.policy_digest, t.max_writes_per_run,
-  now() AS now,
-  (SELECT jsonb_agg(to_jsonb(s)) FROM steps s WHERE s.run_id = r.run_id
-    AND (s.superstep >= r.superstep OR s.step_key = ANY ($2::text[]))) AS steps,
-  (SELECT jsonb_agg(jsonb_build_object('approval_id', a.approval_id, 'action_digest', a.action_digest))
-    FROM approvals a WHERE a.run_id = r.run_id AND a.status = 'requested') AS approvals,
-  (SELECT jsonb_agg(to_jsonb(w)) FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting'
-    AND w.step_key = ANY ($2::text[])) AS waits,
-  (SELECT jsonb_agg(to_jsonb(w)) FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting'
-    AND w.kind IN ('child', 'external', 'task')) AS elsewhere,
-  (SELECT jsonb_agg(jsonb_build_array(i.loop_key, i.index, i.item) ORDER BY i.index)
-    FROM jsonb_each(k.state->'loops') l JOIN loop_items i ON i.run_id = r.run_id AND i.loop_key = l.key
-      AND i.index >= (l.value->>'next')::int AND i.index < (l.value->>'next')::int + {WINDOW}) AS items
+SELECT to_jsonb(r) - 'state' - 'error' - 'result' AS run, CASE WHEN $2 THEN NULL ELSE r.state END AS state, i.run_key,
+  t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
 FROM runs r JOIN run_inputs i USING (run_id) JOIN tenants t ON t.tenant_id = r.tenant_id
-LEFT JOIN checkpoints k ON k.run_id = r.run_id AND k.superstep = r.superstep
+{TAIL.format("r", "CASE WHEN $2 THEN 0 ELSE r.state_n END")}
 WHERE r.run_id = $1"""
 
 _LOCK = "SELECT version FROM runs WHERE run_id = $1 FOR UPDATE"
 
 
+# Gives the graph of a run as it was published and after each extension.
+Graphs: TypeAlias = Callable[[Connection, Definition], Awaitable[Sequence[Graph]]]
+
+
+class Unfinished(ConsistencyError):
+    """The statement waited for another append, whose lines its snapshot does not hold."""
+
+
 async def load(
-    connection: Connection, run_id: UUID, step_keys: Sequence[str] = (), *, lock: bool = False
-) -> tuple[RunView, dict[str, WaitRow]]:
-    """The whole view of a run, with the named steps and the open waits of those steps by step key.
+    connection: Connection, run_id: UUID, graphs: Graphs, *, lock: bool = False, whole: bool = False
+) -> RunView:
+    """The view of a run; ``whole`` folds it from its first line, and lets go of nothing.
 
     Without ``lock`` the commit's version guard is what keeps the view honest; a caller that has lost that race before
     asks for the lock, so that it is sure to win the next one. ``NotFoundError`` if there is no such run,
-    ``ConsistencyError`` if retention has emptied it.
+    ``ConsistencyError`` if retention has emptied it, ``Diverged`` if something of it was altered.
     """
     if lock:
         await connection.fetchrow(_LOCK, run_id)
-    row = await connection.fetchrow(_SELECT, run_id, list(step_keys))
+    row = await connection.fetchrow(_SELECT, run_id, whole)
     if row is None:
         raise NotFoundError(f"There is no run {run_id}.")
     if row["run"]["purged_at"] is not None:
@@ -58,114 +73,132 @@ async def load(
             f"The run {run_id} is over, and what it held was removed when its retention ended.",
             remedy="Its audit and its evidence bundle are kept.",
         )
-    steps = {item["step_key"]: step_row(item) for item in row["steps"] or ()}
-    approvals = tuple(OpenApproval(UUID(item["approval_id"]), item["action_digest"]) for item in row["approvals"] or ())
-    waits = {item["step_key"]: wait_row(item) for item in row["waits"] or ()}
-    whole = replace(
-        run_view(row, whole=True, steps=steps),
-        open_approvals=approvals,
-        open_elsewhere=tuple(_elsewhere(item) for item in row["elsewhere"] or ()),
-        windows=_windows(row["items"] or ()),
+    return await view_of(connection, row, graphs, whole=whole)
+
+
+async def view_of(connection: Connection, row: Any, graphs: Graphs, *, whole: bool = False) -> RunView:
+    """A view from a row with ``run``, ``state``, ``run_key``, the tenant's columns and the tail of the book.
+
+    ``Unfinished`` if the tail is of an older snapshot than the run.
+    """
+    definition, head = _places(row)
+    run = _folded(row, definition, head, await graphs(connection, definition))
+    return _view(row, definition, head, run if whole else run.rest())
+
+
+def _places(row: Any) -> tuple[Definition, ChainHead]:
+    stored = row["run"]
+    definition = Definition(
+        run_id=UUID(stored["run_id"]),
+        tenant_id=stored["tenant_id"],
+        workflow=stored["workflow"],
+        workflow_version=stored["workflow_version"],
+        workflow_digest=stored["workflow_digest"],
+        extensions=stored["extensions"],
     )
-    return whole, waits
+    return definition, ChainHead(f"run:{definition.run_id}", stored["audit_count"], stored["audit_head"])
 
 
-def _elsewhere(item: Mapping[str, Any]) -> OpenElsewhere:
-    return OpenElsewhere(
-        wait_id=UUID(item["wait_id"]),
-        step_key=item["step_key"],
-        kind=WaitKind(item["kind"]),
-        context=item["context"] or {},
-    )
+def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[Graph]) -> Run:
+    lines = [text.split(b"\n") for text in row["lines"] or ()]
+    count = row["firsts"][0] + sum(map(len, lines)) if lines else 0
+    if count < head.count:
+        raise Unfinished(f"The book of run {definition.run_id} is not read whole.", remedy="Try again.")
+    _check_chain([line for append in lines for line in append], head, count)
+    key = row["run_key"] or b""
+    if row["state"] is None:
+        run = unopened(definition.run_id, key, graphs[0])
+    else:
+        # What is kept is of the first append that was read: its own lines are in it.
+        if orjson.loads(lines[0][-1])["data"].get(KEPT) != digest_of(row["state"], key):
+            raise Diverged(f"The state that is kept of run {definition.run_id} is not the one that was told")
+        run = unpack(row["state"], definition.run_id, key)
+    first = 0 if row["state"] is None else 1
+    told = [each for n in range(first, len(lines)) for each in _told(row["firsts"][n], lines[n], row["vals"][n], key)]
+    return refold(run, told, graphs)
 
 
-def _windows(items: Iterable[tuple[str, int, Json]]) -> dict[str, Window]:
-    """The next items of each active loop, which follow one another."""
-    found: dict[str, Window] = {}
-    for key, index, item in items:
-        known = found.get(key, Window(index, ()))
-        found[key] = Window(known.start, (*known.items, item))
-    return found
+def _check_chain(lines: Sequence[bytes], head: ChainHead, count: int) -> None:
+    """Each line names the one before it, and the last is the head."""
+    known = None
+    for line in lines:
+        if known is not None and orjson.loads(line)["prev"] != known:
+            raise Diverged(f"The book of {head.stream} is broken: a line is not the one that the next one names")
+        known = sha256_hex(line)
+    if (count, known) != (head.count, head.hash):
+        raise Diverged(f"The book of {head.stream} is not as long as the run says, or ends with another line")
 
 
-def run_view(row: Any, *, whole: bool, steps: Mapping[str, StepRow]) -> RunView:
-    """A view from a row with ``run``, ``trigger``, ``run_key``, ``state`` and the tenant's columns."""
-    run = row["run"]
-    constants = {
-        "trigger": row["trigger"],
-        "run.id": run["run_id"],
-        "run.workflow": run["workflow"],
-        "run.version": run["workflow_version"],
-        "run.reference": run["reference"],
-        "run.requested_by": run["requested_by"],
-    }
+def _told(first: int, lines: Sequence[bytes], stored: bytes | None, key: bytes) -> list[Told]:
+    values = unpack_values(stored)
+    return [read_line(line, values.get(first + number, {}), key) for number, line in enumerate(lines)]
+
+
+def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunView:
+    stored = row["run"]
     return RunView(
-        run_id=UUID(run["run_id"]),
-        tenant_id=run["tenant_id"],
-        workspace_id=run["workspace_id"],
-        workflow=run["workflow"],
-        workflow_version=run["workflow_version"],
-        workflow_digest=run["workflow_digest"],
-        reference=run["reference"],
-        requested_by=run["requested_by"],
-        trigger_type=run["trigger_type"],
-        status=RunState(run["status"]),
-        version=run["version"],
-        superstep=run["superstep"],
-        executing=run["executing"],
-        width=run["width"],
-        writes=run["writes"],
-        head=ChainHead(f"run:{run['run_id']}", run["audit_count"], run["audit_head"]),
-        state=State.from_json(row["state"]),
-        constants=constants,
-        run_key=row["run_key"],
+        run_id=definition.run_id,
+        tenant_id=definition.tenant_id,
+        workspace_id=stored["workspace_id"],
+        workflow=definition.workflow,
+        workflow_version=definition.workflow_version,
+        workflow_digest=definition.workflow_digest,
+        trigger_type=stored["trigger_type"],
+        version=stored["version"],
+        head=head,
+        run=run,
+        constants={
+            "trigger": run.trigger,
+            "run.id": stored["run_id"],
+            "run.workflow": definition.workflow,
+            "run.version": definition.workflow_version,
+            "run.reference": run.reference,
+            "run.requested_by": run.requested_by,
+        },
         now=row["now"],
-        deadline_at=_time(run["deadline_at"]),
-        canceling=run["canceling"],
+        deadline_at=datetime.fromisoformat(stored["deadline_at"]) if stored["deadline_at"] else None,
         policy_digest=row["policy_digest"],
         writes_max=row["max_writes_per_run"],
-        parent=UUID(run["parent_run_id"]) if run["parent_run_id"] else None,
-        depth=run["depth"],
-        extensions=run["extensions"],
-        whole=whole,
-        steps=steps,
+        parent=UUID(stored["parent_run_id"]) if stored["parent_run_id"] else None,
+        depth=stored["depth"],
+        kept_at=stored["state_n"],
     )
 
 
-def step_row(item: Mapping[str, Any]) -> StepRow:
-    """A step from its row as JSON."""
-    return StepRow(
-        step_id=UUID(item["step_id"]),
-        key=item["step_key"],
-        index=item["step_index"],
-        operation=item["operation"],
-        superstep=item["superstep"],
-        status=StepState(item["status"]),
-        attempt=item["attempt"],
-        lease_epoch=item["lease_epoch"],
-        lease_owner=item["lease_owner"],
-        idempotency_key=item["idempotency_key"],
-        output=item["output"],
-        writes=item["writes"],
-        usage=item["usage"],
-        last_error=item["last_error"],
-    )
+async def load_to_end(connection: Connection, run_id: UUID, graphs: Graphs, *, lock: bool = False) -> RunView:
+    """The view of a run that is to be set back, given up or canceled: also of one that cannot be read any more.
+
+    Of such a run only what its lines say is known. Nothing is decided on it but its end.
+    """
+    try:
+        return await load(connection, run_id, graphs, lock=lock)
+    except CountersealError as error:
+        row = await connection.fetchrow(_SELECT, run_id, True)
+        if row is None or row["run"]["purged_at"] is not None:
+            raise
+        log.error("a run cannot be read", run=str(run_id), reason=str(error))
+    definition, head = _places(row)
+    run = unopened(run_id, row["run_key"] or b"", NO_GRAPH)
+    blindly(run, _unverified(row))
+    run.status, run.executing = RunState(row["run"]["status"]), row["run"]["executing"]
+    run.state.open = [key for key, step in run.steps.items() if step.status in (StepState.READY, StepState.RUNNING)]
+    return _view(row, definition, head, run.rest())
 
 
-def wait_row(item: Mapping[str, Any]) -> WaitRow:
-    """A wait from its row as JSON."""
-    return WaitRow(
-        wait_id=UUID(item["wait_id"]),
-        step_id=UUID(item["step_id"]),
-        step_key=item["step_key"],
-        kind=WaitKind(item["kind"]),
-        status=WaitState(item["status"]),
-        token=item["token"],
-        context=item["context"],
-        correlation_key=item["correlation_key"],
-        result=item["result"],
-    )
+def _unverified(row: Any) -> Iterator[Told]:
+    """Each line with its values if those are what it commits to, and without them if not."""
+    key = row["run_key"] or b""
+    for first, text, stored in zip(row["firsts"] or (), row["lines"] or (), row["vals"] or (), strict=True):
+        values = unpack_values(stored)
+        for number, line in enumerate(text.split(b"\n")):
+            told = _read(line, values.get(first + number, {}), key)
+            if told is not None:
+                yield told
 
 
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+def _read(line: bytes, values: JsonObject, key: bytes) -> Told | None:
+    with suppress(ConsistencyError, InputError):
+        return read_line(line, values, key)
+    with suppress(ConsistencyError, InputError):
+        return read_line(line, {}, key, verify=False)
+    return None

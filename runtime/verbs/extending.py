@@ -53,21 +53,36 @@ class Extending:
         """
         extension = read_extension(source)
         async with self.database.transaction(tenant) as connection:
-            view, _ = await load(connection, run_id, lock=True)
+            view = await load(connection, run_id, self.definitions.graphs, lock=True)
             _check(view, tenant, expected_version)
-            base = await self.definitions.of_run(connection, replace(view, extensions=0))
+            base = await self.definitions.of_run(connection, replace(view.definition, extensions=0))
             before = await self.definitions.of_run(connection, view)
             check_past(before.graph, Transition(view, before.graph).state, extension)
             known = await extensions.of_run(connection, run_id, view.extensions)
             added = MutationRow(view.extensions + 1, actor.id, dict(source), {})
             after = extended(base, [*known, added], self.definitions.catalog)
-            adopted = await _outputs(connection, view, before, after)
+            adopted = await self._outputs(connection, view, before, after)
             transition = Transition(view, after.graph)
             names = tuple(sorted(_ids(after) - _ids(before)))
             transition.extend(_event(view, added, names, _frozen(after, before), adopted), actor)
             if not await apply(connection, transition.commit()):
                 raise VersionMoved("The run has just moved on.", remedy="Look at it again, then extend it.")
         return Extended(added.number, names, view.version + 1)
+
+    async def _outputs(self, connection: Connection, view: RunView, before: Workflow, after: Workflow) -> JsonObject:
+        """The outputs of finished steps that only the new steps read: no checkpoint has carried them so far."""
+        newly = sorted(after.graph.read - before.graph.read)
+        missing = [key for key in newly if key in view.state.status and key not in view.state.outputs]
+        if not missing:
+            return {}
+        if view.run.executing > 0:
+            raise ConsistencyError(
+                f"The new steps read the output of {missing[0]}, which nobody needed so far. "
+                "It can be read back only while no step is executing.",
+                remedy="Try again when the run waits.",
+            )
+        past = (await load(connection, view.run_id, self.definitions.graphs, whole=True)).run.past
+        return {key: past[key].output for key in missing if key in past}
 
 
 def _check(view: RunView, tenant: str, expected_version: int) -> None:
@@ -95,19 +110,3 @@ def _ids(workflow: Workflow) -> set[str]:
 
 def _frozen(after: Workflow, before: Workflow) -> JsonObject:
     return {name: value for name, value in after.frozen_operations.items() if name not in before.operations}
-
-
-async def _outputs(connection: Connection, view: RunView, before: Workflow, after: Workflow) -> JsonObject:
-    """The outputs of finished steps that only the new steps read: no checkpoint has carried them so far."""
-    newly = sorted(after.graph.read - before.graph.read)
-    missing = [key for key in newly if key in view.state.status and key not in view.state.outputs]
-    if not missing:
-        return {}
-    if view.executing > 0:
-        raise ConsistencyError(
-            f"The new steps read the output of {missing[0]}, which nobody needed so far. "
-            "It can be read back only while no step is executing.",
-            remedy="Try again when the run waits.",
-        )
-    whole, _ = await load(connection, view.run_id, missing)
-    return {key: whole.steps[key].output for key in missing if key in whole.steps}

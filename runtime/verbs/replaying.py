@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from uuid import UUID
 
-from core.canonical import Json, canonical_bytes, digest
+from core.canonical import Json, digest
 from core.changes import changes
 from core.db import Connection, Database
 from evidence.chain import verify_lines
@@ -30,7 +30,7 @@ from runtime.store import journal
 from runtime.store import replay as store
 from runtime.store.replay import Stored
 from runtime.store.rows import difference_of_rows
-from runtime.store.views import load
+from runtime.store.views import load_to_end
 
 _BATCH = 200
 
@@ -84,7 +84,7 @@ class Replaying:
             purged = await store.begin(connection, tenant, run_id)
             if purged is not None:
                 return ReplayReport(run_id, "purged", 0, purged_at=purged)
-            view, _ = await load(connection, run_id)
+            view = await load_to_end(connection, run_id, self.definitions.graphs)
             if not view.run_key:
                 gone = Difference("The run's key is gone, so nothing can be held against the audit.")
                 return ReplayReport(run_id, str(view.status), 0, gone)
@@ -109,10 +109,8 @@ class Replaying:
             raise Diverged("The audit chain is not as long as the run says, or ends with another line")
         told = [event for append in appends for event in append.told(view.run_key)]
         constants = _constants(view, told)
-        if canonical_bytes(constants["trigger"]) != canonical_bytes(view.constants["trigger"]):
-            raise Diverged("The trigger that is stored is not what was recorded")
         workflows = [
-            await self.definitions.of_run(connection, replace(view, extensions=number))
+            await self.definitions.of_run(connection, replace(view.definition, extensions=number))
             for number in range(view.extensions + 1)
         ]
         policies = await self._policies(connection, view.tenant_id, told)

@@ -14,6 +14,7 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.governance import waiting
+from runtime.governance.known import open_wait
 from runtime.kernel.states import StepState
 from runtime.kernel.transition import Transition
 from runtime.store.commits import apply
@@ -53,8 +54,8 @@ async def end_wait(
     commit leaves nothing, and whoever said it repeats it; after it, the run has resumed.
     """
     run_id, step_key, wait_id = place
-    view, waits = await load(connection, run_id, [step_key], lock=lock)
-    step, wait = view.steps.get(step_key), waits.get(step_key)
+    view = await load(connection, run_id, definitions.graphs, lock=lock)
+    step, wait = view.steps.get(step_key), open_wait(view.run, step_key)
     if step is None or wait is None or wait.wait_id != wait_id or step.status is not StepState.WAITING:
         raise Moved
     workflow = await definitions.of_run(connection, view)

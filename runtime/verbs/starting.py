@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -16,15 +16,14 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import Workflow
 from runtime.governance.finishing import checked_reference
 from runtime.governance.fitness import check_text
-from runtime.kernel.channels import initial_values
 from runtime.kernel.events import RunOpened, RunStarted
 from runtime.kernel.graph import NO_GRAPH
-from runtime.kernel.state import State
+from runtime.kernel.replaying import unopened
 from runtime.kernel.states import RunState
 from runtime.kernel.transition import RunView, Transition
 from runtime.store import documents, reads
 from runtime.store.commits import NewRun, apply, apply_start
-from runtime.store.views import load
+from runtime.store.views import load_to_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,27 +130,19 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunVi
         workflow=workflow.name,
         workflow_version=workflow.version,
         workflow_digest=workflow.digest,
-        reference=reference,
-        requested_by=request.requested_by,
         trigger_type=request.trigger_type,
-        status=RunState.QUEUED,
         version=0,  # its first commit makes it 1
-        superstep=0,
-        executing=0,
-        width=0,
-        writes=0,
         head=ChainHead.of_run(run_id),
-        state=State(initial_values(workflow.graph.channels)),
+        run=replace(
+            unopened(run_id, new_run_key(), workflow.graph), reference=reference, requested_by=request.requested_by
+        ),
         constants={**constants, "run.reference": reference},
-        run_key=new_run_key(),
         now=now,
         deadline_at=None,
-        canceling=None,
         policy_digest=None,
         writes_max=None,
         parent=request.parent,
         depth=request.depth,
-        whole=True,
     )
 
 
@@ -200,13 +191,15 @@ async def _end_at_once(
         raise ConsistencyError("The run could not be ended where it began.", remedy="Start it again.")
 
 
-async def cancel_run(connection: Connection, tenant: str, run_id: UUID, actor: Actor, reason: str) -> RunState:
+async def cancel_run(
+    connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
+) -> RunState:
     """Cancel a run inside the caller's transaction; its status afterwards (running while an action is under way).
 
     ``ConsistencyError`` if it is over, or has just moved on.
     """
     check_text(reason, "reason")
-    view, _ = await load(connection, run_id, lock=True)
+    view = await load_to_end(connection, run_id, definitions.graphs, lock=True)
     if view.tenant_id != tenant:
         raise NotFoundError(f"There is no run {run_id}.")
     # Nothing is evaluated or planned, so that a run whose workflow cannot be read any more can be canceled as well.

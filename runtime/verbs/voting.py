@@ -25,10 +25,11 @@ from runtime import audit
 from runtime.definition.catalog import Definitions
 from runtime.governance import asking, doubt, gates, waiting
 from runtime.governance.fitness import check_text
-from runtime.kernel.commit import WaitRow
+from runtime.governance.known import last_receipt, open_wait
+from runtime.kernel.commit import StepRow, WaitRow
 from runtime.kernel.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
 from runtime.kernel.transition import Transition
-from runtime.store import approvals, outbox, receipts
+from runtime.store import approvals, outbox
 from runtime.store.approvals import StoredApproval
 from runtime.store.commits import apply
 from runtime.store.views import load
@@ -147,7 +148,7 @@ class Voting:
         lock: bool,
     ) -> VoteAnswer | None:
         """The answer, or None if the run moved on meanwhile and the vote has to be judged again."""
-        view, waits = await load(connection, stored.approval.run_id, [stored.approval.step_key], lock=lock)
+        view = await load(connection, stored.approval.run_id, self.definitions.graphs, lock=lock)
         if lock:
             stored = await approvals.read(connection, request.approval_id, request.person_id)
         elif stored.run_version != view.version:
@@ -169,8 +170,8 @@ class Voting:
         step = view.steps[stored.approval.step_key]
         gate = stored.approval.kind is ApprovalKind.GATE
         if gate and not gates.still_asks(transition, step, stored.approval.action_digest):
-            return await _ask_anew(connection, transition, request, stored, waits[step.key])
-        status = await _count(connection, transition, request, stored, judged, waits)
+            return await _ask_anew(connection, transition, request, stored, _wait(transition, step))
+        status = _count(transition, stored, judged)
         if not await apply(connection, transition.commit()):
             return None
         await _answer(connection, stored, request.answer_to, judged.sentence)
@@ -231,14 +232,15 @@ async def _answer(connection: Connection, stored: StoredApproval, to: AnswerTo |
     await outbox.add_note(connection, approval.tenant_id, stored.workspace_id, approval.run_id, payload)
 
 
-async def _count(
-    connection: Connection,
-    transition: Transition,
-    request: VoteRequest,
-    stored: StoredApproval,
-    counted: Counted,
-    waits: dict[str, WaitRow],
-) -> str:
+def _wait(transition: Transition, step: StepRow) -> WaitRow:
+    """The wait of the step that the question is about."""
+    wait = open_wait(transition.run, step.key)
+    if wait is None:
+        raise ConsistencyError(f"The step {step.key} does not wait for this answer.")
+    return wait
+
+
+def _count(transition: Transition, stored: StoredApproval, counted: Counted) -> str:
     """Make the moves that the vote causes; the approval's status afterwards."""
     approval, vote = stored.approval, counted.vote
     person = Actor("person", vote.voter)
@@ -265,12 +267,13 @@ async def _count(
     decided = ApprovalDecided(approval.id, outcome, str(counted.decision), vote.reason)
     transition.tell(decided, step=approval.step_key, actor=person)
     transition.message("card", approval.id, "decided")
-    step, wait = transition.view.steps[approval.step_key], waits[approval.step_key]
+    step = transition.view.steps[approval.step_key]
+    wait = _wait(transition, step)
     if counted.effect is ApprovalEvent.APPROVE:
         transition.resume(step, wait)
         return status
     if approval.kind is ApprovalKind.IN_DOUBT:
-        receipt = await receipts.of_step(connection, approval.run_id, approval.step_key)
+        receipt = last_receipt(transition.run, approval.step_key)
         if receipt is not None:
             doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
     # Giving a doubt up is no rejection: nobody was asked whether it may be done, but what had become of it.

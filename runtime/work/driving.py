@@ -27,7 +27,8 @@ from runtime.governance.proposing import begin
 from runtime.governance.resolving import inquired
 from runtime.kernel.commit import StepRow
 from runtime.kernel.graph import OperationNode
-from runtime.kernel.transition import NeedsWholeView, RunView, Transition
+from runtime.kernel.plan import NeedsItems
+from runtime.kernel.transition import RunView, Transition
 from runtime.queue.port import Delivery
 from runtime.setbacks import is_passing, report, set_aside, set_back
 from runtime.store import receipts
@@ -100,7 +101,7 @@ class Drive:
             if hold is None or is_passing(error):
                 raise
             async with self._tools.database.transaction() as connection:
-                await set_back(connection, hold.view.run_id, hold.step, error, claimed=False)
+                await set_back(connection, self._tools.definitions, hold.view.run_id, hold.step, error)
         finally:
             self._holding.hold = None
         return True
@@ -118,7 +119,7 @@ class Drive:
                 failed = error
         async with self._tools.database.transaction() as connection:
             record = await delivery.claim(connection, self._tools.owner, self._tools.lease)
-            return Over() if await set_aside(connection, record, self._tried, failed) else None
+            return Over() if await set_aside(connection, self._tools.definitions, record, self._tried, failed) else None
 
     async def _claim(self, delivery: Delivery, *, goes_on: bool) -> Next | None:
         """Claim, propose, decide and intend in one transaction. A crash inside it leaves the command pending."""
@@ -128,14 +129,14 @@ class Drive:
             if record is None:
                 return None
             self._tried = UUID(record["step"]["step_id"])
-            view, step, known = await claimed(connection, record)
+            view, step, known = await claimed(connection, record, tools.definitions)
             workflow = await tools.definitions.of_run(connection, view)
             policy = await tools.definitions.policy(connection, view.tenant_id, view.policy_digest)
             try:
                 transition, work = self._begin(view, step, workflow, policy, known, goes_on)
-            except NeedsWholeView:
-                view, _ = await load(connection, view.run_id, [step.key])
-                transition, work = self._begin(view, view.steps[step.key], workflow, policy, known, goes_on)
+            except NeedsItems:
+                view = await load(connection, view.run_id, tools.definitions.graphs, whole=True)
+                transition, work = self._begin(view, step, workflow, policy, known, goes_on)
             if not await apply(connection, transition.commit()):
                 raise LostRace("The tenant's policy changed while a step was being claimed.")
         self._holding.keep(transition, workflow, policy, work, DatabaseClock(view.now), began)

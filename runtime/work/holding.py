@@ -24,8 +24,9 @@ from runtime.governance.doubt import SEND_WITHIN
 from runtime.governance.moves import Known, Next, Over
 from runtime.governance.proposing import begin
 from runtime.kernel.commit import Commit, StepRow
+from runtime.kernel.plan import NeedsItems
 from runtime.kernel.states import StepState
-from runtime.kernel.transition import NeedsWholeView, RunView, Transition
+from runtime.kernel.transition import RunView, Transition
 from runtime.setbacks import is_away, is_passing
 from runtime.store import claims
 from runtime.store.commits import apply, landed
@@ -157,7 +158,7 @@ class Holding:
         """On the view at hand first, then on a fresh one (V-7). Whom PostgreSQL chose to end a deadlock tries again."""
         hold = self.now()
         if not self._unanswered:
-            with suppress(NeedsWholeView, asyncpg.TransactionRollbackError):
+            with suppress(NeedsItems, asyncpg.TransactionRollbackError):
                 work = await self._commit_at_hand(hold, build, goes_on=goes_on)
                 if work is not None:
                     return work
@@ -185,7 +186,7 @@ class Holding:
         sent: _Sent | None = None
         try:
             async with self._tools.database.transaction() as connection:
-                view, _ = await load(connection, hold.view.run_id, [hold.step.key], lock=lock)
+                view = await load(connection, hold.view.run_id, self._tools.definitions.graphs, lock=lock)
                 for before in self._unanswered:
                     if await landed(connection, before.commit):
                         return self._done(before)

@@ -15,12 +15,12 @@ from connectors.catalog import Catalog, Source, load_catalog
 from core.ids import derived_id
 from evidence.chain import Actor, ChainHead, verify_lines
 from runtime.definition.workflow import load_workflow
-from runtime.kernel.channels import initial_values
 from runtime.kernel.commit import CommandRow, Commit, LedgerRow, StepRow, WaitRow
 from runtime.kernel.events import RunOpened, RunStarted
 from runtime.kernel.graph import Graph, OperationNode
+from runtime.kernel.keeping import pack, unpack
 from runtime.kernel.plan import Window, variables
-from runtime.kernel.replaying import Book, Writes, unopened
+from runtime.kernel.replaying import Book, Writes, refold, unopened
 from runtime.kernel.state import State
 from runtime.kernel.states import (
     COMMAND,
@@ -33,7 +33,7 @@ from runtime.kernel.states import (
     WaitState,
 )
 from runtime.kernel.told import read_line, unpack_values
-from runtime.kernel.transition import NeedsWholeView, RunView, Transition, wait_of
+from runtime.kernel.transition import RunView, Transition, wait_of
 
 OPERATIONS = """
 operations:
@@ -46,6 +46,7 @@ operations:
     input_schema: {type: object, properties: {name: {type: string}}, additionalProperties: true}
     output_schema: {type: object}
 """
+KEY = b"k" * 32
 RUN_ID = UUID("01930000-0000-8000-8000-000000000001")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WORKER = "w"
@@ -70,16 +71,18 @@ class Simulation:
     run: Commit | None = None
     version: int = 1
     finished: bool = False
+    kept: bytes | None = None
+    read: int = 0
 
-    def view(self, *, whole: bool = True, only: str | None = None) -> RunView:
-        run = self.run
-        content = (
-            orjson.loads(self.checkpoints[run.superstep][0])
-            if run
-            else {"channels": initial_values(self.workflow.graph.channels)}
-        )
-        superstep = run.superstep if run else 0
-        steps = {key: row for key, row in self.rows.items() if row.superstep >= superstep or key == only}
+    def view(self) -> RunView:
+        graph = self.workflow.graph
+        run = unopened(RUN_ID, KEY, graph) if self.kept is None else unpack(self.kept, RUN_ID, KEY)
+        told = [read_line(self.lines[n], self.values.get(n, {}), KEY) for n in range(self.read, len(self.lines))]
+        refold(run, told, [graph])
+        # Every item is in the windows: what of them is kept is the store's affair.
+        run.windows = {key: Window(0, tuple(items)) for key, items in self.items.items()}
+        if told:
+            self.kept, self.read = pack(run.rest()), len(self.lines)
         return RunView(
             run_id=RUN_ID,
             tenant_id="acme",
@@ -87,27 +90,15 @@ class Simulation:
             workflow=self.workflow.name,
             workflow_version=1,
             workflow_digest=self.workflow.digest,
-            reference="r",
-            requested_by="someone",
             trigger_type="test",
-            status=run.status if run else RunState.QUEUED,
             version=self.version,
-            superstep=superstep,
-            executing=run.executing if run else 0,
-            width=run.width if run else 0,
-            writes=run.writes if run else 0,
-            head=run.head if run else ChainHead.of_run(RUN_ID),
-            state=State.from_json(content),
+            head=self.run.head if self.run else ChainHead.of_run(RUN_ID),
+            run=run,
             constants={"trigger": self.trigger, "run.id": str(RUN_ID)},
-            run_key=b"k" * 32,
             now=NOW,
             deadline_at=None,
-            canceling=run.canceling if run else None,
             policy_digest=None,
             writes_max=None,
-            whole=whole,
-            windows={key: Window(0, tuple(items)) for key, items in self.items.items()},
-            steps=steps if whole else {key: row for key, row in steps.items() if key == only},
         )
 
     def open(self) -> Simulation:
@@ -189,17 +180,10 @@ class Simulation:
         return self.rows[key]
 
     def attempt(self, key: str, move: Callable[[Transition, StepRow], object]) -> Transition:
-        """As a worker does: on the part of the run that it has, then on the whole of it."""
-        for whole in (False, True):
-            view = self.view(whole=whole, only=key)
-            transition = Transition(view, self.workflow.graph)
-            try:
-                move(transition, view.steps[key])
-            except NeedsWholeView:
-                continue
-            self.apply(transition)
-            return transition
-        raise AssertionError("a whole view is not enough")
+        transition = Transition(self.view(), self.workflow.graph)
+        move(transition, self.rows[key])
+        self.apply(transition)
+        return transition
 
     def succeed(self, key: str, output: Any = None) -> Transition:
         leaf = self.workflow.graph.leaf(key)
@@ -321,8 +305,8 @@ def book_of() -> Callable[[Simulation, Writes], Book]:
 
     def read(run: Simulation, writes: Writes) -> Book:
         return Book(
-            first=unopened(RUN_ID, b"k" * 32, run.workflow.graph),
-            told=[read_line(line, run.values.get(seq, {}), b"k" * 32) for seq, line in enumerate(run.lines)],
+            first=unopened(RUN_ID, KEY, run.workflow.graph),
+            told=[read_line(line, run.values.get(seq, {}), KEY) for seq, line in enumerate(run.lines)],
             graphs=[run.workflow.graph],
             constants=run.view().constants,
             writes=writes,

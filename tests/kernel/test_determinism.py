@@ -13,7 +13,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -34,7 +34,7 @@ from runtime.kernel.graph import Branch, ForeachNode, Graph, IfNode, OperationNo
 from runtime.kernel.plan import variables
 from runtime.kernel.replaying import refold, replay
 from runtime.kernel.states import StepState, WaitKind, WaitState
-from runtime.kernel.transition import NeedsWholeView, Transition, wait_of
+from runtime.kernel.transition import Transition, wait_of
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 GRAPHS = 50_000 if DEEP else 2_000
@@ -58,7 +58,7 @@ COVERED = (
     "on_rejected", "approval", "retry", "timer", "signal", "task", "child", "external", "completed", "timed out",
     "rejected here", "rejected into its branch", "resumed before its barrier", "resumed while nothing executes",
     "canceled at a barrier", "canceled while steps execute", "lease expired", "memory lost", "settled from memory",
-    "settled on a part", "settled on the whole", "went on in one commit", "planned into a fault", "named anew",
+    "settled on what was kept", "went on in one commit", "planned into a fault", "named anew",
     "succeeded", "failed_terminal", "canceled",
 )  # fmt: skip
 
@@ -290,8 +290,13 @@ class Order:
 # -- playing it ------------------------------------------------------------------------------------------------------
 
 
+def at_rest(rows: dict[str, StepRow]) -> dict[str, StepRow]:
+    """Steps without the time that counted from one append."""
+    return {key: replace(row, eligible_in=None) for key, row in rows.items()}
+
+
 class Play:
-    """One run of a script. ``luck`` chooses the interleaving; without it everything is done in order, on the whole."""
+    """One run of a script. ``luck`` chooses the interleaving; without it everything is done in order."""
 
     def __init__(self, run: Any, script: Script, counted: Counter[str], luck: Random | None = None) -> None:
         self.run, self.script, self.counted, self.luck = run, script, counted, luck
@@ -359,21 +364,15 @@ class Play:
     # -- moves -------------------------------------------------------------------------------------------------------
 
     def attempt(self, key: str, move: Callable[[Transition, StepRow], object]) -> Transition:
-        """As a worker does: from memory, then on the part of the run that it has, then on the whole of it."""
+        """As a worker does: from memory while nobody else has moved the run, else on what was kept."""
         held = self.memory.pop(key, None)
-        views = [("settled from memory", held)] if held is not None and held.version == self.run.version else []
-        wholes = (False, True) if self.luck and self.luck.random() < 0.8 else (True,)
-        for name, view in [*views, *((("settled on the whole" if w else "settled on a part"), w) for w in wholes)]:
-            view = self.run.view(whole=view, only=key) if isinstance(view, bool) else view
-            transition = Transition(view, self.run.workflow.graph)
-            try:
-                move(transition, view.steps[key])
-            except NeedsWholeView:
-                continue
-            self.counted[name] += 1
-            self.run.apply(transition)
-            return transition
-        raise AssertionError("a whole view is not enough")
+        remembered = held is not None and held.version == self.run.version
+        self.counted["settled from memory" if remembered else "settled on what was kept"] += 1
+        view = held if held is not None and remembered else self.run.view()
+        transition = Transition(view, self.run.workflow.graph)
+        move(transition, self.run.rows[key])
+        self.run.apply(transition)
+        return transition
 
     def claim(self, key: str) -> None:
         began: list[Transition] = []
@@ -529,7 +528,6 @@ def _without_waits(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def ended(transition: Transition, wait: WaitRow, event: Any, result: Any) -> None:
-    transition.know(waits=[wait])
     transition.tell(event(wait.wait_id, wait.kind, result=result), step=wait.step_key)
 
 
@@ -596,7 +594,7 @@ def test_what_a_run_comes_to_never_depends_on_who_was_faster(
         assert derived == {number: digest for number, (_, digest) in last.checkpoints.items()}
         book = book_of(last, writes)
         folded = refold(book.first, book.told, book.graphs)
-        assert {**folded.past, **folded.steps} == last.rows
+        assert at_rest({**folded.past, **folded.steps}) == at_rest(last.rows)
         counted.update(case.shapes)
         error = orderly.run.run.error or {}
         counted["planned into a fault"] += error.get("class") == "expression" and "message" in error

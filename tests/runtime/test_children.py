@@ -113,7 +113,7 @@ async def test_the_failure_of_a_child_fails_its_parent_or_takes_the_branch(runti
 async def test_canceling_a_parent_cancels_its_child_unless_it_abandons_it(runtime: Any, more: str, status: str) -> None:
     run_id = await begun(runtime, WAITING, ("", more))
     async with runtime.faces.transaction("acme") as connection:
-        await cancel_run(connection, "acme", run_id, runtime.actor, "no")
+        await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "no")
     await runtime.go_on()
     assert (await child_of(runtime)).status == status
 
@@ -129,7 +129,7 @@ async def test_a_child_that_takes_too_long_is_canceled(runtime: Any) -> None:
 async def test_a_canceled_child_fails_its_parent(runtime: Any) -> None:
     run_id = await begun(runtime, WAITING)
     async with runtime.faces.transaction("acme") as connection:
-        await cancel_run(connection, "acme", (await child_of(runtime)).id, runtime.actor, "no")
+        await cancel_run(connection, runtime.definitions, "acme", (await child_of(runtime)).id, runtime.actor, "no")
     await runtime.go_on()
     assert (await runtime.error(run_id))["code"] == "child_canceled"
 
@@ -210,7 +210,7 @@ async def test_a_parent_that_is_canceled_while_its_child_is_begun_takes_it_along
     async with runtime.working(concurrency=1):  # another job would take the child, and the parent would wait for it
         await gate.reached.wait()
         async with runtime.faces.transaction("acme") as connection:
-            assert await cancel_run(connection, "acme", run_id, runtime.actor, "no") == "running"
+            assert await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "no") == "running"
         gate.opened.set()
         await runtime.until(lambda: runtime.books.runs(workflow="parent", status="canceled"))
     await runtime.go_on()

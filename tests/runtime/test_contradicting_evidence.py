@@ -199,8 +199,9 @@ async def test_a_run_of_an_earlier_release_has_its_evidence_without_what_was_not
     if ends == "approved":
         await office.approved()
     else:
+        definitions = office.runtime.definitions
         async with office.runtime.faces.transaction("acme") as connection:
-            await cancel_run(connection, "acme", run_id, Actor("person", "ana"), "not needed")
+            await cancel_run(connection, definitions, "acme", run_id, Actor("person", "ana"), "not needed")
     await as_recorded_before(office, run_id)
     await office.bundle()
     (blob,) = office.blobs()

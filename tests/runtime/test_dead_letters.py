@@ -53,7 +53,7 @@ class PostOffice:
         self.queue = SqsQueue(client, url, wait=timedelta(0))
         self.letters = SqsDeadLetters(client, dead, wait=timedelta(0))
         self.scheduler = Scheduler(runtime.database, self.queue, "s")
-        self.reconciler = Reconciler(runtime.database, self.letters, "keeper")
+        self.reconciler = Reconciler(runtime.database, runtime.definitions, self.letters, "keeper")
 
     async def start(self) -> Any:
         await self.runtime.tenant()
@@ -189,7 +189,7 @@ async def test_a_keeper_that_dies_between_the_row_and_the_letter_counts_it_once(
             raise ConnectionAbortedError
 
     dying = Dying(office.client, office.dead, wait=timedelta(0))
-    assert await Reconciler(office.runtime.database, dying, "k0").reconcile() == 0
+    assert await Reconciler(office.runtime.database, office.runtime.definitions, dying, "k0").reconcile() == 0
     before = await office.runtime.fingerprint()
     (letter,) = await all_hidden(office)
     assert await office.reconciler.reconcile() == 1, letter
@@ -220,7 +220,7 @@ class Away:
 
 async def test_dead_letters_that_are_away_stop_nothing_and_nobody_waits_for_them(runtime: Any) -> None:
     away, stop = Away(), asyncio.Event()
-    running = asyncio.create_task(Reconciler(runtime.database, away, "k").run(stop))
+    running = asyncio.create_task(Reconciler(runtime.database, runtime.definitions, away, "k").run(stop))
     await asyncio.wait_for(away.asked.wait(), 60)
     stop.set()
     await asyncio.wait_for(running, 60)

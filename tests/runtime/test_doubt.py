@@ -170,7 +170,7 @@ async def test_a_timeout_is_doubt_and_how_long_ago_counts_from_the_last_attempt(
 
 async def cancel(runtime: Any, run_id: Any) -> str:
     async with runtime.database.transaction() as connection:
-        return str(await cancel_run(connection, "acme", run_id, runtime.actor, "enough"))
+        return str(await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "enough"))
 
 
 @pytest.mark.req("V-13")

@@ -192,7 +192,7 @@ async def test_an_escalation_asks_a_group_and_may_start_another_workflow(runtime
 async def test_canceling_a_run_ends_what_it_began_outside(runtime: Any) -> None:
     run_id = await runtime.go(CASE % "")
     async with runtime.faces.transaction("acme") as connection:
-        await cancel_run(connection, "acme", run_id, runtime.actor, "not needed")
+        await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "not needed")
     assert await runtime.status(run_id) == "canceled"
     await runtime.errands()
     assert runtime.outside.canceled == [(correlation(run_id), "case-1")]

@@ -500,7 +500,7 @@ class Storm:
                 name = f"c{self.random.random()}"
                 actor = self.runtime.actor
                 async with database.weather(self.weather, name).transaction() as connection:
-                    await cancel_run(connection, self.tenant, run_id, actor, "no")
+                    await cancel_run(connection, self.runtime.definitions, self.tenant, run_id, actor, "no")
 
     async def _republish(self) -> None:
         self.policies += 1

@@ -164,7 +164,7 @@ async def test_the_note_about_what_became_of_an_action_stands_in_the_bundle(desk
 
 async def cancel(desk: Desk, run_id: UUID, reason: str) -> None:
     async with desk.runtime.faces.transaction("acme") as connection:
-        await cancel_run(connection, "acme", run_id, Actor("person", "ana"), reason)
+        await cancel_run(connection, desk.runtime.definitions, "acme", run_id, Actor("person", "ana"), reason)
 
 
 async def test_the_reason_of_a_cancel_stands_in_the_bundle(desk: Desk) -> None:

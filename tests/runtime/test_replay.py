@@ -82,7 +82,7 @@ async def cancels(runtime: Any, run_id: UUID) -> None:
     from runtime.verbs.starting import cancel_run
 
     async with runtime.faces.transaction("acme") as connection:
-        await cancel_run(connection, "acme", run_id, runtime.actor, "enough")
+        await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "enough")
 
 
 async def ends_outside(runtime: Any, run_id: UUID) -> None:
@@ -228,7 +228,6 @@ TAMPERED: dict[str, tuple[Callable[[Forger], Awaitable[None]], int | None, str |
     "an output": (lambda forger: forger.output("a", FORGED), None, None),
     "a missing checkpoint": (lambda forger: forger.lost_checkpoint(1), 1, None),
     "a checkpoint too many": (lambda forger: forger.checkpoint_too_many(), None, None),
-    "the trigger": (lambda forger: forger.trigger({"ref": "r1", "items": []}), None, None),
     "the audit": (lambda forger: forger.audit_line(3), None, None),
     "the audit's end": (lambda forger: forger.lost_audit("run.closed"), None, None),
 }

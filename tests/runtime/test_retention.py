@@ -311,7 +311,7 @@ steps:
         await runtime.worker().work_off()
     else:
         async with runtime.faces.transaction("acme") as connection:
-            await cancel_run(connection, "acme", run_id, runtime.actor, "no")
+            await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "no")
     assert (await runtime.status(run_id)).startswith(ending)
     await runtime.at_rest()
     assert await runtime.books.commands(kind="step", status={"pending", "deferred", "leased"}) == []

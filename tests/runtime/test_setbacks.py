@@ -258,7 +258,7 @@ async def test_what_cannot_be_read_stops_no_sweep(runtime: Any, database_url: st
     broken = (await runtime.start("effect", ref="2")).run_id
     runtime.outside.script["a"] = [NotSent("1"), NotSent("2")]
     await runtime.worker().work_off()
-    await Forger(database_url).whole_state(broken, [])
+    await Forger(database_url).lost_values(broken)
     await runtime.trouble.make_waits_due_first(broken)
     assert await runtime.sweep() == 1
 
@@ -276,7 +276,7 @@ async def test_a_cancel_between_two_leases_still_finds_out_what_happened(
     run_id = (await runtime.start("effect")).run_id
     await runtime.crash(late_gate if landed else gate, "a")
     async with runtime.database.transaction() as connection:
-        await cancel_run(connection, "acme", run_id, runtime.actor, "no")
+        await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "no")
     await runtime.worker().work_off()
     assert await runtime.status(run_id) == "canceled"
     receipt = await runtime.books.receipt()
@@ -290,7 +290,7 @@ async def test_a_run_that_cannot_be_read_can_be_canceled(runtime: Any) -> None:
     run_id = await runtime.go(EFFECT)
     await runtime.execute("UPDATE workflows SET source = 'steps: ['")
     async with runtime.database.transaction() as connection:
-        await cancel_run(connection, "acme", run_id, runtime.actor, "no")
+        await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "no")
     assert await runtime.status(run_id) == "canceled"
     await runtime.at_rest()
 
@@ -409,7 +409,7 @@ async def test_words_that_cannot_be_kept_are_refused_by_name(runtime: Any, reaso
         await Voting(runtime.faces, runtime.definitions).vote(vote)
     async with runtime.database.connection() as connection:
         with pytest.raises(InputError, match="reason"):
-            await cancel_run(connection, "acme", run_id, runtime.actor, reason)
+            await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, reason)
 
 
 async def test_triggers_told_apart_by_a_long_text_start_a_run_each(runtime: Any) -> None:

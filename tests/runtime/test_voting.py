@@ -386,7 +386,7 @@ async def test_a_canceled_run_cancels_its_question(office: Office) -> None:
 
     run_id = await office.open()
     async with office.runtime.faces.transaction("acme") as connection:
-        await cancel_run(connection, "acme", run_id, Actor("person", "ana"), "not needed")
+        await cancel_run(connection, office.runtime.definitions, "acme", run_id, Actor("person", "ana"), "no")
     await office.finish()
     assert await office.runtime.status(run_id) == "canceled"
     assert (await office.runtime.steps(run_id))["raise"] == "canceled"

@@ -228,7 +228,7 @@ async def test_a_canceled_run_waits_for_nothing_and_a_late_signal_changes_nothin
 
     run_id = await runtime.go(SIGNAL, TRIGGER)
     async with runtime.faces.transaction("acme") as connection:
-        assert await cancel_run(connection, "acme", run_id, runtime.actor, "no") == "canceled"
+        assert await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "no") == "canceled"
     await runtime.at_rest()
     assert (await runtime.signal("paid:c1", {"amount": 1})).code == "kept"
     assert await runtime.status(run_id) == "canceled"

@@ -186,7 +186,7 @@ async def test_a_canceled_run_gives_both_slots_back(tenant: Any) -> None:
         assert await claims.admit(connection, "s", LEASE) is not None
     assert await slots(tenant) == {"": (16, 1), "capped": (1, 1)}
     async with tenant.database.transaction() as connection:
-        await cancel_run(connection, "acme", run_id, tenant.actor, "no")
+        await cancel_run(connection, tenant.definitions, "acme", run_id, tenant.actor, "no")
     assert await slots(tenant) == {"": (16, 0), "capped": (1, 0)}
 
 

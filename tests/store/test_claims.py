@@ -6,14 +6,16 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from runtime.kernel.transition import Transition
 from runtime.store import claims
 from runtime.store.commits import apply
-from runtime.store.views import load, run_view, step_row
+from runtime.store.views import load
 from runtime.verbs.starting import cancel_run
+from runtime.work.claiming import claimed
 
 # Leases are taken by hand here, so rows move that no line of a run tells.
 pytestmark = pytest.mark.tampers
@@ -87,10 +89,14 @@ async def test_an_old_lease_writes_nothing(runtime: Any) -> None:
     await queued(runtime, "acme", 1)
     first = await claim(runtime, "slow")
     graph = (await runtime.definitions_of("acme", "one")).graph
-    stale = Transition(run_view(first, whole=False, steps={"a": step_row(first["step"])}), graph)
-    run_id = stale.view.run_id
     async with runtime.database.transaction() as connection:
-        view, _ = await load(connection, run_id, ["a"], lock=True)
+        view, step, _ = await claimed(connection, first, runtime.definitions)
+        begun = Transition(view, graph)
+        begun.started(step)
+        assert await apply(connection, begun.commit())
+        stale = Transition(begun.after(), graph)
+    async with runtime.database.transaction() as connection:
+        view = await load(connection, view.run_id, runtime.definitions.graphs, lock=True)
         lost = Transition(view, graph)
         lost.expire_lease(view.steps["a"])
         assert await apply(connection, lost.commit())
@@ -124,7 +130,7 @@ async def test_a_worker_that_comes_back_too_late_changes_nothing(runtime: Any, l
 async def test_a_heartbeat_extends_what_is_still_held(runtime: Any) -> None:
     await queued(runtime, "acme", 2)
     ours, theirs = await claim(runtime, "w1"), await claim(runtime, "w2")
-    steps = [step_row(row["step"]).step_id for row in (ours, theirs)]
+    steps = [UUID(row["step"]["step_id"]) for row in (ours, theirs)]
     async with runtime.database.connection() as connection:
         assert await claims.heartbeat(connection, "w1", timedelta(hours=1), steps) == {steps[0]}
     rows = await runtime.all("SELECT lease_owner FROM steps WHERE lease_expires_at > now() + interval '30 minutes'")
@@ -141,7 +147,7 @@ async def test_no_more_steps_run_at_once_than_the_tenant_may(runtime: Any) -> No
     assert sum(row is not None for row in found) == 3
     assert await claim(runtime) is None
     held = next(row for row in found if row is not None)
-    await runtime.execute("UPDATE slots SET step_id = NULL WHERE step_id = $1", step_row(held["step"]).step_id)
+    await runtime.execute("UPDATE slots SET step_id = NULL WHERE step_id = $1", UUID(held["step"]["step_id"]))
     again = await asyncio.gather(*(claim(runtime, f"x{number}") for number in range(4)))
     assert sum(row is not None for row in again) == 1
 
@@ -276,7 +282,7 @@ async def test_a_canceled_run_gives_back_the_slot_that_it_was_admitted_with(runt
     await queued(runtime, "acme", 1)
     admitted = await admit(runtime)
     async with runtime.database.transaction() as connection:
-        await cancel_run(connection, "acme", admitted["run_id"], runtime.actor, "no")
+        await cancel_run(connection, runtime.definitions, "acme", admitted["run_id"], runtime.actor, "no")
     await runtime.at_rest()
     async with runtime.database.transaction() as connection:
         assert await claims.claim_step(connection, "w", LEASE, admitted["step_id"]) is None

@@ -40,7 +40,7 @@ async def held_view(runtime: Any, gate: Any) -> tuple[Any, Any, asyncio.Task[int
     working = asyncio.create_task(runtime.worker("holder").work_off())
     await asyncio.wait_for(gate.reached.wait(), 60)
     async with runtime.database.connection() as connection:
-        view, _ = await load(connection, started.run_id, ["left"])
+        view = await load(connection, started.run_id, runtime.definitions.graphs)
     return view, (await runtime.definitions_of("acme", "diamond")).graph, working
 
 
@@ -133,7 +133,7 @@ async def test_a_command_is_written_once_under_its_deterministic_key(runtime: An
     keys = set()
     for _ in range(2):
         async with runtime.database.connection() as connection:
-            view, _ = await load(connection, view.run_id)
+            view = await load(connection, view.run_id, runtime.definitions.graphs)
             transition = Transition(view, graph)
             transition.message("remind", approval, "1")
             keys.add(transition.rows.commands[0].dedupe_key)
@@ -146,4 +146,4 @@ async def test_a_command_is_written_once_under_its_deterministic_key(runtime: An
 async def test_there_is_no_view_of_a_run_that_is_not_there(runtime: Any) -> None:
     async with runtime.database.connection() as connection:
         with pytest.raises(NotFoundError, match="There is no run"):
-            await load(connection, uuid4())
+            await load(connection, uuid4(), runtime.definitions.graphs)

@@ -71,7 +71,7 @@ async def held(runtime: Any) -> AsyncIterator[Held]:
         working.append(asyncio.create_task(runtime.worker(f"w{number}").work_off()))
         await asyncio.wait_for(gate.reached.wait(), 60)
     async with runtime.database.connection() as connection:
-        views = [(await load(connection, run_id, ["only"]))[0] for run_id in runs]
+        views = [await load(connection, run_id, runtime.definitions.graphs) for run_id in runs]
     yield Held(runtime, views, (await runtime.definitions_of("acme", "one")).graph)
     for gate in gates:
         gate.opened.set()

@@ -242,11 +242,9 @@ class Forger:
             orjson.dumps(value).decode(),
         )
 
-    async def whole_state(self, run: UUID, value: Any) -> None:
-        """All checkpoints of a run."""
-        await self._forge(
-            "UPDATE checkpoints SET state = $2::text::jsonb WHERE run_id = $1", run, orjson.dumps(value).decode()
-        )
+    async def lost_values(self, run: UUID) -> None:
+        """No value stands beside the lines of a run any more."""
+        await self._forge("UPDATE journal SET vals = NULL WHERE run_id = $1", run)
 
     async def state_digest(self, superstep: int) -> None:
         await self._forge("UPDATE checkpoints SET digest = repeat('0', 64) WHERE superstep = $1", superstep)

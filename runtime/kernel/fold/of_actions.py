@@ -130,10 +130,10 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
         run.receipts[event.receipt] = _new_receipt(run, told, event, step)
         run.steps[step.key] = replace(step, idempotency_key=event.key)
         run.writes += 1
-    if event.freed is not None and event.freed in run.receipts:
-        freed = run.receipts[event.freed]
+    freed = None if event.freed is None else run.receipts.get(event.freed)
+    if freed is not None:
         key = f"{freed.idempotency_key}:{freed.receipt_id}"
-        run.receipts[event.freed] = replace(freed, idempotency_key=key)
+        run.receipts[freed.receipt_id] = replace(freed, idempotency_key=key)
     if event.approval is not None and event.approval in run.answers:
         _answer(run, event.approval, None, consumed=True)
 

@@ -25,6 +25,7 @@ from runtime.kernel.told import Diverged, Told
 def opened(run: Run, told: Told, event: e.RunOpened) -> None:
     run.reference = event.reference or run.reference
     run.requested_by = event.requested_by or run.requested_by
+    run.trigger = event.inputs or {}
 
 
 def started(run: Run, told: Told, event: e.RunStarted) -> None:

@@ -45,7 +45,7 @@ def _move(run: Run, step: StepRow, event: StepEvent, **changes: Any) -> StepRow:
 
 
 def _leave(run: Run, step: StepRow) -> None:
-    """The step is not executing any more, if it was. A part of a run may still have it among the open ones."""
+    """The step is not executing any more, if it was."""
     if step.key in run.state.open:
         run.state.open.remove(step.key)
     if step.superstep == run.superstep and step.status in (StepState.READY, StepState.RUNNING):
@@ -54,8 +54,6 @@ def _leave(run: Run, step: StepRow) -> None:
 
 def step_started(run: Run, told: Told, event: e.StepStarted) -> None:
     step = step_of(run, told)
-    if step.status is StepState.RUNNING and step.lease_epoch == event.epoch:
-        return  # the claim itself has moved the row
     _move(run, step, StepEvent.CLAIM, lease_owner=told.actor.id, lease_epoch=event.epoch, eligible_in=None)
     if run.status is RunState.QUEUED:
         run.status = RUN.next(run.status, RunEvent.START)
@@ -120,7 +118,8 @@ def step_resumed(run: Run, told: Told, event: e.StepResumed) -> None:
 
 def step_set_back(run: Run, told: Told, event: e.StepSetBack) -> None:
     step = step_of(run, told)
-    run.steps[step.key] = replace(step, last_error=event.detail)
+    # Of a run whose key is lost no detail is told, but it ends all the same.
+    run.steps[step.key] = replace(step, last_error=event.detail or {"setbacks": event.setbacks})
 
 
 def step_canceled(run: Run, told: Told, event: e.StepCanceled) -> None:
@@ -141,10 +140,10 @@ def lease_expired(run: Run, told: Told, event: e.LeaseExpired) -> None:
 
 
 def _end_wait(run: Run, wait_id: UUID, event: WaitEvent, **changes: Any) -> None:
-    """A wait that is not held here is moved by whoever holds it."""
     wait = run.waits.get(wait_id)
-    if wait is not None:
-        run.waits[wait_id] = replace(wait, status=WAIT.next(wait.status, event), due_in=None, **changes)
+    if wait is None:
+        raise ConsistencyError(f"there is no wait {wait_id}")
+    run.waits[wait_id] = replace(wait, status=WAIT.next(wait.status, event), due_in=None, **changes)
 
 
 def wait_opened(run: Run, told: Told, event: e.WaitOpened) -> None:

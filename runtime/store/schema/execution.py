@@ -38,6 +38,9 @@ runs = Table(
     int_column("extensions", "0"),
     int_column("audit_count", "0"),
     text_column("audit_head", default="0" * 64),
+    # The run as the append ``state_n`` left it, so that reading need not begin at the first line. A cache of the book.
+    Column("state", LargeBinary),
+    int_column("state_n", "0"),
     json_column("error"),
     json_column("canceling"),
     json_column("result"),
