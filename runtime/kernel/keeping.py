@@ -30,7 +30,6 @@ EVERY = 64
 
 _FACTS = (
     "superstep", "executing", "width", "writes", "reference", "requested_by", "canceling", "checkpointed", "extensions",
-    "trigger",
 )  # fmt: skip
 _ROWS: Mapping[str, tuple[type[Any], str]] = {
     "steps": (StepRow, "key"),
@@ -52,7 +51,7 @@ Row = TypeVar("Row")
 
 
 def pack(run: Run) -> bytes:
-    """A run at rest as it is kept: JSON. Of the items of loops only the next ones are kept."""
+    """A run at rest as it is kept: JSON. Its trigger is not, nor all items of loops but the next ones."""
     whole: dict[str, Any] = {name: getattr(run, name) for name in _FACTS}
     whole |= {name: [asdict(row) for row in getattr(run, name).values()] for name in _ROWS}
     whole |= {"status": str(run.status), "state": run.state.to_json(), "windows": _windows(run)}
@@ -60,7 +59,7 @@ def pack(run: Run) -> bytes:
 
 
 def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> Run:
-    """Read what ``pack`` wrote."""
+    """Read what ``pack`` wrote; the trigger is that of the book's first line."""
     whole: dict[str, Any] = orjson.loads(kept)
     rows = {name: [_row(cls, row) for row in whole[name]] for name, (cls, _) in _ROWS.items()}
     keyed: dict[str, Any] = {name: {getattr(row, key): row for row in rows[name]} for name, (_, key) in _ROWS.items()}

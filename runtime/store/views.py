@@ -20,6 +20,7 @@ from core.db import Connection
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 from evidence.chain import ChainHead
 from runtime.kernel.blind import blindly
+from runtime.kernel.events import RunOpened
 from runtime.kernel.graph import NO_GRAPH, Graph
 from runtime.kernel.keeping import KEPT, digest_of, unpack
 from runtime.kernel.replaying import refold, unopened
@@ -27,14 +28,16 @@ from runtime.kernel.run import Run
 from runtime.kernel.states import RunState, StepState
 from runtime.kernel.told import Diverged, Told, read_line, unpack_values
 from runtime.kernel.view import Definition, RunView
+from runtime.store.journal import Append
 
 log = structlog.get_logger(__name__)
 
-# The rest of the book of the run in ``{0}``: from the append on of which its state is kept.
+# The rest of the book of the run in ``{0}``: from the append on of which its state is kept, and the first append, which
+# tells the trigger.
 TAIL = """LEFT JOIN LATERAL (
-  SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts, array_agg(j.lines ORDER BY j.n) AS lines,
-    array_agg(j.vals ORDER BY j.n) AS vals
-  FROM journal j WHERE j.run_id = {0}.run_id AND j.n >= {1}) tail ON true"""
+  SELECT array_agg(j.n ORDER BY j.n) AS ns, array_agg(j.first_seq ORDER BY j.n) AS firsts,
+    array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
+  FROM journal j WHERE j.run_id = {0}.run_id AND (j.n >= {1} OR j.n = 1)) tail ON true"""
 
 _SELECT = f"""
 SELECT to_jsonb(r) - 'state' - 'error' - 'result' AS run, CASE WHEN $2 THEN NULL ELSE r.state END AS state, i.run_key,
@@ -73,7 +76,10 @@ async def load(
             f"The run {run_id} is over, and what it held was removed when its retention ended.",
             remedy="Its audit and its evidence bundle are kept.",
         )
-    return await view_of(connection, row, graphs, whole=whole)
+    try:
+        return await view_of(connection, row, graphs, whole=whole)
+    except Unfinished as error:  # both are of one snapshot here
+        raise Diverged(f"The book of run {run_id} is not as long as the run says") from error
 
 
 async def view_of(connection: Connection, row: Any, graphs: Graphs, *, whole: bool = False) -> RunView:
@@ -100,22 +106,28 @@ def _places(row: Any) -> tuple[Definition, ChainHead]:
 
 
 def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[Graph]) -> Run:
-    lines = [text.split(b"\n") for text in row["lines"] or ()]
-    count = row["firsts"][0] + sum(map(len, lines)) if lines else 0
+    appends = _appends(row)
+    kept = appends[1:] if row["state"] is not None else appends
+    count = kept[-1].first_seq + len(kept[-1].lines) if kept else 0
     if count < head.count:
         raise Unfinished(f"The book of run {definition.run_id} is not read whole.", remedy="Try again.")
-    _check_chain([line for append in lines for line in append], head, count)
+    _check_chain([line for append in kept for line in append.lines], head, count)
     key = row["run_key"] or b""
     if row["state"] is None:
         run = unopened(definition.run_id, key, graphs[0])
-    else:
-        # What is kept is of the first append that was read: its own lines are in it.
-        if orjson.loads(lines[0][-1])["data"].get(KEPT) != digest_of(row["state"], key):
-            raise Diverged(f"The state that is kept of run {definition.run_id} is not the one that was told")
-        run = unpack(row["state"], definition.run_id, key)
-    first = 0 if row["state"] is None else 1
-    told = [each for n in range(first, len(lines)) for each in _told(row["firsts"][n], lines[n], row["vals"][n], key)]
-    return refold(run, told, graphs)
+        return refold(run, [told for append in appends for told in append.told(key)], graphs)
+    # What is kept is of the first append after the opening one: its own lines are in it.
+    if orjson.loads(kept[0].lines[-1])["data"].get(KEPT) != digest_of(row["state"], key):
+        raise Diverged(f"The state that is kept of run {definition.run_id} is not the one that was told")
+    run = unpack(row["state"], definition.run_id, key)
+    opened = next(appends[0].told(key)).event
+    run.trigger = opened.inputs or {} if isinstance(opened, RunOpened) else {}
+    return refold(run, [told for append in kept[1:] for told in append.told(key)], graphs)
+
+
+def _appends(row: Any) -> list[Append]:
+    columns = zip(row["ns"] or (), row["firsts"] or (), row["lines"] or (), row["vals"] or (), strict=True)
+    return [Append(n, first, lines.split(b"\n"), unpack_values(vals)) for n, first, lines, vals in columns]
 
 
 def _check_chain(lines: Sequence[bytes], head: ChainHead, count: int) -> None:
@@ -127,11 +139,6 @@ def _check_chain(lines: Sequence[bytes], head: ChainHead, count: int) -> None:
         known = sha256_hex(line)
     if (count, known) != (head.count, head.hash):
         raise Diverged(f"The book of {head.stream} is not as long as the run says, or ends with another line")
-
-
-def _told(first: int, lines: Sequence[bytes], stored: bytes | None, key: bytes) -> list[Told]:
-    values = unpack_values(stored)
-    return [read_line(line, values.get(first + number, {}), key) for number, line in enumerate(lines)]
 
 
 def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunView:
@@ -188,10 +195,9 @@ async def load_to_end(connection: Connection, run_id: UUID, graphs: Graphs, *, l
 def _unverified(row: Any) -> Iterator[Told]:
     """Each line with its values if those are what it commits to, and without them if not."""
     key = row["run_key"] or b""
-    for first, text, stored in zip(row["firsts"] or (), row["lines"] or (), row["vals"] or (), strict=True):
-        values = unpack_values(stored)
-        for number, line in enumerate(text.split(b"\n")):
-            told = _read(line, values.get(first + number, {}), key)
+    for append in _appends(row):
+        for number, line in enumerate(append.lines):
+            told = _read(line, append.values.get(append.first_seq + number, {}), key)
             if told is not None:
                 yield told
 

@@ -161,6 +161,11 @@ class Books:
         named = wanted if run is None else {"id": run, **wanted}
         return _only(await self.runs(**named), named)
 
+    async def kept(self, run: UUID) -> bytes | None:
+        """What is kept of a run beside its book."""
+        (row,) = await self._rows("SELECT state FROM runs WHERE run_id = $1", run)
+        return bytes(row["state"]) if row["state"] is not None else None
+
     async def runs_under_way(self, tenant: str | None = None) -> int:
         """The number of runs that have not finished."""
         return await self._count("SELECT count(*) FROM runs WHERE finished_at IS NULL", tenant)

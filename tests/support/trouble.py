@@ -242,6 +242,26 @@ class Forger:
             orjson.dumps(value).decode(),
         )
 
+    async def kept_text(self, run: UUID, told: str, other: str) -> None:
+        """A text in what is kept of a run."""
+        kept = "convert_to(replace(convert_from(state, 'UTF8'), $2, $3), 'UTF8')"
+        await self._forge(f"UPDATE runs SET state = {kept} WHERE run_id = $1 AND state <> {kept}", run, told, other)
+
+    async def kept_nothing(self, run: UUID) -> None:
+        """The run is not kept, and its row says that it is."""
+        await self._forge("UPDATE runs SET state = NULL WHERE run_id = $1 AND state IS NOT NULL", run)
+
+    async def journal_text(self, run: UUID, told: str, other: str, *, column: str) -> None:
+        """A text in ``lines`` or ``vals`` of the book of a run."""
+        changed = f"convert_to(replace(convert_from({column}, 'UTF8'), $2, $3), 'UTF8')"
+        sql = f"UPDATE journal SET {column} = {changed} WHERE run_id = $1 AND {column} <> {changed}"
+        await self._forge(sql, run, told, other)
+
+    async def lost_append(self, run: UUID) -> None:
+        """The last append of a run."""
+        last = "(SELECT max(n) FROM journal WHERE run_id = $1)"
+        await self._forge(f"DELETE FROM journal WHERE run_id = $1 AND n = {last}", run)
+
     async def lost_values(self, run: UUID) -> None:
         """No value stands beside the lines of a run any more."""
         await self._forge("UPDATE journal SET vals = NULL WHERE run_id = $1", run)

@@ -1,0 +1,91 @@
+"""A run is kept beside its book now and then. Where it is not what the book says, it is never acted on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from runtime.kernel import draft
+from tests.support.trouble import Forger
+
+LONG = """
+workflow: long
+version: 1
+reference: ${{ trigger.ref }}
+channels: {names: {reduce: append}}
+steps:
+  - id: first
+    do: probe.effect.apply
+    with: {name: a}
+  - foreach: ${{ trigger.items }}
+    max_parallel: 2
+    steps:
+      - {id: each, do: probe.effect.apply, with: {name: "${{ item }}"}, set: {names: "${{ output.name }}"}}
+  - {id: hold, wait: {signal: go, correlate: "${{ trigger.ref }}"}}
+  - {id: last, do: probe.effect.apply, with: {name: "${{ steps.first.output.name + trigger.ref }}"}}
+result: ${{ state.names }}
+"""
+ITEMS = [f"i{number}" for number in range(7)]
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second append keeps the run."""
+    monkeypatch.setattr(draft, "EVERY", 2)
+
+
+@pytest.fixture
+def forger(database_url: str) -> Forger:
+    return Forger(database_url)
+
+
+async def parked(runtime: Any) -> Any:
+    run_id = await runtime.go(LONG, {"ref": "r1", "items": ITEMS})
+    assert await runtime.status(run_id) == "waiting"
+    return run_id
+
+
+@pytest.mark.usefixtures("kept")
+async def test_a_run_goes_on_from_what_is_kept_of_it(runtime: Any) -> None:
+    run_id = await parked(runtime)
+    assert await runtime.books.kept(run_id) is not None
+    await runtime.signal("go:r1", {})
+    await runtime.worker().work_off()
+    run = await runtime.books.run(run_id)
+    assert (run.status, run.result) == ("succeeded", ITEMS)
+    assert [call.input["name"] for call in runtime.outside.effects] == ["a", *ITEMS, "ar1"]
+    assert await runtime.books.kept(run_id) is None
+
+
+async def test_a_short_run_is_not_kept(runtime: Any) -> None:
+    assert await runtime.books.kept(await parked(runtime)) is None
+
+
+Way = Callable[[Forger, Any], Awaitable[None]]
+WAYS: dict[str, Way] = {
+    "what is kept": lambda forger, run: forger.kept_text(run, '"names":["i0"', '"names":["ix"'),
+    "what is kept, whole": lambda forger, run: forger.kept_nothing(run),
+    "a value of the book": lambda forger, run: forger.journal_text(run, "i6", "ix", column="vals"),
+    "all values of the book": lambda forger, run: forger.lost_values(run),
+    "a line of the book": lambda forger, run: forger.journal_text(run, "step.parked", "step.waits", column="lines"),
+    "the end of the book": lambda forger, run: forger.lost_append(run),
+}
+
+
+@pytest.mark.tampers
+@pytest.mark.usefixtures("kept", "quiet")
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_was_altered_is_never_acted_on(runtime: Any, forger: Forger, way: str) -> None:
+    run_id = await parked(runtime)
+    effects = len(runtime.outside.effects)
+    await WAYS[way](forger, run_id)
+    with pytest.raises(Exception, match=r"is not the one|not as long|commits to other values|broken"):
+        await runtime.signal("go:r1", {})
+    await runtime.trouble.make_waits_due()
+    for _ in range(6):
+        await runtime.sweep()
+        await runtime.worker().work_off()
+    assert len(runtime.outside.effects) == effects
+    assert await runtime.status(run_id) in ("waiting", "failed_terminal")
