@@ -13,7 +13,7 @@ depends_on = None
 
 ENGINE = "counterseal_engine"
 FACES = "counterseal_faces"
-NEW_TABLES = ("loop_items", "ledger", "mutations")
+NEW_TABLES = ("ledger", "mutations")
 # What a run's retention removes, of that which nobody may delete otherwise.
 PURGED = ("checkpoints", "ledger")
 
@@ -125,11 +125,6 @@ def _add_columns() -> None:
 
 
 def _create_tables() -> None:
-    _create_run_table("loop_items", ["loop_key", "index"], [
-        sa.Column("loop_key", sa.Text(), nullable=False),
-        sa.Column("index", sa.Integer(), nullable=False),
-        _json("item"),
-    ])  # fmt: skip
     _create_run_table("ledger", ["superstep", "step_key", "channel"], [
         sa.Column("superstep", sa.Integer(), nullable=False),
         sa.Column("step_key", sa.Text(), nullable=False),

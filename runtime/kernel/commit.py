@@ -55,15 +55,6 @@ class WaitRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemRow:
-    """One item of a loop that begins."""
-
-    loop_key: str
-    index: int
-    item: Json
-
-
-@dataclass(frozen=True, slots=True)
 class LedgerRow:
     """One write to a channel whose full history is kept (P-7)."""
 
@@ -246,7 +237,6 @@ class Commit:
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
     checkpoints: list[CheckpointRow] = field(default_factory=list)
-    items: list[ItemRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)

@@ -14,7 +14,7 @@ from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
 from core.errors import InputError
 from core.ids import derived_id
 from runtime.kernel.channels import fold as fold_channels
-from runtime.kernel.commit import CheckpointRow, ItemRow, LedgerRow, StepRow
+from runtime.kernel.commit import CheckpointRow, LedgerRow, StepRow
 from runtime.kernel.graph import Graph
 from runtime.kernel.plan import Choices, Window, plan
 from runtime.kernel.run import Run
@@ -46,7 +46,6 @@ class Crossing:
     joined: tuple[StepRow, ...] = ()
     begun: tuple[StepRow, ...] = ()
     windows: Mapping[str, Window] = field(default_factory=dict)
-    items: tuple[ItemRow, ...] = ()
     ledger: tuple[LedgerRow, ...] = ()
     references: tuple[tuple[str, str], ...] = ()
 
@@ -98,7 +97,6 @@ def begin(
         )
         for item in planned.ready
     )
-    items = [ItemRow(key, index, item) for key, many in planned.items.items() for index, item in enumerate(many)]
     windows = {key: Window(0, tuple(many)) for key, many in planned.items.items()}
     return Crossing(
         state=state,
@@ -107,7 +105,6 @@ def begin(
         joined=joined,
         begun=begun,
         windows=windows,
-        items=tuple(items),
     )
 
 

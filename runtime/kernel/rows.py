@@ -44,7 +44,7 @@ def derive(rows: Commit, before: Before, run: Run) -> None:
     ]
     rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
     rows.decisions, rows.votes, rows.checkpoints = run.decisions, run.votes, run.checkpoints
-    rows.items, rows.ledger, rows.mutations = run.items, run.ledger, run.mutations
+    rows.ledger, rows.mutations = run.ledger, run.mutations
 
 
 def _steps(rows: Commit, before: Before, steps: Iterable[StepRow]) -> None:

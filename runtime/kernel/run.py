@@ -12,7 +12,6 @@ from runtime.kernel.commit import (
     ApprovalRow,
     CheckpointRow,
     DecisionRow,
-    ItemRow,
     LedgerRow,
     MutationRow,
     ReceiptRow,
@@ -63,7 +62,6 @@ class Run:
     decisions: list[DecisionRow] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
     checkpoints: list[CheckpointRow] = field(default_factory=list)
-    items: list[ItemRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
 
@@ -82,7 +80,6 @@ class Run:
             decisions=[*self.decisions],
             votes=[*self.votes],
             checkpoints=[*self.checkpoints],
-            items=[*self.items],
             ledger=[*self.ledger],
             mutations=[*self.mutations],
         )
@@ -106,7 +103,7 @@ class Run:
             if row.eligible_in is not None:
                 steps[key] = replace(row, eligible_in=None)
         self.decisions, self.votes, self.checkpoints = [], [], []
-        self.items, self.ledger, self.mutations = [], [], []
+        self.ledger, self.mutations = [], []
         return self
 
 

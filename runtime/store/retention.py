@@ -48,7 +48,6 @@ UPDATE waits SET result = NULL, context = CASE kind
   WHEN 'task' THEN context || '{{"title": "{REMOVED}", "description": ""}}'
   ELSE context - 'correlate' - 'error' END
 FROM steps s WHERE s.run_id = $1 AND waits.step_id = s.step_id"""
-_ITEMS = "DELETE FROM loop_items WHERE run_id = $1"
 _APPROVALS = f"""
 UPDATE approvals SET action = NULL, card = card || '{{"title": "{REMOVED}", "summary": "{REMOVED}", "target": "",
   "reverse": "", "reference": "", "changes": [], "inputs": [], "sensitive": [], "evidence": ""}}',
@@ -95,7 +94,6 @@ async def remove_payloads(connection: Connection, run_id: UUID) -> str | None:
         _STEPS,
         _RECEIPTS,
         _WAITS,
-        _ITEMS,
         _APPROVALS,
         _VOTES,
         _RECORDS,

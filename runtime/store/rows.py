@@ -36,7 +36,6 @@ FROM votes v JOIN approvals a USING (approval_id) WHERE a.run_id = $1"""
 _DECISIONS = """
 SELECT decision_id::text, step_key, operation, action_digest, outcome, policy_digest, rules, errors, reasons, facts
 FROM decisions WHERE run_id = $1"""
-_ITEMS = "SELECT loop_key || '[' || index || ']' AS item_key, item FROM loop_items WHERE run_id = $1"
 _LEDGER = """
 SELECT superstep || ' ' || step_key || ' ' || channel AS entry, value FROM ledger WHERE run_id = $1"""
 _MUTATIONS = "SELECT number::text, actor, source, operations FROM mutations WHERE run_id = $1"
@@ -71,7 +70,6 @@ def _tables(run: Run) -> Iterator[tuple[str, str, Rows]]:
     yield "approval", _APPROVALS, {str(key): _approval(run, key) for key in run.approvals}
     yield "vote", _VOTES, {f"{vote.approval_id} {vote.person_id}": _columns(vote, _VOTE) for vote in run.votes}
     yield "decision", _DECISIONS, _by(run.decisions, "decision_id", _DECISION)
-    yield "item", _ITEMS, {f"{item.loop_key}[{item.index}]": {"item": item.item} for item in run.items}
     entries = {f"{row.superstep} {row.step_key} {row.channel}": {"value": row.value} for row in run.ledger}
     yield "entry of the ledger", _LEDGER, entries
     yield "extension", _MUTATIONS, _by(run.mutations, "number", "actor source operations")

@@ -130,17 +130,6 @@ _CHECKPOINTS = Part(
     lambda c: bool(c.checkpoints),
 )
 
-_ITEMS = Part(
-    "items",
-    """INSERT INTO loop_items (run_id, tenant_id, loop_key, index, item)
-      SELECT g.run_id, g.tenant_id, i.loop_key, i.index, i.item
-      FROM json_to_recordset({0}) AS i(run uuid, loop_key text, index int, item jsonb)
-      JOIN guard g ON g.run_id = i.run""",
-    lambda cs: [records(cs, "items", "loop_key", "index", "item")],
-    lambda c: bool(c.items),
-    alone=True,
-)
-
 _LEDGER = Part(
     "ledger",
     """INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
@@ -220,6 +209,6 @@ _CANCEL_SLOTS = Part(
 )
 
 RUN_PARTS: tuple[Part, ...] = (
-    _NEW_STEPS, _STEPS, _SLOTS, _NEW_WAITS, _WAITS, _COMMANDS, _COMMAND_MOVES, _CHECKPOINTS, _ITEMS, _LEDGER,
+    _NEW_STEPS, _STEPS, _SLOTS, _NEW_WAITS, _WAITS, _COMMANDS, _COMMAND_MOVES, _CHECKPOINTS, _LEDGER,
     _MUTATIONS, _JOURNAL, _CANCEL_STEPS, _CANCEL_WAITS, _CANCEL_COMMANDS, _CANCEL_SLOTS,
 )  # fmt: skip

@@ -62,7 +62,7 @@ class Simulation:
     waits: dict[str, WaitRow] = field(default_factory=dict)
     commands: dict[UUID, CommandRow] = field(default_factory=dict)
     checkpoints: dict[int, tuple[bytes, str]] = field(default_factory=dict)
-    items: dict[str, list[Any]] = field(default_factory=dict)
+    items: dict[str, Window] = field(default_factory=dict)
     ledger: list[LedgerRow] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     values: dict[int, Any] = field(default_factory=dict)
@@ -79,8 +79,9 @@ class Simulation:
         run = unopened(RUN_ID, KEY, graph) if self.kept is None else unpack(self.kept, RUN_ID, KEY)
         told = [read_line(self.lines[n], self.values.get(n, {}), KEY) for n in range(self.read, len(self.lines))]
         refold(run, told, [graph])
-        # Every item is in the windows: what of them is kept is the store's affair.
-        run.windows = {key: Window(0, tuple(items)) for key, items in self.items.items()}
+        # Every item is in the windows, as in a process that has not died since: only the next ones are kept.
+        self.items = {**run.windows, **self.items}
+        run.windows = {**run.windows, **self.items}
         if told:
             self.kept, self.read = pack(run.rest()), len(self.lines)
         return RunView(
@@ -134,10 +135,6 @@ class Simulation:
         for checkpoint in commit.checkpoints:
             assert checkpoint.superstep not in self.checkpoints, "a checkpoint is written once"
             self.checkpoints[checkpoint.superstep] = (orjson.dumps(checkpoint.state), checkpoint.digest)
-        for item in commit.items:
-            known_items = self.items.setdefault(item.loop_key, [])
-            assert len(known_items) == item.index, "a loop begins once"
-            known_items.append(item.item)
         self.values.update(unpack_values(commit.values))
         self.ledger += commit.ledger
         self.lines += [line.bytes for line in commit.lines]

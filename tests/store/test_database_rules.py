@@ -60,7 +60,6 @@ ROWS = {
     " VALUES ($2, 'p', $1, 'approve', '', '{}', 'cli')",
     "waits": "INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token)"
     " VALUES ($2, $2, $1, $2, 'k', 'retry', 'waiting', 't')",
-    "loop_items": "INSERT INTO loop_items (run_id, tenant_id, loop_key, index, item) VALUES ($2, $1, 'l', 0, '{}')",
     "ledger": "INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)"
     " VALUES ($2, $1, 0, 's', 'c', '1')",
     "mutations": "INSERT INTO mutations (run_id, tenant_id, number, actor, source, operations)"

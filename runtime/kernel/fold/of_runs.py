@@ -69,7 +69,6 @@ def checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: C
     run.checkpointed, run.state, run.superstep = True, crossing.state, event.number
     run.checkpoints.append(crossing.checkpoint)
     run.ledger += crossing.ledger
-    run.items += crossing.items
     run.windows = {**run.windows, **crossing.windows}
     _leave_behind(run)
     run.steps.update((row.key, row) for row in crossing.begun)

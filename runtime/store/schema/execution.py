@@ -145,16 +145,6 @@ waits = Table(
     Index("ix_waits_correlation", "tenant_id", "correlation_key", postgresql_where=text("correlation_key IS NOT NULL")),
 )
 
-# The items of loops: a checkpoint holds only those under way, so that a step's commit does not grow with the loop.
-loop_items = Table(
-    "loop_items",
-    metadata,
-    *run_columns(key=True),
-    Column("loop_key", Text, primary_key=True),
-    Column("index", Integer, primary_key=True),
-    json_column("item"),
-)
-
 # Every write to a channel that is declared with a ledger, however few the channel itself keeps.
 ledger = Table(
     "ledger",
