@@ -48,6 +48,7 @@ from runtime.store.outbox import Message
 from runtime.sweeper import Sweeper
 from runtime.verbs.directory import DatabaseDirectory
 from runtime.verbs.extending import Extending
+from runtime.verbs.looking import Looking
 from runtime.verbs.signaling import Signaling
 from runtime.verbs.tasks import Tasks
 from runtime.verbs.voting import Voting
@@ -95,6 +96,11 @@ class Faces:
         return Tasks(self.database, self.definitions)
 
     @property
+    def looking(self) -> Looking:
+        """Shows what the book of a run says."""
+        return Looking(self.database, self.definitions)
+
+    @property
     def extending(self) -> Extending:
         """Adds steps to running graphs."""
         return Extending(self.database, self.definitions)
@@ -131,7 +137,7 @@ class App:
 
     def dispatcher(self) -> Dispatcher:
         """Delivers the outbox: cards, tasks, answers, bundles, and what runs order elsewhere."""
-        bundling = Bundling(self.faces.blobs, self.signer, f"counterseal {version()}")
+        bundling = Bundling(self.faces.blobs, self.signer, f"counterseal {version()}", self.definitions)
         errands = Errands(self.database, self.definitions, self.connectors)
         handlers = {**self._message_handlers(), **bundling.handlers(), **errands.handlers()}
         return Dispatcher(self.database, handlers, self.owner)
@@ -162,7 +168,7 @@ class App:
     def _message_handlers(self) -> dict[str, Handler]:
         channel = self.settings.slack_channel
         if self.messenger is not None and channel is not None:
-            cards = ApprovalMessages(self.messenger, channel)
+            cards = ApprovalMessages(self.messenger, channel, self.definitions)
             return {**cards.handlers(), **TaskMessages(self.messenger, channel).handlers()}
         # Without a channel there is nowhere to show a card or a task; the same ones are answered over HTTP and here.
         return dict.fromkeys(("card", "remind", "escalate", "note", "task"), _shown_nowhere)

@@ -43,7 +43,6 @@ _CUT = {
     ("journal", "lines"): "''::bytea",
     ("journal", "vals"): "NULL::bytea",
     ("checkpoints", "state"): "'{}'::jsonb",
-    ("decisions", "facts"): "'{}'::jsonb",
     ("approvals", "card"): "'{}'::jsonb",
     ("approvals", "action"): "'{}'::jsonb",
     ("receipts", "action"): "'{}'::jsonb",

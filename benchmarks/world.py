@@ -136,8 +136,8 @@ class World:
 
     def dispatcher(self) -> Dispatcher:
         signer = FileSigner.load_or_create(self.folder / "key.pem")
-        bundling = Bundling(FileBlobStore(self.folder / "evidence"), signer, "benchmark")
-        cards = ApprovalMessages(Silent(), "C0BENCH")
+        bundling = Bundling(FileBlobStore(self.folder / "evidence"), signer, "benchmark", self.definitions)
+        cards = ApprovalMessages(Silent(), "C0BENCH", self.definitions)
         return Dispatcher(self.engine, {**cards.handlers(), **bundling.handlers()}, "bench")
 
     def sweeper(self) -> Sweeper:

@@ -33,7 +33,8 @@ NEVER = {
     "runs whose audit was not counted": "SELECT count(*) FROM runs r WHERE audit_count <> "
     "(SELECT count(*) FROM run_lines e WHERE e.run_id = r.run_id)",
     "effects without a decision or an approval": "SELECT count(*) FROM receipts r WHERE NOT EXISTS (SELECT FROM "
-    "decisions d WHERE d.run_id = r.run_id AND d.step_key = r.step_key AND d.outcome IN ('allow', 'needs_approval'))",
+    "run_lines d, convert_from(d.line, 'UTF8') AS t(line) WHERE d.run_id = r.run_id AND d.type = 'decision.made' "
+    "AND t.line::json->>'step' = r.step_key AND t.line::json->'data'->>'outcome' IN ('allow', 'needs_approval'))",
 }
 
 

@@ -10,18 +10,24 @@ from uuid import UUID
 from core.db import Database
 from evidence.chain import EventType
 from runtime import audit
+from runtime.definition.catalog import Definitions
 from runtime.kernel.transition import ENGINE
-from runtime.store import retention
+from runtime.store import books, retention
+from runtime.verbs.looking import folded
 
 
-async def purge(database: Database, run_id: UUID) -> bool:
+async def purge(database: Database, definitions: Definitions, run_id: UUID) -> bool:
     """Remove the payloads of a run, if it is time; whether they were. Under the engine's role.
 
-    All of it is one transaction: a crash leaves the run whole, and the next sweep begins again.
+    All of it is one transaction: a crash leaves the run whole, and the next sweep begins again. ``Diverged`` for a run
+    whose book is not what was told: what could be compared would be gone.
     """
     async with database.transaction() as connection:
-        tenant = await retention.remove_payloads(connection, run_id)
+        tenant = await retention.hold(connection, run_id)
         if tenant is None:
             return False
+        book = await books.read(connection, tenant, run_id)
+        past = await folded(connection, definitions, book)
+        await retention.remove_payloads(connection, book, past)
         await audit.record(connection, tenant, EventType.RUN_PURGED, ENGINE, {"run": str(run_id)})
     return True

@@ -84,7 +84,7 @@ class Sweeper:
         for run_id, step_key, wait_id in due.waits:
             count += await self._guarded(self._end_wait(run_id, step_key, wait_id), run_id)
         for run_id in due.purges:
-            count += await self._guarded(retention.purge(self._database, run_id), run_id)
+            count += await self._guarded(retention.purge(self._database, self._definitions, run_id), run_id)
         if due.kept:
             count += await Signaling(self._database, self._definitions).deliver_kept()
         return count

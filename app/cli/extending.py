@@ -10,7 +10,7 @@ import typer
 from app.cli import context
 from app.cli.outcome import run as run_
 from app.cli.output import Json, print_fields, print_rows
-from core.errors import InputError, NotFoundError
+from core.errors import InputError
 
 RunId = Annotated[str, typer.Argument(help="The run's id.")]
 
@@ -32,11 +32,11 @@ def waits(
         from runtime.store import read_models
 
         wanted = context.uuid(run_id, "RUN")
-        async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+        async with context.faces() as faces:
             tenant = faces.settings.tenant
-            if await read_models.run(connection, tenant, wanted) is None:
-                raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
-            rows = await read_models.waits_page(connection, tenant, wanted, 1000)
+            ids = await faces.looking.waits(tenant, wanted)
+            async with faces.database.reading(tenant) as connection:
+                rows = await read_models.waits_page(connection, tenant, ids, 1000)
         return [dict(row) for row in rows if every or row["status"] == "waiting"]
 
     columns = ("step_key", "kind", "status", "correlation_key", "due_at", "token")

@@ -12,7 +12,7 @@ from app.cli import context
 from app.cli.outcome import Exit
 from app.cli.outcome import run as run_
 from app.cli.output import Json, print_fields, print_json, print_rows
-from core.errors import InputError, NotFoundError
+from core.errors import InputError
 
 run = typer.Typer(help="Runs: start, list, show, diff, replay, cancel.", no_args_is_help=True)
 
@@ -146,26 +146,28 @@ def _error(error: dict[str, Any] | None) -> str | None:
 
 
 async def _show(run_id: str) -> dict[str, Any]:
-    from runtime.store import past, read_models
+    from runtime.store import read_models
 
     wanted = context.uuid(run_id, "RUN")
     many = 1000
-    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+    async with context.faces() as faces:
         tenant = faces.settings.tenant
-        row = await read_models.run(connection, tenant, wanted)
-        if row is None:
-            raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
-        lines = await read_models.audit_page(connection, tenant, wanted, many)
-        return {
-            "run": {**row, "purged_at": await past.purged_at(connection, tenant, wanted)},
-            "steps": [dict(item) for item in await read_models.steps_page(connection, tenant, wanted, many)],
-            "receipts": [dict(item) for item in await read_models.receipts_page(connection, tenant, wanted, many)],
-            "approvals": [
-                {name: item[name] for name in ("approval_id", "step_key", "kind", "status", "choice", "reason")}
-                for item in await read_models.approvals_page(connection, tenant, many, run_id=wanted)
-            ],
-            "timeline": [_event(item["line"]) for item in lines],
-        }
+        seen = await faces.looking.at(tenant, wanted)
+        lines = await faces.looking.lines(tenant, wanted)
+        async with faces.database.reading(tenant) as connection:
+            row = await read_models.run(connection, tenant, wanted)
+            approvals = await read_models.approvals_page(connection, tenant, many, run_id=wanted)
+    assert row is not None, "a run that was seen stays"
+    return {
+        "run": {**row},
+        "steps": [dict(item) for item in seen.steps[:many]],
+        "receipts": [dict(item) for item in seen.receipts[:many]],
+        "approvals": [
+            {name: item[name] for name in ("approval_id", "step_key", "kind", "status", "choice", "reason")}
+            for item in approvals
+        ],
+        "timeline": [_event(line) for line in lines[:many]],
+    }
 
 
 def _event(line: bytes) -> dict[str, Any]:
@@ -175,12 +177,9 @@ def _event(line: bytes) -> dict[str, Any]:
 
 
 async def _checkpoints(run_id: str, *numbers: int) -> list[dict[str, Any]]:
-    from runtime.store import past
-
     wanted = context.uuid(run_id, "RUN")
-    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
-        tenant = faces.settings.tenant
-        return [dict(await past.checkpoint(connection, tenant, wanted, number)) for number in numbers]
+    async with context.faces() as faces:
+        return [dict(found) for found in await faces.looking.checkpoints(faces.settings.tenant, wanted, *numbers)]
 
 
 def _show_checkpoint(checkpoint: dict[str, Any], *, as_json: bool) -> None:
@@ -222,8 +221,9 @@ def diff(
 def replay(run_id: RunId, as_json: Json = False) -> None:
     """Fold a run's book once more, evaluate everything anew, and compare. A difference ends with exit code 1.
 
-    Every value must be the one that its line commits to, every expression and policy must give what was recorded, and
-    every stored row and checkpoint must be what the book says.
+    Every value must be the one that its line commits to, every expression and policy must give what was recorded,
+    every checkpoint must be the one that its line names, and what is stored of the run itself, its waits, questions,
+    votes and ledger must be what the book says.
     """
     from dataclasses import asdict
 
@@ -236,11 +236,7 @@ def replay(run_id: RunId, as_json: Json = False) -> None:
     elif report.difference is None:
         typer.echo(f"{report.equal} checkpoints derived again, all equal; every row is what the book says.")
     else:
-        found = report.difference
-        where = "" if found.checkpoint is None else f"checkpoint {found.checkpoint}: "
-        typer.echo(f"{report.equal} checkpoints derived again and equal, then a difference. {where}{found.what}")
-        if found.path is not None:
-            print_fields({"path": found.path, "stored": found.stored, "derived": found.derived}, as_json=False)
+        typer.echo(f"{report.equal} checkpoints derived again and equal, then a difference. {report.difference}")
     if not report.ok:
         raise typer.Exit(Exit.FAILED)
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from app.access import Role
 from app.http import models, problems
-from app.http.parts import LIMIT_DEFAULT, Cursor, FacesDep, Limit, Operator, Reader, decode_cursor, page
+from app.http.parts import LIMIT_DEFAULT, Cursor, FacesDep, Limit, Operator, Reader, decode_cursor, page, page_after
 from app.http.runs import etag, run_row
 from core.errors import InputError
 from runtime.store import read_models
@@ -72,9 +72,9 @@ async def waits(
 ) -> dict[str, Any]:
     """And what it has waited for, oldest first. A signal to the `correlation_key` ends a wait that has one."""
     after = decode_cursor(cursor, datetime, UUID) or [read_models.FIRST_TIME, read_models.FIRST_ID]
-    await run_row(faces, who, run_id)
+    ids = await faces.looking.waits(who.tenant, run_id)
     async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.waits_page(connection, who.tenant, run_id, limit + 1, *after)
+        rows = await read_models.waits_page(connection, who.tenant, ids, limit + 1, *after)
     following = page(rows, limit, lambda row: (row["created_at"], row["wait_id"]))
     if who.has(Role.OPERATOR):
         return following
@@ -86,11 +86,9 @@ async def mutations(
     run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
 ) -> dict[str, Any]:
     """Every extension of its graph, in its order."""
-    after = decode_cursor(cursor, int) or [0]
-    await run_row(faces, who, run_id)
-    async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.mutations_page(connection, who.tenant, run_id, limit + 1, *after)
-    return page(rows, limit, lambda row: (row["number"],))
+    last = decode_cursor(cursor, int) or [0]
+    seen = await faces.looking.at(who.tenant, run_id)
+    return page_after(seen.extensions, limit, last, lambda row: [row["number"]])
 
 
 @router.post(

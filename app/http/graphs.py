@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from app.http.parts import FacesDep, Reader
 from app.http.runs import run_row
 from runtime.definition.edges import EdgeKind, edges_of, nodes_of
-from runtime.store.views import load
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -47,9 +46,7 @@ class GraphOut(BaseModel):
 async def graph(run_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
     """Nodes, and edges of kind `sequence` (must be over), `data` (is read) and `branch` (stands inside)."""
     row = await run_row(faces, who, run_id)
-    async with faces.database.transaction(who.tenant) as connection:
-        view = await load(connection, run_id, faces.definitions.graphs)
-        workflow = await faces.definitions.of_run(connection, view)
+    *earlier, workflow = await faces.looking.editions(who.tenant, run_id)
     edges = [{"source": e.source, "target": e.target, "kind": e.kind} for e in edges_of(workflow.graph)]
-    named = {"workflow": row["workflow"], "version": row["workflow_version"], "extensions": view.extensions}
+    named = {"workflow": row["workflow"], "version": row["workflow_version"], "extensions": len(earlier)}
     return {**named, "nodes": nodes_of(workflow.graph), "edges": edges}

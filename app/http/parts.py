@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeAlias
@@ -79,6 +80,12 @@ def page(rows: Sequence[Row], limit: int, key: Callable[[Row], Sequence[object]]
     items = list(rows[:limit])
     following = encode_cursor(key(items[-1])) if len(rows) > limit else None
     return {"items": items, "next": following}
+
+
+def page_after(rows: Sequence[Row], limit: int, last: Sequence[Any], key: Callable[[Row], list[Any]]) -> dict[str, Any]:
+    """``{items, next}`` of the rows after the ``last`` key; all rows are here, in the order of their keys."""
+    first = bisect_right(rows, [*last], key=key)
+    return page(rows[first : first + limit + 1], limit, key)
 
 
 def encode_cursor(key: Sequence[object]) -> str:

@@ -24,6 +24,7 @@ from app.http.parts import (
     Starter,
     decode_cursor,
     page,
+    page_after,
 )
 from app.wiring import Faces
 from core.changes import changes
@@ -32,7 +33,7 @@ from core.ids import new_id
 from evidence.chain import EventType
 from runtime import audit
 from runtime.kernel.states import RunState
-from runtime.store import past, read_models
+from runtime.store import read_models
 from runtime.store.read_models import Row, RunFilter
 from runtime.verbs import starting
 from runtime.verbs.starting import StartRequest
@@ -75,11 +76,9 @@ async def start(
 
 
 async def _same_input(faces: Faces, who: Principal, run_id: UUID, given: dict[str, Any]) -> None:
-    async with faces.database.reading(who.tenant) as connection:
-        known = await read_models.run_input(connection, who.tenant, run_id)
-        purged = await past.purged_at(connection, who.tenant, run_id)
+    known = await faces.looking.trigger(who.tenant, run_id)
     # Of a run whose input was removed, only the key is known.
-    if known != given and purged is None:
+    if known is not None and known != given:
         raise ConsistencyError(
             f"This idempotency key has started run {run_id} with another input.", remedy="Use a new key."
         )
@@ -106,6 +105,7 @@ async def listed(
 @router.get("/{run_id}", response_model=models.RunDetail, summary="Look at one run")
 async def one(run_id: UUID, who: Reader, faces: FacesDep, response: Response) -> Row:
     """Its state, where its audit stands, and its evidence. The `ETag` is its version, for `If-Match`."""
+    await faces.looking.at(who.tenant, run_id)
     row = await run_row(faces, who, run_id)
     response.headers["ETag"] = etag(row["version"])
     return row
@@ -116,11 +116,9 @@ async def steps(
     run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
 ) -> dict[str, Any]:
     """In the order of super-steps and of the definition."""
-    after = decode_cursor(cursor, int, int, UUID) or [-1, -1, read_models.FIRST_ID]
-    await run_row(faces, who, run_id)
-    async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.steps_page(connection, who.tenant, run_id, limit + 1, *after)
-    return page(rows, limit, lambda row: (row["superstep"], row["step_index"], row["step_id"]))
+    last = decode_cursor(cursor, int, int, UUID) or [-1, -1, read_models.FIRST_ID]
+    seen = await faces.looking.at(who.tenant, run_id)
+    return page_after(seen.steps, limit, last, lambda row: [row["superstep"], row["step_index"], row["step_id"]])
 
 
 @router.get("/{run_id}/checkpoints", response_model=models.Page[models.Checkpoint], summary="The checkpoints of a run")
@@ -128,11 +126,9 @@ async def checkpoints(
     run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
 ) -> dict[str, Any]:
     """Every past state, from the first on (P-9)."""
-    after = decode_cursor(cursor, int) or [-1]
-    await run_row(faces, who, run_id)
-    async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.checkpoints_page(connection, who.tenant, run_id, limit + 1, *after)
-    return page(rows, limit, lambda row: (row["superstep"],))
+    (last,) = decode_cursor(cursor, int) or [-1]
+    seen = await faces.looking.at(who.tenant, run_id, range(last + 1, last + limit + 2))
+    return page(seen.checkpoints, limit, lambda row: (row["superstep"],))
 
 
 @router.get("/{run_id}/checkpoints/diff", response_model=CheckpointDiff, summary="What changed between two checkpoints")
@@ -144,9 +140,7 @@ async def diff(
     second: Annotated[int, Query(alias="to", ge=0, lt=2**31, description="The number of another")],
 ) -> dict[str, Any]:
     """As the operations of a JSON Patch, each with the value before (P-9)."""
-    async with faces.database.reading(who.tenant) as connection:
-        before = await past.checkpoint(connection, who.tenant, run_id, first)
-        after = await past.checkpoint(connection, who.tenant, run_id, second)
+    before, after = await faces.looking.checkpoints(who.tenant, run_id, first, second)
     found = [asdict(change) for change in changes(before["state"], after["state"])]
     return {"run_id": run_id, "from_superstep": first, "to_superstep": second, "changes": found}
 
@@ -154,8 +148,8 @@ async def diff(
 @router.get("/{run_id}/checkpoints/{number}", response_model=models.Checkpoint, summary="One checkpoint of a run")
 async def checkpoint(run_id: UUID, number: Annotated[int, Path(ge=0, lt=2**31)], who: Reader, faces: FacesDep) -> Row:
     """The state as it was at the barrier with this number (P-9)."""
-    async with faces.database.reading(who.tenant) as connection:
-        return await past.checkpoint(connection, who.tenant, run_id, number)
+    (found,) = await faces.looking.checkpoints(who.tenant, run_id, number)
+    return found
 
 
 @router.get("/{run_id}/ledger", response_model=models.Page[LedgerEntry], summary="The ledger of a run")
@@ -166,7 +160,7 @@ async def ledger(
     after = decode_cursor(cursor, int, int) or [-1, 0]
     await run_row(faces, who, run_id)
     async with faces.database.reading(who.tenant) as connection:
-        rows = await past.ledger_page(connection, who.tenant, run_id, limit + 1, *after)
+        rows = await read_models.ledger_page(connection, who.tenant, run_id, limit + 1, *after)
     return page(rows, limit, lambda row: (row["superstep"], row["number"]))
 
 
@@ -175,11 +169,9 @@ async def receipts(
     run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
 ) -> dict[str, Any]:
     """What was attempted, what happened, and how to reverse it, in the order of intent."""
-    after = decode_cursor(cursor, datetime, UUID) or [read_models.FIRST_TIME, read_models.FIRST_ID]
-    await run_row(faces, who, run_id)
-    async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.receipts_page(connection, who.tenant, run_id, limit + 1, *after)
-    return page(rows, limit, lambda row: (row["intended_at"], row["receipt_id"]))
+    last = decode_cursor(cursor, datetime, UUID) or [read_models.FIRST_TIME, read_models.FIRST_ID]
+    seen = await faces.looking.at(who.tenant, run_id)
+    return page_after(seen.receipts, limit, last, lambda row: [row["intended_at"], row["receipt_id"]])
 
 
 @router.get("/{run_id}/timeline", response_model=models.Page[models.TimelineEvent], summary="What happened in a run")
@@ -187,8 +179,10 @@ async def timeline(
     run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
 ) -> dict[str, Any]:
     """The facts of the audit chain in their order. They hold no values."""
-    following = await _lines(faces, who, run_id, limit, cursor)
-    return {**following, "items": [_event(row) for row in following["items"]]}
+    (last,) = decode_cursor(cursor, int) or [-1]
+    lines = await faces.looking.lines(who.tenant, run_id)
+    events = [_event(line) for line in lines[max(last, -1) + 1 :][: limit + 1]]
+    return page(events, limit, lambda row: (row["seq"],))
 
 
 @router.get("/{run_id}/audit", response_model=models.Page[models.AuditLine], summary="The audit chain of a run")
@@ -196,11 +190,18 @@ async def audit_lines(
     run_id: UUID, who: Auditor, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
 ) -> dict[str, Any]:
     """The exact lines that are hashed. Reading them is an audit event of the tenant."""
-    following = await _lines(faces, who, run_id, limit, cursor)
+    after = decode_cursor(cursor, int) or [-1]
+    await run_row(faces, who, run_id)
+    async with faces.database.reading(who.tenant) as connection:
+        rows = await read_models.audit_page(connection, who.tenant, run_id, limit + 1, *after)
+    following = page(rows, limit, lambda row: (row["seq"],))
     async with faces.database.transaction(who.tenant) as connection:
         data = {"run": str(run_id), "what": "audit"}
         await audit.record(connection, who.tenant, EventType.EVIDENCE_READ, who.actor, {**data})
-    return {**following, "items": [{**row, "line": row["line"].decode()} for row in following["items"]]}
+    return {
+        **following,
+        "items": [{**row, "line": row["line"].decode(errors="backslashreplace")} for row in following["items"]],
+    }
 
 
 @router.post("/{run_id}/cancel", response_model=models.CancelAnswer, summary="Cancel a run")
@@ -225,14 +226,6 @@ async def run_row(faces: Faces, who: Principal, run_id: UUID) -> Row:
     return row
 
 
-async def _lines(faces: Faces, who: Principal, run_id: UUID, limit: int, cursor: str) -> dict[str, Any]:
-    after = decode_cursor(cursor, int) or [-1]
-    await run_row(faces, who, run_id)
-    async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.audit_page(connection, who.tenant, run_id, limit + 1, *after)
-    return page(rows, limit, lambda row: (row["seq"],))
-
-
-def _event(row: Row) -> dict[str, Any]:
-    line = orjson.loads(row["line"])
-    return {"at": line["ts"], **{name: line[name] for name in ("seq", "type", "actor", "step", "data")}}
+def _event(line: bytes) -> dict[str, Any]:
+    told = orjson.loads(line)
+    return {"at": told["ts"], **{name: told[name] for name in ("seq", "type", "actor", "step", "data")}}

@@ -235,24 +235,6 @@ def upgrade() -> None:
     op.create_index('ix_commands_one_at_a_time', 'commands', ['ordering_key'], unique=True, postgresql_where=sa.text("status = 'leased'"))
     op.create_index('ix_commands_step', 'commands', ['step_id'], unique=False, postgresql_where=sa.text("kind = 'step'"))
     op.create_index('ix_commands_steps', 'commands', ['tenant_id', 'workspace_id', 'starts_run', 'command_id'], unique=False, postgresql_where=sa.text("status = 'pending' AND kind = 'step'"))
-    op.create_table('decisions',
-    sa.Column('decision_id', sa.UUID(), nullable=False),
-    sa.Column('run_id', sa.UUID(), nullable=False),
-    sa.Column('tenant_id', sa.Text(), nullable=False),
-    sa.Column('step_key', sa.Text(), nullable=False),
-    sa.Column('operation', sa.Text(), nullable=False),
-    sa.Column('action_digest', sa.Text(), nullable=False),
-    sa.Column('outcome', sa.Text(), nullable=False),
-    sa.Column('policy_digest', sa.Text(), nullable=True),
-    sa.Column('rules', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
-    sa.Column('errors', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
-    sa.Column('reasons', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
-    sa.Column('facts', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
-    sa.Column('decided_at', sa.DateTime(timezone=True), server_default=sa.text('now()'), nullable=False),
-    sa.ForeignKeyConstraint(['run_id', 'tenant_id'], ['runs.run_id', 'runs.tenant_id'], name=op.f('fk_decisions_run_id_tenant_id_runs')),
-    sa.PrimaryKeyConstraint('decision_id', name=op.f('pk_decisions'))
-    )
-    op.create_index('ix_decisions_run', 'decisions', ['run_id'], unique=False)
     op.create_table('receipts',
     sa.Column('receipt_id', sa.UUID(), nullable=False),
     sa.Column('run_id', sa.UUID(), nullable=False),
@@ -389,7 +371,6 @@ TENANT_TABLES = (
     "bundles",
     "checkpoints",
     "commands",
-    "decisions",
     "receipts",
     "run_inputs",
     "steps",
@@ -456,4 +437,4 @@ def _refuse_illegal_moves() -> None:
             f"WHEN (NEW.status <> ALL ('{{{born}}}'::text[])) EXECUTE FUNCTION refuse_move()"
         )
     # The audit is append-only for everybody who is not the owner of the tables.
-    op.execute(f"REVOKE UPDATE, DELETE ON audit_events, checkpoints, decisions FROM {ENGINE}, {FACES}")
+    op.execute(f"REVOKE UPDATE, DELETE ON audit_events, checkpoints FROM {ENGINE}, {FACES}")

@@ -13,7 +13,7 @@ depends_on = None
 
 ENGINE = "counterseal_engine"
 FACES = "counterseal_faces"
-NEW_TABLES = ("ledger", "mutations")
+NEW_TABLES = ("ledger",)
 # What a run's retention removes, of that which nobody may delete otherwise.
 PURGED = ("checkpoints", "ledger")
 
@@ -132,13 +132,6 @@ def _create_tables() -> None:
         _json("value"),
         sa.Column("written_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
     ])  # fmt: skip
-    _create_run_table("mutations", ["number"], [
-        sa.Column("number", sa.Integer(), nullable=False),
-        sa.Column("actor", sa.Text(), nullable=False),
-        sa.Column("source", sa.JSON(none_as_null=True), nullable=False),
-        _json("operations", nullable=False),
-        sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
-    ])  # fmt: skip
 
 
 def _create_run_table(name: str, key: list[str], columns: list[sa.Column]) -> None:
@@ -163,16 +156,12 @@ def _isolate() -> None:
         op.execute(f"CREATE POLICY engine ON {table} TO {ENGINE} USING (true) WITH CHECK (true)")
         op.execute(f"CREATE POLICY tenant ON {table} TO {FACES} USING ({own}) WITH CHECK ({own})")
     # What was recorded is never changed, and nobody deletes it either, but by this function, once its time is over.
-    op.execute(f"REVOKE UPDATE, DELETE ON ledger, mutations FROM {ENGINE}, {FACES}")
-    for table in ("runs", "decisions", *PURGED):
+    op.execute(f"REVOKE UPDATE, DELETE ON ledger FROM {ENGINE}, {FACES}")
+    for table in ("runs", *PURGED):
         op.execute(f"CREATE POLICY owner ON {table} TO CURRENT_USER USING (true)")
     gone = " ".join(
         f"DELETE FROM {table} t USING runs r WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
         for table in PURGED
-    )
-    gone += (
-        " UPDATE decisions t SET facts = '{}' FROM runs r "
-        "WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
     )
     op.execute(
         "CREATE FUNCTION purge_records(id uuid) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = public "

@@ -1,9 +1,10 @@
-"""the journal: one row for each append of a run, with its lines and the values that they commit to"""
+"""the journal: a row for each append of a run, with its lines and their values; and what retention leaves of a run"""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects import postgresql
 
 revision = "0005"
 down_revision = "0004"
@@ -37,6 +38,19 @@ def upgrade() -> None:
     )
     op.add_column("runs", sa.Column("state", sa.LargeBinary(), nullable=True))
     op.add_column("runs", sa.Column("state_n", sa.Integer(), server_default="0", nullable=False))
+    op.create_table(
+        "remains",
+        sa.Column("run_id", sa.UUID(), nullable=False),
+        sa.Column("tenant_id", sa.Text(), nullable=False),
+        *(
+            sa.Column(name, postgresql.JSONB(none_as_null=True), nullable=False)
+            for name in ("steps", "receipts", "extensions")
+        ),
+        sa.ForeignKeyConstraint(
+            ["run_id", "tenant_id"], ["runs.run_id", "runs.tenant_id"], name="fk_remains_run_id_tenant_id_runs"
+        ),
+        sa.PrimaryKeyConstraint("run_id", name="pk_remains"),
+    )
     _isolate()
     _read_line_by_line()
     _purge()
@@ -60,10 +74,13 @@ def _refuse_older_runs() -> None:
 def _isolate() -> None:
     own = "tenant_id = current_setting('counterseal.tenant', true)"
     op.execute(f"GRANT SELECT, INSERT ON journal TO {ENGINE}, {FACES}")
-    op.execute("ALTER TABLE journal ENABLE ROW LEVEL SECURITY")
-    op.execute("ALTER TABLE journal FORCE ROW LEVEL SECURITY")
-    op.execute(f"CREATE POLICY engine ON journal TO {ENGINE} USING (true) WITH CHECK (true)")
-    op.execute(f"CREATE POLICY tenant ON journal TO {FACES} USING ({own}) WITH CHECK ({own})")
+    op.execute(f"GRANT SELECT, INSERT ON remains TO {ENGINE}")
+    op.execute(f"GRANT SELECT ON remains TO {FACES}")
+    for table in ("journal", "remains"):
+        op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
+        op.execute(f"CREATE POLICY engine ON {table} TO {ENGINE} USING (true) WITH CHECK (true)")
+        op.execute(f"CREATE POLICY tenant ON {table} TO {FACES} USING ({own}) WITH CHECK ({own})")
     op.execute("CREATE POLICY owner ON journal TO CURRENT_USER USING (true)")
 
 
@@ -87,8 +104,6 @@ def _purge() -> None:
         for table in ("checkpoints", "ledger")
     )
     gone += (
-        " UPDATE decisions t SET facts = '{}' FROM runs r "
-        "WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
         " UPDATE journal t SET vals = NULL FROM runs r "
         "WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 from uuid import UUID
@@ -16,9 +16,12 @@ from policy.load import Policy, load_policy
 from runtime.definition.active_policy import ActivePolicy, BrokenPolicy
 from runtime.definition.extension import extended
 from runtime.definition.workflow import Workflow, load_workflow, thaw_operations
+from runtime.kernel.commit import MutationRow
 from runtime.kernel.graph import Graph
+from runtime.kernel.told import Diverged
 from runtime.kernel.view import Definition, RunView
 from runtime.store import documents, extensions
+from runtime.store.books import Book
 from runtime.store.documents import StoredWorkflow
 
 Key = TypeVar("Key")
@@ -92,8 +95,24 @@ class Definitions:
         base = await self.workflow(connection, run.tenant_id, run.workflow, run.workflow_version, run.workflow_digest)
         if not run.extensions:
             return base
-        added = await extensions.of_run(connection, run.run_id, run.extensions)
-        return self._extended.put((run.run_id, run.extensions), extended(base, added))
+        added = await extensions.of_run(connection, run.run_id, run.run_key, run.extensions)
+        return self._with(run.run_id, base, added)
+
+    async def editions(self, connection: Connection, book: Book) -> list[Workflow]:
+        """The workflow as a run began with it, and after each of its extensions. ``Diverged`` for an altered one."""
+        row, added = book.row, extensions.told_in(book.told)
+        named = (row["tenant_id"], row["workflow"], row["workflow_version"], row["workflow_digest"])
+        base = await self.workflow(connection, *named)
+        if book.opened.definition != base.definition_digest:
+            raise Diverged(
+                f"The workflow {base.name}@{base.version} is not what it was when the run started",
+                "workflow and policies",
+            )
+        return [base, *(self._with(book.run_id, base, added[: number + 1]) for number in range(len(added)))]
+
+    def _with(self, run_id: UUID, base: Workflow, added: Sequence[MutationRow]) -> Workflow:
+        key = (run_id, len(added))
+        return self._extended.get(key) or self._extended.put(key, extended(base, added))
 
     def compiled(self, stored: StoredWorkflow) -> Workflow:
         """Compile a stored version against the declarations that were frozen with it."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-import asyncpg
-import orjson
+from uuid import UUID
 
 from core.canonical import Json, JsonObject
 from core.db import Connection
-from core.errors import CountersealError
+from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 from evidence.archive import Bundle
 from evidence.blobs import BlobStore
 from evidence.bundle import (
@@ -26,20 +23,37 @@ from evidence.bundle import (
     VoteRecord,
     build_bundle,
 )
-from evidence.chain import ChainHead
 from evidence.commitments import blind, commit, commit_fields, disclosure, path_of
 from evidence.events import EventType, timestamp
 from evidence.signing import Signer
 from runtime import audit
+from runtime.definition.catalog import Definitions
 from runtime.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable
 from runtime.governance.asking import approval_path, asked, card_path
+from runtime.kernel.commit import ApprovalRow
+from runtime.kernel.events import ApprovalVoted
+from runtime.kernel.past import Past
 from runtime.kernel.receipts import as_receipt
+from runtime.kernel.run import Run
+from runtime.kernel.told import Diverged, Told
 from runtime.kernel.transition import ENGINE
-from runtime.store import bundles
-from runtime.store.bundles import RunRows
+from runtime.store import books, bundles
+from runtime.store.books import Book
 from runtime.store.outbox import Message
+from runtime.store.rows import check_rows
+from runtime.verbs.looking import folded
 
 _UNBOUND = ("gate",)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Everything about a run that its bundle says, folded from its book, and the texts by which it was judged."""
+
+    book: Book
+    past: Past
+    workflow: DocumentText
+    policies: tuple[DocumentText, ...]
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,7 @@ class Bundling:
     blobs: BlobStore
     signer: Signer
     producer: str
+    definitions: Definitions
 
     def handlers(self) -> dict[str, Handler]:
         """The handler by kind of message."""
@@ -57,15 +72,32 @@ class Bundling:
     async def bundle(self, connection: Connection, message: Message) -> Deliver:
         """Build, verify, sign, store. A crash between storing and remembering makes and stores the same bytes again."""
         assert message.run_id is not None, "every bundle is a run's"
-        return partial(self._make, message, await bundles.read_run(connection, message.run_id))
-
-    async def _make(self, message: Message, rows: RunRows) -> Result:
         try:
-            made = await asyncio.to_thread(self._build, rows)
-        except ContradictionError as error:
-            return _refused(message, rows, str(error), error.checks)
+            material = await self.material(connection, message.tenant_id, message.run_id)
+        except Diverged as problem:
+            return partial(_given, _refused(message, f"{problem.check}: {problem.message}", [problem.check]))
         except _UNREADABLE as error:
-            return _refused(message, rows, f"it cannot be made of what is stored: {type(error).__name__}: {error}", ())
+            return partial(_given, _unreadable(message, error))
+        return partial(self._make, message, material)
+
+    async def material(self, connection: Connection, tenant: str, run_id: UUID) -> Material:
+        """What the bundle of a run that is over is made of.
+
+        ``Diverged`` if the book is not what was told, or if what people were shown and answered is not what it says.
+        """
+        book = await books.read(connection, tenant, run_id)
+        past = await folded(connection, self.definitions, book)
+        await check_rows(connection, past.run)
+        digests = {decision.policy_digest for decision in past.run.decisions}
+        return Material(book, past, *await bundles.texts(connection, book, digests))
+
+    async def _make(self, message: Message, material: Material) -> Result:
+        try:
+            made = await asyncio.to_thread(self._build, material)
+        except ContradictionError as error:
+            return _refused(message, str(error), error.checks)
+        except _UNREADABLE as error:
+            return _unreadable(message, error)
         key = f"{message.tenant_id}/{message.run_id}/{made.sha256[:16]}-{made.name}"
         try:
             stored = await self.blobs.put(key, made.bytes, made.sha256)
@@ -74,123 +106,110 @@ class Bundling:
         key_id = self.signer.public_key.key_id
 
         async def record(connection: Connection) -> None:
-            await bundles.remember(connection, message.tenant_id, rows.run["run_id"], made, stored, key_id)
+            await bundles.remember(connection, message.tenant_id, material.book.run_id, made, stored, key_id)
 
         return Delivered(record)
 
-    def _build(self, rows: RunRows) -> Bundle:
-        return build_bundle(content_of(rows, self.producer), self.signer)
+    def _build(self, material: Material) -> Bundle:
+        return build_bundle(content_of(material, self.producer), self.signer)
 
 
-# What rows give that are not as they were written. A closed run does not change, so trying again would not help.
-_UNREADABLE = (CountersealError, LookupError, TypeError, ValueError)
+# What is stored is not as it was written. A closed run does not change, so trying again would not help.
+_UNREADABLE = (ConsistencyError, InputError, NotFoundError, LookupError, TypeError, ValueError)
 
 
-def _refused(message: Message, rows: RunRows, why: str, checks: Sequence[str]) -> Undeliverable:
+async def _given(result: Result) -> Result:
+    return result
+
+
+def _unreadable(message: Message, error: Exception) -> Undeliverable:
+    return _refused(message, f"it cannot be made of what is stored: {type(error).__name__}: {error}", ())
+
+
+def _refused(message: Message, why: str, checks: Sequence[str]) -> Undeliverable:
     """Say that this evidence is not signed, and why; the command keeps that, and the tenant's audit that it happened.
 
     A crash before the record leaves the message to its lease, and it is refused again.
     """
 
     async def record(connection: Connection) -> None:
-        facts: JsonObject = {"run": str(rows.run["run_id"]), "checks": [*checks]}
+        facts: JsonObject = {"run": str(message.run_id), "checks": [*checks]}
         await audit.record(connection, message.tenant_id, EventType.EVIDENCE_FAILED, ENGINE, facts)
 
     return Undeliverable(why, record)
 
 
-def content_of(rows: RunRows, producer: str) -> BundleContent:
+def content_of(material: Material, producer: str) -> BundleContent:
     """What the bundle says: metadata in clear, values as commitments, cards as they were shown."""
-    run, key, votes = rows.run, rows.run_key, _events(rows, EventType.APPROVAL_VOTED)
-    questions = {event["data"]["approval"]: event for event in _events(rows, EventType.APPROVAL_REQUESTED)}
+    book, past, row, key = material.book, material.past, material.book.row, material.book.row["run_key"]
+    run, tenant, run_id = past.run, row["tenant_id"], book.run_id
     return BundleContent(
         run=RunRecord(
-            tenant_id=run["tenant_id"],
-            workspace_id=run["workspace_id"],
-            run_id=str(run["run_id"]),
-            trigger_type=run["trigger_type"],
-            status=run["status"],
-            opened_at=timestamp(run["created_at"]),
-            closed_at=timestamp(run["finished_at"]) if run["finished_at"] else None,
-            inputs=commit_fields(key, path_of("trigger"), rows.trigger),
-            outputs=_outputs(rows),
-            canceled=_canceled(rows),
+            tenant_id=tenant,
+            workspace_id=row["workspace_id"],
+            run_id=str(run_id),
+            trigger_type=row["trigger_type"],
+            status=str(run.status),
+            opened_at=timestamp(book.told[0].at),
+            closed_at=timestamp(book.told[-1].at) if run.finished else None,
+            inputs=commit_fields(key, path_of("trigger"), book.opened.inputs or {}),
+            outputs=_outputs(past, key),
+            canceled=_canceled(run, key),
         ),
-        workflow=DocumentText(run["workflow"], run["workflow_version"], rows.workflow_source),
-        policies=tuple(DocumentText(p["name"], p["version"], p["source"]) for p in rows.policies),
-        lines=rows.lines,
-        head=ChainHead(f"run:{run['run_id']}", run["audit_count"], run["audit_head"]),
-        approvals=tuple(_approval(row, questions, votes, key) for row in rows.approvals),
-        receipts=tuple(as_receipt(row, run["tenant_id"], run["run_id"]).to_evidence(key) for row in rows.receipts),
+        workflow=material.workflow,
+        policies=material.policies,
+        lines=book.lines,
+        head=book.head,
+        approvals=tuple(_approval(past, question, key) for _, question in sorted(run.approvals.items())),
+        receipts=tuple(
+            as_receipt(receipt, tenant, run_id).to_evidence(key) for _, receipt in sorted(run.receipts.items())
+        ),
         redaction="metadata",
         producer=producer,
     )
 
 
-def _outputs(rows: RunRows) -> list[Json]:
-    return [
-        [path, commit(rows.run_key, path, step["output"])]
-        for step in rows.steps
-        if step["output"] is not None
-        for path in [path_of("step", step["step_key"], "output")]
-    ]
+def _outputs(past: Past, key: bytes) -> list[Json]:
+    told = sorted((step.index, step.key, step.output) for step in past.steps() if step.output is not None)
+    return [[path, commit(key, path, output)] for _, step, output in told for path in [path_of("step", step, "output")]]
 
 
-def _events(rows: RunRows, kind: EventType) -> list[dict[str, Any]]:
-    """The run's events of this type. Most lines are told apart without being parsed."""
-    mark = f'"{kind}"'.encode()
-    return [event for line in rows.lines if mark in line and (event := orjson.loads(line))["type"] == kind]
-
-
-def _canceled(rows: RunRows) -> CancelRecord | None:
-    """The first cancel of the run: its actor, and the stored reason, which must be the one that the event binds.
-
-    Release 0.1.0 bound none, nor those of votes, nor requester and terms: of what it recorded they are left out.
-    """
-    first = next(iter(_events(rows, EventType.RUN_CANCELED)), None)
-    if first is None:
+def _canceled(run: Run, key: bytes) -> CancelRecord | None:
+    """The first cancel of the run: who it was, and the reason, which is the one that the event binds."""
+    if run.canceling is None:
         return None
-    if first["data"]["reason_given"] and "committed" not in first["data"]:
-        return CancelRecord(first["actor"]["id"], None)
-    error = rows.run["error"] or {}
-    told = (rows.run["canceling"] or {}).get("reason") or (
-        error.get("message") if error.get("class") == "canceled" else ""
-    )
-    if not told and first["data"]["reason_given"]:
-        raise ContradictionError("run: what it was canceled for is not stored any more", ["run"])
-    reason = disclosure(rows.run_key, path_of("cancel", "reason"), told) if told else None
-    return CancelRecord(first["actor"]["id"], reason)
+    told = run.canceling["reason"]
+    reason = disclosure(key, path_of("cancel", "reason"), told) if told else None
+    return CancelRecord(str(run.canceling["by"]), reason)
 
 
-def _approval(
-    row: asyncpg.Record, questions: Mapping[str, dict[str, Any]], votes: Sequence[dict[str, Any]], key: bytes
-) -> ApprovalRecord:
-    path = card_path(row["approval_id"])
-    in_doubt = row["kind"] == "in_doubt" and row["choice"] is not None
-    place, put = approval_path(row["approval_id"]), asked(row["kind"], row["requester"], row["terms"])
-    own = [vote for vote in votes if vote["data"]["approval"] == str(row["approval_id"])]
-    bound = "committed" in questions.get(str(row["approval_id"]), {}).get("data", {})
-    standing = {vote["actor"]["id"]: vote["seq"] for vote in own}
+def _approval(past: Past, row: ApprovalRow, key: bytes) -> ApprovalRecord:
+    """One question with its answer. Of a person's votes on it the last one stands, and its reason is shown."""
+    path, answer = card_path(row.approval_id), past.run.answers[row.approval_id]
+    place, put = approval_path(row.approval_id), asked(row.kind, row.requester, row.terms)
+    own = [vote for vote in past.votes if _vote_of(vote).approval == row.approval_id]
+    standing = {vote.actor.id: vote.seq for vote in own}
+    in_doubt = row.kind == "in_doubt" and answer.choice is not None
     return ApprovalRecord(
-        approval_id=str(row["approval_id"]),
-        action=None if row["kind"] in _UNBOUND else blind(key, row["action_digest"]),
-        status=row["choice"] if in_doubt else row["status"],
-        card_commitment=commit(key, path, row["card"]),
+        approval_id=str(row.approval_id),
+        action=None if row.kind in _UNBOUND else blind(key, row.action_digest),
+        status=str(answer.choice if in_doubt else answer.status),
+        card_commitment=commit(key, path, row.card),
         # A card with secret values is committed to and withheld: who holds a bundle may not have been who approved.
-        card_disclosure=None if row["card"].get("sensitive") else disclosure(key, path, row["card"]),
-        votes=tuple(_vote(row, vote, key, stands=standing[vote["actor"]["id"]] == vote["seq"]) for vote in own),
-        asked=disclosure(key, place + path_of("asked"), put) if bound else None,
+        card_disclosure=None if row.card.get("sensitive") else disclosure(key, path, row.card),
+        votes=tuple(_vote(row, vote, key, stands=standing[vote.actor.id] == vote.seq) for vote in own),
+        asked=disclosure(key, place + path_of("asked"), put),
     )
 
 
-def _vote(row: asyncpg.Record, vote: Mapping[str, Any], key: bytes, *, stands: bool) -> VoteRecord:
-    """One vote as its event tells it, and its reason as it is stored, which has to be the one that the event binds."""
-    data, voter, reason = vote["data"], vote["actor"]["id"], None
-    if stands and "reason_given" in data:
-        told = (row["reasons"] or {}).get(voter)
-        if told is None:
-            raise ContradictionError(f"approvals: the vote of {voter} is not stored any more", ["approvals"])
-        path = approval_path(row["approval_id"]) + path_of("vote", str(vote["seq"]), "reason")
-        # An empty one that was once another is disclosed as well, so that it is seen.
-        reason = disclosure(key, path, told) if told or data["reason_given"] else None
-    return VoteRecord(voter, data["choice"], data["channel"], vote["ts"], reason)
+def _vote(row: ApprovalRow, told: Told, key: bytes, *, stands: bool) -> VoteRecord:
+    vote, reason = _vote_of(told), None
+    if stands and vote.reason:
+        path = approval_path(row.approval_id) + path_of("vote", str(told.seq), "reason")
+        reason = disclosure(key, path, vote.reason)
+    return VoteRecord(told.actor.id, vote.choice, vote.channel, timestamp(told.at), reason)
+
+
+def _vote_of(told: Told) -> ApprovalVoted:
+    assert isinstance(told.event, ApprovalVoted), "votes are nothing else"
+    return told.event

@@ -15,10 +15,12 @@ from uuid import UUID
 
 from approvals.ports import Absent, MessageRef, Messenger, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
 from core.db import Connection
+from runtime.definition.catalog import Definitions
 from runtime.dispatcher import Deliver, Delivered, Handler, Later, Record, Result, Undeliverable
 from runtime.store import approvals, tasks
 from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
+from runtime.verbs.looking import receipt_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class ApprovalMessages:
 
     messenger: Messenger
     channel: str
+    definitions: Definitions
     link: str = ""
 
     def handlers(self) -> dict[str, Handler]:
@@ -39,7 +42,8 @@ class ApprovalMessages:
     async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it."""
         stored = await _approval(connection, message)
-        view = approvals.card_view(stored, self.link.format(approval=stored.approval.id) if self.link else "")
+        receipt = await receipt_of(connection, self.definitions, stored)
+        view = approvals.card_view(stored, receipt, self.link.format(approval=stored.approval.id) if self.link else "")
         key = str(stored.approval.id)
 
         async def shown(connection: Connection, ref: MessageRef) -> None:

@@ -198,8 +198,9 @@ class Commit:
     one that the same worker goes on with. ``freed_receipts`` give their idempotency key to a new receipt: what they
     recorded certainly had no effect, and what is done now is another action. ``cancels_rest`` ends whatever of the run
     is still open (set-based: a run may have thousands of steps). ``lease`` is how long the lease of a new running step
-    holds. ``reference`` is the run's new business reference; ``result`` what it hands to whoever waits for it.
-    ``state`` is the run as it is kept beside its book from now on, if it is this append that keeps it.
+    holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for it.
+    ``extended`` counts its new extensions. ``state`` is the run as it is kept beside its book from now on, if it is by
+    this append.
     """
 
     run_id: UUID
@@ -216,6 +217,7 @@ class Commit:
     canceling: JsonObject | None = None
     reference: str | None = None
     result: Json = None
+    extended: int = 0
     finished: bool = False
     cancels_rest: bool = False
     checks_policy: bool = False
@@ -229,7 +231,6 @@ class Commit:
     waits: list[WaitRow] = field(default_factory=list)
     commands: list[CommandRow] = field(default_factory=list)
     command_moves: list[tuple[UUID, CommandState]] = field(default_factory=list)
-    decisions: list[DecisionRow] = field(default_factory=list)
     freed_receipts: list[UUID] = field(default_factory=list)
     new_receipts: list[ReceiptRow] = field(default_factory=list)
     receipts: list[ReceiptRow] = field(default_factory=list)
@@ -238,7 +239,6 @@ class Commit:
     votes: list[VoteRow] = field(default_factory=list)
     checkpoints: list[CheckpointRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
-    mutations: list[MutationRow] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     values: bytes | None = None
     state: bytes | None = None

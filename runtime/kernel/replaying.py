@@ -12,13 +12,13 @@ from typing import TypeAlias
 from uuid import UUID
 
 from core.canonical import Json, JsonObject, canonical_bytes
-from core.errors import CountersealError
 from runtime.kernel import events as e
 from runtime.kernel.channels import initial_values
 from runtime.kernel.crossing import cross
 from runtime.kernel.fold import fold
 from runtime.kernel.graph import ChildNode, Graph, LeafNode
-from runtime.kernel.plan import Evaluated, PlanError
+from runtime.kernel.past import MISFITS, graph_of, place
+from runtime.kernel.plan import Evaluated
 from runtime.kernel.run import Run
 from runtime.kernel.state import State
 from runtime.kernel.states import RunState, WaitKind, WaitState
@@ -52,7 +52,7 @@ class Derived:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class Replay:
     """What a replay starts from: the run before its first event, its events, and the graph after each extension."""
 
     first: Run
@@ -79,35 +79,23 @@ def unopened(run_id: UUID, run_key: bytes, graph: Graph) -> Run:
     )
 
 
-def refold(run: Run, told: Iterable[Told], graphs: Sequence[Graph]) -> Run:
-    """The run after these events; ``graphs`` are the graph as published and after each extension."""
-    for each in told:
-        fold(run, each, _graph(run, each, graphs))
-    return run
-
-
-def replay(book: Book) -> Iterator[Derived]:
+def replay(book: Replay) -> Iterator[Derived]:
     """Every checkpoint of the book, derived in its order. ``Divergence`` where the book cannot be followed."""
     run = book.first
     for told in book.told:
-        where = f"line {told.seq} ({told.event.TYPE}{f' of {told.step}' if told.step else ''})"
         try:
-            yield from _follow(run, told, _graph(run, told, book.graphs), book)
-        except (CountersealError, PlanError, LookupError) as error:
-            raise Divergence(where, f"does not follow from what was before: {error}") from error
+            yield from _follow(run, told, graph_of(run, told, book.graphs), book)
+        except MISFITS as error:
+            raise Divergence(place(told), f"does not follow from what was before: {error}") from error
         except _Differs as difference:
-            raise Divergence(where, str(difference)) from None
+            raise Divergence(place(told), str(difference)) from None
 
 
 class _Differs(Exception):
     pass
 
 
-def _graph(run: Run, told: Told, graphs: Sequence[Graph]) -> Graph:
-    return graphs[run.extensions + isinstance(told.event, e.RunExtended)]
-
-
-def _follow(run: Run, told: Told, graph: Graph, book: Book) -> Iterator[Derived]:
+def _follow(run: Run, told: Told, graph: Graph, book: Replay) -> Iterator[Derived]:
     match told.event:
         case e.CheckpointCommitted(halted=False) as event if run.checkpointed:
             choices = Evaluated(graph, book.constants)

@@ -43,8 +43,8 @@ def derive(rows: Commit, before: Before, run: Run) -> None:
         if row.approval_id not in before.answers
     ]
     rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
-    rows.decisions, rows.votes, rows.checkpoints = run.decisions, run.votes, run.checkpoints
-    rows.ledger, rows.mutations = run.ledger, run.mutations
+    rows.votes, rows.checkpoints, rows.ledger = run.votes, run.checkpoints, run.ledger
+    rows.extended = len(run.mutations)
 
 
 def _steps(rows: Commit, before: Before, steps: Iterable[StepRow]) -> None:

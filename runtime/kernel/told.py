@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
-from core.errors import ConsistencyError
+from core.errors import ConsistencyError, InputError
 from evidence.commitments import commit, path_of
 from evidence.events import Actor, EventType
 from evidence.events import Event as Line
@@ -27,7 +27,14 @@ VALUES = "values"
 
 
 class Diverged(ConsistencyError):
-    """The book contradicts itself: a value is not the one that its line commits to, or a move cannot follow."""
+    """The book contradicts itself: a value is not the one that its line commits to, or a move cannot follow.
+
+    ``check`` is the part of the evidence that cannot be right: ``book``, ``chain``, or what shows the book's facts.
+    """
+
+    def __init__(self, message: str, check: str = "book") -> None:
+        super().__init__(f"{message}.", remedy="Somebody has changed what is stored: compare it with a backup.")
+        self.check = check
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +80,25 @@ def read_line(line: bytes, values: Mapping[str, Any], run_key: bytes, *, verify:
 
     Without ``verify`` the values may be missing.
     """
-    read: dict[str, Any] = orjson.loads(line)
-    seq, facts = read["seq"], read["data"]
-    committed = facts.pop(VALUES, None)
-    if verify and committed != (values_digest(run_key, seq, values) if values else None):
-        raise Diverged(f"line {seq} ({read['type']}) commits to other values than those that are stored")
-    event = from_parts(EventType(read["type"]), facts, values)
-    actor = Actor(read["actor"]["kind"], read["actor"]["id"])
-    return Told(seq, event, actor, datetime.fromisoformat(read["ts"]), read["step"])
+    try:
+        read: dict[str, Any] = orjson.loads(line)
+        seq, facts = read["seq"], read["data"]
+        committed = facts.pop(VALUES, None)
+        actor = Actor(read["actor"]["kind"], read["actor"]["id"])
+        kind, at = EventType(read["type"]), datetime.fromisoformat(read["ts"])
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise Diverged(f"a line of the book cannot be read: {error}", "chain") from None
+    if verify and committed != (_digest_or_none(run_key, seq, values) if values else None):
+        raise Diverged(f"line {seq} ({kind}) commits to other values than those that are stored")
+    return Told(seq, from_parts(kind, facts, values), actor, at, read["step"])
+
+
+def _digest_or_none(run_key: bytes, seq: int, values: Mapping[str, Any]) -> str | None:
+    """As ``values_digest``; None for what nobody can have committed to."""
+    try:
+        return values_digest(run_key, seq, values)
+    except InputError:
+        return None
 
 
 def pack_values(values: Sequence[tuple[int, JsonObject]]) -> bytes | None:
@@ -89,5 +107,8 @@ def pack_values(values: Sequence[tuple[int, JsonObject]]) -> bytes | None:
 
 
 def unpack_values(stored: bytes | None) -> Mapping[int, JsonObject]:
-    """What ``pack_values`` wrote."""
-    return {} if stored is None else {int(seq): each for seq, each in orjson.loads(stored).items()}
+    """What ``pack_values`` wrote. ``Diverged`` for anything else."""
+    try:
+        return {} if stored is None else {int(seq): dict(each) for seq, each in orjson.loads(stored).items()}
+    except (ValueError, TypeError, AttributeError):
+        raise Diverged("the values of an append cannot be read") from None

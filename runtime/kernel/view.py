@@ -25,6 +25,7 @@ class Definition:
     workflow_version: int
     workflow_digest: str
     extensions: int
+    run_key: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class RunView:
     def definition(self) -> Definition:
         """The definition of its graph as that is now."""
         version = (self.workflow, self.workflow_version, self.workflow_digest)
-        return Definition(self.run_id, self.tenant_id, *version, self.extensions)
+        return Definition(self.run_id, self.tenant_id, *version, self.extensions, self.run_key)
 
     @property
     def steps(self) -> Mapping[str, StepRow]:

@@ -32,11 +32,7 @@ SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id, r.version AS run_v
     WHERE v.approval_id = a.approval_id) AS votes,
   (SELECT jsonb_build_object('name', p.name, 'slack', p.slack_user_id, 'groups', (SELECT jsonb_agg(m.group_name)
       FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
-    FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = $2) AS person,
-  (SELECT jsonb_build_object('status', c.status, 'error', c.error, 'resolution', c.resolution,
-      'external_id', c.external_id) FROM receipts c
-    WHERE c.run_id = a.run_id AND c.step_key = a.step_key AND c.action_digest = a.action_digest
-    ORDER BY c.intended_at DESC LIMIT 1) AS receipt
+    FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = $2) AS person
 FROM approvals a JOIN runs r USING (run_id) WHERE a.approval_id = $1"""
 
 _SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id = $1"
@@ -47,7 +43,6 @@ class StoredApproval:
     """An approval with everything that a vote or a card needs.
 
     ``person`` is the directory's entry of the person asked about (name, Slack id, groups), None if there is none.
-    ``receipt`` says what became of the action, None while nothing was intended.
     """
 
     approval: Approval
@@ -60,7 +55,6 @@ class StoredApproval:
     now: datetime
     created_at: datetime
     person: Mapping[str, Any] | None
-    receipt: Mapping[str, Any] | None
     message: MessageRef | None
 
 
@@ -82,7 +76,6 @@ async def read(connection: Connection, approval_id: UUID, person_id: str = "") -
         now=row["now"],
         created_at=datetime.fromisoformat(item["created_at"]),
         person=row["person"],
-        receipt=row["receipt"],
         message=message,
     )
 
@@ -141,10 +134,10 @@ _ENDS = {
 }
 
 
-def card_view(stored: StoredApproval, link: str = "") -> CardView:
-    """What a face draws: the frozen content, and what has become of it by now."""
+def card_view(stored: StoredApproval, receipt: Mapping[str, Any] | None, link: str = "") -> CardView:
+    """What a face draws: the frozen content, and what has become of it by now; ``receipt`` is that of its action."""
     approval = stored.approval
-    state, detail = _state(stored)
+    state, detail = _state(stored, receipt)
     return CardView(
         approval_id=approval.id,
         nonce=approval.nonce,
@@ -159,14 +152,10 @@ def card_view(stored: StoredApproval, link: str = "") -> CardView:
     )
 
 
-def _state(stored: StoredApproval) -> tuple[CardState, str]:
+def _state(stored: StoredApproval, receipt: Mapping[str, Any] | None) -> tuple[CardState, str]:
     status = stored.approval.status
     if status is not ApprovalStatus.APPROVED:
         return _ENDS[status], stored.reason or ""
-    if stored.approval.kind is ApprovalKind.GATE:
-        return CardState.RECORDED, stored.reason or ""
-    # A receipt of this very action says more than the vote, but only once the approval was used for it.
-    receipt = stored.receipt if stored.consumed else None
     if receipt is None:
         return CardState.RECORDED, stored.reason or ""
     detail = receipt.get("resolution") or (receipt.get("error") or {}).get("message") or ""

@@ -1,37 +1,23 @@
-"""Reading everything that a bundle holds, and remembering where a bundle is."""
+"""The texts that a bundle holds besides the run's book, and remembering where a bundle is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
 from uuid import UUID
 
 import asyncpg
 
 from core.db import Connection
-from core.errors import NotFoundError
 from core.ids import new_id
 from evidence.archive import Bundle
 from evidence.blobs import StoredBlob
-from runtime.kernel.commit import ReceiptRow
-from runtime.store import journal
+from evidence.bundle import DocumentText
+from runtime.store.books import Book
 from runtime.store.commits import MESSAGES_CHANNEL
-from runtime.store.receipts import receipt_row
 
-_RUN = """
-SELECT r.*, i.trigger, i.run_key, w.source FROM runs r JOIN run_inputs i USING (run_id)
-JOIN workflows w ON w.tenant_id = r.tenant_id AND w.name = r.workflow AND w.version = r.workflow_version
-WHERE r.run_id = $1"""
-# Of a person's votes on one question the last is the row, and its reason is kept.
-_APPROVALS = """
-SELECT a.*, (SELECT jsonb_object_agg(v.person_id, v.reason) FROM votes v WHERE v.approval_id = a.approval_id) AS reasons
-FROM approvals a WHERE a.run_id = $1 ORDER BY a.approval_id"""
-_RECEIPTS = "SELECT to_jsonb(r) AS receipt FROM receipts r WHERE run_id = $1 ORDER BY receipt_id"
-_STEPS = "SELECT step_key, output FROM steps WHERE run_id = $1 ORDER BY step_index, step_key"
+_SOURCE = "SELECT source FROM workflows WHERE tenant_id = $1 AND name = $2 AND version = $3"
 _POLICIES = """
-SELECT name, version, source FROM policies
-WHERE tenant_id = $1 AND digest IN (SELECT policy_digest FROM decisions WHERE run_id = $2) ORDER BY name, version"""
+SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = ANY ($2::text[]) ORDER BY name, version"""
 _REMEMBER = """
 INSERT INTO bundles (run_id, tenant_id, name, uri, version_id, sha256, bytes, key_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (run_id) DO NOTHING"""
@@ -56,37 +42,15 @@ WITH ordered AS (
 SELECT pg_notify('{MESSAGES_CHANNEL}', '')"""
 
 
-@dataclass(frozen=True, slots=True)
-class RunRows:
-    """The rows of one run. ``approvals`` have the ``reasons`` of the votes that stand, by voter."""
-
-    run: asyncpg.Record
-    run_key: bytes
-    trigger: Mapping[str, Any]
-    workflow_source: str
-    policies: Sequence[asyncpg.Record]
-    lines: Sequence[bytes]
-    approvals: Sequence[asyncpg.Record]
-    receipts: Sequence[ReceiptRow]
-    steps: Sequence[asyncpg.Record]
-
-
-async def read_run(connection: Connection, run_id: UUID) -> RunRows:
-    """Everything about a run. A closed run does not change any more, so these reads agree with each other."""
-    run = await connection.fetchrow(_RUN, run_id)
-    if run is None:
-        raise NotFoundError(f"There is no run {run_id}.")
-    return RunRows(
-        run=run,
-        run_key=run["run_key"],
-        trigger=run["trigger"],
-        workflow_source=run["source"],
-        policies=await connection.fetch(_POLICIES, run["tenant_id"], run_id),
-        lines=await journal.lines(connection, run_id),
-        approvals=await connection.fetch(_APPROVALS, run_id),
-        receipts=[receipt_row(row["receipt"]) for row in await connection.fetch(_RECEIPTS, run_id)],
-        steps=await connection.fetch(_STEPS, run_id),
-    )
+async def texts(
+    connection: Connection, book: Book, policies: Iterable[str | None]
+) -> tuple[DocumentText, tuple[DocumentText, ...]]:
+    """The workflow that a run runs, as it was published, and the policies with these digests."""
+    row = book.row
+    source = await connection.fetchval(_SOURCE, row["tenant_id"], row["workflow"], row["workflow_version"])
+    found = await connection.fetch(_POLICIES, row["tenant_id"], [digest for digest in policies if digest is not None])
+    workflow = DocumentText(row["workflow"], row["workflow_version"], source)
+    return workflow, tuple(DocumentText(each["name"], each["version"], each["source"]) for each in found)
 
 
 async def remember(

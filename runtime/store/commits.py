@@ -47,7 +47,7 @@ wanted AS (
     $9::text[], $10::text[], $11::text[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[], $17::int[],
     $18::bytea[])
     AS w(run_id, version, status, superstep, executing, width, writes, audit_count, audit_head, error, canceling,
-      finished, checks_policy, policy, reference, result, mutations, state)),
+      finished, checks_policy, policy, reference, result, extended, state)),
 met AS (
   SELECT r.run_id FROM runs r JOIN wanted w ON w.run_id = r.run_id AND w.version = r.version
   ORDER BY r.run_id FOR NO KEY UPDATE OF r),
@@ -55,7 +55,7 @@ guard AS (
   UPDATE runs SET version = runs.version + 1, status = w.status, superstep = w.superstep, executing = w.executing,
     width = w.width, writes = w.writes, audit_count = w.audit_count, audit_head = w.audit_head,
     error = w.error::jsonb, canceling = w.canceling::jsonb, reference = coalesce(w.reference, runs.reference),
-    result = w.result::jsonb, extensions = extensions + w.mutations,
+    result = w.result::jsonb, extensions = extensions + w.extended,
     state = CASE WHEN w.finished THEN NULL ELSE coalesce(w.state, runs.state) END,
     state_n = CASE WHEN w.finished THEN 0 WHEN w.state IS NULL THEN runs.state_n ELSE runs.version + 1 END,
     finished_at = CASE WHEN w.finished THEN now() ELSE finished_at END,
@@ -153,7 +153,7 @@ def _guarded(commit: Commit) -> list[object]:
     return [
         commit.run_id, commit.expected_version, str(commit.status), commit.superstep, commit.executing, commit.width,
         commit.writes, commit.head.count, commit.head.hash, commit.error, commit.canceling, commit.finished,
-        commit.checks_policy, commit.expected_policy, commit.reference, commit.result, len(commit.mutations),
+        commit.checks_policy, commit.expected_policy, commit.reference, commit.result, commit.extended,
         commit.state,
     ]  # fmt: skip
 

@@ -1,21 +1,27 @@
-"""What was added to running graphs: the mutation log (V-6)."""
+"""What was added to running graphs, as their books tell it (V-6)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 from uuid import UUID
 
 from core.db import Connection
+from evidence.events import EventType
 from runtime.kernel.commit import MutationRow
-
-_OF_RUN = """
-SELECT number, actor, source, operations FROM mutations WHERE run_id = $1 AND number <= $2 ORDER BY number"""
-
-
-async def of_run(connection: Connection, run_id: UUID, count: int) -> list[MutationRow]:
-    """The first ``count`` extensions of a run, in their order."""
-    return [_row(row) for row in await connection.fetch(_OF_RUN, run_id, count)]
+from runtime.kernel.events import RunExtended
+from runtime.kernel.told import Told
+from runtime.store import journal
 
 
-def _row(row: Any) -> MutationRow:
-    return MutationRow(row["number"], row["actor"], row["source"], row["operations"])
+async def of_run(connection: Connection, run_id: UUID, run_key: bytes, count: int) -> list[MutationRow]:
+    """The first ``count`` extensions of a run, in their order. ``Diverged`` if one is not what was told."""
+    return told_in(await journal.of_type(connection, run_id, run_key, EventType.RUN_EXTENDED))[:count]
+
+
+def told_in(told: Iterable[Told]) -> list[MutationRow]:
+    """The extensions among these events."""
+    return [
+        MutationRow(each.event.number, each.actor.id, each.event.source, each.event.operations)
+        for each in told
+        if isinstance(each.event, RunExtended)
+    ]

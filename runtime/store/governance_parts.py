@@ -1,4 +1,4 @@
-"""The parts of a commit that govern: decisions, receipts, approvals and votes."""
+"""The parts of a commit that govern: receipts, approvals and votes."""
 
 from __future__ import annotations
 
@@ -6,24 +6,6 @@ from collections.abc import Sequence
 
 from runtime.kernel.commit import Commit
 from runtime.store.commit_part import Part, columns, records, runs, texts
-
-_DECISIONS = Part(
-    "decisions",
-    """INSERT INTO decisions (decision_id, run_id, tenant_id, step_key, operation, action_digest, outcome,
-        policy_digest, rules, errors, reasons, facts)
-      SELECT d.decision_id, g.run_id, g.tenant_id, d.step_key, d.operation, d.action_digest, d.outcome,
-        d.policy_digest, d.rules, d.errors, d.reasons, d.facts
-      FROM json_to_recordset({0}) AS d(run uuid, decision_id uuid, step_key text, operation text, action_digest text,
-        outcome text, policy_digest text, rules jsonb, errors jsonb, reasons jsonb, facts jsonb)
-      JOIN guard g ON g.run_id = d.run""",
-    lambda cs: [
-        records(cs, "decisions",
-            "decision_id", "step_key", "operation", "action_digest", "outcome", "policy_digest", "rules",
-            "errors", "reasons", "facts",
-        )
-    ],
-    lambda c: bool(c.decisions),
-)  # fmt: skip
 
 _INSERT_RECEIPTS = """INSERT INTO receipts (receipt_id, run_id, tenant_id, step_key, operation, target,
         idempotency_key, action_digest, action, status, attempt, lease_epoch, reversible, reverse, intended_at)
@@ -145,6 +127,6 @@ _CANCEL_APPROVALS = Part(
     alone=True,
 )
 GOVERNANCE_PARTS: tuple[Part, ...] = (
-    _DECISIONS, _FREED_RECEIPTS, _NEW_RECEIPTS, _REPLACING_RECEIPTS, _RECEIPTS, _NEW_APPROVALS, _APPROVALS, _VOTES,
+    _FREED_RECEIPTS, _NEW_RECEIPTS, _REPLACING_RECEIPTS, _RECEIPTS, _NEW_APPROVALS, _APPROVALS, _VOTES,
     _CANCEL_APPROVALS,
 )  # fmt: skip

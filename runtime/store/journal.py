@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from core.canonical import JsonObject
 from core.db import Connection
+from evidence.events import EventType
 from runtime.kernel.told import Told, read_line, unpack_values
 
-_READ = "SELECT n, first_seq, lines, vals FROM journal WHERE tenant_id = $1 AND run_id = $2 ORDER BY n"
+_WITH = """
+SELECT first_seq, lines, vals FROM journal WHERE run_id = $1 AND position($2::bytea IN lines) > 0 ORDER BY n"""
 _LINES = "SELECT lines FROM journal WHERE run_id = $1 ORDER BY n"
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One append: the version of the run that it made, and its lines with their values by place."""
+    """One append: its lines, the place of the first, and their values by place."""
 
-    n: int
     first_seq: int
     lines: Sequence[bytes]
     values: Mapping[int, JsonObject]
@@ -30,15 +30,19 @@ class Append:
             yield read_line(line, self.values.get(self.first_seq + number, {}), run_key)
 
 
-async def read(connection: Connection, tenant: str, run_id: UUID) -> list[Append]:
-    """The appends of a run, in their order."""
-    return [_append(row) for row in await connection.fetch(_READ, tenant, run_id)]
+def appends(firsts: Sequence[int], lines: Sequence[bytes], vals: Sequence[bytes | None]) -> list[Append]:
+    """The appends of a run, from the columns of its rows."""
+    columns = zip(firsts, lines, vals, strict=True)
+    return [Append(first, told.split(b"\n"), unpack_values(values)) for first, told, values in columns]
+
+
+async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: EventType) -> list[Told]:
+    """All events of one type. Only the appends that have one are read."""
+    rows = await connection.fetch(_WITH, run_id, f'"type":"{kind}"'.encode())
+    found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
+    return [told for append in found for told in append.told(run_key) if told.event.TYPE is kind]
 
 
 async def lines(connection: Connection, run_id: UUID) -> list[bytes]:
     """The audit lines of a run."""
     return [line for row in await connection.fetch(_LINES, run_id) for line in row["lines"].split(b"\n")]
-
-
-def _append(row: Any) -> Append:
-    return Append(row["n"], row["first_seq"], row["lines"].split(b"\n"), unpack_values(row["vals"]))

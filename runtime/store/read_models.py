@@ -6,15 +6,17 @@ pages: rows after a key, in the order of that key, one more than asked for where
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
+import orjson
 from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from core.canonical import sha256_hex
 from runtime.store import read_statements as read
 
 Row: TypeAlias = Mapping[str, Any]
@@ -62,81 +64,46 @@ async def run(connection: AsyncConnection, tenant: str, run_id: UUID) -> Row | N
     return await _one(connection, read.RUN, tenant=tenant, run=run_id)
 
 
-async def run_input(connection: AsyncConnection, tenant: str, run_id: UUID) -> Any:
-    """What started the run: its trigger."""
-    row = await _one(connection, read.INPUT, tenant=tenant, run=run_id)
-    return None if row is None else row["trigger"]
-
-
-async def steps_page(
-    connection: AsyncConnection,
-    tenant: str,
-    run_id: UUID,
-    limit: int,
-    superstep: int = -1,
-    index: int = -1,
-    after_id: UUID = FIRST_ID,
-) -> list[Row]:
-    """Steps in the order of super-steps and of the definition."""
-    return await _all(
-        connection,
-        read.STEPS,
-        tenant=tenant,
-        run=run_id,
-        limit=limit,
-        superstep=superstep,
-        index=index,
-        after_id=after_id,
-    )
-
-
-async def checkpoints_page(
-    connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, superstep: int = -1
-) -> list[Row]:
-    """Checkpoints from the first on (P-9)."""
-    return await _all(connection, read.CHECKPOINTS, tenant=tenant, run=run_id, limit=limit, superstep=superstep)
-
-
 async def waits_page(
     connection: AsyncConnection,
     tenant: str,
-    run_id: UUID,
+    ids: Sequence[UUID],
     limit: int,
     after_at: datetime = FIRST_TIME,
     after_id: UUID = FIRST_ID,
 ) -> list[Row]:
-    """What a run waits for and has waited for, oldest first."""
-    return await _all(
-        connection, read.WAITS, tenant=tenant, run=run_id, limit=limit, after_at=after_at, after_id=after_id
-    )
+    """What a run waits for and has waited for, by the ids that its book tells, oldest first."""
+    return await _all(connection, read.WAITS, tenant=tenant, ids=ids, limit=limit, after_at=after_at, after_id=after_id)
 
 
-async def mutations_page(
-    connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, after_number: int = 0
-) -> list[Row]:
-    """What was added to a run's graph, in its order (V-6)."""
-    return await _all(connection, read.MUTATIONS, tenant=tenant, run=run_id, limit=limit, after_number=after_number)
-
-
-async def receipts_page(
+async def ledger_page(
     connection: AsyncConnection,
     tenant: str,
     run_id: UUID,
     limit: int,
-    after_at: datetime = FIRST_TIME,
-    after_id: UUID = FIRST_ID,
+    after_superstep: int = -1,
+    after_number: int = 0,
 ) -> list[Row]:
-    """Receipts in the order of intent."""
-    return await _all(
-        connection, read.RECEIPTS, tenant=tenant, run=run_id, limit=limit, after_at=after_at, after_id=after_id
-    )
+    """Writes to channels with a ledger, in the order of super-steps; ``number`` counts within one."""
+    after = {"after_superstep": after_superstep, "after_number": after_number}
+    return await _all(connection, read.LEDGER, tenant=tenant, run=run_id, limit=limit, **after)
 
 
 async def audit_page(
     connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, after_seq: int = -1
 ) -> list[Row]:
-    """The lines of a run's chain, with the exact bytes that are hashed."""
-    return await _all(connection, read.AUDIT, tenant=tenant, run=run_id, limit=limit, after_seq=after_seq)
+    """The lines of a run's chain, with the exact bytes that are hashed: also those that somebody has altered."""
+    found = await _all(connection, read.APPENDS, tenant=tenant, run=run_id, limit=limit, after_seq=after_seq)
+    lines = [_line(row["first_seq"] + n, line) for row in found for n, line in enumerate(row["lines"].split(b"\n"))]
+    return [line for line in lines if line["seq"] > after_seq][:limit]
+
+
+def _line(seq: int, line: bytes) -> Row:
+    try:
+        kind = str(orjson.loads(line)["type"])
+    except (ValueError, TypeError, LookupError):
+        kind = "unreadable"
+    return {"seq": seq, "type": kind, "line": line, "hash": sha256_hex(line)}
 
 
 async def approvals_page(

@@ -10,29 +10,24 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    any_,
     bindparam,
-    column,
     exists,
     func,
     or_,
     select,
-    table,
     tuple_,
 )
-from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy.dialects.postgresql import ARRAY, UUID
 
 from runtime.store.schema import (
     approvals,
     bundles,
-    checkpoints,
     commands,
     journal,
-    mutations,
+    ledger,
     policies,
-    receipts,
-    run_inputs,
     runs,
-    steps,
     tenants,
     waits,
     workflows,
@@ -141,75 +136,53 @@ WAITS = (
         waits.c.created_at,
         waits.c.completed_at,
     )
-    # Through the steps, because only the open waits are indexed by their run.
-    .join_from(waits, steps, waits.c.step_id == steps.c.step_id)
+    # By their ids, because only the open waits are indexed by their run.
     .where(
-        steps.c.run_id == _run,
+        waits.c.wait_id == any_(bindparam("ids", type_=ARRAY(UUID(as_uuid=True)))),
         tuple_(waits.c.created_at, waits.c.wait_id) > tuple_(_after_at, _after_id),
     )
     .order_by(waits.c.created_at, waits.c.wait_id)
     .limit(_limit)
 )
-MUTATIONS = (
-    _own(mutations, mutations.c.number, mutations.c.actor, mutations.c.source, mutations.c.created_at)
-    .where(mutations.c.run_id == _run, mutations.c.number > bindparam("after_number", type_=Integer))
-    .order_by(mutations.c.number)
-    .limit(_limit)
-)
-INPUT = _own(run_inputs, run_inputs.c.trigger).where(run_inputs.c.run_id == _run)
-STEPS = (
-    _own(
-        steps,
-        steps.c.step_id,
-        steps.c.step_key,
-        steps.c.step_index,
-        steps.c.operation,
-        steps.c.superstep,
-        steps.c.status,
-        steps.c.attempt,
-        steps.c.output,
-        steps.c.usage,
-        steps.c.last_error,
-        steps.c.next_eligible_at,
-        steps.c.created_at,
-        steps.c.finished_at,
+# The writes of a super-step are recorded in one commit, so their numbers within it never change.
+_NUMBERED = (
+    select(
+        ledger.c.superstep,
+        ledger.c.step_key,
+        ledger.c.channel,
+        ledger.c.value,
+        ledger.c.written_at,
+        func.row_number()
+        .over(partition_by=ledger.c.superstep, order_by=(ledger.c.step_key, ledger.c.channel))
+        .label("number"),
     )
     .where(
-        steps.c.run_id == _run,
-        tuple_(steps.c.superstep, steps.c.step_index, steps.c.step_id)
-        > tuple_(bindparam("superstep", type_=Integer), bindparam("index", type_=Integer), _after_id),
+        ledger.c.tenant_id == _tenant,
+        ledger.c.run_id == _run,
+        ledger.c.superstep >= bindparam("after_superstep", type_=Integer),
     )
-    .order_by(steps.c.superstep, steps.c.step_index, steps.c.step_id)
-    .limit(_limit)
+    .subquery()
 )
-CHECKPOINTS = (
-    _own(checkpoints, checkpoints.c.superstep, checkpoints.c.digest, checkpoints.c.state, checkpoints.c.created_at)
-    .where(checkpoints.c.run_id == _run, checkpoints.c.superstep > bindparam("superstep", type_=Integer))
-    .order_by(checkpoints.c.superstep)
-    .limit(_limit)
-)
-RECEIPTS = (
-    _own(receipts)
+LEDGER: Select[Any] = (
+    select(_NUMBERED)
     .where(
-        receipts.c.run_id == _run,
-        tuple_(receipts.c.intended_at, receipts.c.receipt_id) > tuple_(_after_at, _after_id),
+        tuple_(_NUMBERED.c.superstep, _NUMBERED.c.number)
+        > tuple_(bindparam("after_superstep", type_=Integer), bindparam("after_number", type_=Integer))
     )
-    .order_by(receipts.c.intended_at, receipts.c.receipt_id)
-    .limit(_limit)
+    .order_by(_NUMBERED.c.superstep, _NUMBERED.c.number)
+    .limit(bindparam("limit", type_=Integer))
 )
-_lines = table("run_lines", *(column(name) for name in ("run_id", "tenant_id", "n", "seq", "type", "line", "hash")))
 _after_seq = bindparam("after_seq", type_=Integer)
-# Only the appends from the wanted line on are split into lines: a long run is read page by page.
+# From the append of the wanted line on: a long run is read page by page, and each append has a line at least.
 _first_append = (
     select(func.coalesce(func.max(journal.c.n), 0))
     .where(journal.c.run_id == _run, journal.c.tenant_id == _tenant, journal.c.first_seq <= _after_seq + 1)
     .scalar_subquery()
 )
-AUDIT = (
-    select(_lines.c.seq, _lines.c.type, _lines.c.line, _lines.c.hash)
-    .where(_lines.c.tenant_id == _tenant, _lines.c.run_id == _run)
-    .where(_lines.c.n >= _first_append, _lines.c.seq > _after_seq)
-    .order_by(_lines.c.seq)
+APPENDS = (
+    _own(journal, journal.c.first_seq, journal.c.lines)
+    .where(journal.c.run_id == _run, journal.c.n >= _first_append)
+    .order_by(journal.c.n)
     .limit(_limit)
 )
 APPROVALS = (

@@ -10,8 +10,9 @@ from uuid import UUID
 
 from core.canonical import JsonObject, digest
 from core.db import Connection
-
-REMOVED = "Removed by retention."
+from runtime.kernel.past import REMOVED, Past
+from runtime.store import remains
+from runtime.store.books import Book
 
 # Only after the evidence is stored, never before; and while nothing that the run has ordered is still on its way, and
 # nobody waits for its result.
@@ -20,9 +21,7 @@ MAY_BE_PURGED = """r.purge_at <= now() AND EXISTS (SELECT FROM bundles b WHERE b
   AND NOT EXISTS (SELECT FROM commands c WHERE c.run_id = r.run_id AND c.lease_expires_at IS NOT NULL)
   AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL)"""
 
-_HOLD = f"""
-SELECT r.tenant_id, r.trigger_type, r.trigger_ref, i.trigger FROM runs r JOIN run_inputs i USING (run_id)
-WHERE r.run_id = $1 AND {MAY_BE_PURGED} FOR UPDATE OF r"""
+_HOLD = f"SELECT r.tenant_id FROM runs r WHERE r.run_id = $1 AND {MAY_BE_PURGED} FOR UPDATE OF r"
 
 
 def _facts(column: str) -> str:
@@ -68,25 +67,26 @@ _EVENT = """
 UPDATE inbox SET payload = '{}' WHERE tenant_id = $2 AND source = $3 AND notification_id = $4
   AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(result->'runs') e JOIN runs r ON r.run_id = e::uuid
     WHERE r.run_id <> $1 AND r.purged_at IS NULL)"""
-# Checkpoints, the ledger, and what decisions had read: nobody may change these but this function.
+# Checkpoints, the ledger and the values of the book: nobody may change these but this function.
 _RECORDS = "SELECT purge_records($1)"
 _RUN = f"""
 UPDATE runs SET purged_at = now(), purge_at = NULL, result = NULL, error = {_facts("error")},
   canceling = {_facts("canceling")}, version = version + 1 WHERE run_id = $1"""
 
 
-async def remove_payloads(connection: Connection, run_id: UUID) -> str | None:
-    """Remove them in the caller's transaction; whose run it is, or None if it is not time.
+async def hold(connection: Connection, run_id: UUID) -> str | None:
+    """Lock a run whose time is over; whose run it is, or None if it is not time. Of several sweepers one gets it."""
+    tenant: str | None = await connection.fetchval(_HOLD, run_id)
+    return tenant
 
-    Locks the run, so of several sweepers one does it.
-    """
-    run = await connection.fetchrow(_HOLD, run_id)
-    if run is None:
-        return None
-    tenant: str = run["tenant_id"]
-    if run["trigger_type"] == "servicenow":
-        source, notification = _event(run["trigger_ref"], run["trigger"])
-        await connection.execute(_EVENT, run_id, tenant, source, notification)
+
+async def remove_payloads(connection: Connection, book: Book, past: Past) -> None:
+    """Remove them in the caller's transaction, which holds the run, and keep what may still be shown."""
+    run_id = book.run_id
+    await remains.write(connection, past)
+    if book.row["trigger_type"] == "servicenow":
+        source, notification = _event(book.row["trigger_ref"], book.opened.inputs or {})
+        await connection.execute(_EVENT, run_id, book.row["tenant_id"], source, notification)
     for statement in (
         _SIGNALS,
         _CHILDREN,
@@ -100,7 +100,6 @@ async def remove_payloads(connection: Connection, run_id: UUID) -> str | None:
         _RUN,
     ):
         await connection.execute(statement, run_id)
-    return tenant
 
 
 def _event(trigger_ref: str, trigger: JsonObject) -> tuple[str, str]:

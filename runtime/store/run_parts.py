@@ -141,17 +141,6 @@ _LEDGER = Part(
     alone=True,
 )
 
-_MUTATIONS = Part(
-    "mutations",
-    """INSERT INTO mutations (run_id, tenant_id, number, actor, source, operations)
-      SELECT g.run_id, g.tenant_id, m.number, m.actor, m.source, m.operations
-      FROM json_to_recordset({0}) AS m(run uuid, number int, actor text, source json, operations jsonb)
-      JOIN guard g ON g.run_id = m.run""",
-    lambda cs: [records(cs, "mutations", "number", "actor", "source", "operations")],
-    lambda c: bool(c.mutations),
-    alone=True,
-)
-
 # The book: all lines of the append in one row, with the values that they commit to (promise 6). A crash leaves
 # all of it or nothing, as of every part: it is one statement with its guard, and whoever lost it decides again.
 _JOURNAL = Part(
@@ -210,5 +199,5 @@ _CANCEL_SLOTS = Part(
 
 RUN_PARTS: tuple[Part, ...] = (
     _NEW_STEPS, _STEPS, _SLOTS, _NEW_WAITS, _WAITS, _COMMANDS, _COMMAND_MOVES, _CHECKPOINTS, _LEDGER,
-    _MUTATIONS, _JOURNAL, _CANCEL_STEPS, _CANCEL_WAITS, _CANCEL_COMMANDS, _CANCEL_SLOTS,
+    _JOURNAL, _CANCEL_STEPS, _CANCEL_WAITS, _CANCEL_COMMANDS, _CANCEL_SLOTS,
 )  # fmt: skip

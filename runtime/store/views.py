@@ -23,19 +23,20 @@ from runtime.kernel.blind import blindly
 from runtime.kernel.events import RunOpened
 from runtime.kernel.graph import NO_GRAPH, Graph
 from runtime.kernel.keeping import KEPT, digest_of, unpack
-from runtime.kernel.replaying import refold, unopened
+from runtime.kernel.past import refold
+from runtime.kernel.replaying import unopened
 from runtime.kernel.run import Run
 from runtime.kernel.states import RunState, StepState
-from runtime.kernel.told import Diverged, Told, read_line, unpack_values
+from runtime.kernel.told import Diverged, Told, read_line
 from runtime.kernel.view import Definition, RunView
-from runtime.store.journal import Append
+from runtime.store.journal import Append, appends
 
 log = structlog.get_logger(__name__)
 
 # The rest of the book of the run in ``{0}``: from the append on of which its state is kept, and the first append, which
 # tells the trigger.
 TAIL = """LEFT JOIN LATERAL (
-  SELECT array_agg(j.n ORDER BY j.n) AS ns, array_agg(j.first_seq ORDER BY j.n) AS firsts,
+  SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
     array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
   FROM journal j WHERE j.run_id = {0}.run_id AND (j.n >= {1} OR j.n = 1)) tail ON true"""
 
@@ -101,33 +102,33 @@ def _places(row: Any) -> tuple[Definition, ChainHead]:
         workflow_version=stored["workflow_version"],
         workflow_digest=stored["workflow_digest"],
         extensions=stored["extensions"],
+        run_key=row["run_key"] or b"",
     )
     return definition, ChainHead(f"run:{definition.run_id}", stored["audit_count"], stored["audit_head"])
 
 
 def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[Graph]) -> Run:
-    appends = _appends(row)
-    kept = appends[1:] if row["state"] is not None else appends
+    book = _appends(row)
+    kept = book[1:] if row["state"] is not None else book
     count = kept[-1].first_seq + len(kept[-1].lines) if kept else 0
     if count < head.count:
         raise Unfinished(f"The book of run {definition.run_id} is not read whole.", remedy="Try again.")
     _check_chain([line for append in kept for line in append.lines], head, count)
-    key = row["run_key"] or b""
+    key = definition.run_key
     if row["state"] is None:
         run = unopened(definition.run_id, key, graphs[0])
-        return refold(run, [told for append in appends for told in append.told(key)], graphs)
+        return refold(run, [told for append in book for told in append.told(key)], graphs)
     # What is kept is of the first append after the opening one: its own lines are in it.
     if orjson.loads(kept[0].lines[-1])["data"].get(KEPT) != digest_of(row["state"], key):
         raise Diverged(f"The state that is kept of run {definition.run_id} is not the one that was told")
     run = unpack(row["state"], definition.run_id, key)
-    opened = next(appends[0].told(key)).event
+    opened = next(book[0].told(key)).event
     run.trigger = opened.inputs or {} if isinstance(opened, RunOpened) else {}
     return refold(run, [told for append in kept[1:] for told in append.told(key)], graphs)
 
 
 def _appends(row: Any) -> list[Append]:
-    columns = zip(row["ns"] or (), row["firsts"] or (), row["lines"] or (), row["vals"] or (), strict=True)
-    return [Append(n, first, lines.split(b"\n"), unpack_values(vals)) for n, first, lines, vals in columns]
+    return appends(row["firsts"] or (), row["lines"] or (), row["vals"] or ())
 
 
 def _check_chain(lines: Sequence[bytes], head: ChainHead, count: int) -> None:

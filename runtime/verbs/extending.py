@@ -58,7 +58,7 @@ class Extending:
             base = await self.definitions.of_run(connection, replace(view.definition, extensions=0))
             before = await self.definitions.of_run(connection, view)
             check_past(before.graph, Transition(view, before.graph).state, extension)
-            known = await extensions.of_run(connection, run_id, view.extensions)
+            known = await extensions.of_run(connection, run_id, view.run_key, view.extensions)
             added = MutationRow(view.extensions + 1, actor.id, dict(source), {})
             after = extended(base, [*known, added], self.definitions.catalog)
             adopted = await self._outputs(connection, view, before, after)

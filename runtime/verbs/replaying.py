@@ -1,52 +1,33 @@
 """Replaying a stored run: its book is folded once more, and held against all that is stored (promises 5 and 6, P-9).
 
-Whatever an expression or a policy had decided is evaluated anew. Each derived checkpoint must equal the stored one, and
-the run that the book comes to must equal the rows that every face shows. So a change of a row, a checkpoint or a value
-behind the engine is found. Nothing is written.
+Whatever an expression or a policy had decided is evaluated anew. Each checkpoint that this leads to must be the one
+that its line names, and the run that the book comes to must be the one that rows are found by. So a change of a value,
+a line or a row behind the engine is found. Nothing is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from uuid import UUID
 
-from core.canonical import Json, digest
-from core.changes import changes
+from core.canonical import Json
 from core.db import Connection, Database
-from evidence.chain import verify_lines
 from policy.evaluate import evaluate
 from runtime.definition.active_policy import ActivePolicy, readable
 from runtime.definition.catalog import Definitions
 from runtime.governance.finishing import writes_of
-from runtime.kernel.events import DecisionMade, RunOpened
-from runtime.kernel.replaying import Book, Derived, Divergence, replay, unopened
+from runtime.kernel.events import DecisionMade
+from runtime.kernel.replaying import Divergence, Replay, replay, unopened
 from runtime.kernel.told import Diverged, Told
-from runtime.kernel.transition import RunView
-from runtime.store import journal
-from runtime.store import replay as store
-from runtime.store.replay import Stored
-from runtime.store.rows import difference_of_rows
-from runtime.store.views import load_to_end
+from runtime.store import books
+from runtime.store.books import Book
+from runtime.store.rows import check_rows
 
-_BATCH = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The first place where the record and what is derived from it differ.
-
-    ``checkpoint`` is its number, None where the record itself cannot be followed; ``path`` a JSON Pointer into it.
-    """
-
-    what: str
-    checkpoint: int | None = None
-    path: str | None = None
-    stored: Json = None
-    derived: Json = None
+# The first statement of a transaction: what follows reads one moment, though the run moves on.
+_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +40,7 @@ class ReplayReport:
     run_id: UUID
     status: str
     equal: int
-    difference: Difference | None = None
+    difference: str | None = None
     purged_at: datetime | None = None
 
     @property
@@ -81,45 +62,32 @@ class Replaying:
         All is read in one snapshot, so the run may move on meanwhile.
         """
         async with self.database.transaction(tenant) as connection:
-            purged = await store.begin(connection, tenant, run_id)
-            if purged is not None:
-                return ReplayReport(run_id, "purged", 0, purged_at=purged)
-            view = await load_to_end(connection, run_id, self.definitions.graphs)
-            if not view.run_key:
-                gone = Difference("The run's key is gone, so nothing can be held against the audit.")
-                return ReplayReport(run_id, str(view.status), 0, gone)
+            await connection.execute(_SNAPSHOT)
+            row = await books.fetch(connection, tenant, run_id)
+            if row["purged_at"] is not None:
+                return ReplayReport(run_id, "purged", 0, purged_at=row["purged_at"])
+            equal = 0
             try:
-                book = await self._book(connection, view)
+                book = await books.checked(row)
+                run = await self._start(connection, book)
+                for _ in replay(run):
+                    equal += 1
+                books.check_row(book, run.first)
+                await check_rows(connection, run.first)
             except Diverged as problem:
-                return ReplayReport(run_id, str(view.status), 0, Difference(f"{problem.message}."))
-            equal, difference = await _compare(connection, view, replay(book))
-            if difference is None:
-                # The replay has made of the unopened run what the book says that it is now.
-                other = await difference_of_rows(connection, book.first)
-                difference = None if other is None else Difference(other)
-            return ReplayReport(run_id, str(view.status), equal, difference)
+                return ReplayReport(run_id, row["status"], equal, problem.message)
+            except Divergence as problem:
+                return ReplayReport(run_id, row["status"], equal, f"At {problem.where}: {problem.what}.")
+            return ReplayReport(run_id, row["status"], equal)
 
-    async def _book(self, connection: Connection, view: RunView) -> Book:
-        """The run's book, checked: an unbroken chain up to the head that the run names, values as they were told."""
-        appends = await journal.read(connection, view.tenant_id, view.run_id)
-        report = verify_lines(line for append in appends for line in append.lines)
-        if not report.ok:
-            raise Diverged(f"The audit chain is broken: {report.problem}")
-        if (report.count, report.head) != (view.head.count, view.head.hash):
-            raise Diverged("The audit chain is not as long as the run says, or ends with another line")
-        told = [event for append in appends for event in append.told(view.run_key)]
-        constants = _constants(view, told)
-        workflows = [
-            await self.definitions.of_run(connection, replace(view.definition, extensions=number))
-            for number in range(view.extensions + 1)
-        ]
-        policies = await self._policies(connection, view.tenant_id, told)
-        graph = workflows[0].graph
-        return Book(
-            first=unopened(view.run_id, view.run_key, graph),
-            told=told,
-            graphs=[workflow.graph for workflow in workflows],
-            constants=constants,
+    async def _start(self, connection: Connection, book: Book) -> Replay:
+        graphs = [workflow.graph for workflow in await self.definitions.editions(connection, book)]
+        policies = await self._policies(connection, book.row["tenant_id"], book.told)
+        return Replay(
+            first=unopened(book.run_id, book.row["run_key"], graphs[0]),
+            told=book.told,
+            graphs=graphs,
+            constants=_constants(book),
             writes=writes_of,
             judge=partial(_judge, policies),
         )
@@ -130,13 +98,14 @@ class Replaying:
         return {digest: await self.definitions.policy(connection, tenant, digest) for digest in digests}
 
 
-def _constants(view: RunView, told: Sequence[Told]) -> Mapping[str, object]:
-    """What expressions see that never changes, as the run's first line tells it."""
-    opened = told[0].event
-    assert isinstance(opened, RunOpened)
+def _constants(book: Book) -> Mapping[str, object]:
+    """What expressions see that never changes."""
+    opened = book.opened
     return {
-        **view.constants,
         "trigger": opened.inputs or {},
+        "run.id": str(book.run_id),
+        "run.workflow": book.row["workflow"],
+        "run.version": book.row["workflow_version"],
         "run.reference": opened.reference,
         "run.requested_by": opened.requested_by,
     }
@@ -149,45 +118,3 @@ def _judge(policies: Mapping[str, ActivePolicy], event: DecisionMade) -> tuple[s
         return None
     decision = evaluate(policy, event.facts or {}, event.operation)
     return str(decision.outcome), [rule.id for rule in decision.rules]
-
-
-async def _compare(connection: Connection, view: RunView, derived: Iterator[Derived]) -> tuple[int, Difference | None]:
-    """How many checkpoints are equal, and what the first that is not differs in."""
-    numbers = await store.checkpoint_numbers(connection, view.tenant_id, view.run_id)
-    equal, problem = 0, None
-    while problem is None:
-        some, problem = _derive(derived)
-        if not some:
-            break
-        stored = await store.checkpoints(connection, view.tenant_id, view.run_id, some[0].number, some[-1].number)
-        for checkpoint in some:
-            difference = _differs(view.run_key, checkpoint, stored.get(checkpoint.number))
-            if difference is not None:
-                return equal, difference
-            equal += 1
-    if problem is None and len(numbers) != equal:
-        problem = Difference(f"{len(numbers)} checkpoints are stored; the record leads to {equal}.")
-    return equal, problem
-
-
-def _derive(derived: Iterator[Derived]) -> tuple[list[Derived], Difference | None]:
-    """The next checkpoints, and why there are no more of them where the record cannot be followed."""
-    some: list[Derived] = []
-    try:
-        some.extend(islice(derived, _BATCH))
-    except Divergence as problem:
-        return some, Difference(f"At {problem.where}: {problem.what}.")
-    return some, None
-
-
-def _differs(run_key: bytes, derived: Derived, stored: Stored | None) -> Difference | None:
-    number = derived.number
-    if stored is None:
-        return Difference("The checkpoint is not stored.", number)
-    if digest(stored.state) != derived.digest:
-        change = next(changes(stored.state, derived.state), None)
-        if change is not None:
-            return Difference("The checkpoint differs.", number, change.path, change.before, change.after)
-    if stored.digest != derived.digest:
-        return Difference("The stored digest differs.", number, None, stored.digest, derived.digest)
-    return None

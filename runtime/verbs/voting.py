@@ -34,6 +34,7 @@ from runtime.store.approvals import StoredApproval
 from runtime.store.commits import apply
 from runtime.store.views import load
 from runtime.verbs.directory import DatabaseDirectory
+from runtime.verbs.looking import receipt_of
 
 CONFLICTS_MAX = 20
 ASKED_ANEW = (
@@ -125,7 +126,8 @@ class Voting:
     async def view(self, tenant: str, approval_id: UUID) -> CardView:
         """The approval as every face shows it."""
         async with self.database.transaction(tenant) as connection:
-            return approvals.card_view(await approvals.read(connection, approval_id))
+            stored = await approvals.read(connection, approval_id)
+            return approvals.card_view(stored, await receipt_of(connection, self.definitions, stored))
 
     async def note(self, tenant: str, approval_id: UUID, answer_to: AnswerTo, sentence: str) -> None:
         """Order an answer to one person without a vote."""

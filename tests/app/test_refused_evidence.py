@@ -41,7 +41,7 @@ ALTERED: dict[str, tuple[bool, Way, Way | None, str]] = {
         False,
         lambda tamper: tamper.receipt_target("thing/harmless"),
         lambda tamper: tamper.receipt_target("thing/INC1"),
-        "receipts",
+        "book",
     ),
 }
 
@@ -82,8 +82,12 @@ def test_the_doctor_and_the_run_say_that_it_is_not_signed(
     assert found["state"] == "broken"
     assert all(words in found["detail"] for words in (run_id, check, f"evidence again {run_id}"))
     assert run_id in command("doctor", exit_code=Exit.FAILED)
-    assert check in command.json("run", "show", run_id)["run"]["evidence_problem"]
-    assert "NOT STORED" in command("run", "show", run_id)
+    if check == "book":
+        command("run", "show", run_id, exit_code=Exit.CONFLICT)
+        assert "(action.intended) commits to other values" in command.said
+    else:
+        assert check in command.json("run", "show", run_id)["run"]["evidence_problem"]
+        assert "NOT STORED" in command("run", "show", run_id)
     command("evidence", "get", run_id, "-o", str(tmp_path), exit_code=Exit.CONFLICT)
     assert f"evidence again {run_id}" in command.said
     if back is not None:
@@ -109,6 +113,22 @@ def work_off_worker_only(outside: Any) -> None:
     asyncio.run(work())
 
 
+async def test_over_http_altered_lines_are_shown_to_auditors_alone_as_they_are(installation: Any) -> None:
+    run_id = await installation.start("simple")
+    await installation.app.worker().work_off()
+    url = installation.settings.database_url.get_secret_value()
+    client = await installation.client(Role.AUDITOR)
+    before = (await client.get(f"/v1/runs/{run_id}/audit")).json()["items"]
+    await Tampering(url).broken_line(3)
+    for path in ("", "/timeline", "/waits", "/steps", "/receipts", "/checkpoints", "/checkpoints/diff?from=0&to=1"):
+        answer = await client.get(f"/v1/runs/{run_id}{path}")
+        assert (answer.status_code, answer.json()["code"]) == (409, "consistency"), path
+        assert "The audit chain is broken: line 4: it is not JSON" in answer.json()["detail"]
+    after = (await client.get(f"/v1/runs/{run_id}/audit")).json()["items"]
+    assert [line for line in after if line not in before] == [after[3]]
+    assert (after[3]["type"], after[3]["line"][:4]) == ("unreadable", "\\xff")
+
+
 async def test_over_http_a_refused_bundle_is_a_conflict_with_its_reason(installation: Any) -> None:
     run_id = await installation.start("simple")
     await installation.app.worker().work_off()
@@ -119,12 +139,14 @@ async def test_over_http_a_refused_bundle_is_a_conflict_with_its_reason(installa
     answer = await client.get(f"/v1/runs/{run_id}/evidence")
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (409, "not_signed")
-    assert "receipts" in problem["detail"]
+    assert "book: line 5 (action.succeeded)" in problem["detail"]
     assert str(run_id) in problem["remedy"]
-    run = (await client.get(f"/v1/runs/{run_id}")).json()
-    assert (run["bundle"], "receipts" in run["evidence_problem"]) == (None, True)
+    for path in ("", "/steps", "/receipts", "/checkpoints", "/checkpoints/0", "/mutations", "/graph"):
+        answer = await client.get(f"/v1/runs/{run_id}{path}")
+        assert (answer.status_code, answer.json()["code"]) == (409, "consistency"), path
+        assert "line 5 (action.succeeded) commits to other values" in answer.json()["detail"]
     (event,) = await installation.tenant_events("evidence.failed")
-    assert event["data"] == {"run": str(run_id), "checks": ["receipts"]}
+    assert event["data"] == {"run": str(run_id), "checks": ["book"]}
     figures = (await (await installation.client(Role.ADMIN)).get("/metrics")).text
     assert 'counterseal_commands{kind="bundle",status="failed"} 1.0' in figures
 

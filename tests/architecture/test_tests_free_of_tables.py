@@ -10,7 +10,7 @@ import pytest
 
 TABLES = (
     "runs|journal|queue|steps|waits|approvals|votes|receipts|effects|commands|outbox|inbox|audit_events|decisions"
-    "|checkpoints|loop_items|ledger|mutations|run_inputs|run_steps|slots|lanes|bundles"
+    "|checkpoints|loop_items|ledger|mutations|run_inputs|run_steps|slots|lanes|bundles|remains"
 )
 # SQL that names a table, SQL that names it by a variable, and SQLAlchemy's tables.
 NAMES_A_TABLE = re.compile(

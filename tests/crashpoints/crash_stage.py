@@ -31,6 +31,7 @@ from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
 from runtime.dispatcher import Dispatcher
+from runtime.governance import doubt
 from runtime.handlers.bundling import Bundling
 from runtime.handlers.errands import Errands
 from runtime.handlers.messages import ApprovalMessages, TaskMessages
@@ -44,6 +45,7 @@ from runtime.verbs.tasks import Tasks
 from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.holding import Tools
 from runtime.worker import Worker
+from tests.support.arrivals import Arrivals
 from tests.support.books import Books
 from tests.support.trouble import Trouble
 
@@ -231,9 +233,9 @@ class Stage:
         blobs = killer.wrap("blobs", FileBlobStore(folder / "evidence"), "put")
         signer = killer.wrap("signer", FileSigner.load_or_create(folder / "key.pem"), "sign")
         handlers = {
-            **ApprovalMessages(chat, "C1").handlers(),
+            **ApprovalMessages(chat, "C1", self.definitions).handlers(),
             **TaskMessages(chat, "C1").handlers(),
-            **Bundling(blobs, signer, "crash").handlers(),
+            **Bundling(blobs, signer, "crash", self.definitions).handlers(),
             **Errands(engine, self.definitions, self.connectors).handlers(),
         }
         self.dispatcher = Dispatcher(engine, handlers, "dispatcher")
@@ -299,7 +301,9 @@ class Stage:
 
 async def _recover(trouble: Trouble) -> None:
     """Long enough has passed since the last process died: its leases are over, and what it sent has arrived."""
-    await trouble.intend_earlier(timedelta(hours=1))
+    arrivals = Arrivals()
+    arrivals.everything_so_far()
+    doubt.rest = arrivals.rest
     await trouble.expire_leases()
     await trouble.expire_message_leases()
 

@@ -61,10 +61,10 @@ class Stack:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def spawn(self, *arguments: str) -> asyncio.subprocess.Process:
+    async def spawn(self, *arguments: str, module: str = "app") -> asyncio.subprocess.Process:
         log = (self.home / f"{len(self._processes)}-{arguments[0]}.log").open("wb")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "app", *arguments, env=self.environment, stdout=log, stderr=log, cwd=Path.cwd()
+            sys.executable, "-m", module, *arguments, env=self.environment, stdout=log, stderr=log, cwd=Path.cwd()
         )
         log.close()
         self._processes.append(process)

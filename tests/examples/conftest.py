@@ -28,12 +28,14 @@ from app.wiring import App, build, build_faces
 from core.db import FACES_ROLE, Database
 from evidence.chain import Actor
 from evidence.verify import verify_bundle
+from runtime.governance import doubt
 from runtime.queue.postgres import PostgresQueue
 from runtime.verbs import publishing
 from runtime.verbs.replaying import Replaying
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.servicenow_seed import seed_id
 from sandbox.world import SandboxConfig, World, sandbox_world
+from tests.support.arrivals import Arrivals
 from tests.support.asking import reads_json
 from tests.support.book import Approval
 from tests.support.books import Books
@@ -61,6 +63,7 @@ class Office:
     world: World
     records: asyncpg.Connection
     folder: Path
+    arrivals: Arrivals
     tokens: dict[str, str] = field(default_factory=dict)
     _app: App | None = None
     _exits: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -165,7 +168,7 @@ class Office:
     async def pass_days(self, days: int) -> None:
         """Let time pass for every wait and question, as if it had begun that much earlier."""
         await self.trouble.begin_waits_earlier(timedelta(days=days))
-        await self.trouble.intend_earlier(timedelta(days=days))
+        self.arrivals.everything_so_far()
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
@@ -323,6 +326,8 @@ async def office(
         if name.startswith("COUNTERSEAL_"):
             monkeypatch.delenv(name)
     home = tmp_path / "home"
+    arrivals = Arrivals()
+    monkeypatch.setattr(doubt, "rest", arrivals.rest)
     # The token with which processes report exists before the engine that is told it.
     async with build_faces(_settings(database_url, home, None, unused_tcp_port)) as faces:
         token = await access.create_token(
@@ -333,7 +338,7 @@ async def office(
         world = await exits.enter_async_context(sandbox_world(config))
         records = await reads_json(await asyncpg.connect(database_url))
         exits.push_async_callback(records.close)
-        found = Office(_settings(database_url, home, world, unused_tcp_port), world, records, tmp_path)
+        found = Office(_settings(database_url, home, world, unused_tcp_port), world, records, tmp_path, arrivals)
         exits.push_async_callback(found.close)
         await found.open()
         yield found

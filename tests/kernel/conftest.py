@@ -19,8 +19,9 @@ from runtime.kernel.commit import CommandRow, Commit, LedgerRow, StepRow, WaitRo
 from runtime.kernel.events import RunOpened, RunStarted
 from runtime.kernel.graph import Graph, OperationNode
 from runtime.kernel.keeping import pack, unpack
+from runtime.kernel.past import past_of
 from runtime.kernel.plan import Window, variables
-from runtime.kernel.replaying import Book, Writes, refold, unopened
+from runtime.kernel.replaying import Replay, Writes, unopened
 from runtime.kernel.state import State
 from runtime.kernel.states import (
     COMMAND,
@@ -78,7 +79,7 @@ class Simulation:
         graph = self.workflow.graph
         run = unopened(RUN_ID, KEY, graph) if self.kept is None else unpack(self.kept, RUN_ID, KEY)
         told = [read_line(self.lines[n], self.values.get(n, {}), KEY) for n in range(self.read, len(self.lines))]
-        refold(run, told, [graph])
+        past_of(run, told, [graph])
         # Every item is in the windows, as in a process that has not died since: only the next ones are kept.
         self.items = {**run.windows, **self.items}
         run.windows = {**run.windows, **self.items}
@@ -297,11 +298,11 @@ def simulate_graph() -> Callable[[Graph], Simulation]:
 
 
 @pytest.fixture(scope="session")
-def book_of() -> Callable[[Simulation, Writes], Book]:
+def book_of() -> Callable[[Simulation, Writes], Replay]:
     """A simulated run as its book tells it, with nothing of what the kernel had derived."""
 
-    def read(run: Simulation, writes: Writes) -> Book:
-        return Book(
+    def read(run: Simulation, writes: Writes) -> Replay:
+        return Replay(
             first=unopened(RUN_ID, KEY, run.workflow.graph),
             told=[read_line(line, run.values.get(seq, {}), KEY) for seq, line in enumerate(run.lines)],
             graphs=[run.workflow.graph],

@@ -31,8 +31,9 @@ from runtime.kernel.commit import StepRow, WaitRow
 from runtime.kernel.crossing import REFERENCE
 from runtime.kernel.events import WaitCompleted, WaitTimedOut
 from runtime.kernel.graph import Branch, ForeachNode, Graph, IfNode, OperationNode, Scope, WhileNode
+from runtime.kernel.past import past_of
 from runtime.kernel.plan import variables
-from runtime.kernel.replaying import refold, replay
+from runtime.kernel.replaying import replay
 from runtime.kernel.states import StepState, WaitKind, WaitState
 from runtime.kernel.transition import Transition, wait_of
 
@@ -593,7 +594,7 @@ def test_what_a_run_comes_to_never_depends_on_who_was_faster(
         derived = {found.number: found.digest for found in replay(book_of(last, writes))}
         assert derived == {number: digest for number, (_, digest) in last.checkpoints.items()}
         book = book_of(last, writes)
-        folded = refold(book.first, book.told, book.graphs)
+        folded = past_of(book.first, book.told, book.graphs).run
         assert at_rest({**folded.past, **folded.steps}) == at_rest(last.rows)
         counted.update(case.shapes)
         error = orderly.run.run.error or {}

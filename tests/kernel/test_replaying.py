@@ -12,7 +12,8 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.governance.finishing import writes_of
 from runtime.kernel.events import CheckpointCommitted, DecisionMade, RunOpened, StepStarted, StepSucceeded
-from runtime.kernel.replaying import Divergence, refold, replay
+from runtime.kernel.past import past_of
+from runtime.kernel.replaying import Divergence, replay
 from runtime.kernel.states import WaitKind
 from runtime.kernel.told import Told, read_line
 from runtime.kernel.transition import Transition
@@ -82,7 +83,7 @@ def test_a_lost_lease_changes_nothing(simulate: Any, book_of: Any) -> None:
 def test_the_fold_alone_gives_every_row_of_the_run(simulate: Any, book_of: Any) -> None:
     run = simulate(beside(3)).settle_all(max)
     book = book_of(run, writes_of)
-    folded = refold(book.first, book.told, book.graphs)
+    folded = past_of(book.first, book.told, book.graphs).run
     assert {**folded.past, **folded.steps} == run.rows
     assert (str(folded.status), folded.superstep, folded.state) == (run.status, 1, run.state)
 

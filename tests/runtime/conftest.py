@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,7 +16,6 @@ import structlog
 
 from approvals.model import Choice, VoteChannel
 from connectors.catalog import Catalog, Source, load_catalog
-from connectors.operation import Operation
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor, verify_lines
@@ -26,20 +25,19 @@ from runtime.definition.workflow import load_workflow
 from runtime.dispatcher import Dispatcher
 from runtime.governance import doubt
 from runtime.handlers.errands import Errands
-from runtime.kernel.commit import ReceiptRow
-from runtime.kernel.transition import Transition
 from runtime.queue.postgres import PostgresQueue
 from runtime.store import documents
 from runtime.store.documents import StoredWorkflow
 from runtime.sweeper import Sweeper
 from runtime.verbs.extending import Extending
-from runtime.verbs.replaying import Replaying
 from runtime.verbs.signaling import Signal, Signaling
 from runtime.verbs.starting import Started, StartRequest, start_run
 from runtime.verbs.tasks import Tasks
 from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.holding import Tools
 from runtime.worker import Worker
+from tests.support import oracle
+from tests.support.arrivals import Arrivals
 from tests.support.books import Books
 from tests.support.outside import Gate, Outside
 from tests.support.trouble import Trouble
@@ -156,24 +154,6 @@ rules:
 """
 
 ACTOR = Actor("test", "tester")
-
-
-class Arrivals:
-    """Lets tests skip the time in which a sent call may still arrive; what the book says of it stays as it is."""
-
-    def __init__(self) -> None:
-        self._until = datetime.min.replace(tzinfo=UTC)
-        self._rest = doubt.rest
-
-    def everything_so_far(self) -> None:
-        """Let every call that was intended before now have arrived, or be lost for good."""
-        self._until = datetime.now(UTC)
-
-    def rest(self, transition: Transition, operation: Operation, receipt: ReceiptRow) -> timedelta:
-        """The time for which this call may still arrive."""
-        assert receipt.intended_at is not None
-        skipped = timedelta(hours=1) if receipt.intended_at <= self._until else timedelta(0)
-        return self._rest(transition, operation, receipt) - skipped
 
 
 @dataclass
@@ -431,11 +411,11 @@ class Runtime:
         return await self.books.event_types(run_id)
 
 
-async def replayed(runtime: Runtime) -> list[str]:
-    """What is wrong with the records of all runs: each is derived again from what was recorded (promise 5)."""
+async def wrong_in(runtime: Runtime) -> list[str]:
+    """What of all runs is not what their books say: each is folded, shown and derived again (promises 5 and 6)."""
     runs = await runtime.books.runs(purged_at=None)
-    reports = [await Replaying(runtime.faces, runtime.definitions).replay(run.tenant, run.id) for run in runs]
-    return [str(report.difference) for report in reports if not report.ok]
+    every = [await oracle.wrong(runtime.faces, runtime.definitions, run.tenant, run.id) for run in runs]
+    return [problem for problems in every for problem in problems]
 
 
 @pytest.fixture
@@ -455,7 +435,7 @@ async def runtime(
         )
         yield world
         if request.node.get_closest_marker("tampers") is None:
-            assert await replayed(world) == []
+            assert await wrong_in(world) == []
         outside.check_strictly()
 
 

@@ -71,7 +71,7 @@ def paid(runtime: Any) -> list[Any]:
 
 async def assert_verified(runtime: Any, run_id: UUID, folder: Path) -> None:
     signer = FileSigner.load_or_create(folder / "key.pem")
-    bundling = Bundling(FileBlobStore(folder / "blobs"), signer, "test")
+    bundling = Bundling(FileBlobStore(folder / "blobs"), signer, "test", runtime.definitions)
     await runtime.trouble.drop_messages_except("bundle")
     await Dispatcher(runtime.database, bundling.handlers(), "d").work_off()
     bundle = await runtime.books.bundle(run=run_id)

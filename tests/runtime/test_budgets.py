@@ -145,8 +145,10 @@ async def test_w1_with_its_card_the_card_s_drawings_and_its_bundle(
 ) -> None:
     """Three deliveries: the question, its card as it is in the end, the bundle. A look in vain belongs to no run."""
     world, counter = counted
-    cards = ApprovalMessages(Silent(), "C1")
-    bundling = Bundling(FileBlobStore(tmp_path / "blobs"), FileSigner.load_or_create(tmp_path / "key.pem"), "test")
+    cards = ApprovalMessages(Silent(), "C1", world.definitions)
+    bundling = Bundling(
+        FileBlobStore(tmp_path / "blobs"), FileSigner.load_or_create(tmp_path / "key.pem"), "test", world.definitions
+    )
     dispatcher = Dispatcher(world.database, {**cards.handlers(), **bundling.handlers()}, "d1")
     await dispatcher.work_off()
     await counter.settled()

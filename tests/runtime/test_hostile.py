@@ -373,8 +373,8 @@ class Storm:
         return Tools(database, self.runtime.definitions, Connectors({"probe": self.outside}), owner, LEASE)
 
     def dispatcher(self, database: Database, owner: str) -> Dispatcher:
-        messages = ApprovalMessages(self.board, "C1")
-        bundling = Bundling(FileBlobStore(self.folder / "blobs"), self.signer, "test")
+        messages = ApprovalMessages(self.board, "C1", self.runtime.definitions)
+        bundling = Bundling(FileBlobStore(self.folder / "blobs"), self.signer, "test", self.runtime.definitions)
         handlers = {**messages.handlers(), **bundling.handlers()}
         return Dispatcher(database, handlers, owner, idle=timedelta(seconds=0.05))
 

@@ -68,7 +68,7 @@ WAYS: dict[str, Way] = {
     "what is kept": lambda forger, run: forger.kept_text(run, '"names":["i0"', '"names":["ix"'),
     "what is kept, whole": lambda forger, run: forger.kept_nothing(run),
     "a value of the book": lambda forger, run: forger.journal_text(run, "i6", "ix", column="vals"),
-    "all values of the book": lambda forger, run: forger.lost_values(run),
+    "all values of the book": lambda forger, run: forger.lost_values_of(run),
     "a line of the book": lambda forger, run: forger.journal_text(run, "step.parked", "step.waits", column="lines"),
     "the end of the book": lambda forger, run: forger.lost_append(run),
 }

@@ -258,7 +258,7 @@ async def test_what_cannot_be_read_stops_no_sweep(runtime: Any, database_url: st
     broken = (await runtime.start("effect", ref="2")).run_id
     runtime.outside.script["a"] = [NotSent("1"), NotSent("2")]
     await runtime.worker().work_off()
-    await Forger(database_url).lost_values(broken)
+    await Forger(database_url).lost_values_of(broken)
     await runtime.trouble.make_waits_due_first(broken)
     assert await runtime.sweep() == 1
 

@@ -110,8 +110,8 @@ class Office:
     def __init__(self, runtime: Any, folder: Path) -> None:
         self.runtime, self.board, self.folder = runtime, Board(), folder
         self.signer = FileSigner.load_or_create(folder / "key.pem")
-        messages = ApprovalMessages(self.board, "C1")
-        bundling = Bundling(FileBlobStore(folder / "blobs"), self.signer, "test")
+        messages = ApprovalMessages(self.board, "C1", runtime.definitions)
+        bundling = Bundling(FileBlobStore(folder / "blobs"), self.signer, "test", runtime.definitions)
         self.dispatcher = Dispatcher(runtime.database, {**messages.handlers(), **bundling.handlers()}, "d1")
         self.sweeper = Sweeper(runtime.database, runtime.definitions)
         self.voting = Voting(runtime.faces, runtime.definitions)

@@ -48,8 +48,6 @@ ROWS = {
     " VALUES ($2, $2, $1, 'k', 1, 'o', 0, 'ready')",
     "checkpoints": "INSERT INTO checkpoints (run_id, superstep, tenant_id, state, digest)"
     " VALUES ($2, 0, $1, '{}', 'd')",
-    "decisions": "INSERT INTO decisions (decision_id, run_id, tenant_id, step_key, operation, action_digest, outcome,"
-    " rules, errors, reasons, facts) VALUES ($2, $2, $1, 'k', 'o', 'd', 'deny', '[]', '[]', '[]', '{}')",
     "receipts": "INSERT INTO receipts (receipt_id, run_id, tenant_id, step_key, operation, target, idempotency_key,"
     " action_digest, action, status, lease_epoch, reversible)"
     " VALUES ($2, $2, $1, 'k', 'o', 't', $2::uuid::text, 'd', '{}', 'intended', 1, false)",
@@ -62,8 +60,7 @@ ROWS = {
     " VALUES ($2, $2, $1, $2, 'k', 'retry', 'waiting', 't')",
     "ledger": "INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)"
     " VALUES ($2, $1, 0, 's', 'c', '1')",
-    "mutations": "INSERT INTO mutations (run_id, tenant_id, number, actor, source, operations)"
-    " VALUES ($2, $1, 1, 'a', '{}', '{}')",
+    "remains": "INSERT INTO remains (run_id, tenant_id, steps, receipts, extensions) VALUES ($2, $1, '[]', '[]', '[]')",
     "inbox": "INSERT INTO inbox (tenant_id, source, notification_id, payload) VALUES ($1, 's', $2::uuid::text, '{}')",
     "commands": "INSERT INTO commands (command_id, tenant_id, workspace_id, run_id, kind, dedupe_key, payload, status)"
     " VALUES ($2, $1, 'w', $2, 'card', $2::uuid::text, '{}', 'pending')",
@@ -75,7 +72,9 @@ ROWS = {
 }  # fmt: skip
 FIRST = importlib.import_module("migrations.versions.0001_first_schema")
 SECOND = importlib.import_module("migrations.versions.0002_whole_engine")
-APPEND_ONLY = ("checkpoints", "audit_events", "journal", "decisions", "ledger", "mutations")
+APPEND_ONLY = ("checkpoints", "audit_events", "journal", "ledger", "remains")
+# What the faces may read, and the engine alone writes.
+ENGINES = ("remains",)
 FIFTH = importlib.import_module("migrations.versions.0005_journal")
 MOVES, BORN = {**FIRST.MOVES, **SECOND.MOVES}, {**FIRST.BORN, **SECOND.BORN, **FIFTH.BORN}
 
@@ -240,5 +239,6 @@ async def _refused(database: Database, tenant: str | None, owner: str) -> list[s
             async with database.transaction(tenant) as connection:
                 await connection.execute(statement, owner, uuid4())
         except asyncpg.InsufficientPrivilegeError as error:
-            refused += [name] * ("row-level security" in str(error))
+            why = "permission denied" if name in ENGINES else "row-level security"
+            refused += [name] * (why in str(error))
     return refused

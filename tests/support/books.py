@@ -60,11 +60,9 @@ SELECT stream, tenant, line FROM (
   SELECT stream_id AS stream, tenant_id AS tenant, seq, line FROM audit_events
   UNION ALL SELECT run_id, tenant_id, seq, line FROM run_lines) AS every
 WHERE $1::uuid IS NULL OR stream = $1 ORDER BY stream, seq"""
-_DECISIONS = """
-SELECT d.run_id AS run, d.step_key AS step, d.operation, d.action_digest, d.outcome, d.rules, d.errors, d.reasons,
-  d.facts, p.version AS policy_version
-FROM decisions d LEFT JOIN policies p ON p.tenant_id = d.tenant_id AND p.digest = d.policy_digest
-ORDER BY d.decided_at, d.decision_id"""
+_TOLD = """
+SELECT j.run_id AS run, j.lines, j.vals FROM journal j JOIN runs r USING (run_id)
+WHERE position($1::bytea IN j.lines) > 0 ORDER BY r.created_at, j.run_id, j.n"""
 _RECEIPTS = """
 SELECT receipt_id AS id, run_id AS run, tenant_id AS tenant, step_key AS step, operation, target,
   idempotency_key AS key, action_digest, action, status, attempt, external_id, output, resolution, error,
@@ -93,7 +91,6 @@ SELECT tenant_id AS tenant, source, notification_id AS id, correlation_key, payl
   processed_at IS NOT NULL AS processed
 FROM inbox ORDER BY received_at, notification_id"""
 _LEDGER = "SELECT run_id AS run, superstep, step_key AS step, channel, value FROM ledger ORDER BY superstep, step_key"
-_EXTENSIONS = "SELECT run_id AS run, number, actor, source, operations FROM mutations ORDER BY run_id, number"
 _QUESTIONS = """
 SELECT a.approval_id AS id, a.kind, r.idempotency_key AS key FROM approvals a LEFT JOIN receipts r
   ON r.run_id = a.run_id AND r.step_key = a.step_key AND r.action_digest = a.action_digest
@@ -207,7 +204,31 @@ class Books:
         return all(step.lease_left is None or step.lease_left <= timedelta() for step in await self.steps())
 
     async def decisions(self, **wanted: object) -> list[Decision]:
-        return await self._all(Decision, _DECISIONS, wanted)
+        made = [
+            Decision(
+                run=run,
+                step=line["step"],
+                operation=line["data"]["operation"],
+                action_digest=values.get("digest"),
+                outcome=line["data"]["outcome"],
+                rules=values.get("fired"),
+                errors=values.get("faults"),
+                reasons=values.get("reasons"),
+                facts=values.get("facts"),
+                policy_version=(line["data"]["policy"] or {}).get("version"),
+            )
+            for run, line, values in await self._told("decision.made")
+        ]
+        return [decision for decision in made if _fits(decision, wanted)]
+
+    async def _told(self, kind: str) -> list[tuple[UUID, Any, Any]]:
+        """The lines of one type, each with its run and its values; those of a run that was emptied have none."""
+        found = []
+        for row in await self._rows(_TOLD, f'"type":"{kind}"'.encode()):
+            values = orjson.loads(row["vals"] or "{}")
+            lines = [line for line in map(orjson.loads, row["lines"].split(b"\n")) if line["type"] == kind]
+            found += [(row["run"], line, values.get(str(line["seq"]), {})) for line in lines]
+        return found
 
     async def decision(self, **wanted: object) -> Decision:
         return _only(await self.decisions(**wanted), wanted)
@@ -250,7 +271,11 @@ class Books:
         return await self._all(Entry, _LEDGER, wanted)
 
     async def extensions(self, **wanted: object) -> list[Extension]:
-        return await self._all(Extension, _EXTENSIONS, wanted)
+        added = [
+            Extension(run, line["data"]["number"], line["actor"]["id"], values.get("source"), values.get("operations"))
+            for run, line, values in await self._told("run.extended")
+        ]
+        return [extension for extension in added if _fits(extension, wanted)]
 
     async def bundles(self, **wanted: object) -> list[Bundle]:
         return await self._all(Bundle, _BUNDLES, wanted)

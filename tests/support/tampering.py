@@ -54,27 +54,44 @@ class Tampering(Forger):
     async def lost_vote(self) -> None:
         await self._alter("DELETE FROM votes")
 
+    async def wait_output(self, kind: str, value: Any) -> None:
+        """What a wait of this kind ended with: the member ``value`` of it."""
+        await self._alter(
+            "UPDATE waits SET result = jsonb_set(result, '{output,value}', $2::text::jsonb) WHERE kind = $1",
+            kind,
+            _json(value),
+        )
+
     # -- the action and the run ---------------------------------------------------------------------------------------
 
     async def receipt_target(self, target: str) -> None:
-        await self._alter("UPDATE receipts SET target = $1", target)
+        await self.told_value("target", target)
 
     async def external_id(self, value: str) -> None:
         """The id that the target gave."""
-        await self._alter("UPDATE receipts SET external_id = $1", value)
+        await self.told_value("external_id", value)
 
     async def reverse(self, value: Any) -> None:
         """The action that would undo this one."""
-        await self._alter("UPDATE receipts SET reverse = $1::text::jsonb", _json(value))
+        await self.told_value("reverse", value)
 
     async def intended_earlier(self, by: timedelta) -> None:
-        await self._alter("UPDATE receipts SET intended_at = intended_at - $1::interval", by)
+        await self.told_earlier("action.intended", by)
 
     async def settled_earlier(self, by: timedelta) -> None:
-        await self._alter("UPDATE receipts SET settled_at = settled_at - $1::interval", by)
+        await self.told_earlier("action.succeeded", by)
 
     async def lost_receipt(self) -> None:
-        await self._alter("DELETE FROM receipts")
+        """Nothing tells the intent any more."""
+        await self.lost_audit("action.intended")
+
+    async def workflow(self) -> None:
+        """The published text of the workflow."""
+        await self._alter("UPDATE workflows SET source = source || '  # changed' WHERE name = 'w'")
+
+    async def result(self, value: Any) -> None:
+        """What the run hands over."""
+        await self._alter("UPDATE runs SET result = $1::text::jsonb", _json(value))
 
     async def cancel_reason(self, reason: str) -> None:
         """The reason for which the run was canceled."""

@@ -6,9 +6,9 @@ rule of it stops.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +16,6 @@ import asyncpg
 import orjson
 
 from core.db import ENGINE_ROLE, Database
-from evidence.chain import ChainHead, Line
 from tests.support.asking import Source, asking
 
 _SECOND = timedelta(seconds=1)
@@ -25,6 +24,16 @@ CREATE FUNCTION boom() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPT
 CREATE TRIGGER boom BEFORE {event} ON receipts FOR EACH ROW WHEN (NEW.step_key = '{step}' {when})
 EXECUTE FUNCTION boom();
 """
+
+
+def _type_of(line: bytes) -> str:
+    return str(orjson.loads(line)["type"])
+
+
+def _earlier(line: bytes, by: timedelta) -> bytes:
+    ts: str = orjson.loads(line)["ts"]
+    before = (datetime.fromisoformat(ts) - by).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return line.replace(ts.encode(), before.encode())
 
 
 def _count(tag: str) -> int:
@@ -200,11 +209,6 @@ class Trouble:
             "UPDATE runs SET created_at = $1::text::timestamptz WHERE reference < $2", at, before_reference
         )
 
-    async def intend_earlier(self, by: timedelta) -> int:
-        """Every intent that is still open was recorded so much earlier."""
-        open_ones = "WHERE status IN ('intended', 'in_doubt')"
-        return await self._do(f"UPDATE receipts SET intended_at = intended_at - $1::interval {open_ones}", by)
-
     # -- what cannot be read any more -------------------------------------------------------------------------------
 
     async def lose_run_keys(self, tenant: str) -> int:
@@ -233,15 +237,6 @@ class Forger:
         assert met > 0, "there is nothing of this to forge"
         return met
 
-    async def state(self, superstep: int, path: tuple[str, ...], value: Any) -> None:
-        """A value in the checkpoint of this barrier, at this path."""
-        await self._forge(
-            "UPDATE checkpoints SET state = jsonb_set(state, $2, $3::text::jsonb) WHERE superstep = $1",
-            superstep,
-            list(path),
-            orjson.dumps(value).decode(),
-        )
-
     async def kept_text(self, run: UUID, told: str, other: str) -> None:
         """A text in what is kept of a run."""
         kept = "convert_to(replace(convert_from(state, 'UTF8'), $2, $3), 'UTF8')"
@@ -262,41 +257,9 @@ class Forger:
         last = "(SELECT max(n) FROM journal WHERE run_id = $1)"
         await self._forge(f"DELETE FROM journal WHERE run_id = $1 AND n = {last}", run)
 
-    async def lost_values(self, run: UUID) -> None:
+    async def lost_values_of(self, run: UUID) -> None:
         """No value stands beside the lines of a run any more."""
         await self._forge("UPDATE journal SET vals = NULL WHERE run_id = $1", run)
-
-    async def state_digest(self, superstep: int) -> None:
-        await self._forge("UPDATE checkpoints SET digest = repeat('0', 64) WHERE superstep = $1", superstep)
-
-    async def lost_checkpoint(self, superstep: int) -> None:
-        await self._forge("DELETE FROM checkpoints WHERE superstep = $1", superstep)
-
-    async def checkpoint_too_many(self) -> None:
-        await self._forge(
-            "INSERT INTO checkpoints SELECT run_id, tenant_id, superstep + 7, state, digest FROM checkpoints LIMIT 1"
-        )
-
-    async def output(self, step: str, value: Any) -> None:
-        await self._forge(
-            "UPDATE steps SET output = $2::text::jsonb WHERE step_key = $1", step, orjson.dumps(value).decode()
-        )
-
-    async def error(self, step: str, value: Any) -> None:
-        await self._forge(
-            "UPDATE steps SET last_error = $2::text::jsonb WHERE step_key = $1", step, orjson.dumps(value).decode()
-        )
-
-    async def trigger(self, value: Any) -> None:
-        await self._forge("UPDATE run_inputs SET trigger = $1::text::jsonb", orjson.dumps(value).decode())
-
-    async def wait_output(self, kind: str, value: Any) -> None:
-        """What waits of this kind ended with: the member ``value`` of it."""
-        await self._forge(
-            "UPDATE waits SET result = jsonb_set(result, '{output,value}', $2::text::jsonb) WHERE kind = $1",
-            kind,
-            orjson.dumps(value).decode(),
-        )
 
     async def audit_line(self, seq: int) -> None:
         """One byte of the line of this number."""
@@ -307,6 +270,31 @@ class Forger:
             seq,
         )
 
+    async def broken_line(self, seq: int) -> None:
+        """The line of this number begins with a byte that no text has."""
+        async with self._owner() as connection:
+            row = await connection.fetchrow(
+                "SELECT run_id, n, first_seq, lines FROM journal WHERE first_seq <= $1 ORDER BY first_seq DESC LIMIT 1",
+                seq,
+            )
+        assert row is not None, "there is no such line"
+        lines = row["lines"].split(b"\n")
+        lines[seq - row["first_seq"]] = b"\xff" + lines[seq - row["first_seq"]][1:]
+        sql = "UPDATE journal SET lines = $3 WHERE run_id = $1 AND n = $2"
+        await self._forge(sql, row["run_id"], row["n"], b"\n".join(lines))
+
+    async def told_earlier(self, kind: str, by: timedelta) -> None:
+        """The lines of this type say that it was so much earlier; no other byte of them is changed."""
+        async with self._owner() as connection:
+            rows = await connection.fetch("SELECT run_id, n, lines FROM journal")
+        changed = 0
+        for row in rows:
+            lines = [_earlier(line, by) if _type_of(line) == kind else line for line in row["lines"].split(b"\n")]
+            if (told := b"\n".join(lines)) != row["lines"]:
+                sql = "UPDATE journal SET lines = $3 WHERE run_id = $1 AND n = $2"
+                changed += await self._forge(sql, row["run_id"], row["n"], told)
+        assert changed, f"nothing of the type {kind} is told"
+
     async def lost_audit(self, kind: str) -> None:
         """The lines of this type are gone."""
         await self._forge(
@@ -316,20 +304,6 @@ class Forger:
             "WHERE journal.run_id = k.run_id AND journal.n = k.n AND journal.lines <> k.lines",
             kind,
         )
-
-    async def chain(self, run: UUID, lines: Iterable[Line], head: ChainHead) -> None:
-        """The chain of this run says these lines, and its head fits them."""
-        every = [line.bytes for line in lines]
-        async with self._owner() as connection:
-            rows = await connection.fetch(
-                "SELECT n, first_seq, count(*) FROM journal JOIN run_lines USING (run_id, n) WHERE run_id = $1 "
-                "GROUP BY n, first_seq",
-                run,
-            )
-        for row in rows:
-            told = b"\n".join(every[row["first_seq"] : row["first_seq"] + row["count"]])
-            await self._forge("UPDATE journal SET lines = $3 WHERE run_id = $1 AND n = $2", run, row["n"], told)
-        await self._forge("UPDATE runs SET audit_head = $2 WHERE run_id = $1", run, head.hash)
 
     async def no_tenants(self) -> None:
         """No tenant has been made yet."""
@@ -354,9 +328,21 @@ class Forger:
                     return
         raise AssertionError(f"nothing tells a {field}")
 
+    async def unreadable_values(self) -> None:
+        """What stands in the place of values is none."""
+        await self._forge("UPDATE journal SET vals = '[1, 2' WHERE vals IS NOT NULL")
+
+    async def lost_values(self) -> None:
+        await self._forge("UPDATE journal SET vals = NULL")
+
+    async def lost_key(self) -> None:
+        """The key of the commitments is gone."""
+        await self._forge("UPDATE run_inputs SET run_key = NULL")
+
     async def purged(self) -> None:
         """All runs count as purged."""
         await self._forge("UPDATE runs SET purged_at = now()")
+        await self._forge("INSERT INTO remains SELECT run_id, tenant_id, '[]', '[]', '[]' FROM runs")
 
     async def refuse_intents(self, step: str) -> None:
         """The database never takes the intent of this step: as a constraint that we forgot would."""

@@ -13,13 +13,13 @@ from runtime.store.schema.execution import (
     inbox,
     journal,
     ledger,
-    mutations,
+    remains,
     run_inputs,
     runs,
     steps,
     waits,
 )
-from runtime.store.schema.governance import approvals, audit_events, bundles, decisions, receipts, votes
+from runtime.store.schema.governance import approvals, audit_events, bundles, receipts, votes
 from runtime.store.schema.tenancy import group_members, lanes, people, policies, slots, tenants, tokens, workflows
 
 __all__ = [
@@ -29,17 +29,16 @@ __all__ = [
     "bundles",
     "checkpoints",
     "commands",
-    "decisions",
     "group_members",
     "inbox",
     "journal",
     "lanes",
     "ledger",
     "metadata",
-    "mutations",
     "people",
     "policies",
     "receipts",
+    "remains",
     "run_inputs",
     "runs",
     "slots",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Boolean, Column, Index, Integer, Interval, LargeBinary, Table, Text, UniqueConstraint, text
+from sqlalchemy import Boolean, Column, Index, Integer, Interval, LargeBinary, Table, Text, UniqueConstraint, text
 from sqlalchemy.dialects.postgresql import UUID
 
 from runtime.store.schema.columns import (
@@ -157,15 +157,14 @@ ledger = Table(
     time_column("written_at", null=False, now=True),
 )
 
-mutations = Table(
-    "mutations",
+# What is still shown of a run whose values retention has taken: without them nobody can fold its book.
+remains = Table(
+    "remains",
     metadata,
     *run_columns(key=True),
-    Column("number", Integer, primary_key=True),
-    text_column("actor"),
-    Column("source", JSON(none_as_null=True), nullable=False),  # json, not jsonb: a form keeps the order of its fields
-    json_column("operations", null=False),
-    time_column("created_at", null=False, now=True),
+    json_column("steps", null=False),
+    json_column("receipts", null=False),
+    json_column("extensions", null=False),
 )
 
 inbox = Table(

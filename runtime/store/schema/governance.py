@@ -16,24 +16,6 @@ from runtime.store.schema.columns import (
     uuid_column,
 )
 
-decisions = Table(
-    "decisions",
-    metadata,
-    Column("decision_id", UUID(as_uuid=True), primary_key=True),
-    *run_columns(),
-    text_column("step_key"),
-    text_column("operation"),
-    text_column("action_digest"),
-    text_column("outcome"),
-    text_column("policy_digest", null=True),
-    json_column("rules", null=False),
-    json_column("errors", null=False),
-    json_column("reasons", null=False),
-    json_column("facts", null=False),
-    time_column("decided_at", null=False, now=True),
-    Index("ix_decisions_run", "run_id"),
-)
-
 receipts = Table(
     "receipts",
     metadata,

@@ -1,0 +1,138 @@
+"""Reading the whole book of a run, checked against what its row names: the one way in for whoever reads the past.
+
+A book that is read is unbroken up to the head that the run's row names, and its values are those that were told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+import asyncpg
+
+from core.canonical import canonical_bytes
+from core.db import Connection
+from core.errors import NotFoundError
+from evidence.chain import ChainHead, verify_lines
+from runtime.kernel.events import RunOpened
+from runtime.kernel.run import Run
+from runtime.kernel.told import Diverged, Told
+from runtime.store import journal
+
+Answer = TypeVar("Answer")
+
+_RUN = """
+SELECT r.*, i.run_key, j.* FROM runs r JOIN run_inputs i USING (run_id) CROSS JOIN LATERAL (
+  SELECT array_agg(b.first_seq ORDER BY b.n) AS firsts, array_agg(b.lines ORDER BY b.n) AS every_lines,
+    array_agg(b.vals ORDER BY b.n) AS every_vals
+  FROM journal b WHERE b.run_id = r.run_id) j
+WHERE r.tenant_id = $1 AND r.run_id = $2"""
+# Books with more lines are read by another thread: whoever else is served meanwhile does not wait for it.
+_LONG = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """A run's row with its key, its lines and its events. Of a run whose values were erased no event can be read."""
+
+    row: asyncpg.Record
+    lines: Sequence[bytes]
+    told: Sequence[Told]
+
+    @property
+    def run_id(self) -> UUID:
+        """Whose book it is."""
+        return UUID(int=self.row["run_id"].int)
+
+    @property
+    def purged(self) -> bool:
+        """Whether retention has taken the values."""
+        return self.row["purged_at"] is not None
+
+    @property
+    def head(self) -> ChainHead:
+        """Where the chain ends."""
+        return ChainHead(f"run:{self.run_id}", self.row["audit_count"], self.row["audit_head"])
+
+    @property
+    def opened(self) -> RunOpened:
+        """The first event."""
+        event = self.told[0].event
+        assert isinstance(event, RunOpened), "no chain begins otherwise"
+        return event
+
+
+async def fetch(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Record:
+    """A run's row with its key and its appends, of one moment. ``NotFoundError`` if the tenant has no such run."""
+    row = await connection.fetchrow(_RUN, tenant, run_id)
+    if row is None:
+        raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
+    return row
+
+
+async def checked(row: asyncpg.Record) -> Book:
+    """The book in a row that was fetched.
+
+    ``Diverged`` if it is not what was written: its chain is broken or does not end where the run's row says, a value is
+    another one, or the key to the values is lost.
+    """
+    return await aside(row["audit_count"], lambda: _checked(row))
+
+
+async def read(connection: Connection, tenant: str, run_id: UUID) -> Book:
+    """The book of a run: ``checked`` of what ``fetch`` gives."""
+    return await checked(await fetch(connection, tenant, run_id))
+
+
+async def aside(lines: int, work: Callable[[], Answer]) -> Answer:
+    """Do work on so many lines: at once, or in a thread if they are many."""
+    return work() if lines <= _LONG else await asyncio.to_thread(work)
+
+
+async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[bytes]:
+    """The lines of a run alone. ``Diverged`` if they are not those that were written."""
+    row = await fetch(connection, tenant, run_id)
+    return await aside(row["audit_count"], lambda: _unbroken(row, _lines_of(row)))
+
+
+def _lines_of(row: asyncpg.Record) -> list[bytes]:
+    return [line for told in row["every_lines"] or () for line in told.split(b"\n")]
+
+
+def _unbroken(row: asyncpg.Record, every: Sequence[bytes]) -> Sequence[bytes]:
+    report = verify_lines(every)
+    if not report.ok:
+        raise Diverged(f"The audit chain is broken: {report.problem}", "chain")
+    if (report.count, report.head) != (row["audit_count"], row["audit_head"]):
+        raise Diverged("The audit chain is not as long as the run says, or ends with another line", "chain")
+    return every
+
+
+def _checked(row: asyncpg.Record) -> Book:
+    lines = _unbroken(row, _lines_of(row))
+    appends = journal.appends(row["firsts"] or (), row["every_lines"] or (), row["every_vals"] or ())
+    if row["purged_at"] is not None:
+        return Book(row, lines, ())
+    if not row["run_key"]:
+        raise Diverged("The run's key is gone, so nothing can be held against the audit")
+    return Book(row, lines, [told for append in appends for told in append.told(row["run_key"])])
+
+
+# What of a run's row only an append changes. Its status also moves when a worker claims its first step.
+_FOLDED = ("superstep", "writes", "reference", "extensions", "error", "canceling", "result")
+
+
+def check_row(book: Book, run: Run) -> None:
+    """Hold the run's row against the run that its book comes to. ``Diverged`` names the column."""
+    names = (*_FOLDED, "status") if run.finished else _FOLDED
+    for name in names:
+        if not same(book.row[name], getattr(run, name)):
+            raise Diverged(f"The {name} of the run {run.run_id} is not what its lines tell", "run")
+
+
+def same(stored: Any, told: Any) -> bool:
+    """Whether a stored value is the one that the book tells."""
+    return bool(stored == told) or canonical_bytes(stored) == canonical_bytes(told)
