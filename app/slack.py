@@ -169,7 +169,7 @@ class TaskInteractions(_Interactions):
         async with self._faces.database.transaction(self._tenant) as connection:
             found = await tasks.read(connection, click.task_id)
             said = {"task": str(click.task_id), "channel": click.channel, "user": click.clicker.user, "text": sentence}
-            await outbox.add_note(connection, self._tenant, found.workspace_id, found.run_id, {**said})
+            await outbox.add_note(connection, self._tenant, found.run_id, {**said})
 
     async def _stranger(self, code: StrangerCode, task_id: UUID, clicker: Clicker) -> str:
         return await self._refused(code, clicker, EventType.TASK_REFUSED, {"task": str(task_id)})

@@ -118,7 +118,7 @@ async def _keep_model(
     owners = {"run_id": "= $1", "stream_id": "= $1", "approval_id": "IN (SELECT approval_id FROM approvals a "}
     owners["approval_id"] += "WHERE a.run_id = $1)"
     column = next((name for name in owners if name in table["columns"]), None)
-    if column is None or table["name"] in ("tenants", "slots"):
+    if column is None or table["name"] == "tenants":
         return []
     where = f"{column} {owners[column]}".replace("$1", f"'{model}'")
     name = table["name"]

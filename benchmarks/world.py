@@ -35,14 +35,14 @@ from runtime.dispatcher import Dispatcher
 from runtime.handlers.bundling import Bundling
 from runtime.handlers.messages import ApprovalMessages
 from runtime.queue.port import WorkQueue
-from runtime.queue.postgres import PostgresDelivery
-from runtime.store import documents
+from runtime.store import claims, documents
 from runtime.sweeper import Sweeper
 from runtime.verbs.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
 from runtime.verbs.starting import StartRequest, start_run
 from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
+from runtime.work.leasing import Lease
 from runtime.worker import Worker
 
 ACTOR = Actor("benchmark", "bench")
@@ -155,7 +155,12 @@ class World:
 
     async def drive(self) -> bool:
         """Claim the fairest ready step and go on until its run waits or ends."""
-        return await Drive(self.tools).run(PostgresDelivery())
+        began = Lease.now()
+        async with self.engine.connection() as connection:
+            records = await claims.claim_next(connection, self.tools.owner, self.tools.lease)
+        for record in records:
+            await Drive(self.tools).run(record, began)
+        return bool(records)
 
     async def open_approvals(self, since: UUID = EVER) -> list[UUID]:
         """What waits for a vote, of runs that were started since (see ``this_moment``)."""

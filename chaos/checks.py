@@ -19,12 +19,11 @@ from sandbox.world import World
 LEFT = {
     "runs that have not ended": "SELECT count(*) FROM runs WHERE finished_at IS NULL",
     "runs that count steps as executing": "SELECT count(*) FROM runs WHERE executing <> 0",
-    "slots taken": "SELECT count(*) FROM slots WHERE step_id IS NOT NULL",
+    "steps in line or held": "SELECT count(*) FROM queue",
     "open waits": "SELECT count(*) FROM waits WHERE status = 'waiting'",
     "open approvals": "SELECT count(*) FROM approvals WHERE status = 'requested'",
     "open steps": "SELECT count(*) FROM steps WHERE status NOT IN ('succeeded', 'failed_terminal', 'canceled')",
-    "leases": "SELECT count(*) FROM steps WHERE lease_owner IS NOT NULL",
-    "commands not done": "SELECT count(*) FROM commands WHERE status IN ('pending', 'leased', 'deferred')",
+    "commands not done": "SELECT count(*) FROM commands WHERE status IN ('pending', 'leased')",
     "receipts without an outcome": "SELECT count(*) FROM receipts WHERE status IN ('intended', 'in_doubt')",
     "runs without a bundle": "SELECT count(*) FROM runs LEFT JOIN bundles b USING (run_id) WHERE b.run_id IS NULL",
 }

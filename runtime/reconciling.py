@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from uuid import UUID
 
 import structlog
 
@@ -18,8 +19,9 @@ from core.errors import CountersealError
 from runtime.definition.catalog import Definitions
 from runtime.governance.fitness import clean
 from runtime.queue.port import DeadLetter, DeadLetters
-from runtime.setbacks import PAUSE, report, set_aside
+from runtime.setbacks import PAUSE, report, set_back
 from runtime.store import claims
+from runtime.work.claiming import claim_of
 
 log = structlog.get_logger(__name__)
 
@@ -107,5 +109,8 @@ class Reconciler:
             remedy="Look in the workers' logs for what ends them, or keeps them from the database, at this step.",
         )
         async with self._database.transaction() as connection:
-            record = await claims.claim_step(connection, self._owner, self._pause, letter.step_id)
-            return await set_aside(connection, self._definitions, record, letter.step_id, error)
+            records = await claims.claim_step(connection, self._owner, self._pause, letter.step_id)
+            for record in records:
+                run_id, (claim, owner) = UUID(record["run"]["run_id"]), claim_of(record)
+                await set_back(connection, self._definitions, run_id, claim, owner, error)
+        return bool(records)

@@ -1,17 +1,19 @@
-"""Admission to a queue: step commands are sent in fair order, under the caps, in batches (Q-12, Q-13, O-1)."""
+"""Admission to a queue: steps are sent in fair order, under the caps, in batches (Q-12, Q-13, O-1)."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
 
+import asyncpg
 import structlog
 
+from core.canonical import digest
 from core.db import Database
 from core.errors import CountersealError
 from runtime.queue.port import WorkQueue
 from runtime.setbacks import report
-from runtime.store import claims, outbox
+from runtime.store import claims
 
 log = structlog.get_logger(__name__)
 
@@ -20,7 +22,7 @@ LEASE = timedelta(seconds=60)
 
 
 class Scheduler:
-    """Moves step commands to a queue that workers do not read from the database. Does nothing for one that they do."""
+    """Sends steps to a queue that workers do not read from the database. Does nothing for one that they do."""
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class Scheduler:
             try:
                 admitted = await self.admit()
             except CountersealError as error:
-                log.error("step commands stay where they are", reason=str(error))
+                log.error("steps stay where they are", reason=str(error))
                 admitted = 0
             except Exception as error:
                 report("admission failed", error)
@@ -66,22 +68,30 @@ class Scheduler:
         self._woken.clear()
 
     async def admit(self) -> int:
-        """Send one batch; how many commands were admitted.
+        """Send one batch; how many steps were admitted.
 
-        Each command is leased with its tenant's slot in one statement. A crash before the queue has the message, or
-        between the queue and our marking it, leaves a lease that expires: the sweeper returns the command and the slot,
-        the message comes perhaps twice, and the step's row lets only one through (O-8).
+        Each step is marked as sent, and takes its place under the caps, in one statement. A crash before the queue has
+        the message, or between the queue and our saying so, leaves a mark that expires: the sweeper frees the step and
+        its place, the message comes perhaps twice, and the step's row lets only one through (O-8).
         """
-        batch: list[tuple[str, str, str]] = []
+        batch: dict[str, asyncpg.Record] = {}
         async with self._database.connection() as connection:
             while len(batch) < BATCH:
-                row = await claims.admit(connection, self._owner, LEASE)
-                if row is None:
+                rows = await claims.admit(connection, self._owner, LEASE, BATCH - len(batch))
+                if not rows:
                     break
-                batch.append((row["dedupe_key"], str(row["run_id"]), str(row["step_id"])))
+                batch |= {_dedupe_key(row): row for row in rows}
         if not batch:
             return 0
-        accepted = await self._queue.sent(batch)
+        accepted = await self._queue.sent(
+            [(key, str(row["run_id"]), str(row["step_id"])) for key, row in batch.items()]
+        )
         async with self._database.connection() as connection:
-            await outbox.mark_dispatched(connection, self._owner, accepted, self._claimed_within)
+            steps = [(batch[key]["run_id"], batch[key]["step_key"]) for key in accepted]
+            await claims.expected(connection, steps, self._claimed_within)
         return len(accepted)
+
+
+def _dedupe_key(row: asyncpg.Record) -> str:
+    """The same for the same lease to be, and another for the next one: a FIFO queue must not swallow that (O-2)."""
+    return digest([str(row["run_id"]), row["step_key"], row["epoch"] + 1])

@@ -11,6 +11,7 @@ that are not the step's.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -24,12 +25,14 @@ from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
 from runtime.governance import doubt
 from runtime.governance.fitness import clean
-from runtime.governance.known import last_receipt, leased, open_wait
-from runtime.kernel.commit import StepRow
+from runtime.governance.known import last_receipt, open_wait
+from runtime.kernel.commit import Claim, StepRow
 from runtime.kernel.events import StepSetBack, WaitPostponed, WaitTimedOut
 from runtime.kernel.graph import NO_GRAPH
+from runtime.kernel.names import step_id_of
 from runtime.kernel.states import StepState
-from runtime.kernel.transition import GIVEN_UP, RunView, Transition
+from runtime.kernel.transition import GIVEN_UP, Transition
+from runtime.store import claims
 from runtime.store.commits import apply
 from runtime.store.views import load_to_end
 
@@ -76,49 +79,19 @@ def report(words: str, error: Exception, **facts: str) -> None:
         log.error(words, exc_info=error, **facts)
 
 
-async def set_aside(
-    connection: Connection,
-    definitions: Definitions,
-    record: asyncpg.Record | None,
-    tried: UUID | None,
-    error: Exception,
-) -> bool:
-    """Keep a claim of the step that could not be begun, without beginning it; False if there is nothing to claim.
-
-    Raises ``error`` where the claim is of another step, which is to be begun as usual.
-    """
-    if record is None:
-        return False
-    row = record["step"]
-    if UUID(row["step_id"]) != tried:
-        raise error
-    view = await load_to_end(connection, UUID(record["run"]["run_id"]), definitions.graphs, lock=True)
-    if row["step_key"] not in view.steps:
-        # The run cannot be read, and the step had not begun.
-        place = (row["step_key"], row["step_index"], row["operation"], view.run.superstep, StepState.READY)
-        view.run.steps[row["step_key"]] = StepRow(UUID(row["step_id"]), *place)
-    await _note(connection, view, leased(view, row), error, claimed=True)
-    return True
-
-
 async def set_back(
-    connection: Connection, definitions: Definitions, run_id: UUID, held: StepRow, error: Exception
+    connection: Connection, definitions: Definitions, run_id: UUID, claim: Claim, owner: str | None, error: Exception
 ) -> None:
     """Note a setback of a leased step, or give the step up, in the caller's transaction.
 
-    A lease that is somebody else's by now is left alone.
+    The step stays leased, begun or not. A lease that is somebody else's by now is left alone.
     """
+    status = await claims.hold(connection, run_id, claim)
     view = await load_to_end(connection, run_id, definitions.graphs, lock=True)
-    step = view.steps.get(held.key)
-    if step is not None and step.status is StepState.RUNNING and step.lease_epoch == held.lease_epoch:
-        await _note(connection, view, step, error, claimed=False)
-
-
-async def _note(connection: Connection, view: RunView, step: StepRow, error: Exception, *, claimed: bool) -> None:
-    """Note it. ``claimed`` says that the lease is of this very transaction."""
-    run_id, transition = view.run_id, Transition(view, NO_GRAPH)
-    if claimed:
-        transition.started(step)
+    transition = Transition(view, NO_GRAPH)
+    step = leased(transition, claim, owner)
+    if status != "leased" or step is None:
+        return
     count = _count(step.last_error)
     log.error("a step met what nobody foresaw", run=str(run_id), step=step.key, setbacks=count, exc_info=error)
     facts = {**_facts(error, count), _NOTED: step.lease_epoch}
@@ -127,6 +100,20 @@ async def _note(connection: Connection, view: RunView, step: StepRow, error: Exc
     else:
         _give_up(transition, step, facts)
     await apply(connection, transition.commit())
+
+
+def leased(transition: Transition, claim: Claim, owner: str | None) -> StepRow | None:
+    """The step of a lease, begun now if its owner has not begun it; None if it is over, or waits."""
+    view = transition.view
+    step = view.steps.get(claim.key)
+    if step is None and view.blind:
+        # It had not begun, so no line that can be followed tells of it.
+        place = (step_id_of(view.run_id, claim.key), claim.key, 0, "", view.run.superstep, StepState.READY)
+        step = transition.run.steps[claim.key] = StepRow(*place)
+    if step is None or step.status not in (StepState.READY, StepState.RUNNING):
+        return None
+    step = replace(step, lease_owner=owner, lease_epoch=claim.epoch)
+    return transition.started(step) if step.status is StepState.READY else step
 
 
 def lease_over(transition: Transition, step: StepRow) -> None:

@@ -23,7 +23,7 @@ from runtime import retention
 from runtime.definition.catalog import Definitions
 from runtime.governance import doubt, waiting
 from runtime.governance.known import last_receipt, open_wait
-from runtime.kernel.commit import StepRow, WaitRow
+from runtime.kernel.commit import Claim, StepRow, WaitRow
 from runtime.kernel.events import (
     ApprovalEscalated,
     ApprovalExpired,
@@ -34,7 +34,7 @@ from runtime.kernel.events import (
 from runtime.kernel.graph import NO_GRAPH
 from runtime.kernel.states import StepState, WaitKind
 from runtime.kernel.transition import ENGINE, Transition
-from runtime.setbacks import PAUSE, is_away, is_passing, lease_over, report, set_back_wait
+from runtime.setbacks import PAUSE, is_away, is_passing, lease_over, leased, report, set_back_wait
 from runtime.store import approvals, sweeps
 from runtime.store.commits import apply
 from runtime.store.views import load, load_to_end
@@ -77,10 +77,10 @@ class Sweeper:
         """Set going whatever is due; how many things were."""
         async with self._database.connection() as connection:
             due = await sweeps.due(connection)
-        count = due.commands
+        count = due.freed
         spared = asyncio.get_running_loop().time() < self._spared_until
-        for run_id, step_key, epoch in () if spared else due.leases:
-            count += await self._guarded(self._expire_lease(run_id, step_key, epoch), run_id)
+        for run_id, claim in () if spared else due.leases:
+            count += await self._guarded(self._expire_lease(run_id, claim), run_id)
         for run_id, step_key, wait_id in due.waits:
             count += await self._guarded(self._end_wait(run_id, step_key, wait_id), run_id)
         for run_id in due.purges:
@@ -101,16 +101,18 @@ class Sweeper:
             report("a run could not be set going; the next sweep tries again", error, run=str(run_id))
         return 0
 
-    async def _expire_lease(self, run_id: UUID, step_key: str, epoch: int) -> bool:
+    async def _expire_lease(self, run_id: UUID, claim: Claim) -> bool:
         """Take a dead worker's lease away; whoever claims the step next finds out what became of its action."""
         async with self._database.transaction() as connection:
+            owner = await sweeps.take_away(connection, run_id, claim)
+            if owner is None:
+                return False
             view = await load_to_end(connection, run_id, self._definitions.graphs, lock=True)
             transition = Transition(view, NO_GRAPH)
-            step = view.steps.get(step_key)
-            if step is None or step.status is not StepState.RUNNING or step.lease_epoch != epoch:
-                return False
-            if not await sweeps.lease_is_over(connection, step.step_id, epoch):
-                return False
+            step = leased(transition, claim, owner)
+            if step is None:
+                await sweeps.forget(connection, run_id, claim.key)
+                return True
             lease_over(transition, step)
             return await apply(connection, transition.commit())
 

@@ -1,4 +1,4 @@
-"""The worker: receives deliveries, drives each until its run waits, and beats the leases of what it holds."""
+"""The worker: claims what deliveries name, drives each step until its run waits, and beats the leases that it holds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import asyncpg
 import structlog
 
 from core.errors import CountersealError
+from runtime.kernel.commit import Claim
 from runtime.queue.port import Delivery, WorkQueue
 from runtime.setbacks import report
 from runtime.store import claims
@@ -31,7 +33,7 @@ class _Job:
 
 
 class Worker:
-    """Runs up to ``concurrency`` deliveries at once. No worker owns a run: what it holds is in the database (X-6)."""
+    """Drives up to ``concurrency`` steps at once. No worker owns a run: what it holds is in the database (X-6)."""
 
     def __init__(self, tools: Tools, queue: WorkQueue, *, concurrency: int = 8) -> None:
         self._tools = tools
@@ -53,7 +55,7 @@ class Worker:
                 if not receiving.done():
                     receiving.cancel()
                     break
-                self._start(group, receiving.result())
+                await self._start(group, receiving.result())
             if self._jobs:
                 await asyncio.wait(set(self._jobs))
             beating.cancel()
@@ -63,10 +65,9 @@ class Worker:
         """Work, one delivery after the other, until nothing is left to claim; how many were claimed. For tests."""
         claimed = 0
         while True:
-            deliveries = await self._queue.receive(1)
-            results = [await self._take(delivery) for delivery in deliveries]
-            claimed += sum(results)
-            if not any(results):
+            found = [await self._take(delivery) for delivery in await self._queue.receive(1)]
+            claimed += sum(found)
+            if not any(found):
                 return claimed
 
     async def _receive(self) -> Sequence[Delivery]:
@@ -83,34 +84,51 @@ class Worker:
         await asyncio.sleep(PAUSE_SECONDS)
         return []
 
-    def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[Delivery]) -> None:
+    async def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[Delivery]) -> None:
+        """Claim what the deliveries name. That is not left off when the worker is stopped: a lease would be lost."""
         for delivery in deliveries:
-            drive = Drive(self._tools, self._look_again, self._patience)
-            task = group.create_task(self._job(drive, delivery))
-            self._jobs[task] = _Job(drive, delivery)
-            task.add_done_callback(self._jobs.pop)
+            began = Lease.now()
+            for record in await self._claim(delivery):
+                drive = Drive(self._tools, self._patience)
+                task = group.create_task(self._job(drive, delivery, record, began))
+                self._jobs[task] = _Job(drive, delivery)
+                task.add_done_callback(self._jobs.pop)
 
-    async def _job(self, drive: Drive, delivery: Delivery) -> None:
+    async def _job(self, drive: Drive, delivery: Delivery, record: asyncpg.Record, began: float) -> None:
         async with self._free:
-            await self._drive(drive, delivery)
+            await self._drive(drive, delivery, record, began)
 
-    async def _take(self, delivery: Delivery) -> bool:
-        return await self._drive(Drive(self._tools), delivery)
+    async def _take(self, delivery: Delivery) -> int:
+        began, records = Lease.now(), await self._claim(delivery)
+        for record in records:
+            await self._drive(Drive(self._tools), delivery, record, began)
+        return len(records)
 
-    async def _drive(self, drive: Drive, delivery: Delivery) -> bool:
-        """Drive one delivery. Whatever goes wrong, the lease expires and the sweeper brings the step back."""
+    async def _claim(self, delivery: Delivery) -> Sequence[asyncpg.Record]:
         await self._patience.calm()
+        tools = self._tools
         try:
-            found = await drive.run(delivery)
+            async with tools.database.connection() as connection:
+                records = await delivery.claim(connection, tools.owner, tools.lease)
+        except Exception as error:
+            report("nothing could be claimed", error)
+            await asyncio.sleep(PAUSE_SECONDS)
+            return []
+        if records:
+            self._look_again()
+        else:
+            await _done(delivery)
+        return records
+
+    async def _drive(self, drive: Drive, delivery: Delivery, record: asyncpg.Record, began: float) -> None:
+        """Drive one step. Whatever goes wrong, the lease expires and the sweeper brings the step back."""
+        try:
+            await drive.run(record, began)
         except Exception as error:
             report("a step was left to its lease", error)
             await asyncio.sleep(PAUSE_SECONDS)
-            return False
-        try:
-            await delivery.done()
-        except Exception:
-            log.exception("a message comes once more, and will find nothing to claim")
-        return found
+        else:
+            await _done(delivery)
 
     def _look_again(self) -> None:
         """One step was ready, so another may be: several wake-ups arrive as one."""
@@ -124,7 +142,7 @@ class Worker:
         while True:
             await asyncio.sleep(pause)
             pause = beat
-            held: dict[UUID, _Job] = {step.step_id: job for job in self._jobs.values() for step in job.drive.leased}
+            held = [(run_id, claim, job) for job in self._jobs.values() for run_id, claim in job.drive.leased]
             if not held:
                 continue
             try:
@@ -133,13 +151,20 @@ class Worker:
                 pause = min(beat, PAUSE_SECONDS)
                 report("leases not extended", error)
 
-    async def _extend(self, held: dict[UUID, _Job]) -> None:
+    async def _extend(self, held: Sequence[tuple[UUID, Claim, _Job]]) -> None:
         tools, began = self._tools, Lease.now()
         async with tools.database.connection() as connection:
-            ours = await claims.heartbeat(connection, tools.owner, tools.lease, list(held))
-        for step_id, job in held.items():
-            still_held = job.drive.beaten(step_id, began, ours=step_id in ours)
-            if step_id in ours:
+            ours = await claims.heartbeat(connection, tools.lease, [(run_id, claim) for run_id, claim, _ in held])
+        for run_id, claim, job in held:
+            still_held = job.drive.beaten(claim, began, ours=claim.id in ours)
+            if claim.id in ours:
                 await job.delivery.extend(tools.lease)
             elif still_held:
-                log.warning("lease is no longer ours; its call is given up", step=str(step_id))
+                log.warning("lease is no longer ours; its call is given up", run=str(run_id), step=claim.key)
+
+
+async def _done(delivery: Delivery) -> None:
+    try:
+        await delivery.done()
+    except Exception:
+        log.exception("a message comes once more, and will find nothing to claim")

@@ -17,14 +17,20 @@ NEW_TABLES = ("ledger",)
 # What a run's retention removes, of that which nobody may delete otherwise.
 PURGED = ("checkpoints", "ledger")
 
-# Frozen here on purpose: a migration says what it did, whatever the tables in the code say later.
+# Frozen here on purpose: a migration says what it did, whatever the tables in the code say later. One append may begin
+# a run or a step and move it on.
 MOVES = {
     "runs": [
         ("failed_retryable", "canceled"),
         ("failed_retryable", "failed_terminal"),
         ("failed_retryable", "running"),
         ("queued", "canceled"),
+        ("queued", "failed_retryable"),
+        ("queued", "failed_terminal"),
         ("queued", "running"),
+        ("queued", "succeeded"),
+        ("queued", "waiting"),
+        ("queued", "waiting_approval"),
         ("running", "canceled"),
         ("running", "failed_retryable"),
         ("running", "failed_terminal"),
@@ -43,7 +49,12 @@ MOVES = {
         ("failed_retryable", "failed_terminal"),
         ("failed_retryable", "ready"),
         ("ready", "canceled"),
+        ("ready", "failed_retryable"),
+        ("ready", "failed_terminal"),
         ("ready", "running"),
+        ("ready", "succeeded"),
+        ("ready", "waiting"),
+        ("ready", "waiting_approval"),
         ("running", "canceled"),
         ("running", "failed_retryable"),
         ("running", "failed_terminal"),

@@ -48,7 +48,7 @@ class Question:
 def ask(transition: Transition, step: StepRow, question: Question, nonce: str, error: JsonObject | None = None) -> UUID:
     """Open the approval and park the step on it. Returns the approval's id.
 
-    One commit holds the approval, its wait, the deferred resume and the order to post the card: a crash after it loses
+    One commit holds the approval, its wait and the order to post the card: a crash after it loses
     none of them, a crash before it leaves the step leased, and whoever claims it next asks again.
     """
     view = transition.view

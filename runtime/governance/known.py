@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from approvals.model import ApprovalKind, Choice, Terms
 from approvals.states import ApprovalStatus
 from runtime.governance.moves import Given, Known
-from runtime.kernel.commit import ReceiptRow, StepRow, WaitRow
+from runtime.kernel.commit import Claim, ReceiptRow, StepRow, WaitRow
 from runtime.kernel.run import Run
-from runtime.kernel.states import StepState, WaitKind, WaitState
+from runtime.kernel.states import WaitKind, WaitState
 from runtime.kernel.told import Diverged
 from runtime.kernel.transition import RunView
 
@@ -65,9 +63,9 @@ def _last_wait(run: Run, step_key: str) -> WaitRow | None:
     return last
 
 
-def leased(view: RunView, row: Mapping[str, Any]) -> StepRow:
-    """The step as the claim has left it."""
-    step = view.steps.get(row["step_key"])
+def leased(view: RunView, claim: Claim, owner: str) -> StepRow:
+    """The step as its lease leaves it. ``Diverged`` if the book knows no such step."""
+    step = view.steps.get(claim.key)
     if step is None:
-        raise Diverged(f"A lease was taken on the step {row['step_key']}, which is not open by the run's book")
-    return replace(step, status=StepState.RUNNING, lease_owner=row["lease_owner"], lease_epoch=row["lease_epoch"])
+        raise Diverged(f"A lease was taken on the step {claim.key}, which is not open by the run's book")
+    return replace(step, lease_owner=owner, lease_epoch=claim.epoch)

@@ -88,8 +88,7 @@ class Bundling:
         book = await books.read(connection, tenant, run_id)
         past = await folded(connection, self.definitions, book)
         await check_rows(connection, past.run)
-        digests = {decision.policy_digest for decision in past.run.decisions}
-        return Material(book, past, *await bundles.texts(connection, book, digests))
+        return Material(book, past, *await bundles.texts(connection, book, past.policies))
 
     async def _make(self, message: Message, material: Material) -> Result:
         try:

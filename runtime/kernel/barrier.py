@@ -7,7 +7,6 @@ its super-step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from uuid import UUID
 
 from approvals.states import ApprovalStatus
@@ -16,12 +15,11 @@ from core.errors import InputError
 from evidence.chain import Actor
 from evidence.commitments import blind, commit_fields
 from runtime.kernel import events as e
-from runtime.kernel.commit import StepRow, WaitRow
+from runtime.kernel.commit import WaitRow
 from runtime.kernel.crossing import Crossing, begin, checkpoint_of, cross
 from runtime.kernel.draft import Draft
-from runtime.kernel.names import resume_command
 from runtime.kernel.plan import Evaluated, PlanError, variables
-from runtime.kernel.states import STEP, CommandState, RunState, WaitKind, WaitState
+from runtime.kernel.states import STEP, RunState, WaitKind, WaitState
 
 
 class Barrier(Draft):
@@ -42,10 +40,9 @@ class Barrier(Draft):
             # A channel that cannot take its write, or a state without a canonical form: the last checkpoint stands.
             self.close(RunState.FAILED_TERMINAL, {"class": "expression", "message": str(problem)})
         else:
-            parked = dict(self.state.parked)
             self._name(crossing)
             self._checkpoint(crossing, choices)
-            self._go_on(crossing, parked)
+            self._go_on(crossing)
 
     def _name(self, crossing: Crossing) -> None:
         for key, reference in crossing.references:
@@ -58,20 +55,14 @@ class Barrier(Draft):
         event = e.CheckpointCommitted(row.superstep, shown, halted, choices.made or None)
         self.tell(event, crossing=crossing)
 
-    def _go_on(self, crossing: Crossing, parked: Mapping[str, str]) -> None:
-        """Let go what the next super-step holds, or end the run. ``parked`` is what was parked before the barrier."""
+    def _go_on(self, crossing: Crossing) -> None:
+        """The steps of the next super-step stand in line from now on; where there are none the run may be over."""
         if crossing.ending and crossing.failed is not None:
             self.close(RunState.FAILED_TERMINAL, {**(crossing.failed.last_error or {}), "step": crossing.failed.key})
         elif crossing.ending:
             self.close(RunState.CANCELED)
-        else:
-            for row in crossing.joined:
-                self._settle_invocation(parked.get(row.key), CommandState.PENDING)
-            if crossing.finished and not self.run.state.parked:
-                self.conclude()
-                return
-            for row in crossing.begun:
-                self.command("step", "run", step=row)
+        elif crossing.finished and not self.run.state.parked:
+            self.conclude()
 
     def conclude(self) -> None:
         """Everything is done: the run succeeds with its result (P-8), or fails because that cannot be made."""
@@ -85,18 +76,11 @@ class Barrier(Draft):
                 return
         self.close(RunState.SUCCEEDED, result=result)
 
-    def _settle_invocation(self, parked: str | None, status: CommandState) -> None:
-        """Release (or reject) the invocation that was deferred when a step parked."""
-        if parked is not None:
-            wait_id = UUID(parked.partition(":")[2])
-            self.rows.command_moves.append((resume_command(self.view.run_id, wait_id), status))
-
     # -- the ends of a run -------------------------------------------------------------------------------------------
 
     def open(self, opened: e.RunOpened, actor: Actor) -> JsonObject | None:
-        """Start: the first checkpoint, the first steps and their commands. The run is queued until it is claimed.
+        """Start: the first checkpoint and the first steps. The run is queued until the first of them is begun.
 
-        One command starts the run, so that caps on starts count runs and not steps; steps beside it wait for that.
         Returns the error with which the run is to be failed, if nothing could be planned.
         """
         self.tell(opened, actor=actor)
@@ -109,32 +93,18 @@ class Barrier(Draft):
             self._checkpoint(halted, Evaluated(self.graph, {}), halted=True)
             return _plan_error(problem)
         self._checkpoint(crossing, choices)
-        for number, row in enumerate(crossing.begun):
-            first = number == 0
-            status = CommandState.PENDING if first else CommandState.DEFERRED
-            self.command("step", "run", step=row, starts_run=first, status=status)
         return None
-
-    def _release_beside(self, step: StepRow) -> None:
-        """The run starts with this step's first lease: what was planned beside it may run now as well."""
-        if self.view.status is RunState.QUEUED:
-            for key in self.view.state.open:
-                if key != step.key:
-                    self._release(key, "step:run")
 
     def close(self, status: RunState, error: JsonObject | None = None, *, result: Json = None) -> None:
         """The run is over: whatever waits is canceled, the evidence is ordered (X-20, Q-21)."""
         self.rows.cancels_rest = bool(self.view.status is RunState.QUEUED or self.state.parked or self.state.open)
-        self.rows.commands = [row for row in self.rows.commands if row.kind != "step"]
-        # What this very transition has released is not to run after all.
-        self.rows.command_moves = [(command, CommandState.REJECTED) for command, _ in self.rows.command_moves]
         self._withdraw_questions()
         self._end_elsewhere()
         for key in self._unfinished():
             self.tell(e.StepCanceled(), step=key)
         facts = error_facts(error) if error else None
         self.tell(e.RunClosed(status, facts, error, result))
-        self.command("bundle", "final")
+        self.order("bundle", "final", {}, one_at_a_time=str(self.view.run_id))
         if self.view.parent is not None:
             self.order("return", "final", {"run": str(self.view.run_id)})
 

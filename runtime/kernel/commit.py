@@ -75,6 +75,28 @@ class MutationRow:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A step that may be claimed (O-1). ``epoch`` is that of its last lease: epochs of a step only grow (Q-9).
+
+    ``starts_run`` counts against the cap on starts: the first step of a run stands in line for all.
+    """
+
+    key: str
+    step_id: UUID
+    epoch: int = 0
+    starts_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The lease of a step: ``id`` is drawn anew for each, because the epoch of one that PostgreSQL lost comes again."""
+
+    key: str
+    id: UUID
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommandRow:
     """Something to be done outside after the commit (O-1). ``dedupe_key`` makes writing it twice harmless (O-2).
 
@@ -85,26 +107,8 @@ class CommandRow:
     kind: str
     dedupe_key: str
     status: CommandState
-    step_id: UUID | None = None
     payload: JsonObject = field(default_factory=dict)
-    starts_run: bool = False
     ordering_key: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionRow:
-    """Policy's answer for one action, with what it read."""
-
-    decision_id: UUID
-    step_key: str
-    operation: str
-    action_digest: str
-    outcome: str
-    policy_digest: str | None
-    rules: list[JsonObject]
-    errors: list[JsonObject]
-    reasons: list[str]
-    facts: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +197,15 @@ class CheckpointRow:
 class Commit:
     """All rows of one transition. Guarded by ``expected_version``: if the run moved on, nothing is written.
 
-    ``checks_policy`` additionally guards that the tenant's active policy is still ``expected_policy``, with which the
-    decisions in here were made. ``released`` are the steps that give their slot back, ``handed`` maps a step to the
-    one that the same worker goes on with. ``freed_receipts`` give their idempotency key to a new receipt: what they
-    recorded certainly had no effect, and what is done now is another action. ``cancels_rest`` ends whatever of the run
-    is still open (set-based: a run may have thousands of steps). ``lease`` is how long the lease of a new running step
-    holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for it.
-    ``extended`` counts its new extensions. ``state`` is the run as it is kept beside its book from now on, if it is by
-    this append.
+    ``held`` additionally guards that this lease is still the newest of its step, and ``checks_policy`` that the
+    tenant's active policy is still ``expected_policy``, with which the decisions in here were made. ``queued`` are the
+    steps that may be claimed now, ``requeued`` those whose lease has run out, ``unqueued`` those that stand in line or
+    are held no more; ``handed`` names one that is over, and the one that the same worker goes on with.
+    ``freed_receipts`` give their idempotency key to a new receipt: what they recorded certainly had no effect, and what
+    is done now is another action. ``cancels_rest`` ends whatever of the run is still open (set-based: a run may have
+    thousands of steps). ``lease`` is how long a lease that is handed on holds. ``reference`` is the run's new business
+    reference, ``result`` what it hands to whoever waits for it. ``extended`` counts its new extensions. ``state`` is
+    the run as it is kept beside its book from now on, if it is by this append.
     """
 
     run_id: UUID
@@ -225,12 +230,14 @@ class Commit:
     lease: timedelta = timedelta(seconds=30)
     new_steps: list[StepRow] = field(default_factory=list)
     steps: list[StepRow] = field(default_factory=list)
-    released: list[UUID] = field(default_factory=list)
-    handed: list[tuple[UUID, UUID]] = field(default_factory=list)
+    held: Claim | None = None
+    queued: list[QueueRow] = field(default_factory=list)
+    requeued: list[str] = field(default_factory=list)
+    unqueued: list[str] = field(default_factory=list)
+    handed: list[tuple[str, StepRow]] = field(default_factory=list)
     new_waits: list[WaitRow] = field(default_factory=list)
     waits: list[WaitRow] = field(default_factory=list)
     commands: list[CommandRow] = field(default_factory=list)
-    command_moves: list[tuple[UUID, CommandState]] = field(default_factory=list)
     freed_receipts: list[UUID] = field(default_factory=list)
     new_receipts: list[ReceiptRow] = field(default_factory=list)
     receipts: list[ReceiptRow] = field(default_factory=list)

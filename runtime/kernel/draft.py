@@ -1,7 +1,8 @@
 """The draft of an append: events are told here, and folded at once; nothing is decided (promise 6).
 
-What an append writes to tables is derived from the fold at the end. Only commands are noted beside it: they are what
-follows outside. Ids and dedupe keys are derived, so that the same record gives the same appends (promise 5).
+What an append writes to tables is derived from the fold at the end. Only commands are noted beside it, as what follows
+outside, and leases that have run out. Ids and dedupe keys are derived, so that the same record gives the same appends
+(promise 5).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from runtime.kernel.events import Event as RunEvent
 from runtime.kernel.fold import fold
 from runtime.kernel.graph import Graph
 from runtime.kernel.keeping import EVERY, KEPT, digest_of, pack
-from runtime.kernel.names import resume_command, wait_of
 from runtime.kernel.receipts import receipt_digest
 from runtime.kernel.rows import Before, derive
 from runtime.kernel.run import Run
@@ -47,7 +47,6 @@ class Draft:
         self.view = view
         self.graph = graph
         self.run = view.run.copy()
-        self.taken: StepRow | None = None
         self.rows = Commit(
             run_id=view.run_id,
             tenant_id=view.tenant_id,
@@ -96,69 +95,27 @@ class Draft:
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
-    def command(
-        self,
-        kind: str,
-        name: str,
-        *,
-        step: StepRow | None = None,
-        starts_run: bool = False,
-        status: CommandState = CommandState.PENDING,
-    ) -> None:
-        """Order the running of a step, or of the evidence: under its deterministic dedupe key (O-2)."""
-        key = self._dedupe_key(step.key if step else "", f"{kind}:{name}")
-        row = CommandRow(
-            command_id=derived_id(self.view.run_id, key),
-            kind=kind,
-            dedupe_key=key,
-            status=status,
-            step_id=step.step_id if step else None,
-            starts_run=starts_run,
-            ordering_key=None if step else f"run:{self.view.run_id}",
-        )
-        self.rows.commands.append(row)
-
     def message(self, kind: str, approval_id: UUID, name: str, payload: JsonObject | None = None) -> None:
         """Order a message about an approval, such as its card; what is sent is read when it is sent."""
-        key = self._dedupe_key("", f"{kind}:{approval_id}:{name}")
-        row = CommandRow(
-            command_id=derived_id(self.view.run_id, key),
-            kind=kind,
-            dedupe_key=key,
-            status=CommandState.PENDING,
-            payload={"approval": str(approval_id), **(payload or {})},
-            ordering_key=f"approval:{approval_id}",
-        )
-        self.rows.commands.append(row)
+        about: JsonObject = {"approval": str(approval_id), **(payload or {})}
+        self._command(f"{kind}:{approval_id}:{name}", kind, about, f"approval:{approval_id}")
 
     def order(self, kind: str, name: str, payload: JsonObject, *, one_at_a_time: str | None = None) -> None:
-        """Order something else that is to be done after the commit, such as canceling what goes on outside."""
-        key = self._dedupe_key("", f"{kind}:{name}")
+        """Order something else that is to be done after the commit, such as the evidence."""
+        self._command(f"{kind}:{name}", kind, payload, f"{kind}:{one_at_a_time}" if one_at_a_time else None)
+
+    def _command(self, command: str, kind: str, payload: JsonObject, ordering_key: str | None) -> None:
+        """Write a command under SHA-256(JCS([workflow, run, step, super-step, command])): never twice (O-2)."""
+        key = digest([self.view.workflow, str(self.view.run_id), "", self.run.superstep, command])
         row = CommandRow(
             command_id=derived_id(self.view.run_id, key),
             kind=kind,
             dedupe_key=key,
             status=CommandState.PENDING,
             payload=payload,
-            ordering_key=f"{kind}:{one_at_a_time}" if one_at_a_time else None,
+            ordering_key=ordering_key,
         )
         self.rows.commands.append(row)
-
-    def _defer(self, step: StepRow) -> None:
-        """The invocation that the wait's completion will cause, written when the step parks (O-4, O-6)."""
-        parking = wait_of(self.view.run_id, step)
-        key = self._dedupe_key(step.key, f"resume:{parking}")
-        command_id = resume_command(self.view.run_id, parking)
-        self.rows.commands.append(CommandRow(command_id, "step", key, CommandState.DEFERRED, step.step_id))
-
-    def _release(self, step_key: str, command: str) -> None:
-        """Let a deferred command go that was written in this super-step."""
-        command_id = derived_id(self.view.run_id, self._dedupe_key(step_key, command))
-        self.rows.command_moves.append((command_id, CommandState.PENDING))
-
-    def _dedupe_key(self, step_key: str, command: str) -> str:
-        """SHA-256(JCS([workflow, run, step, super-step, command])): the same command is never written twice."""
-        return digest([self.view.workflow, str(self.view.run_id), step_key, self.run.superstep, command])
 
     # -- the result --------------------------------------------------------------------------------------------------
 
@@ -167,10 +124,6 @@ class Draft:
         rows = self.rows
         derive(rows, self._before, self.run)
         rows.reference = self.run.reference if self.run.reference != self.view.reference else None
-        rows.handed = []
-        if self.taken is not None and self.taken.key in self.run.state.open and rows.released:
-            # The slot goes on with the worker: one step's end is the next one's start.
-            rows.handed = [(rows.released.pop(), self.taken.step_id)]
         lines = [self._line(told) for told in self._told]
         if lines and self._keeps():
             rows.state = pack(self._rested())

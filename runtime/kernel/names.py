@@ -32,8 +32,3 @@ def wait_of(run_id: UUID, step: StepRow) -> UUID:
 def expected_of(run_id: UUID, step: StepRow) -> UUID:
     """The id of the wait for what this lease begins outside: it may be canceled, and the step park on another."""
     return derived_id(run_id, f"expected:{step.key}:{step.lease_epoch}")
-
-
-def resume_command(run_id: UUID, wait_id: UUID) -> UUID:
-    """The id of the command that a wait's completion releases."""
-    return derived_id(run_id, f"resume:{wait_id}")

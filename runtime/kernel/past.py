@@ -39,14 +39,15 @@ MISFITS = (CountersealError, PlanError, LookupError, TypeError, ValueError, Attr
 class Past:
     """A run as its book has made it. ``checkpoints`` are only those that were asked for: a state may be large.
 
-    ``begun``, ``ended`` and ``retried`` are the times of steps, by their keys. ``votes`` are all that counted, also
-    those that their voter has replaced.
+    ``begun``, ``ended`` and ``retried`` are times of steps, by their keys. ``policies`` are the digests of all that
+    judged. ``votes`` are all that counted, also those that their voter has replaced.
     """
 
     run: Run
     begun: dict[str, datetime] = field(default_factory=dict)
     ended: dict[str, datetime] = field(default_factory=dict)
     retried: dict[str, datetime] = field(default_factory=dict)
+    policies: set[str] = field(default_factory=set)
     votes: list[Told] = field(default_factory=list)
     checkpoints: list[Row] = field(default_factory=list)
     extensions: list[Row] = field(default_factory=list)
@@ -107,6 +108,8 @@ def _note(past: Past, told: Told, wanted: Container[int]) -> None:
         case e.RunExtended() as event:
             shown = {"number": event.number, "actor": told.actor.id, "source": event.source}
             past.extensions.append({**shown, "created_at": told.at})
+        case e.DecisionMade(policy={"digest": str(digest)}):
+            past.policies.add(digest)
         case e.ApprovalVoted():
             past.votes.append(told)
         case e.StepRetryScheduled():

@@ -6,18 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from runtime.kernel.commit import ApprovalMove, Commit, ReceiptRow, StepRow, WaitRow
+from runtime.kernel.commit import ApprovalMove, Commit, QueueRow, ReceiptRow, StepRow, WaitRow
 from runtime.kernel.run import Run
-from runtime.kernel.states import StepState
-
-_HELD = (StepState.READY, StepState.RUNNING)
+from runtime.kernel.states import RunState, StepState
 
 
 @dataclass(slots=True)
 class Before:
-    """A run before its events: what is not in here is new."""
+    """A run before its events: what is not in here is new. ``open`` are the steps that had not left the super-step."""
 
     steps: dict[str, StepRow]
+    status: RunState
+    superstep: int
+    open: tuple[str, ...]
     waits: Mapping[UUID, WaitRow]
     receipts: dict[UUID, ReceiptRow]
     answers: Mapping[UUID, ApprovalMove]
@@ -25,7 +26,8 @@ class Before:
     @classmethod
     def of(cls, run: Run) -> Before:
         """The rows that this run has already."""
-        return cls(dict(run.steps), run.waits, dict(run.receipts), run.answers)
+        place = (run.status, run.superstep, tuple(run.state.open))
+        return cls(dict(run.steps), *place, run.waits, dict(run.receipts), run.answers)
 
 
 def derive(rows: Commit, before: Before, run: Run) -> None:
@@ -34,6 +36,7 @@ def derive(rows: Commit, before: Before, run: Run) -> None:
     rows.writes, rows.canceling, rows.error, rows.result = run.writes, run.canceling, run.error, run.result
     rows.finished = run.finished
     _steps(rows, before, [*run.past.values(), *run.steps.values()])
+    _queue(rows, before, run)
     rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
     rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
     _receipts(rows, before, run)
@@ -48,17 +51,42 @@ def derive(rows: Commit, before: Before, run: Run) -> None:
 
 
 def _steps(rows: Commit, before: Before, steps: Iterable[StepRow]) -> None:
-    """A step that leaves its lease, or that will not run any more, gives its slot back."""
-    rows.new_steps, rows.steps, rows.released = [], [], []
+    rows.new_steps, rows.steps = [], []
     for step in steps:
         known = before.steps.get(step.key)
         if known is None:
             rows.new_steps.append(step)
         elif known != step:
             rows.steps.append(step)
-            ran_out = known.status is StepState.RUNNING and step.status is StepState.READY
-            if known.status in _HELD and (step.status not in _HELD or ran_out):
-                rows.released.append(step.step_id)
+
+
+def queued(steps: Mapping[str, StepRow], status: RunState, superstep: int, first: str | None) -> dict[str, StepRow]:
+    """The steps that have a row in the queue: whoever is ready or runs in the current super-step.
+
+    What is parked has none, nor what joins the next super-step. Of a run that has not begun only the ``first`` step
+    has one, so that caps on starts count runs and not steps.
+    """
+    begun = status is not RunState.QUEUED
+    return {
+        key: step
+        for key, step in steps.items()
+        if step.status is StepState.RUNNING
+        or (step.status is StepState.READY and step.superstep == superstep and (begun or key == first))
+    }
+
+
+def _queue(rows: Commit, before: Before, run: Run) -> None:
+    """What may be claimed from now on, and what not any more. A lease goes on with its worker to the next step."""
+    was = queued(before.steps, before.status, before.superstep, next(iter(before.open), None))
+    now = {} if run.finished else queued(run.steps, run.status, run.superstep, next(iter(run.state.open), None))
+    over = [key for key in was if key not in now]
+    new = [step for key, step in now.items() if key not in was]
+    running = [step for step in new if step.status is StepState.RUNNING]
+    rows.handed = [(over.pop(), step) for step in running]
+    starts = run.status is RunState.QUEUED
+    rows.queued = [QueueRow(row.key, row.step_id, row.lease_epoch, starts) for row in new if row not in running]
+    rows.requeued = [key for key in rows.requeued if key in now]
+    rows.unqueued = [] if rows.cancels_rest else over
 
 
 def _receipts(rows: Commit, before: Before, run: Run) -> None:

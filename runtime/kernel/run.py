@@ -11,7 +11,6 @@ from runtime.kernel.commit import (
     ApprovalMove,
     ApprovalRow,
     CheckpointRow,
-    DecisionRow,
     LedgerRow,
     MutationRow,
     ReceiptRow,
@@ -59,7 +58,6 @@ class Run:
     answers: dict[UUID, ApprovalMove] = field(default_factory=dict)
     receipts: dict[UUID, ReceiptRow] = field(default_factory=dict)
     windows: Mapping[str, Window] = field(default_factory=dict)
-    decisions: list[DecisionRow] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
     checkpoints: list[CheckpointRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
@@ -77,7 +75,6 @@ class Run:
             answers=dict(self.answers),
             receipts=dict(self.receipts),
             windows=dict(self.windows),
-            decisions=[*self.decisions],
             votes=[*self.votes],
             checkpoints=[*self.checkpoints],
             ledger=[*self.ledger],
@@ -102,7 +99,7 @@ class Run:
         for key, row in steps.items():
             if row.eligible_in is not None:
                 steps[key] = replace(row, eligible_in=None)
-        self.decisions, self.votes, self.checkpoints = [], [], []
+        self.votes, self.checkpoints = [], []
         self.ledger, self.mutations = [], []
         return self
 

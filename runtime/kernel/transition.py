@@ -19,8 +19,8 @@ from runtime.kernel.barrier import Barrier
 from runtime.kernel.commit import StepRow, WaitRow
 from runtime.kernel.crossing import REFERENCE
 from runtime.kernel.draft import ENGINE
-from runtime.kernel.names import PARKED, expected_of, resume_command, wait_of
-from runtime.kernel.states import RUN, CommandState, RunState, StepState
+from runtime.kernel.names import expected_of, wait_of
+from runtime.kernel.states import RUN, RunState, StepState
 from runtime.kernel.view import RunView
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "RunView",
     "Transition",
     "expected_of",
-    "resume_command",
     "wait_of",
 ]
 
@@ -38,11 +37,8 @@ class Transition(Barrier):
 
     def started(self, step: StepRow) -> StepRow:
         """Tell that a worker holds the step's lease."""
-        if step.key in self._before.steps:
-            self._before.steps[step.key] = step  # the claim has moved its row
         event = e.StepStarted(step.operation, step.attempt, step.lease_epoch)
         self.tell(event, step=step.key, actor=Actor("worker", step.lease_owner or "?"))
-        self._release_beside(step)
         return self.run.steps[step.key]
 
     def succeed(self, step: StepRow, output: Json, writes: JsonObject, usage: JsonObject | None = None) -> None:
@@ -60,8 +56,6 @@ class Transition(Barrier):
         ``usage`` is what the failed call cost. A step that waits can fail only if nothing is done about it: otherwise
         it resumes, and fails where it can go on (``resume`` with a result).
         """
-        if step.status in PARKED:
-            self._settle_invocation(self.state.parked.get(step.key), CommandState.REJECTED)
         self.tell(_failed(error, usage), step=step.key)
         self._left()
 
@@ -93,7 +87,6 @@ class Transition(Barrier):
 
     def _parked(self, step: StepRow) -> StepRow:
         parked = self.run.steps[step.key]
-        self._defer(parked)
         self._left()
         return parked
 
@@ -108,7 +101,7 @@ class Transition(Barrier):
     def expire_lease(self, step: StepRow, error: JsonObject | None = None) -> None:
         """The worker is gone: the step is ready for another, who will find out what became of its action (Q-8)."""
         self.tell(e.LeaseExpired(step.lease_epoch, step.lease_owner or "?", error), step=step.key)
-        self.command("step", f"lease:{step.lease_epoch}", step=step)
+        self.rows.requeued.append(step.key)
 
     def cancel_step(self, step: StepRow) -> None:
         """The run is being canceled and this step has nothing under way: it ends here."""
@@ -121,9 +114,7 @@ class Transition(Barrier):
         planned = next((row for row in new if row.status is StepState.READY), None)
         if planned is None or self.run.finished:
             return None
-        self.rows.commands = [row for row in self.rows.commands if row.step_id != planned.step_id]
-        self.taken = self.started(replace(planned, lease_owner=owner, lease_epoch=1))
-        return self.taken
+        return self.started(replace(planned, lease_owner=owner, lease_epoch=1))
 
     def cancel(self, actor: Actor, reason: str) -> None:
         """Cancel the run. A step whose action may be under way is waited for, so that no outcome stays unrecorded."""
@@ -153,7 +144,6 @@ class Transition(Barrier):
 
     def give_up(self, step: StepRow, error: JsonObject) -> None:
         """Nothing can be evaluated, folded or planned for this step any more: the run fails with what it has."""
-        self._settle_invocation(self.state.parked.get(step.key), CommandState.REJECTED)
         self.tell(_failed(error), step=step.key)
         # What is still executing comes to the barrier, or is given up as well.
         if self.run.executing == 0:

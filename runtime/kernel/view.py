@@ -35,7 +35,7 @@ class RunView:
     ``run`` is changed by nobody: a transition works on a copy. ``kept_at`` is the version whose state is kept beside
     the run, 0 if there is none. ``parent`` is the run that waits for this one, ``depth`` how many runs are above it.
     ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
-    database's time.
+    database's time. ``blind`` says that the run cannot be read, and only its lines say what of it is open.
     """
 
     run_id: UUID
@@ -56,6 +56,7 @@ class RunView:
     parent: UUID | None = None
     depth: int = 0
     kept_at: int = 0
+    blind: bool = False
 
     @property
     def status(self) -> RunState:

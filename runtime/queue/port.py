@@ -20,8 +20,8 @@ from core.db import Connection
 class Delivery(Protocol):
     """One thing to do, as the queue gave it."""
 
-    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
-        """Lease the step in the caller's transaction; None if there is nothing to do (any more)."""
+    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> list[asyncpg.Record]:
+        """Lease what it names, in one statement; nothing if there is nothing to do (any more)."""
 
     async def extend(self, lease: timedelta) -> None:
         """Ask the queue to keep the message hidden. Advisory: the lease is what counts (Q-11)."""
@@ -41,7 +41,7 @@ class WorkQueue(Protocol):
 
     @property
     def needs_dispatch(self) -> bool:
-        """Whether step commands have to be moved to the queue, because workers do not lease them by themselves."""
+        """Whether steps have to be sent to the queue, because workers do not lease them by themselves."""
 
     async def aclose(self) -> None:
         """Release connections."""

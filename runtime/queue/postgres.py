@@ -1,9 +1,10 @@
-"""The PostgreSQL queue: workers lease step commands themselves with SKIP LOCKED, woken by NOTIFY; there is no hop."""
+"""The PostgreSQL queue: workers lease steps themselves, woken by NOTIFY; there is no hop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 from datetime import timedelta
 
 import asyncpg
@@ -12,25 +13,28 @@ from core.db import Connection
 from runtime.store import claims
 
 
+@dataclass(frozen=True, slots=True)
 class PostgresDelivery:
-    """A turn to look for the fairest ready step."""
+    """A turn to look for so many steps."""
 
-    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
-        """Lease the fairest ready step of all tenants."""
-        return await claims.claim_next(connection, owner, lease)
+    count: int
+
+    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> list[asyncpg.Record]:
+        """Lease ready steps of the tenant whose turn it is."""
+        return await claims.claim_next(connection, owner, lease, self.count)
 
     async def extend(self, lease: timedelta) -> None:
         """Nothing is hidden, so nothing is to be extended."""
 
     async def done(self) -> None:
-        """The command was marked in the transaction of the claim."""
+        """There is no message."""
 
 
 class PostgresQueue:
     """Hands out one turn per wake-up, and one after ``idle`` in case a wake-up was lost.
 
     Who finds something to claim wakes the queue again, so a burst is worked off by as many as there are places for,
-    and the end of it costs one look in vain, not one per place.
+    and the end of it costs one look in vain.
     """
 
     def __init__(self, *, idle: timedelta = timedelta(seconds=5)) -> None:
@@ -48,15 +52,15 @@ class PostgresQueue:
         self._woken.set()
 
     async def receive(self, count: int) -> list[PostgresDelivery]:
-        """One turn, once there is reason to look; ``count`` bounds only what a queue has to give."""
+        """One turn for ``count`` steps, once there is reason to look."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._idle):
                 await self._woken.wait()
         self._woken.clear()
-        return [PostgresDelivery()]
+        return [PostgresDelivery(count)]
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
-        """Commands stay where they are."""
+        """Steps stay where they are."""
         return []
 
     async def aclose(self) -> None:

@@ -96,7 +96,7 @@ class SqsDelivery:
     step_id: UUID
     handle: str
 
-    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
+    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> list[asyncpg.Record]:
         """Lease the step that the message names."""
         return await claims.claim_step(connection, owner, lease, self.step_id)
 
@@ -120,7 +120,7 @@ class SqsQueue:
 
     @property
     def needs_dispatch(self) -> bool:
-        """The dispatcher moves step commands here."""
+        """The scheduler sends steps here."""
         return True
 
     async def receive(self, count: int) -> list[SqsDelivery]:

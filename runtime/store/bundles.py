@@ -36,19 +36,19 @@ SELECT EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id) AS bundled,
 FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2"""
 _ORDER = f"""
 WITH ordered AS (
-  INSERT INTO commands (command_id, tenant_id, workspace_id, run_id, kind, dedupe_key, payload, status, ordering_key)
-  SELECT $1::uuid, tenant_id, workspace_id, run_id, 'bundle', $1::text, '{{}}', 'pending', 'run:' || run_id FROM runs
+  INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, payload, status, ordering_key)
+  SELECT $1::uuid, tenant_id, run_id, 'bundle', $1::text, '{{}}', 'pending', 'bundle:' || run_id FROM runs
   WHERE tenant_id = $2 AND run_id = $3)
 SELECT pg_notify('{MESSAGES_CHANNEL}', '')"""
 
 
 async def texts(
-    connection: Connection, book: Book, policies: Iterable[str | None]
+    connection: Connection, book: Book, policies: Iterable[str]
 ) -> tuple[DocumentText, tuple[DocumentText, ...]]:
     """The workflow that a run runs, as it was published, and the policies with these digests."""
     row = book.row
     source = await connection.fetchval(_SOURCE, row["tenant_id"], row["workflow"], row["workflow_version"])
-    found = await connection.fetch(_POLICIES, row["tenant_id"], [digest for digest in policies if digest is not None])
+    found = await connection.fetch(_POLICIES, row["tenant_id"], [*policies])
     workflow = DocumentText(row["workflow"], row["workflow_version"], source)
     return workflow, tuple(DocumentText(each["name"], each["version"], each["source"]) for each in found)
 

@@ -1,13 +1,17 @@
-"""Taking a step's lease (Q-9, Q-12, Q-13), and beating it (Q-10).
+"""Taking steps' leases (Q-9, Q-12, Q-13), and beating them (Q-10).
 
-One statement chooses the fairest lane that has something to do, takes a slot under the tenant's cap, leases the step
-and moves its run. Fairness is stride scheduling over tenants, then over a tenant's workspaces: whoever has had the
-least, by weight, is next, and who comes back from idling starts level. Within a lane what resumes goes before what
-starts. A slot is a row, so the cap holds without a counter that every claim would have to lock; under a workflow's
-own cap a step holds a second one.
+One statement chooses the tenant that is furthest behind and has something to do, locks it, and takes up to so many of
+its steps as its caps leave places for. A row of the queue that is held is a place taken, so the caps are exact.
+Fairness is start-time fair queueing over tenants, then over a tenant's workspaces: whoever has had the least, by
+weight, is next, and who comes back from idling starts where the last turn began. Within a workspace what resumes goes
+before what starts.
 
-Lock order: command, slot, the tenant (it is waited for only when its starts are metered), run, step. Nothing else
-waits for a tenant's row after a run's.
+Claimers of one tenant wait for each other at its row. Whoever waited has counted what was held before, so it takes
+nothing and looks again: ``xmin`` says that the row is the one that it read. Lock order: tenant, rows of the queue,
+workspace; a claim takes no lock on a run.
+
+A crash after a claim leaves leases that run out. One that PostgreSQL itself forgets, because claims are not flushed,
+was held by nobody else: whoever had it is refused by its lease's id.
 """
 
 from __future__ import annotations
@@ -19,229 +23,198 @@ from uuid import UUID
 import asyncpg
 
 from core.db import Connection
-from runtime.store.views import TAIL
+from runtime.kernel.commit import Claim
+from runtime.store.found import FOUND
 
 # The cap on starts is a token bucket of one minute's starts that refills all the time. A transaction that has waited
 # for another may have begun before it: time does not run backwards for that.
-_STARTS_LEFT = """least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
+STARTS_LEFT = """least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
   + extract(epoch FROM greatest(now(), t.starts_left_at) - coalesce(t.starts_left_at, now()))
     * t.max_runs_per_min / 60)"""
 
-# Where a served tenant or lane stands then: a share further, or level with the others if it comes back from idling.
-_TENANT_SERVED = """1 / t.weight + greatest(t.virtual_time,
-  (SELECT max(o.virtual_time) - max(1 / o.weight) FROM tenants o))"""
-_LANE_SERVED = """1 / l.weight + greatest(l.virtual_time,
-  (SELECT max(o.virtual_time) - max(1 / o.weight) FROM lanes o WHERE o.tenant_id = l.tenant_id))"""
+_HELD = "SELECT count(*) AS held FROM queue h WHERE h.tenant_id = {tenant} AND h.status <> 'claimable'"
 
-# The fairest lane that has both a command and a free slot, each locked; what others hold just now is passed over. A
-# command whose step is not ready any more is chosen as well, to be ended, and takes nothing. ``fresh`` and the look for
-# a free slot are no EXISTS, because the planner may turn that into a look at all ready steps, or all free slots.
-#
-# A command of a workflow that has a cap of its own is in line under that cap, and looked at only while the cap has a
-# free slot, so that a backlog behind a cap costs nobody anything. ``f`` is in the order in which the lane would be
-# served without caps; ``w`` is the slot under the workflow's cap, taken beside the tenant's.
+# Under which caps a tenant's steps may be taken, and how many: what has no cap of its own is under ''.
+_ROOM = f"""
+    SELECT k.cap, k.room FROM (
+      SELECT '' AS cap, NULL::bigint AS room UNION ALL
+      SELECT c.cap, c.slots - h.held FROM caps c
+        CROSS JOIN LATERAL ({_HELD.format(tenant="c.tenant_id")} AND h.cap = c.cap) h
+      WHERE c.tenant_id = {{tenant}}) k
+    WHERE k.room > 0 OR k.room IS NULL"""
+
+_IN_LINE = """q.tenant_id = {0}.tenant_id AND q.workspace_id = {0}.workspace_id AND q.cap = k.cap
+        AND q.status = 'claimable' AND q.starts_run <= ({0}.starts >= 1)"""
+
+# The workspace that is next, and what its tenant has room for. Tenants are looked at in the order of their turns, and
+# no further than to the first that something can be taken of.
 _LANE = f"""
 lane AS (
-  SELECT l.tenant_id, l.workspace_id, l.metered AND c.starts_run AS metered, c.command_id, c.step_id, c.run_id, s.slot,
-    f.cap, w.slot AS cap_slot, (SELECT s.status = 'ready' FROM steps s WHERE s.step_id = c.step_id) IS TRUE AS fresh
+  SELECT l.tenant_id, l.workspace_id, l.seen, l.starts, l.max_concurrency - h.held AS room
   FROM (
-    SELECT l.tenant_id, l.workspace_id, t.max_runs_per_min IS NOT NULL AS metered,
-      t.max_runs_per_min IS NULL OR {_STARTS_LEFT} >= 1 AS can_start
-    FROM lanes l JOIN tenants t USING (tenant_id)
-    WHERE (SELECT true FROM slots s WHERE s.tenant_id = l.tenant_id AND s.cap = '' AND s.step_id IS NULL LIMIT 1)
-    ORDER BY t.virtual_time, l.virtual_time, l.tenant_id, l.workspace_id
+    SELECT w.tenant_id, w.workspace_id, t.xmin AS seen, t.max_concurrency,
+      CASE WHEN t.max_runs_per_min IS NULL THEN 'infinity' ELSE {STARTS_LEFT} END AS starts
+    FROM workspaces w JOIN tenants t USING (tenant_id)
+    ORDER BY t.virtual_time, w.virtual_time, w.tenant_id, w.workspace_id
   ) l
+  CROSS JOIN LATERAL ({_HELD.format(tenant="l.tenant_id")}) h
   CROSS JOIN LATERAL (
-    SELECT k.cap FROM (
-      SELECT '' AS cap UNION ALL
-      SELECT DISTINCT s.cap FROM slots s WHERE s.tenant_id = l.tenant_id AND s.cap > '' AND s.step_id IS NULL
-    ) k
-    CROSS JOIN LATERAL (
-      SELECT c.starts_run, c.command_id FROM commands c
-      WHERE c.tenant_id = l.tenant_id AND c.workspace_id = l.workspace_id AND c.cap = k.cap AND c.kind = 'step'
-        AND c.status = 'pending' AND c.starts_run <= l.can_start
-      ORDER BY c.starts_run, c.command_id LIMIT 1
-    ) first
-    ORDER BY first.starts_run, first.command_id
-  ) f
-  CROSS JOIN LATERAL (
-    SELECT c.tenant_id, c.command_id, c.step_id, c.run_id, c.starts_run FROM commands c
-    WHERE c.tenant_id = l.tenant_id AND c.workspace_id = l.workspace_id AND c.cap = f.cap AND c.kind = 'step'
-      AND c.status = 'pending' AND c.starts_run <= l.can_start
-    ORDER BY c.starts_run, c.command_id LIMIT 1 FOR UPDATE SKIP LOCKED
-  ) c
-  CROSS JOIN LATERAL (
-    SELECT s.slot FROM slots s WHERE s.tenant_id = c.tenant_id AND s.cap = '' AND s.step_id IS NULL
-    ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
-  ) s
-  LEFT JOIN LATERAL (
-    SELECT s.slot FROM slots s WHERE s.tenant_id = c.tenant_id AND s.cap = f.cap AND f.cap > '' AND s.step_id IS NULL
-    ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
-  ) w ON true
-  WHERE f.cap = '' OR w.slot IS NOT NULL
+    SELECT FROM ({_ROOM.format(tenant="l.tenant_id")}) k
+    CROSS JOIN LATERAL (SELECT FROM queue q WHERE {_IN_LINE.format("l")} LIMIT 1) q LIMIT 1) f
+  WHERE h.held < l.max_concurrency
   LIMIT 1)"""
 
 # A step of one run that can begin at once: what its parent's worker goes on with (X-13). Where starts are metered, the
 # child waits for its turn like every other run.
-_LANE_OF_RUN = """
+_LANE_OF_RUN = f"""
 lane AS (
-  SELECT c.tenant_id, c.workspace_id, false AS metered, c.command_id, c.step_id, c.run_id, f.slot, c.cap,
-    w.slot AS cap_slot, true AS fresh
-  FROM steps r JOIN tenants t USING (tenant_id)
-  CROSS JOIN LATERAL (
-    SELECT c.tenant_id, c.workspace_id, c.command_id, c.step_id, c.run_id, c.cap FROM commands c
-    WHERE c.step_id = r.step_id AND c.kind = 'step' AND c.status = 'pending'
-      AND (t.max_runs_per_min IS NULL OR NOT c.starts_run) LIMIT 1 FOR UPDATE SKIP LOCKED
-  ) c
-  CROSS JOIN LATERAL (
-    SELECT s.slot FROM slots s WHERE s.tenant_id = r.tenant_id AND s.cap = '' AND s.step_id IS NULL
-    ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
-  ) f
-  LEFT JOIN LATERAL (
-    SELECT s.slot FROM slots s WHERE s.tenant_id = r.tenant_id AND s.cap = c.cap AND c.cap > '' AND s.step_id IS NULL
-    ORDER BY s.slot LIMIT 1 FOR UPDATE SKIP LOCKED
-  ) w ON true
-  WHERE r.run_id = $3 AND r.status = 'ready' AND (c.cap = '' OR w.slot IS NOT NULL)
+  SELECT q.tenant_id, q.workspace_id, t.xmin AS seen, 'infinity'::float8 AS starts, t.max_concurrency - h.held AS room
+  FROM queue q JOIN tenants t USING (tenant_id)
+  CROSS JOIN LATERAL ({_HELD.format(tenant="q.tenant_id")}) h
+  JOIN LATERAL ({_ROOM.format(tenant="q.tenant_id")}) k ON k.cap = q.cap
+  WHERE q.run_id = $4 AND q.status = 'claimable' AND (t.max_runs_per_min IS NULL OR NOT q.starts_run)
+    AND h.held < t.max_concurrency
   LIMIT 1)"""
 
-_ADMITTED = f"""
-metered AS (
-  UPDATE tenants t SET virtual_time = {_TENANT_SERVED}, starts_left = {_STARTS_LEFT} - 1,
-    starts_left_at = greatest(now(), t.starts_left_at)
-  FROM lane WHERE lane.metered AND lane.fresh AND t.tenant_id = lane.tenant_id AND {_STARTS_LEFT} >= 1
-  RETURNING t.tenant_id),
-admitted AS (
-  SELECT lane.* FROM lane WHERE lane.fresh AND (NOT lane.metered OR EXISTS (SELECT FROM metered))),
-under AS MATERIALIZED (
-  SELECT tenant_id, step_id, '' AS cap, slot FROM admitted UNION ALL
-  SELECT tenant_id, step_id, cap, cap_slot FROM admitted WHERE cap > ''),
+# Only while it is as it was read is anything taken of a tenant.
+_TENANT = """
+tenant AS MATERIALIZED (
+  SELECT lane.* FROM lane JOIN tenants t ON t.tenant_id = lane.tenant_id AND t.xmin = lane.seen
+  FOR NO KEY UPDATE OF t)"""
+
+_LINE = f"""
+line AS (
+  SELECT n.run_id, n.step_key FROM tenant
+  CROSS JOIN LATERAL (
+    SELECT q.run_id, q.step_key, count(*) FILTER (WHERE q.starts_run) OVER (ORDER BY q.starts_run, q.step_id) AS start
+    FROM ({_ROOM.format(tenant="tenant.tenant_id")}) k
+    CROSS JOIN LATERAL (
+      SELECT q.run_id, q.step_key, q.step_id, q.starts_run FROM queue q WHERE {_IN_LINE.format("tenant")}
+      ORDER BY q.starts_run, q.step_id LIMIT least($3::int, k.room)) q
+    ORDER BY q.starts_run, q.step_id LIMIT least($3::int, tenant.room)) n
+  WHERE n.start <= tenant.starts)"""
+
+_LINE_OF_RUN = """
+line AS (
+  SELECT q.run_id, q.step_key FROM tenant JOIN queue q ON q.run_id = $4 AND q.status = 'claimable'
+  ORDER BY q.step_key LIMIT $3::int)"""
+
+_FREE = """
+free AS MATERIALIZED (
+  SELECT q.run_id, q.step_key FROM line JOIN queue q USING (run_id, step_key) WHERE q.status = 'claimable'
+  ORDER BY q.run_id, q.step_key FOR UPDATE OF q SKIP LOCKED)"""
+
+# A claim is not flushed: if PostgreSQL loses it nobody has done anything yet.
+_RETURNING = "RETURNING q.*, set_config('synchronous_commit', 'off', true)"
+_LEASED = "status = 'leased', owner = $1, lease_id = gen_random_uuid(), epoch = q.epoch + 1, expires_at = now() + $2"
+_SENT = "status = 'sent', owner = $1, expires_at = now() + $2"
+
+# The lease itself, and what a turn costs: its share, by weight, for each step.
+_TAKEN = f"""
+taken AS (
+  UPDATE queue q SET {{leased}} FROM free WHERE q.run_id = free.run_id AND q.step_key = free.step_key {_RETURNING}),
+turn AS (
+  SELECT tenant_id, workspace_id, count(*) AS steps, count(*) FILTER (WHERE starts_run) AS starts
+  FROM taken GROUP BY tenant_id, workspace_id),
 fair_tenant AS (
-  UPDATE tenants t SET virtual_time = {_TENANT_SERVED}
-  WHERE t.tenant_id IN (SELECT n.tenant_id FROM tenants n JOIN admitted USING (tenant_id)
-    WHERE NOT admitted.metered FOR UPDATE OF n SKIP LOCKED)),
-fair_lane AS (
-  UPDATE lanes l SET virtual_time = {_LANE_SERVED}
-  WHERE (l.tenant_id, l.workspace_id) IN (SELECT n.tenant_id, n.workspace_id FROM lanes n
-    JOIN admitted USING (tenant_id, workspace_id) FOR UPDATE OF n SKIP LOCKED)),
-stale AS (
-  UPDATE commands SET status = 'rejected' FROM lane WHERE commands.command_id = lane.command_id AND NOT lane.fresh)"""
+  UPDATE tenants t SET virtual_start = begun.at, virtual_time = begun.at + turn.steps / t.weight,
+    starts_left = CASE WHEN turn.starts > 0 THEN {STARTS_LEFT} - turn.starts ELSE t.starts_left END,
+    starts_left_at = CASE WHEN turn.starts > 0 THEN greatest(now(), t.starts_left_at) ELSE t.starts_left_at END
+  FROM turn JOIN tenants n USING (tenant_id) CROSS JOIN LATERAL (
+    SELECT greatest(n.virtual_time, (SELECT max(o.virtual_start) FROM tenants o)) AS at) begun
+  WHERE t.tenant_id = turn.tenant_id),
+fair_workspace AS (
+  UPDATE workspaces w SET virtual_start = begun.at, virtual_time = begun.at + turn.steps / w.weight
+  FROM turn JOIN workspaces n USING (tenant_id, workspace_id) CROSS JOIN LATERAL (
+    SELECT greatest(n.virtual_time,
+      (SELECT max(o.virtual_start) FROM workspaces o WHERE o.tenant_id = n.tenant_id)) AS at) begun
+  WHERE w.tenant_id = turn.tenant_id AND w.workspace_id = turn.workspace_id)"""
 
-# The lease itself. The run's row first: every change of a lease bumps the run's version, which fences all writers.
-_LEASE = """
+# The run and the step as they are stored, and of the step what the new lease changes.
+_ROWS = """
 run AS (
-  UPDATE runs r SET version = version + 1, started_at = coalesce(started_at, now()),
-    status = CASE WHEN r.status = 'queued' THEN 'running' ELSE r.status END
-  FROM admitted
-  WHERE r.run_id = admitted.run_id AND r.finished_at IS NULL
-  RETURNING r.*),
+  SELECT r.* FROM runs r WHERE r.run_id IN (SELECT taken.run_id FROM taken)),
 step AS (
-  UPDATE steps s SET status = 'running', lease_owner = $1, lease_epoch = lease_epoch + 1,
-    lease_expires_at = now() + $2, next_eligible_at = NULL
-  FROM run, admitted
-  WHERE s.step_id = admitted.step_id AND s.run_id = run.run_id AND s.status = 'ready'
-  RETURNING s.*)"""
+  SELECT s.step_id, s.run_id, s.step_key, s.step_index, s.operation, s.superstep, s.status, s.attempt,
+    s.idempotency_key, s.output, s.writes, s.usage, s.last_error, q.epoch AS lease_epoch, q.owner AS lease_owner,
+    q.lease_id
+  FROM taken q JOIN steps s USING (run_id, step_key))"""
 
-# What a claim needs to know, besides what the leased rows themselves say.
-_FOUND = """
-SELECT to_jsonb(run) - 'state' - 'error' - 'result' AS run, run.state, to_jsonb(step) AS step, i.run_key,
-  t.policy_digest, t.max_writes_per_run, clock_timestamp() AS now, tail.*
-FROM {source} LEFT JOIN (run JOIN step USING (run_id)) ON true LEFT JOIN run_inputs i ON i.run_id = run.run_id
-LEFT JOIN tenants t ON t.tenant_id = run.tenant_id
-{tail}"""
+_TAKE = f"{_TENANT}, {{line}}, {_FREE}, {_TAKEN.format(leased=_LEASED)}, {_ROWS} {FOUND.format(source='lane')}"
 
-_TAKEN = f"""{_ADMITTED}, {_LEASE},
-taken AS (
-  UPDATE slots SET step_id = step.step_id FROM step, under
-  WHERE slots.tenant_id = under.tenant_id AND slots.cap = under.cap AND slots.slot = under.slot
-    AND NOT EXISTS (SELECT FROM slots held WHERE held.step_id = step.step_id)),
-command AS (
-  UPDATE commands SET status = 'dispatched' FROM admitted WHERE commands.command_id = admitted.command_id)
-{_FOUND.format(source="lane", tail=TAIL.format("run", "run.state_n"))}"""
+CLAIM_NEXT = f"WITH {_LANE}, {_TAKE.format(line=_LINE)}"
+CLAIM_OF_RUN = f"WITH {_LANE_OF_RUN}, {_TAKE.format(line=_LINE_OF_RUN)}"
 
-CLAIM_NEXT = f"WITH {_LANE}, {_TAKEN}"
-CLAIM_OF_RUN = f"WITH {_LANE_OF_RUN}, {_TAKEN}"
-
-# With a queue in between, the slot was taken when the command was admitted; a step without one is not to run now. The
-# command is marked here too: whether the scheduler could do so does not matter any more.
+# With a queue in between, the place was taken when the step was sent; what is not on its way is not to run now.
 CLAIM_STEP = f"""WITH
-admitted AS (SELECT s.step_id, s.run_id FROM steps s JOIN slots USING (step_id)
-  WHERE s.step_id = $3 AND s.status = 'ready' AND slots.cap = ''), {_LEASE},
-command AS (
-  UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = NULL FROM step
-  WHERE commands.step_id = step.step_id AND commands.kind = 'step' AND commands.status IN ('leased', 'dispatched')
-    AND commands.lease_expires_at IS NOT NULL)
-{_FOUND.format(source="admitted", tail=TAIL.format("run", "run.state_n"))}"""
-
-ADMIT = f"""WITH {_LANE}, {_ADMITTED},
-leased AS (
-  UPDATE commands SET status = 'leased', lease_owner = $1, lease_expires_at = now() + $2, attempts = attempts + 1
-  FROM admitted WHERE commands.command_id = admitted.command_id
-  RETURNING commands.command_id, commands.step_id, commands.run_id, commands.dedupe_key),
 taken AS (
-  UPDATE slots SET step_id = under.step_id FROM under
-  WHERE slots.tenant_id = under.tenant_id AND slots.cap = under.cap AND slots.slot = under.slot
-    AND NOT EXISTS (SELECT FROM slots held WHERE held.step_id = under.step_id))
-SELECT leased.* FROM lane LEFT JOIN leased USING (command_id)"""
+  UPDATE queue q SET {_LEASED} FROM steps s
+  WHERE s.step_id = $3 AND q.run_id = s.run_id AND q.step_key = s.step_key AND q.status = 'sent' {_RETURNING}), {_ROWS}
+{FOUND.format(source="taken")}"""
 
-# What was chosen may be stale, or meet the cap at this very moment: then the next is looked at, so many times.
+ADMIT = f"""WITH {_LANE}, {_TENANT}, {_LINE}, {_FREE}, {_TAKEN.format(leased=_SENT)}
+SELECT taken.run_id, taken.step_key, taken.step_id, taken.epoch FROM lane LEFT JOIN taken USING (tenant_id)"""
+
+_EXPECTED = """
+UPDATE queue q SET expires_at = now() + $3 FROM unnest($1::uuid[], $2::text[]) AS m(run_id, step_key)
+WHERE q.run_id = m.run_id AND q.step_key = m.step_key AND q.status = 'sent'"""
+
+# What was chosen may be locked, or its tenant taken of at this very moment: then it is looked at again, so many times.
 LOOKS_MAX = 64
 
 _HEARTBEAT = """
-UPDATE steps SET lease_expires_at = now() + $2
-WHERE lease_owner = $1 AND status = 'running' AND step_id = ANY ($3::uuid[]) RETURNING step_id"""
+UPDATE queue q SET expires_at = now() + $1
+FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS l(run_id, step_key, lease_id)
+WHERE q.run_id = l.run_id AND q.step_key = l.step_key AND q.lease_id = l.lease_id AND q.status = 'leased'
+RETURNING q.lease_id"""
 
-# A lease that ran out and that nobody has taken since, taken back: with its epoch, because nothing was decided since.
-_TAKE_BACK = """
-WITH step AS (
-  UPDATE steps SET status = 'running', lease_owner = $1, lease_expires_at = now() + $2, next_eligible_at = NULL
-  WHERE step_id = $3 AND lease_epoch = $4 AND status = 'ready' RETURNING step_id),
-command AS (
-  UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = NULL FROM step
-  WHERE commands.step_id = step.step_id AND commands.kind = 'step' AND commands.status IN ('pending', 'leased'))
-SELECT true FROM step"""
+_HOLD = """
+SELECT status FROM queue WHERE run_id = $1 AND step_key = $2 AND lease_id = $3 AND epoch = $4 FOR NO KEY UPDATE"""
 
 
-async def claim_next(connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
-    """Lease the fairest ready step; None if there is none under the caps. Inside the caller's transaction."""
-    return await _first(connection, CLAIM_NEXT, "step", owner, lease)
+async def claim_next(connection: Connection, owner: str, lease: timedelta, count: int = 1) -> list[asyncpg.Record]:
+    """Lease up to ``count`` steps of the tenant whose turn it is; none if no cap leaves a place or nothing is ready."""
+    return await _first(connection, CLAIM_NEXT, "step", owner, lease, count)
 
 
-async def claim_of_run(connection: Connection, owner: str, lease: timedelta, run_id: UUID) -> asyncpg.Record | None:
-    """Lease a ready step of this run; None if there is none, or no slot for it."""
-    row = await connection.fetchrow(CLAIM_OF_RUN, owner, lease, run_id)
-    return None if row is None or row["step"] is None else row
+async def claim_of_run(connection: Connection, owner: str, lease: timedelta, run_id: UUID) -> list[asyncpg.Record]:
+    """Lease a ready step of this run; none if there is none, or no place for it."""
+    return await _first(connection, CLAIM_OF_RUN, "step", owner, lease, 1, run_id)
 
 
-async def claim_step(connection: Connection, owner: str, lease: timedelta, step_id: UUID) -> asyncpg.Record | None:
-    """Lease this step, which a queue's message named; None if it is not ready (somebody has it, or it is over)."""
-    row = await connection.fetchrow(CLAIM_STEP, owner, lease, step_id)
-    return None if row is None or row["step"] is None else row
+async def claim_step(connection: Connection, owner: str, lease: timedelta, step_id: UUID) -> list[asyncpg.Record]:
+    """Lease this step, which a queue's message named; none if it was not sent (somebody has it, or it is over)."""
+    return await connection.fetch(CLAIM_STEP, owner, lease, step_id)
 
 
-async def admit(connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
-    """Lease the fairest pending step command for sending to a queue, and take its slot (Q-12, O-7)."""
-    return await _first(connection, ADMIT, "step_id", owner, lease)
+async def admit(connection: Connection, owner: str, lease: timedelta, count: int = 1) -> list[asyncpg.Record]:
+    """Take places for steps of the tenant whose turn it is, which are to be sent to a queue (Q-12, O-7)."""
+    return await _first(connection, ADMIT, "step_id", owner, lease, count)
 
 
-async def _first(
-    connection: Connection, statement: str, found: str, owner: str, lease: timedelta
-) -> asyncpg.Record | None:
+async def _first(connection: Connection, statement: str, found: str, *parameters: object) -> list[asyncpg.Record]:
     for _ in range(LOOKS_MAX):
-        row = await connection.fetchrow(statement, owner, lease)
-        if row is None or row[found] is not None:
-            return row
-    return None
+        rows = await connection.fetch(statement, *parameters)
+        if not rows or rows[0][found] is not None:
+            return rows
+    return []
 
 
-async def take_back(connection: Connection, owner: str, lease: timedelta, step_id: UUID, epoch: int) -> bool:
-    """Take this very lease back, to record what came of it. Inside the caller's transaction, under the run's lock.
+async def expected(connection: Connection, steps: Sequence[tuple[UUID, str]], within: timedelta) -> None:
+    """The queue has these steps. If nobody claims one in time, the sweeper lets it be sent again (O-8)."""
+    await connection.execute(_EXPECTED, [run for run, _ in steps], [key for _, key in steps], within)
 
-    A crash before that commits leaves the step ready for whoever claims it.
+
+async def hold(connection: Connection, run_id: UUID, claim: Claim) -> str | None:
+    """Lock the row of this lease, before the run's row is locked; its status, None if the lease is not the newest.
+
+    One that is claimable or sent has run out, and nobody has taken its step since.
     """
-    return bool(await connection.fetchval(_TAKE_BACK, owner, lease, step_id, epoch))
+    status: str | None = await connection.fetchval(_HOLD, run_id, claim.key, claim.id, claim.epoch)
+    return status
 
 
-async def heartbeat(connection: Connection, owner: str, lease: timedelta, steps: Sequence[UUID]) -> set[UUID]:
-    """Extend leases; the steps whose lease is still ours. A step that is missing was lost and must not be settled."""
-    rows = await connection.fetch(_HEARTBEAT, owner, lease, list(steps))
-    return {row["step_id"] for row in rows}
+async def heartbeat(connection: Connection, span: timedelta, held: Sequence[tuple[UUID, Claim]]) -> set[UUID]:
+    """Extend leases; the ids of those that are still ours. One that is missing was lost and must not be settled."""
+    runs, keys, ids = [run for run, _ in held], [claim.key for _, claim in held], [claim.id for _, claim in held]
+    return {row["lease_id"] for row in await connection.fetch(_HEARTBEAT, span, runs, keys, ids)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,7 +20,7 @@ _LEASE = """
 UPDATE commands SET status = 'leased', lease_owner = $1, lease_expires_at = now() + $2, attempts = attempts + 1
 WHERE command_id = (
   SELECT c.command_id FROM commands c
-  WHERE c.status = 'pending' AND c.kind <> 'step' AND coalesce(c.next_attempt_at, c.created_at) <= now()
+  WHERE c.status = 'pending' AND coalesce(c.next_attempt_at, c.created_at) <= now()
     AND ($3::uuid IS NULL OR c.command_id = $3)
     AND NOT EXISTS (SELECT FROM commands o WHERE o.ordering_key = c.ordering_key AND o.status = 'leased')
   ORDER BY c.command_id LIMIT 1 FOR UPDATE SKIP LOCKED)
@@ -37,13 +37,9 @@ WHERE command_id = $1 AND lease_owner = $2 AND status = 'leased' RETURNING comma
 
 _NOTE = f"""
 WITH note AS (
-  INSERT INTO commands (command_id, tenant_id, workspace_id, run_id, kind, dedupe_key, payload, status, ordering_key)
-  VALUES ($1::uuid, $2, $3, $4, 'note', $1::text, $5, 'pending', NULL))
+  INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, payload, status, ordering_key)
+  VALUES ($1::uuid, $2, $3, 'note', $1::text, $4, 'pending', NULL))
 SELECT pg_notify('{MESSAGES_CHANNEL}', '')"""
-
-_DISPATCHED = """
-UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = now() + $3
-WHERE lease_owner = $1 AND status = 'leased' AND dedupe_key = ANY ($2::text[])"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +96,6 @@ async def end_shown(connection: Connection, message: Message) -> None:
         await connection.execute(_END_SHOWN, list(message.behind))
 
 
-async def add_note(connection: Connection, tenant: str, workspace: str, run_id: UUID, payload: JsonObject) -> None:
+async def add_note(connection: Connection, tenant: str, run_id: UUID, payload: JsonObject) -> None:
     """Order an answer to one person (an ephemeral message), in the caller's transaction."""
-    await connection.execute(_NOTE, new_id(), tenant, workspace, run_id, payload)
-
-
-async def mark_dispatched(
-    connection: Connection, owner: str, dedupe_keys: Sequence[str], expected_within: timedelta
-) -> None:
-    """The queue has these step commands. If nobody claims one in time, the sweeper sends it again (O-8)."""
-    await connection.execute(_DISPATCHED, owner, list(dedupe_keys), expected_within)
+    await connection.execute(_NOTE, new_id(), tenant, run_id, payload)

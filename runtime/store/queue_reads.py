@@ -7,61 +7,40 @@ the faces' role, row-level security shows one tenant whatever is asked for.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-import asyncpg
-
 from core.db import Connection
+from runtime.store.claims import STARTS_LEFT
 
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 # What is left of this minute's starts: the token bucket of claims, read and not drawn from.
-_TENANTS = """
-SELECT t.tenant_id, t.weight, t.max_runs_per_min,
-  (SELECT count(*) FROM slots s WHERE s.tenant_id = t.tenant_id AND s.cap = '') AS slots,
-  (SELECT count(*) FROM slots s WHERE s.tenant_id = t.tenant_id AND s.cap = '' AND s.step_id IS NOT NULL) AS slots_used,
-  floor(least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
-    + extract(epoch FROM greatest(now(), t.starts_left_at) - coalesce(t.starts_left_at, now()))
-      * t.max_runs_per_min / 60))::int AS starts_left
+_TENANTS = f"""
+SELECT t.tenant_id, t.weight, t.max_runs_per_min, t.max_concurrency AS slots,
+  (SELECT count(*) FROM queue q WHERE q.tenant_id = t.tenant_id AND q.status <> 'claimable') AS slots_used,
+  floor({STARTS_LEFT})::int AS starts_left
 FROM tenants t WHERE $1::text IS NULL OR t.tenant_id = $1 ORDER BY t.tenant_id"""
 
 _CAPS = """
-SELECT s.tenant_id, s.cap, count(*) AS slots, count(s.step_id) AS used, (
-  SELECT count(*) FROM commands c
-  WHERE c.tenant_id = s.tenant_id AND c.cap = s.cap AND c.kind = 'step' AND c.status = 'pending') AS pending
-FROM slots s WHERE s.cap > '' AND s.tenant_id = ANY ($1::text[]) GROUP BY s.tenant_id, s.cap ORDER BY 1, 2"""
+SELECT c.tenant_id, c.cap, c.slots,
+  (SELECT count(*) FROM queue q WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status <> 'claimable') AS used,
+  (SELECT count(*) FROM queue q
+    WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status = 'claimable') AS pending
+FROM caps c WHERE c.tenant_id = ANY ($1::text[]) ORDER BY 1, 2"""
 
-# A command that was deferred is older than its turn: it waits since what it was deferred for was over. That is looked
-# up for the first thousand in line, the runs that are oldest.
 _LANES = """
-SELECT l.tenant_id, l.workspace_id, l.weight, p.pending, o.oldest
-FROM lanes l
+SELECT w.tenant_id, w.workspace_id, w.weight, p.pending, p.oldest
+FROM workspaces w
 CROSS JOIN LATERAL (
-  SELECT count(*) AS pending FROM commands c
-  WHERE c.tenant_id = l.tenant_id AND c.workspace_id = l.workspace_id AND c.kind = 'step' AND c.status = 'pending') p
-CROSS JOIN LATERAL (
-  SELECT extract(epoch FROM now() - min(since))::float8 AS oldest FROM (
-    SELECT greatest(c.created_at, CASE WHEN NOT c.starts_run THEN r.started_at END,
-      (SELECT max(w.completed_at) FROM waits w WHERE w.step_id = c.step_id)) AS since
-    FROM (
-      (SELECT * FROM commands c WHERE c.tenant_id = l.tenant_id AND c.workspace_id = l.workspace_id
-        AND c.kind = 'step' AND c.status = 'pending' AND NOT c.starts_run ORDER BY c.command_id LIMIT 1000)
-      UNION ALL
-      (SELECT * FROM commands c WHERE c.tenant_id = l.tenant_id AND c.workspace_id = l.workspace_id
-        AND c.kind = 'step' AND c.status = 'pending' AND c.starts_run ORDER BY c.command_id LIMIT 1)
-    ) c JOIN runs r ON r.run_id = c.run_id) first) o
-WHERE l.tenant_id = ANY ($1::text[]) ORDER BY l.tenant_id, l.workspace_id"""
+  SELECT count(*) AS pending, extract(epoch FROM now() - min(q.created_at))::float8 AS oldest FROM queue q
+  WHERE q.tenant_id = w.tenant_id AND q.workspace_id = w.workspace_id AND q.status = 'claimable') p
+WHERE w.tenant_id = ANY ($1::text[]) ORDER BY w.tenant_id, w.workspace_id"""
 
-_ADMITTED = """
-SELECT tenant_id, workspace_id, count(*) AS count FROM commands
-WHERE lease_expires_at IS NOT NULL AND kind = 'step' AND status IN ('leased', 'dispatched')
-  AND tenant_id = ANY ($1::text[]) GROUP BY tenant_id, workspace_id"""
-
-_RUNNING = """
-SELECT s.tenant_id, r.workspace_id, count(*) AS count, count(*) FILTER (WHERE s.lease_expires_at < now()) AS abandoned
-FROM steps s JOIN runs r ON r.run_id = s.run_id
-WHERE s.status = 'running' AND s.tenant_id = ANY ($1::text[]) GROUP BY s.tenant_id, r.workspace_id"""
+_HELD = """
+SELECT tenant_id, workspace_id, count(*) FILTER (WHERE status = 'sent') AS admitted,
+  count(*) FILTER (WHERE status = 'leased') AS running,
+  count(*) FILTER (WHERE status = 'leased' AND expires_at < now()) AS abandoned
+FROM queue WHERE status <> 'claimable' AND tenant_id = ANY ($1::text[]) GROUP BY tenant_id, workspace_id"""
 
 _PARKED = """
 SELECT w.tenant_id, r.workspace_id, w.kind, count(*) AS count FROM waits w JOIN runs r ON r.run_id = w.run_id
@@ -69,10 +48,10 @@ WHERE w.status = 'waiting' AND w.tenant_id = ANY ($1::text[]) GROUP BY w.tenant_
 
 _MESSAGES = """
 SELECT tenant_id, kind, status, count(*) AS count, extract(epoch FROM now() - min(created_at))::float8 AS oldest FROM (
-  SELECT tenant_id, kind, status, created_at FROM commands WHERE status = 'pending' AND kind <> 'step'
+  SELECT tenant_id, kind, status, created_at FROM commands WHERE status = 'pending'
   UNION ALL
   SELECT tenant_id, kind, status, created_at FROM commands
-  WHERE lease_expires_at IS NOT NULL AND status = 'leased' AND kind <> 'step'
+  WHERE lease_expires_at IS NOT NULL AND status = 'leased'
   UNION ALL
   SELECT tenant_id, kind, status, created_at FROM commands WHERE status = 'failed') m
 WHERE tenant_id = ANY ($1::text[]) GROUP BY tenant_id, kind, status ORDER BY tenant_id, kind, status"""
@@ -184,8 +163,7 @@ async def queues(connection: Connection, tenant: str | None = None) -> list[Tena
 
 
 async def _lanes(connection: Connection, names: list[str]) -> defaultdict[str, list[LaneQueue]]:
-    admitted = _by_lane(await connection.fetch(_ADMITTED, names))
-    running = _by_lane(await connection.fetch(_RUNNING, names))
+    held = {(row["tenant_id"], row["workspace_id"]): row for row in await connection.fetch(_HELD, names)}
     parked: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for row in await connection.fetch(_PARKED, names):
         parked[row["tenant_id"], row["workspace_id"]][row["kind"]] = row["count"]
@@ -198,14 +176,10 @@ async def _lanes(connection: Connection, names: list[str]) -> defaultdict[str, l
                 weight=row["weight"],
                 pending=row["pending"],
                 oldest_pending_seconds=None if row["oldest"] is None else max(0.0, row["oldest"]),
-                admitted=admitted[key]["count"] if key in admitted else 0,
-                running=running[key]["count"] if key in running else 0,
-                abandoned=running[key]["abandoned"] if key in running else 0,
+                admitted=held[key]["admitted"] if key in held else 0,
+                running=held[key]["running"] if key in held else 0,
+                abandoned=held[key]["abandoned"] if key in held else 0,
                 parked=dict(sorted(parked[key].items())),
             )
         )
     return found
-
-
-def _by_lane(rows: Iterable[asyncpg.Record]) -> dict[tuple[str, str], asyncpg.Record]:
-    return {(row["tenant_id"], row["workspace_id"]): row for row in rows}

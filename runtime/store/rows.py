@@ -7,13 +7,18 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from core.db import Connection
+from runtime.kernel.commit import StepRow
+from runtime.kernel.rows import queued
 from runtime.kernel.run import Run
+from runtime.kernel.states import StepState
 from runtime.kernel.told import Diverged
 from runtime.store.books import same
 
 # Rows by what names them, each a mapping from column to value.
 Rows: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
+# Whoever has a step without having begun it is in no line; who has begun it is.
+_QUEUE = "SELECT step_key, step_id, status, owner, epoch FROM queue WHERE run_id = $1"
 _WAITS = """
 SELECT wait_id::text, step_key, kind, status, token, correlation_key, context, result FROM waits WHERE run_id = $1"""
 _APPROVALS = """
@@ -54,6 +59,7 @@ _VOTE = "choice reason groups channel"
 
 
 def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:
+    yield "queue", "place in the queue", _QUEUE, {key: _place(step) for key, step in _queued(run).items()}
     yield "waits", "wait", _WAITS, by(run.waits.values(), "wait_id", _WAIT)
     asked = [(str(key), columns(row, _APPROVAL), run.answers[key]) for key, row in run.approvals.items()]
     answered = {key: {**question, **columns(answer, _ANSWER)} for key, question, answer in asked}
@@ -72,3 +78,14 @@ def columns(row: Any, names: str) -> dict[str, Any]:
 def by(rows: Iterable[Any], key: str, names: str) -> Rows:
     """These attributes of each row, by the one that names it."""
     return {str(getattr(row, key)): columns(row, names) for row in rows}
+
+
+def _queued(run: Run) -> Mapping[str, StepRow]:
+    first = next(iter(run.state.open), None)
+    return {} if run.finished else queued(run.steps, run.status, run.superstep, first)
+
+
+def _place(step: StepRow) -> Mapping[str, Any]:
+    if step.status is not StepState.RUNNING:
+        return {"step_id": step.step_id}
+    return {"step_id": step.step_id, "status": "leased", "owner": step.lease_owner, "epoch": step.lease_epoch}

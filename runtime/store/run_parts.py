@@ -1,4 +1,4 @@
-"""The parts of a commit that move a run: steps, slots, waits, commands, checkpoints, audit, and the end of the rest."""
+"""The parts of a commit that move a run: steps, queue, waits, commands, checkpoints, audit, and the end of the rest."""
 
 from __future__ import annotations
 
@@ -6,58 +6,89 @@ from runtime.store.commit_part import Part, columns, records, runs, texts
 
 _NEW_STEPS = Part(
     "new_steps",
-    """INSERT INTO steps (step_id, run_id, tenant_id, step_key, step_index, operation, superstep, status, lease_owner,
-        lease_epoch, lease_expires_at, idempotency_key, attempt, output, writes, usage, last_error, finished_at)
-      SELECT s.step_id, g.run_id, g.tenant_id, s.key, s.index, s.operation, s.superstep, s.status,
-        CASE WHEN s.status = 'running' THEN s.lease_owner END, s.lease_epoch,
-        CASE WHEN s.status = 'running' THEN now() + {1} END, s.idempotency_key, s.attempt, s.output,
-        s.writes, s.usage, s.last_error, CASE WHEN s.status IN ('succeeded', 'failed_terminal') THEN now() END
+    """INSERT INTO steps (step_id, run_id, tenant_id, step_key, step_index, operation, superstep, status, lease_epoch,
+        idempotency_key, attempt, output, writes, usage, last_error, finished_at)
+      SELECT s.step_id, g.run_id, g.tenant_id, s.key, s.index, s.operation, s.superstep, s.status, s.lease_epoch,
+        s.idempotency_key, s.attempt, s.output, s.writes, s.usage, s.last_error,
+        CASE WHEN s.status IN ('succeeded', 'failed_terminal') THEN now() END
       FROM json_to_recordset({0}) AS s(run uuid, step_id uuid, key text, index int, operation text, superstep int,
-        status text, lease_owner text, lease_epoch int, idempotency_key text, attempt int, output jsonb, writes jsonb,
-        usage jsonb, last_error jsonb) JOIN guard g ON g.run_id = s.run""",
+        status text, lease_epoch int, idempotency_key text, attempt int, output jsonb, writes jsonb, usage jsonb,
+        last_error jsonb) JOIN guard g ON g.run_id = s.run""",
     lambda cs: [
         records(cs, "new_steps",
-            "step_id", "key", "index", "operation", "superstep", "status", "lease_owner", "lease_epoch",
-            "idempotency_key", "attempt", "output", "writes", "usage", "last_error",
+            "step_id", "key", "index", "operation", "superstep", "status", "lease_epoch", "idempotency_key", "attempt",
+            "output", "writes", "usage", "last_error",
         ),
-        cs[0].lease,
     ],
     lambda c: bool(c.new_steps),
 )  # fmt: skip
 
-# The lease of a step that goes on running is renewed by heartbeats, not here; every other status has none. ``IS TRUE``
-# keeps the planner from looking for a row among all rows of its run, or of its tenant: the key comes first.
+# ``IS TRUE`` keeps the planner from looking for a row among all rows of its run, or of its tenant: the key comes first.
 _STEPS = Part(
     "steps",
-    """UPDATE steps SET status = s.status, superstep = s.superstep, attempt = s.attempt, output = s.output::jsonb,
-        writes = s.writes::jsonb, usage = s.usage::jsonb, last_error = s.error::jsonb,
+    """UPDATE steps SET status = s.status, superstep = s.superstep, attempt = s.attempt, lease_epoch = s.epoch,
+        output = s.output::jsonb, writes = s.writes::jsonb, usage = s.usage::jsonb, last_error = s.error::jsonb,
         idempotency_key = s.idempotency, next_eligible_at = now() + s.eligible,
-        lease_owner = CASE WHEN s.status = 'running' THEN lease_owner END,
-        lease_expires_at = CASE WHEN s.status = 'running' THEN lease_expires_at END,
         finished_at = CASE WHEN s.status IN ('succeeded', 'failed_terminal', 'canceled') THEN now() END
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::text[], {8}::text[], {9}::interval[])
-        AS s(step_id, status, superstep, attempt, idempotency, output, writes, usage, error, eligible)
+      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::int[], {5}::text[], {6}::text[],
+        {7}::text[], {8}::text[], {9}::text[], {10}::interval[])
+        AS s(step_id, status, superstep, attempt, epoch, idempotency, output, writes, usage, error, eligible)
       WHERE steps.step_id = s.step_id AND (steps.run_id = g.run_id) IS TRUE""",
     lambda cs: [
-        *columns(cs, "steps", "step_id", "status", "superstep", "attempt", "idempotency_key"),
+        *columns(cs, "steps", "step_id", "status", "superstep", "attempt", "lease_epoch", "idempotency_key"),
         *texts(cs, "steps", "output", "writes", "usage", "last_error"),
         *columns(cs, "steps", "eligible_in"),
     ],
     lambda c: bool(c.steps),
 )
 
-_SLOTS = Part(
-    "slots",
-    """UPDATE slots SET step_id = h.next
-      FROM unnest({0}::uuid[], {1}::uuid[], {2}::uuid[]) AS h(run, held, next) JOIN guard g ON g.run_id = h.run
-      WHERE slots.step_id = h.held""",
+# The rows of the queue. What the holder of a lease settles is locked by the guard. A row of another step, as a cancel
+# meets it, is left to whoever has it locked just now: that one waits for the run's row, and then finds its step over.
+_QUEUED = Part(
+    "queued",
+    """INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)
+      SELECT g.run_id, q.key, q.step_id, g.tenant_id, g.workspace_id, g.cap, q.starts_run, 'claimable', q.epoch
+      FROM unnest({0}::uuid[], {1}::text[], {2}::uuid[], {3}::int[], {4}::bool[])
+        AS q(run, key, step_id, epoch, starts_run) JOIN guard g ON g.run_id = q.run""",
+    lambda cs: [runs(cs, "queued"), *columns(cs, "queued", "key", "step_id", "epoch", "starts_run")],
+    lambda c: bool(c.queued),
+)
+
+_REQUEUED = Part(
+    "requeued",
+    """UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL, created_at = now()
+      FROM guard g, unnest({0}::text[]) AS r(key) WHERE queue.run_id = g.run_id AND queue.step_key = r.key""",
+    lambda cs: [cs[0].requeued],
+    lambda c: bool(c.requeued),
+    alone=True,
+)
+
+_UNQUEUED = Part(
+    "unqueued",
+    """DELETE FROM queue USING (
+        SELECT q.run_id, q.step_key FROM unnest({0}::uuid[], {1}::text[]) AS u(run, key)
+          JOIN guard g ON g.run_id = u.run JOIN queue q ON q.run_id = u.run AND q.step_key = u.key
+        FOR UPDATE OF q SKIP LOCKED) AS u
+      WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key""",
+    lambda cs: [runs(cs, "unqueued"), [key for c in cs for key in c.unqueued]],
+    lambda c: bool(c.unqueued),
+)
+
+# One step's end is the next one's start: the row goes on with its worker, under the same lease and in the same slot.
+_HANDED = Part(
+    "handed",
+    """UPDATE queue SET step_key = h.next, step_id = h.step_id, epoch = h.epoch, starts_run = false,
+        expires_at = now() + {5}, created_at = now()
+      FROM unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::uuid[], {4}::int[]) AS h(run, key, next, step_id, epoch)
+      JOIN guard g ON g.run_id = h.run
+      WHERE queue.run_id = h.run AND queue.step_key = h.key""",
     lambda cs: [
-        [*runs(cs, "released"), *runs(cs, "handed")],
-        [*(held for c in cs for held in c.released), *(held for c in cs for held, _ in c.handed)],
-        [*(None for _ in runs(cs, "released")), *(following for c in cs for _, following in c.handed)],
+        runs(cs, "handed"),
+        [key for c in cs for key, _ in c.handed],
+        *([getattr(step, name) for c in cs for _, step in c.handed] for name in ("key", "step_id", "lease_epoch")),
+        cs[0].lease,
     ],
-    lambda c: bool(c.released or c.handed),
+    lambda c: bool(c.handed),
 )
 
 _NEW_WAITS = Part(
@@ -94,30 +125,13 @@ _WAITS = Part(
 
 _COMMANDS = Part(
     "commands",
-    """INSERT INTO commands (command_id, tenant_id, workspace_id, run_id, step_id, kind, dedupe_key, status, payload,
-        starts_run, ordering_key, cap)
-      SELECT c.command_id, g.tenant_id, g.workspace_id, g.run_id, c.step_id, c.kind, c.dedupe_key, c.status,
-        c.payload, c.starts_run, c.ordering_key, g.cap
-      FROM json_to_recordset({0}) AS c(run uuid, command_id uuid, step_id uuid, kind text, dedupe_key text, status text,
-        payload jsonb, starts_run bool, ordering_key text) JOIN guard g ON g.run_id = c.run
+    """INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, status, payload, ordering_key)
+      SELECT c.command_id, g.tenant_id, g.run_id, c.kind, c.dedupe_key, c.status, c.payload, c.ordering_key
+      FROM json_to_recordset({0}) AS c(run uuid, command_id uuid, kind text, dedupe_key text, status text,
+        payload jsonb, ordering_key text) JOIN guard g ON g.run_id = c.run
       ON CONFLICT (dedupe_key) DO NOTHING""",
-    lambda cs: [
-        records(cs, "commands", "command_id", "step_id", "kind", "dedupe_key", "status", "payload", "starts_run",
-            "ordering_key",
-        )
-    ],
+    lambda cs: [records(cs, "commands", "command_id", "kind", "dedupe_key", "status", "payload", "ordering_key")],
     lambda c: bool(c.commands),
-)  # fmt: skip
-
-_COMMAND_MOVES = Part(
-    "command_moves",
-    """UPDATE commands SET status = m.status FROM guard g, unnest({0}::uuid[], {1}::text[]) AS m(command_id, status)
-      WHERE commands.command_id = m.command_id AND commands.run_id = g.run_id""",
-    lambda cs: [
-        [command for c in cs for command, _ in c.command_moves],
-        [status for c in cs for _, status in c.command_moves],
-    ],
-    lambda c: bool(c.command_moves),
 )
 
 _CHECKPOINTS = Part(
@@ -161,8 +175,8 @@ _JOURNAL = Part(
 # Set-based, because a run may have thousands of open steps; what this commit itself moves is left to its own part.
 _CANCEL_STEPS = Part(
     "cancel_steps",
-    """UPDATE steps SET status = 'canceled', finished_at = now(), lease_owner = NULL, lease_expires_at = NULL
-      FROM guard g WHERE steps.run_id = g.run_id AND steps.step_id <> ALL ({0}::uuid[])
+    """UPDATE steps SET status = 'canceled', finished_at = now() FROM guard g
+      WHERE steps.run_id = g.run_id AND steps.step_id <> ALL ({0}::uuid[])
         AND steps.status IN ('ready', 'waiting_approval', 'waiting', 'failed_retryable')""",
     lambda cs: [[row.step_id for row in [*cs[0].steps, *cs[0].new_steps]]],
     lambda c: c.cancels_rest,
@@ -178,26 +192,17 @@ _CANCEL_WAITS = Part(
     alone=True,
 )
 
-_CANCEL_COMMANDS = Part(
-    "cancel_commands",
-    """UPDATE commands SET status = 'rejected' FROM guard g JOIN steps s ON s.run_id = g.run_id
-      WHERE commands.step_id = s.step_id AND commands.kind = 'step' AND commands.status IN ('pending', 'deferred')
-        AND commands.command_id <> ALL ({0}::uuid[])""",
-    lambda cs: [[command for command, _ in cs[0].command_moves]],
-    lambda c: c.cancels_rest,
-    alone=True,
-)
-# A step that was admitted to a queue holds a slot while it is ready.
-_CANCEL_SLOTS = Part(
-    "cancel_slots",
-    """UPDATE slots SET step_id = NULL FROM guard g JOIN steps s ON s.run_id = g.run_id AND s.status = 'ready'
-      WHERE slots.step_id = s.step_id AND slots.step_id <> ALL ({0}::uuid[])""",
-    lambda cs: [[*cs[0].released, *(held for held, _ in cs[0].handed)]],
+_CANCEL_QUEUE = Part(
+    "cancel_queue",
+    """DELETE FROM queue USING (
+        SELECT q.run_id, q.step_key FROM queue q JOIN guard g ON g.run_id = q.run_id FOR UPDATE OF q SKIP LOCKED) AS u
+      WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key""",
+    lambda cs: [],
     lambda c: c.cancels_rest,
     alone=True,
 )
 
 RUN_PARTS: tuple[Part, ...] = (
-    _NEW_STEPS, _STEPS, _SLOTS, _NEW_WAITS, _WAITS, _COMMANDS, _COMMAND_MOVES, _CHECKPOINTS, _LEDGER,
-    _JOURNAL, _CANCEL_STEPS, _CANCEL_WAITS, _CANCEL_COMMANDS, _CANCEL_SLOTS,
+    _NEW_STEPS, _STEPS, _QUEUED, _REQUEUED, _UNQUEUED, _HANDED, _NEW_WAITS, _WAITS, _COMMANDS, _CHECKPOINTS,
+    _LEDGER, _JOURNAL, _CANCEL_STEPS, _CANCEL_WAITS, _CANCEL_QUEUE,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is due: one statement that also returns expired leases of commands to where they can be leased again."""
+"""What is due: one statement that also frees what was leased, or sent, and never came to its end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from core.db import Connection
+from runtime.kernel.commit import Claim
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 from runtime.store.retention import MAY_BE_PURGED
 
@@ -15,33 +16,29 @@ PURGES = 20
 
 # What is kept is looked at from its own side, one by one: there are few of them, and there may be many waits.
 #
-# A step command whose lease or expected claim is over goes back to pending and gives its slot back: the message was
-# lost, or the scheduler died between the queue and us. If the message does come later, the row decides. Where the step
-# was claimed meanwhile, only the mark was missing.
+# A step that was sent and that nobody has claimed in time may be sent again, and gives its place back: the message was
+# lost, or the scheduler died between the queue and us. If the message does come later, the row decides.
 _DUE = f"""
-WITH overdue AS (
-  SELECT c.command_id, c.step_id, c.kind, c.status FROM commands c
-  WHERE c.status IN ('leased', 'dispatched') AND c.lease_expires_at < now()
+WITH silent AS (
+  SELECT c.command_id FROM commands c WHERE c.status = 'leased' AND c.lease_expires_at < now()
   ORDER BY c.command_id FOR UPDATE SKIP LOCKED),
-stale AS (
-  SELECT o.command_id, o.step_id, o.kind FROM overdue o LEFT JOIN steps s ON s.step_id = o.step_id
-  WHERE (o.kind <> 'step' AND o.status = 'leased') OR (o.kind = 'step' AND s.status = 'ready')),
-claimed AS (
-  UPDATE commands SET status = 'dispatched', lease_owner = NULL, lease_expires_at = NULL
-  FROM overdue o JOIN steps s ON s.step_id = o.step_id
-  WHERE commands.command_id = o.command_id AND o.kind = 'step' AND s.status <> 'ready'),
+unclaimed AS (
+  SELECT q.run_id, q.step_key FROM queue q WHERE q.status <> 'claimable' AND q.status = 'sent' AND q.expires_at < now()
+  ORDER BY q.run_id, q.step_key FOR UPDATE SKIP LOCKED),
 returned AS (
   UPDATE commands SET status = 'pending', lease_owner = NULL, lease_expires_at = NULL
-  FROM stale WHERE commands.command_id = stale.command_id RETURNING commands.kind),
+  FROM silent WHERE commands.command_id = silent.command_id RETURNING '{MESSAGES_CHANNEL}' AS channel),
 freed AS (
-  UPDATE slots SET step_id = NULL FROM stale WHERE slots.step_id = stale.step_id AND stale.kind = 'step'),
-woken AS (
-  SELECT pg_notify(CASE WHEN kind = 'step' THEN '{STEPS_CHANNEL}' ELSE '{MESSAGES_CHANNEL}' END, '')
-  FROM (SELECT DISTINCT kind = 'step' AS step, kind FROM returned) kinds)
-SELECT (SELECT count(*) FROM returned) AS commands, (SELECT count(*) FROM woken) AS woken,
-  (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, lease_epoch)) FROM (
-    SELECT run_id, step_key, lease_epoch FROM steps WHERE status = 'running' AND lease_expires_at < now()
-    ORDER BY lease_expires_at LIMIT {BATCH}) s) AS leases,
+  UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL
+  FROM unclaimed u WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key
+  RETURNING '{STEPS_CHANNEL}' AS channel),
+found AS (SELECT channel FROM returned UNION ALL SELECT channel FROM freed),
+woken AS (SELECT pg_notify(channel, '') FROM (SELECT DISTINCT channel FROM found) channels)
+SELECT (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS woken,
+  (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, lease_id, epoch)) FROM (
+    SELECT run_id, step_key, lease_id, epoch FROM queue
+    WHERE status <> 'claimable' AND status = 'leased' AND expires_at < now()
+    ORDER BY expires_at LIMIT {BATCH}) s) AS leases,
   (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, wait_id)) FROM (
     SELECT run_id, step_key, wait_id FROM waits WHERE status = 'waiting' AND due_at <= now()
     ORDER BY due_at LIMIT {BATCH}) w) AS waits,
@@ -51,19 +48,23 @@ SELECT (SELECT count(*) FROM returned) AS commands, (SELECT count(*) FROM woken)
   (SELECT jsonb_agg(run_id) FROM (
     SELECT r.run_id FROM runs r WHERE {MAY_BE_PURGED} ORDER BY r.purge_at LIMIT {PURGES}) p) AS purges"""
 
-_IS_OVER = "SELECT lease_expires_at < now() FROM steps WHERE step_id = $1 AND lease_epoch = $2 AND status = 'running'"
+_TAKE_AWAY = """
+SELECT owner FROM queue
+WHERE run_id = $1 AND step_key = $2 AND lease_id = $3 AND epoch = $4 AND status = 'leased' AND expires_at < now()
+FOR NO KEY UPDATE"""
+_FORGET = "DELETE FROM queue WHERE run_id = $1 AND step_key = $2"
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Leases as (run, step key, epoch), waits as (run, step key, wait), and how many commands were returned.
+    """Leases by run, waits as (run, step key, wait), and how many messages and steps were freed for others.
 
     ``kept`` says that a signal was kept for which there is a wait by now, ``purges`` are runs whose retention is over.
     """
 
-    leases: tuple[tuple[UUID, str, int], ...]
+    leases: tuple[tuple[UUID, Claim], ...]
     waits: tuple[tuple[UUID, str, UUID], ...]
-    commands: int
+    freed: int
     kept: bool
     purges: tuple[UUID, ...]
 
@@ -73,14 +74,24 @@ async def due(connection: Connection) -> Due:
     row = await connection.fetchrow(_DUE)
     assert row is not None
     return Due(
-        tuple((UUID(run), key, epoch) for run, key, epoch in row["leases"] or ()),
+        tuple((UUID(run), Claim(key, UUID(lease), epoch)) for run, key, lease, epoch in row["leases"] or ()),
         tuple((UUID(run), key, UUID(wait)) for run, key, wait in row["waits"] or ()),
-        row["commands"],
+        row["freed"],
         row["kept"],
         tuple(UUID(run) for run in row["purges"] or ()),
     )
 
 
-async def lease_is_over(connection: Connection, step_id: UUID, epoch: int) -> bool:
-    """Whether this very lease has run out; a heartbeat may have come in between."""
-    return bool(await connection.fetchval(_IS_OVER, step_id, epoch))
+async def take_away(connection: Connection, run_id: UUID, claim: Claim) -> str | None:
+    """Lock the row of a lease that has run out, before the run's row is locked; its owner.
+
+    None if it is another's by now, or its step is over, or a heartbeat has come in between: the row is looked at as it
+    is under the lock. A crash before the caller's transaction commits leaves the lease as it was.
+    """
+    owner: str | None = await connection.fetchval(_TAKE_AWAY, run_id, claim.key, claim.id, claim.epoch)
+    return owner
+
+
+async def forget(connection: Connection, run_id: UUID, step_key: str) -> None:
+    """Nobody is to work on this step any more: what a cancel had to leave to its holder."""
+    await connection.execute(_FORGET, run_id, step_key)

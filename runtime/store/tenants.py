@@ -18,33 +18,13 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('counterseal.publishing:'
 _LISTED = """
 SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digest, created_at
 FROM tenants ORDER BY tenant_id"""
-_ADD_SLOTS = """
-INSERT INTO slots (tenant_id, slot) SELECT $1, n FROM generate_series(1, $2::int) n
-ON CONFLICT (tenant_id, cap, slot) DO NOTHING"""
-_DROP_SLOTS = "DELETE FROM slots WHERE tenant_id = $1 AND cap = '' AND slot > $2 AND step_id IS NULL"
-_COUNT_SLOTS = "SELECT count(*) FROM slots WHERE tenant_id = $1 AND cap = ''"
 
-# The slots of a workflow's cap. What executes above a lowered cap goes on, on a slot that nobody can take again: under
-# a name that no workflow can have. Locked first: a claim that is under way has its slot, or does not get it.
-_LOCK_CAP = "SELECT slot FROM slots WHERE tenant_id = $1 AND cap = $2 ORDER BY slot FOR UPDATE"
-_CLEAR_CAP = "DELETE FROM slots WHERE tenant_id = $1 AND cap = '~' || $2 AND step_id IS NULL"
-_LOWER_CAP = """
-WITH surplus AS (
-  SELECT slot, step_id, row_number() OVER (ORDER BY slot) AS number FROM (
-    SELECT slot, step_id FROM slots WHERE tenant_id = $1 AND cap = $2
-    ORDER BY step_id IS NULL, slot OFFSET $3) s),
-gone AS (
-  DELETE FROM slots USING surplus WHERE tenant_id = $1 AND cap = $2 AND slots.slot = surplus.slot
-    AND surplus.step_id IS NULL)
-UPDATE slots SET cap = '~' || $2, slot = surplus.number + coalesce(
-  (SELECT max(o.slot) FROM slots o WHERE o.tenant_id = $1 AND o.cap = '~' || $2), 0)
-FROM surplus WHERE tenant_id = $1 AND cap = $2 AND slots.slot = surplus.slot AND surplus.step_id IS NOT NULL"""
-_RAISE_CAP = """
-INSERT INTO slots (tenant_id, cap, slot)
-SELECT $1, $2, n FROM generate_series(1, 2 * $3::int) n
-WHERE NOT EXISTS (SELECT FROM slots s WHERE s.tenant_id = $1 AND s.cap = $2 AND s.slot = n)
-ORDER BY n LIMIT greatest(0, $3::int - (SELECT count(*) FROM slots s WHERE s.tenant_id = $1 AND s.cap = $2))"""
+# A claim holds the tenant's row, so what is counted after this has been set is what claims count as well.
 _SET_CONCURRENCY = "UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1"
+_HELD = "SELECT count(*) FROM queue WHERE tenant_id = $1 AND status <> 'claimable'"
+_SET_CAP = """
+INSERT INTO caps (tenant_id, cap, slots) VALUES ($1, $2, $3)
+ON CONFLICT (tenant_id, cap) DO UPDATE SET slots = excluded.slots"""
 _SET_CAPS = """
 UPDATE tenants SET
   max_runs_per_min = CASE WHEN $2 < 0 THEN NULL ELSE coalesce($2, max_runs_per_min) END,
@@ -83,23 +63,18 @@ async def listed(connection: Connection) -> list[dict[str, object]]:
 
 
 async def set_slots(connection: Connection, tenant: str, count: int) -> None:
-    """Give the tenant exactly ``count`` slots. ``ConsistencyError`` while slots above the new cap are taken."""
-    await connection.execute(_ADD_SLOTS, tenant, count)
-    await connection.execute(_DROP_SLOTS, tenant, count)
-    left = await connection.fetchval(_COUNT_SLOTS, tenant)
-    if left != count:
-        raise ConsistencyError(
-            f"{left - count} steps above the new cap are executing.", remedy="Try again when they have ended."
-        )
+    """Let at most ``count`` steps of the tenant be held at once. ``ConsistencyError`` while more of them are."""
     await connection.execute(_SET_CONCURRENCY, tenant, count)
+    held = await connection.fetchval(_HELD, tenant)
+    if held > count:
+        raise ConsistencyError(
+            f"{held - count} steps above the new cap are executing.", remedy="Try again when they have ended."
+        )
 
 
 async def set_workflow_slots(connection: Connection, tenant: str, workflow: str, count: int) -> None:
     """Let at most ``count`` steps of a workflow execute at once, of those that are claimed from now on."""
-    await connection.fetch(_LOCK_CAP, tenant, workflow)
-    await connection.execute(_CLEAR_CAP, tenant, workflow)
-    await connection.execute(_LOWER_CAP, tenant, workflow, count)
-    await connection.execute(_RAISE_CAP, tenant, workflow, count)
+    await connection.execute(_SET_CAP, tenant, workflow, count)
 
 
 async def set_caps(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -190,7 +191,7 @@ async def load_to_end(connection: Connection, run_id: UUID, graphs: Graphs, *, l
     blindly(run, _unverified(row))
     run.status, run.executing = RunState(row["run"]["status"]), row["run"]["executing"]
     run.state.open = [key for key, step in run.steps.items() if step.status in (StepState.READY, StepState.RUNNING)]
-    return _view(row, definition, head, run.rest())
+    return replace(_view(row, definition, head, run.rest()), blind=True)
 
 
 def _unverified(row: Any) -> Iterator[Told]:

@@ -231,7 +231,7 @@ async def _answer(connection: Connection, stored: StoredApproval, to: AnswerTo |
         return
     approval = stored.approval
     payload: JsonObject = {"approval": str(approval.id), "channel": to.channel, "user": to.user, "text": sentence}
-    await outbox.add_note(connection, approval.tenant_id, stored.workspace_id, approval.run_id, payload)
+    await outbox.add_note(connection, approval.tenant_id, approval.run_id, payload)
 
 
 def _wait(transition: Transition, step: StepRow) -> WaitRow:

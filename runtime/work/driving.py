@@ -7,7 +7,6 @@ order. No transaction is open during a call, and no outcome stays unrecorded acr
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
@@ -19,49 +18,32 @@ from core.clock import DatabaseClock
 from core.errors import CountersealError
 from core.ids import new_nonce
 from runtime.definition.active_policy import ActivePolicy
-from runtime.definition.workflow import Workflow
 from runtime.governance import settling, waiting
 from runtime.governance.intending import Proposal
 from runtime.governance.moves import Inquire, Known, LookUp, Next, Over, Perform, ReadBefore, StartRun
 from runtime.governance.proposing import begin
 from runtime.governance.resolving import inquired
-from runtime.kernel.commit import StepRow
+from runtime.kernel.commit import Claim, StepRow
 from runtime.kernel.graph import OperationNode
-from runtime.kernel.plan import NeedsItems
-from runtime.kernel.transition import RunView, Transition
-from runtime.queue.port import Delivery
-from runtime.setbacks import is_passing, report, set_aside, set_back
-from runtime.store import receipts
-from runtime.store.commits import apply
-from runtime.store.views import load
-from runtime.work.claiming import claimed
+from runtime.kernel.states import StepState
+from runtime.kernel.transition import Transition
+from runtime.setbacks import is_passing, report, set_back
+from runtime.store import claims, receipts
+from runtime.work.claiming import claim_of, claimed
 from runtime.work.holding import CONFLICTS_MAX, Holding, Tools
-from runtime.work.leasing import Lease, LostLease
-from runtime.work.nesting import Within, look, start_other
+from runtime.work.leasing import Hold, Lease, LostLease
+from runtime.work.nesting import look, start_other
 from runtime.work.patience import Patience
 
 log = structlog.get_logger(__name__)
 
 
-class LostRace(CountersealError):
-    """A claim met a change of the policy at the same moment: the transaction is undone and tried again."""
-
-    code = "consistency"
-
-
 class Drive:
-    """One delivery being worked off. ``held`` is the step whose lease must be kept alive, None between steps.
+    """One claimed step being worked off, and what its worker goes on with. ``held`` is None between steps."""
 
-    ``claimed`` is called when there was something to claim: there may be more.
-    """
-
-    def __init__(
-        self, tools: Tools, claimed: Callable[[], None] = lambda: None, patience: Patience | None = None
-    ) -> None:
+    def __init__(self, tools: Tools, patience: Patience | None = None) -> None:
         self._tools = tools
         self._patience = patience or Patience()
-        self._claimed = claimed
-        self._tried: UUID | None = None
         self._within: Drive | None = None
         self._holding = Holding(tools, self._patience)
 
@@ -71,84 +53,57 @@ class Drive:
         return self._holding.step
 
     @property
-    def leased(self) -> list[StepRow]:
-        """Every step that is leased here: that of a run within another, too."""
-        own = [self.held] if self.held is not None else []
+    def leased(self) -> list[tuple[UUID, Claim]]:
+        """Every lease that is held here, with its run: that of a run within another, too."""
+        hold = self._holding.hold
+        own = [(hold.view.run_id, hold.claim)] if hold is not None else []
         return own + (self._within.leased if self._within is not None else [])
 
-    def beaten(self, step_id: UUID, began: float, *, ours: bool) -> bool:
-        """What a heartbeat that began then says about a step; whether that is one that is held."""
-        if self._within is not None and self._within.beaten(step_id, began, ours=ours):
+    def beaten(self, claim: Claim, began: float, *, ours: bool) -> bool:
+        """What a heartbeat that began then says about a lease; whether that is one that is held."""
+        if self._within is not None and self._within.beaten(claim, began, ours=ours):
             return True
-        still_held = self.held is not None and self.held.step_id == step_id
+        hold = self._holding.hold
+        still_held = hold is not None and hold.claim == claim
         if still_held:
             self._holding.lease.renewed(began) if ours else self._holding.lease.lost()
         return still_held
 
-    async def run(self, delivery: Delivery) -> bool:
-        """Claim and go on until the run waits or ends; False if there was nothing to claim."""
-        work = await self._claim_at_all(delivery)
-        if work is None:
-            return False
-        self._claimed()
+    async def run(self, record: asyncpg.Record, began: float) -> None:
+        """Begin the step of a claim that was made then, and go on until the run waits or ends."""
+        run_id, (claim, owner) = UUID(record["run"]["run_id"]), claim_of(record)
         try:
+            work = await self._begin(record, claim, began)
             while not isinstance(work, Over):
                 work = await self._carry_out(work)
         except LostLease:
-            log.warning("lease lost", step=str(self.held.step_id) if self.held else None)
+            log.warning("lease lost", run=str(run_id), step=self.held.key if self.held else claim.key)
         except Exception as error:
-            hold = self._holding.hold
-            if hold is None or is_passing(error):
+            if is_passing(error):
                 raise
+            hold = self._holding.hold
+            if hold is not None:
+                claim = hold.claim
             async with self._tools.database.transaction() as connection:
-                await set_back(connection, self._tools.definitions, hold.view.run_id, hold.step, error)
+                await set_back(connection, self._tools.definitions, run_id, claim, owner, error)
         finally:
             self._holding.hold = None
-        return True
 
-    async def _claim_at_all(self, delivery: Delivery) -> Next | None:
-        """Claim, also a step that cannot be begun: undone, its claim would be the first of all to be made again."""
-        for goes_on in (True, False):
-            try:
-                return await self._claim(delivery, goes_on=goes_on)
-            except LostRace:
-                raise
-            except Exception as error:
-                if is_passing(error) or self._tried is None:
-                    raise
-                failed = error
-        async with self._tools.database.transaction() as connection:
-            record = await delivery.claim(connection, self._tools.owner, self._tools.lease)
-            return Over() if await set_aside(connection, self._tools.definitions, record, self._tried, failed) else None
-
-    async def _claim(self, delivery: Delivery, *, goes_on: bool) -> Next | None:
-        """Claim, propose, decide and intend in one transaction. A crash inside it leaves the command pending."""
-        tools, began = self._tools, Lease.now()
-        async with tools.database.transaction() as connection:
-            record = await delivery.claim(connection, tools.owner, tools.lease)
-            if record is None:
-                return None
-            self._tried = UUID(record["step"]["step_id"])
+    async def _begin(self, record: asyncpg.Record, claim: Claim, began: float) -> Next:
+        """Propose, decide and intend. A crash before that is told leaves a lease that runs out without a word."""
+        tools = self._tools
+        async with tools.database.connection() as connection:
             view, step, known = await claimed(connection, record, tools.definitions)
             workflow = await tools.definitions.of_run(connection, view)
             policy = await tools.definitions.policy(connection, view.tenant_id, view.policy_digest)
-            try:
-                transition, work = self._begin(view, step, workflow, policy, known, goes_on)
-            except NeedsItems:
-                view = await load(connection, view.run_id, tools.definitions.graphs, whole=True)
-                transition, work = self._begin(view, step, workflow, policy, known, goes_on)
-            if not await apply(connection, transition.commit()):
-                raise LostRace("The tenant's policy changed while a step was being claimed.")
-        self._holding.keep(transition, workflow, policy, work, DatabaseClock(view.now), began)
-        return work
+        if step.status is not StepState.READY:
+            raise LostLease
+        self._holding.begin(Hold(view, step, claim, workflow, policy, DatabaseClock(view.now), began))
 
-    def _begin(
-        self, view: RunView, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known, goes_on: bool
-    ) -> tuple[Transition, Next]:
-        transition = Transition(view, workflow.graph, lease=self._tools.lease)
-        step = transition.started(step)
-        work = begin(transition, step, workflow, policy, known, new_nonce)
-        return transition, self._holding.go_on(transition, work, workflow, policy) if goes_on else work
+        def begun(transition: Transition, step: StepRow, policy: ActivePolicy) -> Next:
+            return begin(transition, step, workflow, policy, known, new_nonce)
+
+        return await self._holding.commit(begun)
 
     async def _carry_out(self, work: Next) -> Next:
         match work:
@@ -231,10 +186,16 @@ class Drive:
 
         They are not those of this step, so nothing in there is given up because this step's lease is over.
         """
-        self._within = Drive(self._tools, patience=self._patience)
+        tools = self._tools
+        self._within = Drive(tools, self._patience)
         try:
-            while await self._within.run(Within(run_id)):
-                continue
+            while True:
+                began = Lease.now()
+                async with tools.database.connection() as connection:
+                    records = await claims.claim_of_run(connection, tools.owner, tools.lease, run_id)
+                if not records:
+                    return
+                await self._within.run(records[0], began)
         except LostLease:
             raise
         except Exception as error:

@@ -70,11 +70,8 @@ class _Sent:
 
     transition: Transition
     commit: Commit
-    workflow: Workflow
-    policy: ActivePolicy
+    hold: Hold
     work: Next
-    clock: DatabaseClock
-    began: float
 
 
 class _Refused(Exception):
@@ -115,14 +112,10 @@ class Holding:
             work = begin(transition, following, workflow, policy, Known(), new_nonce)
         return work
 
-    def keep(
-        self, to: Transition, workflow: Workflow, policy: ActivePolicy, work: Next, clock: DatabaseClock, began: float
-    ) -> None:
-        """Remember what is held after a commit that began then; only a step that is new has a new lease."""
-        before = self.step
-        self.hold = None if isinstance(work, Over) else Hold(to.after(), work.step, workflow, policy, clock, began)
-        if self.step is not None and (before is None or before.step_id != self.step.step_id):
-            self.lease.taken(began)
+    def begin(self, hold: Hold) -> None:
+        """Hold what has just been claimed."""
+        self.hold = hold
+        self.lease.taken(hold.began)
 
     async def commit(self, build: Build, *, known: bool = False) -> Next:
         """Apply a transition to the held step and begin the next with it; a fault of that one costs this nothing.
@@ -162,36 +155,39 @@ class Holding:
                 work = await self._commit_at_hand(hold, build, goes_on=goes_on)
                 if work is not None:
                     return work
-        for attempt in range(CONFLICTS_MAX):
+        for _ in range(CONFLICTS_MAX):
             with suppress(_Refused, asyncpg.TransactionRollbackError):
-                return await self._commit_fresh(hold, build, lock=attempt > 0, goes_on=goes_on, known=known)
+                return await self._commit_fresh(hold, build, goes_on=goes_on, known=known)
         raise CountersealError(f"Run {hold.view.run_id} moves too fast to commit to.")
 
     async def _commit_at_hand(self, hold: Hold, build: Build, *, goes_on: bool) -> Next | None:
         began = Lease.now()
-        transition = Transition(hold.view_now(), hold.workflow.graph, lease=self._tools.lease)
-        work = build(transition, hold.step, hold.policy)
-        work = self.go_on(transition, work, hold.workflow, hold.policy) if goes_on else work
-        commit = transition.commit()
-        sent = _Sent(transition, commit, hold.workflow, hold.policy, work, hold.clock, began)
+        sent = self._built(replace(hold, view=hold.view_now(), began=began), build, goes_on=goes_on)
         try:
-            applied = await self._tools.committer.apply(commit)
+            applied = await self._tools.committer.apply(sent.commit)
         except Exception:
             self._unanswered.append(sent)
             raise
         return self._done(sent) if applied else None
 
-    async def _commit_fresh(self, hold: Hold, build: Build, *, lock: bool, goes_on: bool, known: bool) -> Next:
-        """On the run as it is now. What was applied although its answer was lost is found here, and not done again."""
+    async def _commit_fresh(self, hold: Hold, build: Build, *, goes_on: bool, known: bool) -> Next:
+        """On the run as it is now, which is locked: whoever is here has lost a race, and is to win the next one.
+
+        What was applied although its answer was lost is found here, and not done again.
+        """
         sent: _Sent | None = None
         try:
             async with self._tools.database.transaction() as connection:
-                view = await load(connection, hold.view.run_id, self._tools.definitions.graphs, lock=lock)
+                status = await claims.hold(connection, hold.view.run_id, hold.claim)
+                view = await load(connection, hold.view.run_id, self._tools.definitions.graphs, lock=True)
                 for before in self._unanswered:
                     if await landed(connection, before.commit):
                         return self._done(before)
-                step, goes_on = await self._held(connection, view, hold, goes_on=goes_on, lock=lock, known=known)
-                sent = await self._rebuilt(connection, view, step, build, goes_on=goes_on)
+                # A lease that ran out, and of which nobody has a newer one, is good for what is known, nothing else.
+                if status != "leased" and not (known and status):
+                    raise LostLease
+                fresh = await self._fresh(connection, view, hold)
+                sent = self._built(fresh, build, goes_on=goes_on and status == "leased")
                 if not await apply(connection, sent.commit):
                     raise _Refused
         except (LostLease, _Refused, asyncpg.TransactionRollbackError):
@@ -202,38 +198,37 @@ class Holding:
             raise
         return self._done(sent)
 
-    async def _held(
-        self, connection: Connection, view: RunView, hold: Hold, *, goes_on: bool, lock: bool, known: bool
-    ) -> tuple[StepRow, bool]:
-        """The step, if its lease is ours still or can be taken back; and whether the worker may go on after it."""
-        tools, step = self._tools, view.steps.get(hold.step.key)
-        if step is None or step.lease_epoch != hold.step.lease_epoch:
+    async def _fresh(self, connection: Connection, view: RunView, hold: Hold) -> Hold:
+        """What is held, on the run as it is now. ``LostLease`` if the step is over, or waits."""
+        tools, began, step = self._tools, Lease.now(), view.steps.get(hold.step.key)
+        if step is None or step.status not in (StepState.READY, StepState.RUNNING):
             raise LostLease
-        if known and step.status is StepState.READY:
-            # It ran out, and nobody has a newer one. Everything here is undone if the commit is refused.
-            if not lock:
-                raise _Refused
-            if await claims.take_back(connection, tools.owner, tools.lease, step.step_id, step.lease_epoch):
-                # It has no slot any more: whatever comes next stands in line for one.
-                return replace(step, status=StepState.RUNNING, lease_owner=tools.owner), False
-        if step.lease_owner != tools.owner:
-            raise LostLease
-        return step, goes_on
-
-    async def _rebuilt(
-        self, connection: Connection, view: RunView, step: StepRow, build: Build, *, goes_on: bool
-    ) -> _Sent:
-        tools, began = self._tools, Lease.now()
+        step = replace(step, lease_owner=tools.owner, lease_epoch=hold.claim.epoch)
         policy = await tools.definitions.policy(connection, view.tenant_id, view.policy_digest)
         # The graph may have been extended since.
         workflow = await tools.definitions.of_run(connection, view)
-        transition = Transition(view, workflow.graph, lease=tools.lease)
-        if step is not view.steps[step.key]:
-            transition.started(step)
-        work = build(transition, step, policy)
-        work = self.go_on(transition, work, workflow, policy) if goes_on else work
-        return _Sent(transition, transition.commit(), workflow, policy, work, DatabaseClock(view.now), began)
+        return Hold(view, step, hold.claim, workflow, policy, DatabaseClock(view.now), began)
+
+    def _built(self, hold: Hold, build: Build, *, goes_on: bool) -> _Sent:
+        transition, step = Transition(hold.view, hold.workflow.graph, lease=self._tools.lease), hold.step
+        if step.status is StepState.READY:
+            # It was claimed just now; or its lease ran out, and is taken back for what is known.
+            step = transition.started(step)
+        work = build(transition, step, hold.policy)
+        work = self.go_on(transition, work, hold.workflow, hold.policy) if goes_on else work
+        commit = transition.commit()
+        commit.held = hold.claim
+        return _Sent(transition, commit, hold, work)
 
     def _done(self, sent: _Sent) -> Next:
-        self.keep(sent.transition, sent.workflow, sent.policy, sent.work, sent.clock, sent.began)
-        return sent.work
+        """Remember what is held after a commit; the lease goes on with its worker, and is new for a step that is."""
+        hold, work = sent.hold, sent.work
+        before = self.step
+        if isinstance(work, Over):
+            self.hold = None
+            return work
+        claim = replace(hold.claim, key=work.step.key, epoch=work.step.lease_epoch)
+        self.hold = replace(hold, view=sent.transition.after(), step=work.step, claim=claim)
+        if before is None or before.step_id != work.step.step_id:
+            self.lease.taken(hold.began)
+        return work

@@ -16,7 +16,7 @@ from typing import TypeVar
 from core.clock import DatabaseClock
 from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.workflow import Workflow
-from runtime.kernel.commit import StepRow
+from runtime.kernel.commit import Claim, StepRow
 from runtime.kernel.transition import RunView
 
 Result = TypeVar("Result")
@@ -32,6 +32,7 @@ class Hold:
 
     view: RunView
     step: StepRow
+    claim: Claim
     workflow: Workflow
     policy: ActivePolicy
     clock: DatabaseClock

@@ -6,11 +6,7 @@ finds the run there. A child is worked on by its parent's worker as far as that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
 from uuid import UUID
-
-import asyncpg
 
 from core.db import Connection, Database
 from core.errors import CountersealError
@@ -18,27 +14,10 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.governance.moves import OtherRun, StartRun
 from runtime.kernel.transition import RunView
-from runtime.store import claims, reads
+from runtime.store import reads
 from runtime.verbs.starting import StartRequest, start_named
 
 TRIGGER_TYPE = "workflow"
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """A turn to look for a ready step of one run; a delivery like any other."""
-
-    run_id: UUID
-
-    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> asyncpg.Record | None:
-        """Lease a ready step of this run."""
-        return await claims.claim_of_run(connection, owner, lease, self.run_id)
-
-    async def extend(self, lease: timedelta) -> None:
-        """Nothing is hidden, so nothing is to be extended."""
-
-    async def done(self) -> None:
-        """The command was marked in the transaction of the claim."""
 
 
 async def start_other(database: Database, definitions: Definitions, view: RunView, work: StartRun) -> OtherRun:

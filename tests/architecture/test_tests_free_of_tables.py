@@ -10,7 +10,7 @@ import pytest
 
 TABLES = (
     "runs|journal|queue|steps|waits|approvals|votes|receipts|effects|commands|outbox|inbox|audit_events|decisions"
-    "|checkpoints|loop_items|ledger|mutations|run_inputs|run_steps|slots|lanes|bundles|remains"
+    "|checkpoints|loop_items|ledger|mutations|run_inputs|run_steps|queue|caps|workspaces|bundles|remains"
 )
 # SQL that names a table, SQL that names it by a variable, and SQLAlchemy's tables.
 NAMES_A_TABLE = re.compile(
@@ -47,8 +47,8 @@ def test_tests_do_not_know_the_engines_tables(read_modules: Modules) -> None:
     ("line", "name"),
     [
         ('await runtime.one("SELECT status FROM %s WHERE run_id = $1", run_id)', "runs"),
-        ('"UPDATE %s SET lease_expires_at = now()"', "steps"),
-        ('await connection.execute("INSERT INTO %s (tenant_id, slot) VALUES ($1, 1)")', "slots"),
+        ('"UPDATE %s SET expires_at = now()"', "queue"),
+        ('await connection.execute("INSERT INTO %s (tenant_id, cap) VALUES ($1, 1)")', "caps"),
         ('"SELECT line FROM tenants JOIN %s USING (stream_id)"', "audit_events"),
         ('"REVOKE INSERT ON %s FROM counterseal_faces"', "audit_events"),
         ('f"SELECT count(*) FROM %s"', "{table.name}"),

@@ -306,6 +306,7 @@ async def _recover(trouble: Trouble) -> None:
     doubt.rest = arrivals.rest
     await trouble.expire_leases()
     await trouble.expire_message_leases()
+    await trouble.expire_sent()
 
 
 async def _act(plan: Plan) -> None:

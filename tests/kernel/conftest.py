@@ -15,7 +15,7 @@ from connectors.catalog import Catalog, Source, load_catalog
 from core.ids import derived_id
 from evidence.chain import Actor, ChainHead, verify_lines
 from runtime.definition.workflow import load_workflow
-from runtime.kernel.commit import CommandRow, Commit, LedgerRow, StepRow, WaitRow
+from runtime.kernel.commit import CommandRow, Commit, LedgerRow, QueueRow, StepRow, WaitRow
 from runtime.kernel.events import RunOpened, RunStarted
 from runtime.kernel.graph import Graph, OperationNode
 from runtime.kernel.keeping import pack, unpack
@@ -26,9 +26,7 @@ from runtime.kernel.state import State
 from runtime.kernel.states import (
     COMMAND,
     STEP,
-    CommandState,
     RunState,
-    StepEvent,
     StepState,
     WaitKind,
     WaitState,
@@ -62,6 +60,8 @@ class Simulation:
     rows: dict[str, StepRow] = field(default_factory=dict)
     waits: dict[str, WaitRow] = field(default_factory=dict)
     commands: dict[UUID, CommandRow] = field(default_factory=dict)
+    line: dict[str, QueueRow] = field(default_factory=dict)
+    leased: set[str] = field(default_factory=set)
     checkpoints: dict[int, tuple[bytes, str]] = field(default_factory=dict)
     items: dict[str, Window] = field(default_factory=dict)
     ledger: list[LedgerRow] = field(default_factory=list)
@@ -129,10 +129,7 @@ class Simulation:
         for command in commit.commands:
             assert command.status in COMMAND.initial
             self.commands.setdefault(command.command_id, command)
-        for command_id, status in commit.command_moves:
-            known_command = self.commands[command_id]
-            assert (str(known_command.status), str(status)) in COMMAND.moves()
-            self.commands[command_id] = replace(known_command, status=status)
+        self._queue(commit)
         for checkpoint in commit.checkpoints:
             assert checkpoint.superstep not in self.checkpoints, "a checkpoint is written once"
             self.checkpoints[checkpoint.superstep] = (orjson.dumps(checkpoint.state), checkpoint.digest)
@@ -150,26 +147,42 @@ class Simulation:
                     self.rows[key] = replace(row, status=StepState.CANCELED)
         return commit
 
+    def _queue(self, commit: Commit) -> None:
+        """The queue, whose rows are there once and change under their own keys."""
+        for row in commit.queued:
+            assert row.key not in self.line
+            self.line[row.key] = row
+        for key in commit.requeued:
+            self.leased.remove(key)
+        for key in commit.unqueued:
+            del self.line[key]
+            self.leased.discard(key)
+        for key, step in commit.handed:
+            del self.line[key]
+            self.leased.remove(key)
+            self.line[step.key] = QueueRow(step.key, step.step_id, step.lease_epoch)
+            self.leased.add(step.key)
+        if commit.cancels_rest:
+            self.line.clear()
+            self.leased.clear()
+        running = {key for key, step in self.rows.items() if step.status is StepState.RUNNING}
+        assert running <= self.leased, "who works has a lease"
+        if commit.finished:
+            assert not self.line
+
     def ready(self) -> list[str]:
-        """Steps that a worker could claim: ready, with a pending command."""
-        pending = {c.step_id for c in self.commands.values() if c.kind == "step" and c.status is CommandState.PENDING}
-        return sorted(k for k, row in self.rows.items() if row.status is StepState.READY and row.step_id in pending)
+        """Steps that a worker could claim: ready, and in line."""
+        return sorted(key for key in self.line if key not in self.leased)
 
     def claim(self, key: str, begin: Callable[[str], object] | None = None) -> StepRow:
         """Lease a step, and begin it: by ``begin``, or as a worker does."""
         row = self.rows[key]
-        for command_id, command in self.commands.items():
-            if command.step_id == row.step_id and command.status is CommandState.PENDING:
-                self.commands[command_id] = replace(command, status=CommandState.DISPATCHED)
-        held = replace(
-            row,
-            status=STEP.next(row.status, StepEvent.CLAIM),
-            lease_owner=WORKER,
-            lease_epoch=row.lease_epoch + 1,
-        )
-        self.rows[key] = held
-        if self.run and self.run.status is RunState.QUEUED:
-            self.run = replace(self.run, status=RunState.RUNNING)
+        assert row.status is StepState.READY
+        epoch = self.line[key].epoch + 1
+        self.line[key] = replace(self.line[key], epoch=epoch)
+        self.leased.add(key)
+        # The step is not begun yet; whoever has claimed it knows its lease.
+        self.rows[key] = replace(row, lease_owner=WORKER, lease_epoch=epoch)
         self.executed.append(key)
         if begin is not None:
             begin(key)

@@ -44,9 +44,10 @@ def test_a_diamond_runs_its_sides_together_and_joins(simulate: Any) -> None:
 def test_steps_beside_the_first_wait_for_the_start_of_the_run(simulate: Any) -> None:
     run = simulate(HEAD + "steps:\n" + free("a") + free("b") + free("c"))
     assert run.ready() == ["a"]
-    assert [c.starts_run for c in run.commands.values()] == [True, False, False]
+    assert [(row.key, row.starts_run) for row in run.line.values()] == [("a", True)]
     run.claim("a")
     assert run.ready() == ["b", "c"]
+    assert [row.key for row in run.line.values() if row.starts_run] == ["a"]
 
 
 CONDITION = (

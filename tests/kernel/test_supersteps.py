@@ -108,7 +108,7 @@ def test_a_run_in_which_all_wait_holds_nothing(simulate: Any, kind: WaitKind) ->
     assert run.status == ("waiting_approval" if kind is WaitKind.APPROVAL else "failed_retryable")
     assert run.run.executing == 0
     assert set(run.state.parked) == {"p0", "p1"}
-    assert transition.rows.released == [run.rows["p1"].step_id]
+    assert (transition.rows.unqueued, run.line) == (["p1"], {})
     assert all(row.lease_owner is None or row.status != "running" for row in run.rows.values())
     run.resume("p1")
     assert run.status == "running"
@@ -223,7 +223,7 @@ def test_what_is_under_way_is_waited_for_before_a_run_is_canceled(simulate: Any,
     transition = cancel(run)
     assert run.status == "running"
     assert run.rows["p3"].status == "canceled"
-    assert transition.rows.released == [run.rows["p3"].step_id]  # admitted to a queue, it holds a slot
+    assert transition.rows.unqueued == ["p3"]  # on its way through a queue it would hold a slot
     assert run.run.executing == 1
     cancel(run)  # somebody else wants it too: the first reason stands
     getattr(run, ending)("p2")
@@ -256,14 +256,14 @@ def test_a_slot_goes_on_with_its_worker_to_the_step_that_executes(
     transition.succeed(view.steps["s"], {}, {})
     going_on(transition, ends)
     commit = run.apply(transition)
-    slot = step_id("s")
-    assert commit.handed == ([(slot, step_id(handed))] if handed else [])
-    assert commit.released == ([] if handed else [slot])
+    goes_on = [("s", handed, step_id(handed), 1)] if handed else []
+    assert [(key, step.key, step.step_id, step.lease_epoch) for key, step in commit.handed] == goes_on
+    assert commit.unqueued == ([] if handed else ["s"])
     if handed is None:
         assert (run.status, run.open_steps) == ("failed_terminal", {})
 
 
-def test_a_lost_lease_gives_the_step_back_with_a_new_command(simulate: Any) -> None:
+def test_a_lost_lease_gives_the_step_back_and_its_epochs_go_on(simulate: Any) -> None:
     run = simulate(wide(1))
     run.claim("s")
     run.attempt("s", lambda t, step: t.expire_lease(step))

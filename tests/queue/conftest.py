@@ -6,7 +6,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import boto3
 import pytest
@@ -55,17 +55,17 @@ class Office:
         """Messages as the scheduler would send them."""
         await self.ready(count)
         async with self.database.connection() as connection:
-            rows = [await claims.admit(connection, "s", LEASE) for _ in range(count)]
-        return [(row["dedupe_key"], str(row["run_id"]), str(row["step_id"])) for row in rows if row is not None]
+            rows = await claims.admit(connection, "s", LEASE, count)
+        return [(str(uuid4()), str(row["run_id"]), str(row["step_id"])) for row in rows]
 
-    async def claim(self, delivery: Any, owner: str = "w") -> UUID | None:
+    async def claim(self, delivery: Any, owner: str = "w") -> list[UUID]:
         async with self.database.transaction() as connection:
             found = await delivery.claim(connection, owner, LEASE)
-            return None if found is None else UUID(found["step"]["step_id"])
+            return [UUID(row["step"]["step_id"]) for row in found]
 
     async def lose_leases(self) -> None:
-        """Every claimed step is ready again, as after crashes that a sweeper has found."""
-        await Trouble(self.database).lose_claims()
+        """Every claimed step is admitted once more, as after crashes that a sweeper has found."""
+        await Trouble(self.database).send_steps("s")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def office(database_url: str) -> AsyncIterator[Office]:
     async with Database(database_url, ENGINE_ROLE) as database:
         async with database.transaction() as connection:
             await connection.execute("INSERT INTO tenants (tenant_id, stream_id) VALUES ('acme', gen_random_uuid())")
-        await Trouble(database).add_slots("acme", 50)
+        await Trouble(database).set_slots("acme", 50)
         yield Office(database, workflow)
 
 

@@ -188,7 +188,7 @@ class Runtime:
             )
             for name, value in columns.items():
                 await connection.execute(f"UPDATE tenants SET {name} = $2 WHERE tenant_id = $1", tenant, value)
-        await self.trouble.add_slots(tenant, concurrency)
+        await self.trouble.set_slots(tenant, concurrency)
 
     async def publish(self, text: str, tenant: str = "acme") -> None:
         workflow = load_workflow(text, "test.yaml", self.catalog)
@@ -341,10 +341,8 @@ class Runtime:
         return history
 
     async def at_rest_but_waiting(self) -> None:
-        """Whatever waits holds no lease and no slot, and no command is under way for it (promise 10)."""
-        leases = [step.key for step in await self.books.steps() if step.lease_owner is not None]
-        moving = await self.books.commands(kind="step", status={"pending", "leased"})
-        assert (leases, await self.books.slots_taken(), moving) == ([], 0, [])
+        """Whatever waits holds no lease and no slot, and does not stand in line (promise 10)."""
+        assert (await self.books.places(), await self.books.slots_taken()) == ([], 0)
 
     def gate_type(self, *, after_effect: bool = False) -> Gate:
         return Gate(after_effect=after_effect)
@@ -369,11 +367,11 @@ class Runtime:
 
     async def at_rest(self) -> None:
         """Nothing is held or open any more."""
-        slots = await self.books.slots_taken()
+        places = await self.books.places()
         waits = await self.books.waits(open=True)
         questions = await self.books.approvals(open=True)
         steps = await self.books.steps(over=False)
-        assert (slots, waits, questions, steps) == (0, [], [], [])
+        assert (places, waits, questions, steps) == ([], [], [], [])
 
     @property
     def actor(self) -> Actor:

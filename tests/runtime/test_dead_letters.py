@@ -139,7 +139,7 @@ async def test_the_row_decides_what_becomes_of_a_letter(office: PostOffice) -> N
     office.die_of_it()
     (letter,) = await office.letters.receive()
     trouble = office.runtime.trouble
-    states = [("swept", trouble.free_slots), ("claimed", partial(trouble.hand_steps_to, "w"))]
+    states = [("swept", trouble.lose_claims), ("claimed", partial(trouble.hand_steps_to, "w"))]
     for name, change in states:
         await change()
         before = await office.runtime.fingerprint()
@@ -148,8 +148,7 @@ async def test_the_row_decides_what_becomes_of_a_letter(office: PostOffice) -> N
         assert await office.runtime.fingerprint() == before, name
         again(office, letter.body)
         (letter,) = await office.letters.receive()
-    await trouble.hand_steps_back()
-    await trouble.fill_a_slot()
+    await trouble.send_steps("s")
     again(office, f'{{"step": "{letter.step_id}"}}', to=office.url)
     await office.work_off()
     assert await office.runtime.status(run_id) == "succeeded"

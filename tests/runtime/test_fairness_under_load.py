@@ -178,8 +178,7 @@ async def test_a_tenant_of_weight_1_beside_one_of_weight_100_always_gets_its_tur
     order = []
     for _ in range(306):
         async with runtime.database.transaction() as connection:
-            found = await claims.claim_next(connection, "w", LEASE)
-        assert found is not None
+            (found,) = await claims.claim_next(connection, "w", LEASE)
         order.append(found["run"]["tenant_id"])
         await runtime.trouble.free_slots()
     turns = [number for number, tenant in enumerate(order) if tenant == "light"]

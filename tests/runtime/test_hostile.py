@@ -448,6 +448,7 @@ class Storm:
 
     async def _sweep(self) -> None:
         await self.runtime.trouble.expire_message_leases(older_than=timedelta(seconds=0.5))
+        await self.runtime.trouble.expire_sent(older_than=timedelta(seconds=0.5))
         async with FaultyDatabase(self.url, ENGINE_ROLE) as database:
             name = f"s{self.random.random()}"
             with suppress(asyncpg.DeadlockDetectedError):  # PostgreSQL chose this one; the next sweep comes soon
@@ -508,9 +509,8 @@ class Storm:
 
     async def _look(self) -> None:
         held = await self.runtime.books.held(self.tenant)
-        admitted = held.taken - held.running  # what is on its way through a queue holds a slot already
-        fits = admitted >= 0 if self.lossy else admitted == 0
-        if not (fits and held.running == held.both and held.taken <= CAP) or held.nobodys:
+        fits = self.lossy or held.sent == 0  # what is on its way through a queue holds a slot already
+        if not (fits and held.running == held.both and held.taken <= CAP):
             self.wrong.append(f"slots and leases disagree: {held}")
 
     # -- afterwards --------------------------------------------------------------------------------------------------
@@ -524,6 +524,7 @@ class Storm:
             await self.runtime.trouble.expire_leases()
             await self._hurry()
             await self.runtime.trouble.expire_message_leases()
+            await self.runtime.trouble.expire_sent()
             await self.runtime.sweep()
             while self.lossy and await self.scheduler(self.runtime.database, "calm").admit():
                 await worker.work_off()

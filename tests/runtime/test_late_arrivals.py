@@ -160,9 +160,9 @@ async def test_a_worker_that_stalls_between_intent_and_call_sends_nothing(
     started: list[float] = []
 
     def time() -> float:
-        # The first reading is the one before the claim; every other one is of a moment after the stall.
+        # The first readings are those before the claim and the intent; every other one is of a moment after the stall.
         started.append(clock())
-        return started[0] if len(started) == 1 else clock() + stalled
+        return started[-1] if len(started) <= 2 else clock() + stalled
 
     worker = runtime.worker()
     with monkeypatch.context() as patched:

@@ -300,6 +300,25 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
 
 
 @pytest.mark.req("X-20")
+async def test_of_steps_that_were_added_who_added_them_and_when_is_left(runtime: Any, tmp_path: Path) -> None:
+    run_id = await runtime.go(
+        "workflow: w\nversion: 1\nreference: r\nretention: PT1H\n"
+        "steps:\n  - {id: told, wait: {signal: told, correlate: x}}\n"
+    )
+    await runtime.extend(run_id, {"steps": [{"id": "a", "do": "probe.value.read", "with": {"value": VALUE}}]})
+    await runtime.signal("told:x", {})
+    await runtime.worker().work_off()
+    looking, keeper = Looking(runtime.faces, runtime.definitions), Keeper(runtime, tmp_path)
+    (added,) = (await looking.at("acme", run_id)).extensions
+    assert (added["number"], added["source"]["steps"][0]["with"]) == (1, {"value": VALUE})
+    await keeper.bundle()
+    await keeper.time_is_over(run_id)
+    assert await runtime.sweep() == 1
+    assert (await looking.at("acme", run_id)).extensions == [{**added, "source": {}}]
+    assert await keeper.tables_with_values() == set()
+
+
+@pytest.mark.req("X-20")
 @pytest.mark.parametrize("ending", ["failed", "canceled"])
 async def test_when_a_run_closes_nothing_of_it_waits_any_more(runtime: Any, ending: str) -> None:
     from connectors.port import Refused
@@ -330,7 +349,7 @@ steps:
             await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "no")
     assert (await runtime.status(run_id)).startswith(ending)
     await runtime.at_rest()
-    assert await runtime.books.commands(kind="step", status={"pending", "deferred", "leased"}) == []
+    assert await runtime.books.places() == []
     await runtime.trouble.put_all_waits_in_the_past(timedelta(hours=1))
     await runtime.errands()
     before = await runtime.fingerprint()

@@ -100,9 +100,9 @@ async def test_a_lost_message_is_found_by_the_sweep_and_a_late_one_changes_nothi
     lost = line.client.receive_message(QueueUrl=line.url, MaxNumberOfMessages=10)["Messages"]
     await line.worker().work_off()
     assert line.runtime.outside.effects == []
-    await line.runtime.trouble.expire_message_leases()
+    await line.runtime.trouble.expire_sent()
     assert await line.sweeper.sweep() == 1
-    await line.runtime.trouble.forget_messages_were_sent()  # past FIFO's 5 minutes
+    await line.runtime.trouble.forget_steps_were_sent()  # past FIFO's 5 minutes
     await line.go()
     for message in lost:
         line.client.change_message_visibility(
@@ -145,7 +145,7 @@ async def test_a_scheduler_that_dies_while_sending_loses_and_doubles_nothing(lin
         await dying.admit()
     await line.worker().work_off()
     assert len(line.runtime.outside.effects) == (1 if fault == "landed" else 0)
-    await line.runtime.trouble.expire_message_leases()
+    await line.runtime.trouble.expire_sent()
     await line.sweeper.sweep()
     await line.go()
     assert await line.runtime.status(run_id) == "succeeded"

@@ -61,7 +61,7 @@ async def claimed(runtime: Any, count: int = 1) -> list[str]:
             return await claims.claim_next(connection, f"w{number}", LEASE)
 
     found = await asyncio.gather(*(claim(number) for number in range(count)))
-    return sorted(row["run"]["workflow"] for row in found if row is not None)
+    return sorted(row["run"]["workflow"] for rows in found for row in rows)
 
 
 async def freed(runtime: Any, workflow: str) -> None:
@@ -139,12 +139,12 @@ async def test_it_holds_at_admission_to_a_queue(tenant: Any) -> None:
     await begun(tenant, "free", 2)
     admitted = []
     async with tenant.database.connection() as connection:
-        while (row := await claims.admit(connection, "s", LEASE)) is not None:
-            admitted.append(row["step_id"])
+        while rows := await claims.admit(connection, "s", LEASE, 2):
+            admitted += [row["step_id"] for row in rows]
     assert len(admitted) == 3
     for step in admitted:
         async with tenant.database.transaction() as connection:
-            assert await claims.claim_step(connection, "w", LEASE, step) is not None
+            assert await claims.claim_step(connection, "w", LEASE, step)
     assert await slots(tenant) == {"": (16, 3), "capped": (1, 1)}
 
 
@@ -165,7 +165,7 @@ async def test_a_cap_is_raised_lowered_and_left(tenant: Any) -> None:
     await begun(tenant, "capped", 9)
     assert len(await claimed(tenant, 5)) == 3
     await published(tenant, document("capped", 1, version=2))
-    assert await slots(tenant) == {"": (16, 3), "capped": (1, 1), "~capped": (2, 2)}
+    assert await slots(tenant) == {"": (16, 3), "capped": (1, 3)}, "what executes goes on"
     assert await claimed(tenant, 3) == []
     for _ in range(3):
         await freed(tenant, "capped")
@@ -183,7 +183,7 @@ async def test_a_canceled_run_gives_both_slots_back(tenant: Any) -> None:
     await published(tenant, document("capped", 1))
     (run_id,) = await begun(tenant, "capped", 1)
     async with tenant.database.connection() as connection:
-        assert await claims.admit(connection, "s", LEASE) is not None
+        assert await claims.admit(connection, "s", LEASE)
     assert await slots(tenant) == {"": (16, 1), "capped": (1, 1)}
     async with tenant.database.transaction() as connection:
         await cancel_run(connection, tenant.definitions, "acme", run_id, tenant.actor, "no")

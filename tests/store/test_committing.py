@@ -50,9 +50,9 @@ class Held:
             step = await self.runtime.one("SELECT status, output FROM steps WHERE run_id = $1", view.run_id)
             run = await self.runtime.one("SELECT version, audit_count FROM runs WHERE run_id = $1", view.run_id)
             lines = await self.runtime.one("SELECT count(*) AS n FROM run_lines WHERE run_id = $1", view.run_id)
-            slot = await self.runtime.one("SELECT FROM slots JOIN steps USING (step_id) WHERE run_id = $1", view.run_id)
+            place = await self.runtime.one("SELECT FROM queue WHERE run_id = $1", view.run_id)
             over = step["status"] == "succeeded"
-            assert (step["output"] is not None, run["version"] > view.version, slot is None) == (over, over, over)
+            assert (step["output"] is not None, run["version"] > view.version, place is None) == (over, over, over)
             assert lines["n"] == run["audit_count"]
             found.append(over)
         return found

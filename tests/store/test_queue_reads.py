@@ -49,9 +49,9 @@ async def test_steps_are_counted_where_they_are(runtime: Any) -> None:
     await prepared(runtime, "beta", 1)
     async with runtime.database.transaction() as connection:
         for claim in (claims.claim_next, claims.claim_next, claims.claim_next, claims.admit):
-            assert await claim(connection, "w", LEASE) is not None
-    one = "(SELECT step_id FROM steps WHERE status = 'running' AND tenant_id = 'alpha' LIMIT 1)"
-    await runtime.execute(f"UPDATE steps SET lease_expires_at = now() - interval '1 s' WHERE step_id = {one}")
+            assert await claim(connection, "w", LEASE)
+    one = "(SELECT step_id FROM queue WHERE status = 'leased' AND tenant_id = 'alpha' LIMIT 1)"
+    await runtime.execute(f"UPDATE queue SET expires_at = now() - interval '1 s' WHERE step_id = {one}")
     found = await seen(runtime)
     alpha, beta = found["alpha"], found["beta"]
     assert alpha.steps == {"pending": 2, "admitted": 1, "running": 2}
@@ -70,7 +70,7 @@ async def test_a_workflow_with_a_cap_is_told_apart(runtime: Any) -> None:
     for number in range(3):
         await runtime.start("one", ref=str(number))
     async with runtime.database.transaction() as connection:
-        assert await claims.claim_next(connection, "w", LEASE) is not None
+        assert await claims.claim_next(connection, "w", LEASE)
     acme = (await seen(runtime))["acme"]
     assert (acme.caps, acme.slots_used) == ((queue_reads.CapQueue("one", 2, 1, 2),), 1)
 
@@ -79,7 +79,7 @@ async def test_a_step_that_was_parked_has_not_stood_in_line_meanwhile(runtime: A
     await prepared(runtime, "acme", 1, ASKS_AND_WAITS)
     await runtime.worker().work_off()
     assert (await seen(runtime))["acme"].parked == {"timer": 1}
-    await runtime.execute("UPDATE commands SET created_at = now() - interval '9 days'")
+    await runtime.execute("UPDATE steps SET created_at = now() - interval '9 days'")
     await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
     await runtime.sweep()
     acme = (await seen(runtime))["acme"]
@@ -87,7 +87,7 @@ async def test_a_step_that_was_parked_has_not_stood_in_line_meanwhile(runtime: A
     assert acme.oldest_pending_seconds is not None
     assert acme.oldest_pending_seconds < 60
     await runtime.execute("UPDATE runs SET started_at = now() - interval '9 days'")
-    await runtime.execute("UPDATE waits SET completed_at = now() - interval '1 hour'")
+    await runtime.execute("UPDATE queue SET created_at = now() - interval '1 hour'")
     assert (await seen(runtime))["acme"].oldest_pending_seconds == pytest.approx(3600, abs=60)
 
 
@@ -119,14 +119,14 @@ async def test_a_face_sees_its_own_tenant_whatever_it_asks_for(runtime: Any) -> 
         assert await queue_reads.queues(connection, "alpha") == []
 
 
-@pytest.mark.parametrize("name", ["_CAPS", "_LANES", "_ADMITTED", "_RUNNING", "_PARKED", "_MESSAGES"])
+@pytest.mark.parametrize("name", ["_CAPS", "_LANES", "_HELD", "_PARKED", "_MESSAGES"])
 async def test_what_is_over_is_not_read(runtime: Any, name: str) -> None:
     """The plan for full tables goes by the indexes of what is open; ``enable_seqscan`` is off on these connections."""
     await prepared(runtime, "acme", 1)
     async with runtime.database.connection() as connection:
         plan = await connection.fetch(f"EXPLAIN {getattr(queue_reads, name)}", ["acme"])
     text = "\n".join(row[0] for row in plan)
-    for table, index in (("commands", "ix_commands"), ("steps", "ix_steps_lease"), ("waits", "ix_waits")):
+    for table, index in (("commands", "ix_commands"), ("queue", "ix_queue"), ("waits", "ix_waits")):
         for line in text.splitlines():
             if f" on {table} " in line:
                 assert index in line or "Bitmap Heap" in line, text

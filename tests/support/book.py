@@ -202,7 +202,7 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Command:
-    """An order of the outbox: a step to be worked on, or a message to somebody."""
+    """An order of the outbox: a message to somebody, or an errand."""
 
     id: UUID
     run: UUID
@@ -263,6 +263,21 @@ class Slots:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A step's place in the queue: claimable, sent, or leased by its owner."""
+
+    run: UUID
+    tenant: str
+    step: str
+    cap: str
+    starts_run: bool
+    status: str
+    owner: str | None
+    lease_id: UUID | None
+    epoch: int
+
+
+@dataclass(frozen=True)
 class Question:
     """An open question, with the key of the receipt that it is about, if there is one."""
 
@@ -273,12 +288,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Held:
-    """Steps at work, slots taken, steps at work that hold a slot, and steps at work that nobody has a lease on."""
+    """Steps at work, slots taken, those of steps that are on their way, and steps at work whose lease holds a slot."""
 
     running: int
     taken: int
+    sent: int
     both: int
-    nobodys: int
 
 
 @dataclass(frozen=True)

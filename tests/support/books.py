@@ -32,6 +32,7 @@ from tests.support.book import (
     Extension,
     Held,
     Notice,
+    Place,
     Question,
     Receipt,
     Run,
@@ -51,10 +52,14 @@ SELECT run_id AS id, tenant_id AS tenant, workspace_id AS workspace, workflow, w
   parent_run_id AS parent, depth, created_at, started_at, finished_at, purge_at, purged_at
 FROM runs ORDER BY created_at, run_id"""
 _STEPS = """
-SELECT step_id AS id, run_id AS run, tenant_id AS tenant, step_key AS key, operation, superstep, status, attempt,
-  lease_owner, lease_epoch, lease_expires_at - now() AS lease_left, output, last_error AS error,
-  next_eligible_at - now() AS eligible_in, finished_at
-FROM steps ORDER BY superstep, step_index, step_id"""
+SELECT s.step_id AS id, s.run_id AS run, s.tenant_id AS tenant, s.step_key AS key, s.operation, s.superstep, s.status,
+  s.attempt, q.owner AS lease_owner, s.lease_epoch, q.expires_at - now() AS lease_left, s.output,
+  s.last_error AS error, s.next_eligible_at - now() AS eligible_in, s.finished_at
+FROM steps s LEFT JOIN queue q ON q.run_id = s.run_id AND q.step_key = s.step_key AND q.status = 'leased'
+ORDER BY s.superstep, s.step_index, s.step_id"""
+_PLACES = """
+SELECT run_id AS run, tenant_id AS tenant, step_key AS step, cap, starts_run, status, owner, lease_id, epoch
+FROM queue ORDER BY step_id"""
 _EVENTS = """
 SELECT stream, tenant, line FROM (
   SELECT stream_id AS stream, tenant_id AS tenant, seq, line FROM audit_events
@@ -96,13 +101,18 @@ SELECT a.approval_id AS id, a.kind, r.idempotency_key AS key FROM approvals a LE
   ON r.run_id = a.run_id AND r.step_key = a.step_key AND r.action_digest = a.action_digest
 WHERE a.status = 'requested' AND a.tenant_id = $1"""
 _SLOTS = """
-SELECT cap, count(*) AS all, count(step_id) AS taken FROM slots
+SELECT cap, sum(slots)::int AS all, sum(taken)::int AS taken FROM (
+  SELECT tenant_id, '' AS cap, max_concurrency AS slots,
+    (SELECT count(*) FROM queue q WHERE q.tenant_id = t.tenant_id AND q.status <> 'claimable') AS taken FROM tenants t
+  UNION ALL SELECT tenant_id, cap, slots, (SELECT count(*) FROM queue q
+    WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status <> 'claimable') FROM caps c) AS every
 WHERE $1::text IS NULL OR tenant_id = $1 GROUP BY cap ORDER BY cap"""
 _HELD = """
 SELECT (SELECT count(*) FROM steps WHERE status = 'running' AND tenant_id = $1) AS running,
-  (SELECT count(step_id) FROM slots WHERE tenant_id = $1) AS taken,
-  (SELECT count(*) FROM slots JOIN steps USING (step_id) WHERE status = 'running' AND steps.tenant_id = $1) AS both,
-  (SELECT count(*) FROM steps WHERE status = 'running' AND lease_owner IS NULL) AS nobodys"""
+  (SELECT count(*) FROM queue WHERE status <> 'claimable' AND tenant_id = $1) AS taken,
+  (SELECT count(*) FROM queue WHERE status = 'sent' AND tenant_id = $1) AS sent,
+  (SELECT count(*) FROM queue q JOIN steps s USING (run_id, step_key)
+    WHERE s.status = 'running' AND q.status = 'leased' AND s.tenant_id = $1) AS both"""
 
 
 def _fits(fact: object, wanted: Mapping[str, object]) -> bool:
@@ -326,6 +336,10 @@ class Books:
     async def notice(self, **wanted: object) -> Notice:
         return _only(await self.notices(**wanted), wanted)
 
+    async def places(self, **wanted: object) -> list[Place]:
+        """What may be claimed, is on its way, or is leased; those that stand longest in line first."""
+        return await self._all(Place, _PLACES, wanted)
+
     async def slots(self, tenant: str | None = None) -> list[Slots]:
         return [Slots(**row) for row in await self._rows(_SLOTS, tenant)]
 
@@ -349,7 +363,7 @@ class Books:
             "steps": [f"{step.key} {step.status}" for step in await self.steps(tenant=tenant, over=False)],
             "waits": [f"{wait.step} {wait.kind}" for wait in await self.waits(tenant=tenant, open=True)],
             "approvals": [question.step for question in await self.approvals(tenant=tenant, open=True)],
-            "slots": [f"{slots.taken} of {slots.cap!r}" for slots in await self.slots(tenant) if slots.taken],
+            "queue": [f"{place.step} {place.status}" for place in await self.places(tenant=tenant)],
             "commands": [f"{order.kind} {order.status} {order.last_error or ''}" for order in orders],
         }
         return {name: words for name, words in found.items() if words}

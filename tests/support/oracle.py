@@ -26,7 +26,7 @@ SELECT step_key, step_id, step_index, operation, superstep, status, attempt, out
   status = 'failed_retryable' AND next_eligible_at IS NOT NULL AS next_eligible_at
 FROM steps WHERE run_id = $1"""
 _STEPS = """
-SELECT step_key, idempotency_key, lease_epoch, writes, CASE WHEN status = 'running' THEN lease_owner END AS lease_owner
+SELECT step_key, idempotency_key, lease_epoch, writes
 FROM steps WHERE run_id = $1"""
 # A failed receipt may have given its key up to another run that shares the effect: its own id follows the key then.
 _RECEIPTS = """
@@ -66,9 +66,8 @@ def _tables(run: Run, seen: Seen) -> Iterator[tuple[str, str, Rows]]:
     yield "run", _RUN, {str(run.run_id): columns(run, names)}
     yield "step as shown", _SHOWN_STEPS, {row["step_key"]: _shown_step(row) for row in seen.steps}
     steps = {step.key: step for step in [*run.past.values(), *run.steps.values()]}
-    held = {key: step.lease_owner if step.status == "running" else None for key, step in steps.items()}
     facts = {key: columns(step, "idempotency_key lease_epoch writes") for key, step in steps.items()}
-    yield "step", _STEPS, {key: {**facts[key], "lease_owner": held[key]} for key in steps}
+    yield "step", _STEPS, facts
     yield "receipt", _RECEIPTS, {str(row["receipt_id"]): _shown_receipt(row) for row in seen.receipts}
     yield "checkpoint", _CHECKPOINTS, _named(seen.checkpoints, "superstep", ("digest", "state"))
 

@@ -53,60 +53,75 @@ class Trouble:
     # -- leases of steps ----------------------------------------------------------------------------------------------
 
     async def expire_leases(self, tenant: str | None = None) -> int:
-        """The workers of all steps that are at work have been silent for too long."""
-        sql = "UPDATE steps SET lease_expires_at = now() - $2::interval WHERE status = 'running' AND "
+        """The workers of all steps that are leased have been silent for too long."""
+        sql = "UPDATE queue SET expires_at = now() - $2::interval WHERE status = 'leased' AND "
         return await self._do(sql + "($1::text IS NULL OR tenant_id = $1)", tenant, _SECOND)
 
     async def expire_some_lease(self, tenant: str) -> int:
         """One worker of this tenant, by chance, has been silent for too long."""
         return await self._do(
-            "UPDATE steps SET lease_expires_at = now() - interval '1 s' WHERE step_id IN (SELECT step_id FROM steps "
-            "WHERE status = 'running' AND tenant_id = $1 ORDER BY random() LIMIT 1)",
+            "UPDATE queue SET expires_at = now() - interval '1 s' WHERE (run_id, step_key) IN (SELECT run_id, step_key "
+            "FROM queue WHERE status = 'leased' AND tenant_id = $1 ORDER BY random() LIMIT 1) AND status = 'leased'",
             tenant,
         )
 
     async def steal_leases(self, owner: str) -> int:
         """Another worker has every step by now, and the one before does not know."""
-        return await self._do("UPDATE steps SET lease_owner = $1, lease_epoch = lease_epoch + 1", owner)
+        return await self._do("UPDATE queue SET owner = $1, lease_id = gen_random_uuid(), epoch = epoch + 1", owner)
 
     async def hand_steps_to(self, owner: str) -> int:
-        """A worker has claimed every step, and works on it."""
+        """A worker has claimed every step."""
         return await self._do(
-            "UPDATE steps SET status = 'running', lease_owner = $1, lease_expires_at = now() + interval '1 hour'", owner
+            "UPDATE queue SET status = 'leased', owner = $1, lease_id = gen_random_uuid(), epoch = epoch + 1, "
+            "expires_at = now() + interval '1 hour'",
+            owner,
         )
 
-    async def hand_steps_back(self) -> int:
-        """Every step is ready again and nobody's."""
-        return await self._do("UPDATE steps SET status = 'ready', lease_owner = NULL, lease_expires_at = NULL")
-
     async def lose_claims(self) -> int:
-        """Every claimed step is ready again and its order is open, as after crashes that a sweeper has found."""
-        async with asking(self._source) as connection, connection.transaction():
-            await connection.execute("UPDATE steps SET status = 'ready', lease_owner = NULL WHERE status = 'running'")
-            return _count(
-                await connection.execute("UPDATE commands SET status = 'pending' WHERE status = 'dispatched'")
-            )
+        """Every step stands in line again and is nobody's, as after crashes that a sweeper has found."""
+        return await self._do("UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL")
+
+    async def forget_claims(self) -> int:
+        """PostgreSQL has crashed before the newest claims were on the disk."""
+        return await self._do(
+            "UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL, lease_id = NULL, "
+            "epoch = epoch - 1 WHERE status = 'leased'"
+        )
+
+    async def send_steps(self, owner: str) -> int:
+        """Every step is on its way to a worker."""
+        return await self._do(
+            "UPDATE queue SET status = 'sent', owner = $1, expires_at = now() + interval '1 hour'", owner
+        )
+
+    async def expire_sent(self, *, older_than: timedelta | None = None) -> int:
+        """Nobody has claimed what is on its way; ``older_than`` spares what has been sent since."""
+        return await self._do(
+            "UPDATE queue SET expires_at = now() - interval '1 s' WHERE status = 'sent' "
+            "AND ($1::interval IS NULL OR expires_at < now() + interval '60 s' - $1)",
+            older_than,
+        )
+
+    async def forget_steps_were_sent(self) -> int:
+        """Every step is sent under another key: more time has passed than FIFO queues remember."""
+        return await self._do("UPDATE queue SET epoch = epoch + 1")
 
     # -- slots --------------------------------------------------------------------------------------------------------
 
-    async def add_slots(self, tenant: str, count: int) -> int:
-        return await self._do(
-            "INSERT INTO slots (tenant_id, slot) SELECT $1, n FROM generate_series(1, $2::int) n", tenant, count
-        )
+    async def set_slots(self, tenant: str, count: int) -> int:
+        return await self._do("UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1", tenant, count)
 
     async def free_slots(self) -> int:
-        """Every slot is free, whoever holds it."""
-        return await self._do("UPDATE slots SET step_id = NULL WHERE step_id IS NOT NULL")
+        """Whoever holds a slot has left, and takes its step along."""
+        return await self._do("DELETE FROM queue WHERE status <> 'claimable'")
 
     async def free_a_slot_of(self, workflow: str) -> int:
-        """One step of this workflow that is at work gives its slots back."""
-        one = "SELECT step_id FROM steps JOIN runs USING (run_id) WHERE workflow = $1 AND steps.status = 'running'"
-        held = f"{one} AND step_id IN (SELECT step_id FROM slots) LIMIT 1"
-        return await self._do(f"UPDATE slots SET step_id = NULL WHERE step_id = ({held})", workflow)
-
-    async def fill_a_slot(self) -> int:
-        """The one step that there is holds the first slot."""
-        return await self._do("UPDATE slots SET step_id = (SELECT step_id FROM steps) WHERE slot = 1")
+        """One step of this workflow gives its slots back, and is never heard of again."""
+        return await self._do(
+            "DELETE FROM queue WHERE (run_id, step_key) IN (SELECT q.run_id, q.step_key FROM queue q "
+            "JOIN runs r ON r.run_id = q.run_id WHERE r.workflow = $1 AND q.status <> 'claimable' LIMIT 1)",
+            workflow,
+        )
 
     # -- waits --------------------------------------------------------------------------------------------------------
 
@@ -160,8 +175,7 @@ class Trouble:
     async def hurry_messages(self) -> int:
         """Messages whose next attempt lies ahead are tried now."""
         return await self._do(
-            "UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND kind <> 'step' "
-            "AND next_attempt_at > now()"
+            "UPDATE commands SET next_attempt_at = now() WHERE status = 'pending' AND next_attempt_at > now()"
         )
 
     async def expire_message_leases(self, *, older_than: timedelta | None = None) -> int:
@@ -187,10 +201,6 @@ class Trouble:
     async def send_again(self, kind: str) -> int:
         """Orders of this kind that were carried out stand open once more."""
         return await self._do("UPDATE commands SET status = 'pending' WHERE kind = $1 AND status = 'dispatched'", kind)
-
-    async def forget_messages_were_sent(self) -> int:
-        """Every order goes out under another key: more time has passed than FIFO queues remember."""
-        return await self._do("UPDATE commands SET dedupe_key = dedupe_key || '-again'")
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -308,7 +318,6 @@ class Forger:
     async def no_tenants(self) -> None:
         """No tenant has been made yet."""
         async with self._owner() as connection:
-            await connection.execute("DELETE FROM slots")
             await connection.execute("DELETE FROM tenants")
 
     async def told_value(self, field: str, value: Any) -> None:

@@ -59,7 +59,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None]] = {
     e.WaitCompleted: of_steps.wait_completed,
     e.WaitTimedOut: of_steps.wait_timed_out,
     e.WaitCanceled: of_steps.wait_canceled,
-    e.DecisionMade: of_actions.decided,
+    e.DecisionMade: _nothing,
     e.ApprovalRequested: of_actions.asked,
     e.ApprovalVoted: of_actions.voted,
     e.ApprovalVoteRefused: _nothing,

@@ -1,8 +1,7 @@
-"""The fold of decisions, questions to people and receipts."""
+"""The fold of questions to people and receipts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,7 +14,6 @@ from runtime.kernel import events as e
 from runtime.kernel.commit import (
     ApprovalMove,
     ApprovalRow,
-    DecisionRow,
     ReceiptRow,
     StepRow,
     VoteRow,
@@ -24,24 +22,6 @@ from runtime.kernel.fold.of_steps import step_of
 from runtime.kernel.names import step_id_of
 from runtime.kernel.run import Run
 from runtime.kernel.told import Told
-
-
-def decided(run: Run, told: Told, event: e.DecisionMade) -> None:
-    policy: Mapping[str, Any] = event.policy or {}
-    run.decisions.append(
-        DecisionRow(
-            decision_id=event.decision,
-            step_key=told.step or "",
-            operation=event.operation,
-            action_digest=event.digest,
-            outcome=event.outcome,
-            policy_digest=policy.get("digest"),
-            rules=event.fired or [],
-            errors=event.faults or [],
-            reasons=event.reasons or [],
-            facts=event.facts or {},
-        )
-    )
 
 
 def asked(run: Run, told: Told, event: e.ApprovalRequested) -> None:

@@ -13,6 +13,7 @@ from runtime.store.schema.execution import (
     inbox,
     journal,
     ledger,
+    queue,
     remains,
     run_inputs,
     runs,
@@ -20,34 +21,35 @@ from runtime.store.schema.execution import (
     waits,
 )
 from runtime.store.schema.governance import approvals, audit_events, bundles, receipts, votes
-from runtime.store.schema.tenancy import group_members, lanes, people, policies, slots, tenants, tokens, workflows
+from runtime.store.schema.tenancy import caps, group_members, people, policies, tenants, tokens, workflows, workspaces
 
 __all__ = [
     "TENANT_TABLES",
     "approvals",
     "audit_events",
     "bundles",
+    "caps",
     "checkpoints",
     "commands",
     "group_members",
     "inbox",
     "journal",
-    "lanes",
     "ledger",
     "metadata",
     "people",
     "policies",
+    "queue",
     "receipts",
     "remains",
     "run_inputs",
     "runs",
-    "slots",
     "steps",
     "tenants",
     "tokens",
     "votes",
     "waits",
     "workflows",
+    "workspaces",
 ]
 
 TENANT_TABLES = tuple(table for table in metadata.sorted_tables if "tenant_id" in table.c)

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Index, Integer, Interval, LargeBinary, Table, Text, UniqueConstraint, text
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    Interval,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.dialects.postgresql import UUID
 
 from runtime.store.schema.columns import (
@@ -15,6 +27,11 @@ from runtime.store.schema.columns import (
     time_column,
     uuid_column,
 )
+
+# The states of a row of the queue, and what each of them has to hold.
+QUEUED = """status = 'claimable' AND owner IS NULL AND expires_at IS NULL
+  OR status = 'sent' AND owner IS NOT NULL AND expires_at IS NOT NULL
+  OR status = 'leased' AND owner IS NOT NULL AND expires_at IS NOT NULL AND lease_id IS NOT NULL"""
 
 runs = Table(
     "runs",
@@ -94,8 +111,6 @@ steps = Table(
     text_column("status"),
     int_column("attempt", "0"),
     text_column("idempotency_key", null=True),
-    text_column("lease_owner", null=True),
-    time_column("lease_expires_at"),
     int_column("lease_epoch", "0"),
     json_column("output"),
     json_column("writes"),
@@ -106,7 +121,6 @@ steps = Table(
     time_column("finished_at"),
     UniqueConstraint("run_id", "step_key"),
     Index("ix_steps_superstep", "run_id", "superstep"),
-    Index("ix_steps_lease", "lease_expires_at", postgresql_where=text("status = 'running'")),
     postgresql_with={"fillfactor": "80"},
 )
 
@@ -194,14 +208,10 @@ commands = Table(
     metadata,
     Column("command_id", UUID(as_uuid=True), primary_key=True),
     *run_columns(),
-    text_column("workspace_id"),
-    uuid_column("step_id", null=True),
     text_column("kind"),
     text_column("dedupe_key"),
     json_column("payload", null=False),
-    Column("starts_run", Boolean, nullable=False, server_default="false"),
     text_column("ordering_key", null=True),
-    text_column("cap", default=""),
     text_column("status"),
     text_column("lease_owner", null=True),
     time_column("lease_expires_at"),
@@ -210,16 +220,7 @@ commands = Table(
     time_column("next_attempt_at"),
     time_column("created_at", null=False, now=True),
     UniqueConstraint("dedupe_key"),
-    Index(
-        "ix_commands_steps",
-        "tenant_id",
-        "workspace_id",
-        "cap",
-        "starts_run",
-        "command_id",
-        postgresql_where=text("status = 'pending' AND kind = 'step'"),
-    ),
-    Index("ix_commands_messages", "command_id", postgresql_where=text("status = 'pending' AND kind <> 'step'")),
+    Index("ix_commands_messages", "command_id", postgresql_where=text("status = 'pending'")),
     Index(
         "ix_commands_behind",
         "ordering_key",
@@ -228,5 +229,37 @@ commands = Table(
     Index("ix_commands_failed", "tenant_id", "kind", postgresql_where=text("status = 'failed'")),
     Index("ix_commands_one_at_a_time", "ordering_key", unique=True, postgresql_where=text("status = 'leased'")),
     Index("ix_commands_leased", "lease_expires_at", postgresql_where=text("lease_expires_at IS NOT NULL")),
-    Index("ix_commands_step", "step_id", postgresql_where=text("kind = 'step'")),
+)
+
+# What workers take: a row for each step that can be begun, is on its way to a worker, or is held by one. The row is the
+# lease, and a row that is sent or leased is a slot of its tenant, and of its workflow where that has a cap. ``step_id``
+# begins with its run's time, so it is the step's place in line too. ``lease_id`` is drawn anew for each claim; a row
+# that is in line again keeps that of its last lease, so that a late outcome can tell that nobody has a newer one.
+queue = Table(
+    "queue",
+    metadata,
+    *run_columns(key=True),
+    Column("step_key", Text, primary_key=True),
+    uuid_column("step_id"),
+    text_column("workspace_id"),
+    text_column("cap"),
+    Column("starts_run", Boolean, nullable=False),
+    text_column("status"),
+    text_column("owner", null=True),
+    uuid_column("lease_id", null=True),
+    int_column("epoch"),
+    time_column("expires_at"),
+    time_column("created_at", null=False, now=True),
+    CheckConstraint(QUEUED, name="held_by_somebody"),
+    Index(
+        "ix_queue_line",
+        "tenant_id",
+        "workspace_id",
+        "cap",
+        "starts_run",
+        "step_id",
+        postgresql_where=text("status = 'claimable'"),
+    ),
+    Index("ix_queue_held", "tenant_id", "cap", postgresql_where=text("status <> 'claimable'")),
+    postgresql_with={"fillfactor": "60"},
 )

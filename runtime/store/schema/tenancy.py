@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Float, Index, Integer, Table, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, Column, Float, Integer, Table, Text, UniqueConstraint
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from runtime.store.schema.columns import (
@@ -24,6 +24,7 @@ tenants = Table(
     Column("max_runs_per_min", Integer),
     Column("max_writes_per_run", Integer),
     Column("weight", Float, nullable=False, server_default="1"),
+    Column("virtual_start", Float, nullable=False, server_default="0"),
     Column("virtual_time", Float, nullable=False, server_default="0"),
     Column("starts_left", Float),
     time_column("starts_left_at"),
@@ -34,28 +35,25 @@ tenants = Table(
     CheckConstraint("weight > 0", name="weight_is_positive"),
 )
 
-lanes = Table(
-    "lanes",
+# Tenants take turns, and within a tenant its workspaces: see ``runtime.store.claims``.
+workspaces = Table(
+    "workspaces",
     metadata,
     tenant_column(key=True),
     Column("workspace_id", Text, primary_key=True),
     Column("weight", Float, nullable=False, server_default="1"),
+    Column("virtual_start", Float, nullable=False, server_default="0"),
     Column("virtual_time", Float, nullable=False, server_default="0"),
     CheckConstraint("weight > 0", name="weight_is_positive"),
 )
 
-# One row per unit of a tenant's max_concurrency: a step that executes holds one. So the cap is exact without a counter
-# that every claim of a tenant would have to lock. ``cap`` is empty for these; a workflow that has a cap of its own has
-# slots under its name, and its steps hold one of either.
-slots = Table(
-    "slots",
+# How many steps of a workflow may be held at once, where it has a cap of its own beside its tenant's.
+caps = Table(
+    "caps",
     metadata,
     tenant_column(key=True),
-    Column("cap", Text, primary_key=True, server_default=""),
-    Column("slot", Integer, primary_key=True),
-    uuid_column("step_id", null=True),
-    Index("ix_slots_free", "tenant_id", "cap", "slot", postgresql_where=text("step_id IS NULL")),
-    Index("ix_slots_taken", "step_id", "cap", unique=True, postgresql_where=text("step_id IS NOT NULL")),
+    Column("cap", Text, primary_key=True),
+    int_column("slots"),
 )
 
 workflows = Table(
