@@ -42,7 +42,6 @@ _TEXTS = ("text", "jsonb", "json")
 _CUT = {
     ("journal", "lines"): "''::bytea",
     ("journal", "vals"): "NULL::bytea",
-    ("checkpoints", "state"): "'{}'::jsonb",
     ("approvals", "card"): "'{}'::jsonb",
     ("approvals", "action"): "'{}'::jsonb",
     ("receipts", "action"): "'{}'::jsonb",

@@ -206,16 +206,6 @@ def upgrade() -> None:
     sa.ForeignKeyConstraint(['run_id', 'tenant_id'], ['runs.run_id', 'runs.tenant_id'], name=op.f('fk_bundles_run_id_tenant_id_runs')),
     sa.PrimaryKeyConstraint('run_id', name=op.f('pk_bundles'))
     )
-    op.create_table('checkpoints',
-    sa.Column('run_id', sa.UUID(), nullable=False),
-    sa.Column('tenant_id', sa.Text(), nullable=False),
-    sa.Column('superstep', sa.Integer(), nullable=False),
-    sa.Column('state', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
-    sa.Column('digest', sa.Text(), nullable=False),
-    sa.Column('created_at', sa.DateTime(timezone=True), server_default=sa.text('now()'), nullable=False),
-    sa.ForeignKeyConstraint(['run_id', 'tenant_id'], ['runs.run_id', 'runs.tenant_id'], name=op.f('fk_checkpoints_run_id_tenant_id_runs')),
-    sa.PrimaryKeyConstraint('run_id', 'superstep', name=op.f('pk_checkpoints'))
-    )
     op.create_table('commands',
     sa.Column('command_id', sa.UUID(), nullable=False),
     sa.Column('run_id', sa.UUID(), nullable=False),
@@ -266,14 +256,6 @@ def upgrade() -> None:
     postgresql_with={'fillfactor': '60'}
     )
     op.create_index('ix_receipts_run', 'receipts', ['run_id'], unique=False)
-    op.create_table('run_inputs',
-    sa.Column('run_id', sa.UUID(), nullable=False),
-    sa.Column('tenant_id', sa.Text(), nullable=False),
-    sa.Column('trigger', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
-    sa.Column('run_key', sa.LargeBinary(), nullable=True),
-    sa.ForeignKeyConstraint(['run_id', 'tenant_id'], ['runs.run_id', 'runs.tenant_id'], name=op.f('fk_run_inputs_run_id_tenant_id_runs')),
-    sa.PrimaryKeyConstraint('run_id', name=op.f('pk_run_inputs'))
-    )
     op.create_table('queue',
     sa.Column('run_id', sa.UUID(), nullable=False),
     sa.Column('tenant_id', sa.Text(), nullable=False),
@@ -391,10 +373,8 @@ TENANT_TABLES = (
     "workflows",
     "approvals",
     "bundles",
-    "checkpoints",
     "commands",
     "receipts",
-    "run_inputs",
     "steps",
     "waits",
     "votes",
@@ -459,4 +439,4 @@ def _refuse_illegal_moves() -> None:
             f"WHEN (NEW.status <> ALL ('{{{born}}}'::text[])) EXECUTE FUNCTION refuse_move()"
         )
     # The audit is append-only for everybody who is not the owner of the tables.
-    op.execute(f"REVOKE UPDATE, DELETE ON audit_events, checkpoints FROM {ENGINE}, {FACES}")
+    op.execute(f"REVOKE UPDATE, DELETE ON audit_events FROM {ENGINE}, {FACES}")

@@ -15,7 +15,7 @@ ENGINE = "counterseal_engine"
 FACES = "counterseal_faces"
 NEW_TABLES = ("ledger",)
 # What a run's retention removes, of that which nobody may delete otherwise.
-PURGED = ("checkpoints", "ledger")
+PURGED = ("ledger",)
 
 # Frozen here on purpose: a migration says what it did, whatever the tables in the code say later. One append may begin
 # a run or a step and move it on.

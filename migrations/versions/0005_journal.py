@@ -36,6 +36,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("run_id", "n", name="pk_journal"),
     )
+    op.add_column("runs", sa.Column("run_key", sa.LargeBinary(), nullable=True))
     op.add_column("runs", sa.Column("state", sa.LargeBinary(), nullable=True))
     op.add_column("runs", sa.Column("state_n", sa.Integer(), server_default="0", nullable=False))
     op.create_table(
@@ -101,7 +102,7 @@ def _purge() -> None:
     """Erasure removes the values; the lines stay, and commit to what nobody can know any more."""
     gone = " ".join(
         f"DELETE FROM {table} t USING runs r WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
-        for table in ("checkpoints", "ledger")
+        for table in ("ledger",)
     )
     gone += (
         " UPDATE journal t SET vals = NULL FROM runs r "

@@ -244,7 +244,6 @@ class Commit:
     new_approvals: list[ApprovalRow] = field(default_factory=list)
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
-    checkpoints: list[CheckpointRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     values: bytes | None = None

@@ -46,7 +46,7 @@ def derive(rows: Commit, before: Before, run: Run) -> None:
         if row.approval_id not in before.answers
     ]
     rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
-    rows.votes, rows.checkpoints, rows.ledger = run.votes, run.checkpoints, run.ledger
+    rows.votes, rows.ledger = run.votes, run.ledger
     rows.extended = len(run.mutations)
 
 

@@ -25,7 +25,7 @@ from runtime.store import journal
 Answer = TypeVar("Answer")
 
 _RUN = """
-SELECT r.*, i.run_key, j.* FROM runs r JOIN run_inputs i USING (run_id) CROSS JOIN LATERAL (
+SELECT r.*, j.* FROM runs r CROSS JOIN LATERAL (
   SELECT array_agg(b.first_seq ORDER BY b.n) AS firsts, array_agg(b.lines ORDER BY b.n) AS every_lines,
     array_agg(b.vals ORDER BY b.n) AS every_vals
   FROM journal b WHERE b.run_id = r.run_id) j

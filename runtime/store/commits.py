@@ -22,7 +22,6 @@ from uuid import UUID
 
 import orjson
 
-from core.canonical import JsonObject
 from core.db import Connection
 from runtime.kernel.commit import Commit
 from runtime.store.commit_part import Part
@@ -91,13 +90,11 @@ _START_GUARD = """
 guard AS (
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
-    deadline_at, retention, parent_run_id, depth, cap)
+    deadline_at, retention, parent_run_id, depth, run_key, cap)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', 1, $11, $12, $13, $14, $15, now() + $16, $17, $18, $19,
-    $22)
+    $20, $21)
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
   RETURNING run_id, tenant_id, workspace_id, cap, version),
-inputs AS (
-  INSERT INTO run_inputs (run_id, tenant_id, trigger, run_key) SELECT run_id, tenant_id, $20, $21 FROM guard),
 workspace AS (
   INSERT INTO workspaces (tenant_id, workspace_id) SELECT tenant_id, workspace_id FROM guard
   ON CONFLICT (tenant_id, workspace_id) DO NOTHING)"""
@@ -119,7 +116,6 @@ class NewRun:
     reference: str
     requested_by: str
     sla: timedelta | None
-    trigger: JsonObject
     run_key: bytes
     retention: timedelta | None = None
     parent: UUID | None = None
@@ -183,8 +179,8 @@ async def apply_start(connection: Connection, commit: Commit, run: NewRun) -> bo
     guard: list[object] = [
         commit.run_id, commit.tenant_id, commit.workspace_id, run.workflow, run.workflow_version, run.workflow_digest,
         run.trigger_type, run.trigger_ref, run.reference, run.requested_by, commit.superstep, commit.executing,
-        commit.width, commit.head.count, commit.head.hash, run.sla, run.retention, run.parent, run.depth, run.trigger,
-        run.run_key, run.cap,
+        commit.width, commit.head.count, commit.head.hash, run.sla, run.retention, run.parent, run.depth, run.run_key,
+        run.cap,
     ]  # fmt: skip
     return await _execute(connection, commit, _START_GUARD, guard)
 

@@ -30,7 +30,6 @@ def _facts(column: str) -> str:
       WHERE key IN ('class', 'code', 'step', 'by'))"""
 
 
-_INPUTS = "UPDATE run_inputs SET trigger = '{}', run_key = NULL WHERE run_id = $1"
 _STEPS = f"""
 UPDATE steps SET output = NULL, writes = NULL, last_error = {_facts("last_error")} WHERE run_id = $1"""
 # Who shares an effect whose output is gone is told so, instead of going on with nothing.
@@ -70,7 +69,7 @@ UPDATE inbox SET payload = '{}' WHERE tenant_id = $2 AND source = $3 AND notific
 # Checkpoints, the ledger and the values of the book: nobody may change these but this function.
 _RECORDS = "SELECT purge_records($1)"
 _RUN = f"""
-UPDATE runs SET purged_at = now(), purge_at = NULL, result = NULL, error = {_facts("error")},
+UPDATE runs SET purged_at = now(), purge_at = NULL, run_key = NULL, result = NULL, error = {_facts("error")},
   canceling = {_facts("canceling")}, version = version + 1 WHERE run_id = $1"""
 
 
@@ -90,7 +89,6 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
     for statement in (
         _SIGNALS,
         _CHILDREN,
-        _INPUTS,
         _STEPS,
         _RECEIPTS,
         _WAITS,

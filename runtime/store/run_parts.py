@@ -1,4 +1,4 @@
-"""The parts of a commit that move a run: steps, queue, waits, commands, checkpoints, audit, and the end of the rest."""
+"""The parts of a commit that move a run: steps, queue, waits, commands, the book, and the end of the rest."""
 
 from __future__ import annotations
 
@@ -134,16 +134,6 @@ _COMMANDS = Part(
     lambda c: bool(c.commands),
 )
 
-_CHECKPOINTS = Part(
-    "checkpoints",
-    """INSERT INTO checkpoints (run_id, superstep, tenant_id, state, digest)
-      SELECT g.run_id, k.superstep, g.tenant_id, k.state, k.digest
-      FROM json_to_recordset({0}) AS k(run uuid, superstep int, digest text, state jsonb)
-      JOIN guard g ON g.run_id = k.run""",
-    lambda cs: [records(cs, "checkpoints", "superstep", "digest", "state")],
-    lambda c: bool(c.checkpoints),
-)
-
 _LEDGER = Part(
     "ledger",
     """INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
@@ -203,6 +193,6 @@ _CANCEL_QUEUE = Part(
 )
 
 RUN_PARTS: tuple[Part, ...] = (
-    _NEW_STEPS, _STEPS, _QUEUED, _REQUEUED, _UNQUEUED, _HANDED, _NEW_WAITS, _WAITS, _COMMANDS, _CHECKPOINTS,
+    _NEW_STEPS, _STEPS, _QUEUED, _REQUEUED, _UNQUEUED, _HANDED, _NEW_WAITS, _WAITS, _COMMANDS,
     _LEDGER, _JOURNAL, _CANCEL_STEPS, _CANCEL_WAITS, _CANCEL_QUEUE,
 )  # fmt: skip

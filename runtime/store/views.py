@@ -42,9 +42,9 @@ TAIL = """LEFT JOIN LATERAL (
   FROM journal j WHERE j.run_id = {0}.run_id AND (j.n >= {1} OR j.n = 1)) tail ON true"""
 
 _SELECT = f"""
-SELECT to_jsonb(r) - 'state' - 'error' - 'result' AS run, CASE WHEN $2 THEN NULL ELSE r.state END AS state, i.run_key,
-  t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
-FROM runs r JOIN run_inputs i USING (run_id) JOIN tenants t ON t.tenant_id = r.tenant_id
+SELECT to_jsonb(r) - 'state' - 'run_key' - 'error' - 'result' AS run, r.run_key,
+  CASE WHEN $2 THEN NULL ELSE r.state END AS state, t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
+FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id
 {TAIL.format("r", "CASE WHEN $2 THEN 0 ELSE r.state_n END")}
 WHERE r.run_id = $1"""
 

@@ -87,7 +87,6 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
         reference=view.reference,
         requested_by=request.requested_by,
         sla=workflow.sla,
-        trigger=request.trigger,
         run_key=view.run_key,
         retention=workflow.retention,
         parent=request.parent,

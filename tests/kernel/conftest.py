@@ -130,7 +130,7 @@ class Simulation:
             assert command.status in COMMAND.initial
             self.commands.setdefault(command.command_id, command)
         self._queue(commit)
-        for checkpoint in commit.checkpoints:
+        for checkpoint in transition.run.checkpoints:
             assert checkpoint.superstep not in self.checkpoints, "a checkpoint is written once"
             self.checkpoints[checkpoint.superstep] = (orjson.dumps(checkpoint.state), checkpoint.digest)
         self.values.update(unpack_values(commit.values))

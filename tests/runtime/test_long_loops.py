@@ -90,7 +90,7 @@ async def test_a_step_costs_the_same_at_item_10_and_at_item_9990(watched: tuple[
     assert between(100, 300) == between(9_700, 9_900)
     rows = await written_with(world, run_id, 10)
     assert rows == await written_with(world, run_id, 9_990)
-    assert rows["checkpoints"] == 1
+    assert rows["journal"] == 1
     early_one, late_one = await world.books.checkpoints(superstep={11, 9991})
     assert abs(early_one.size - late_one.size) < 40, "a checkpoint holds what is under way, not what is done"
     assert len(await world.books.lines(run_id)) == 4 * ITEMS + 3

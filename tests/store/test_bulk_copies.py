@@ -78,7 +78,7 @@ async def test_no_copy_names_the_run_that_it_was_made_of(postgres_url: str, tmp_
                 "UNION SELECT approval_id::text FROM approvals WHERE run_id = $1::uuid",
                 str(model),
             )
-            for table in ("waits", "commands", "approvals", "checkpoints", "bundles", "runs", "votes"):
+            for table in ("waits", "commands", "approvals", "bundles", "runs", "votes"):
                 owner = "approval_id NOT IN (SELECT approval_id FROM approvals WHERE run_id = $1)"
                 where = owner if table == "votes" else "run_id <> $1"
                 for row in ids:

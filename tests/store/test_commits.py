@@ -61,11 +61,9 @@ async def test_parallel_steps_of_several_workers_meet_at_one_barrier(runtime: An
         pass
     for run_id in runs:
         assert await runtime.status(run_id) == "succeeded"
-        rows = await runtime.all(
-            "SELECT superstep, state FROM checkpoints WHERE run_id = $1 ORDER BY superstep", run_id
-        )
-        assert [row["superstep"] for row in rows] == [0, 1, 2, 3]
-        assert rows[-1]["state"]["channels"]["seen"] == ["left", "right", "mid"]
+        barriers = await runtime.books.checkpoints(run=run_id)
+        assert [barrier.superstep for barrier in barriers] == [0, 1, 2, 3]
+        assert barriers[-1].state["channels"]["seen"] == ["left", "right", "mid"]
         await runtime.history(run_id)
     await runtime.at_rest()
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from runtime.kernel.commit import CheckpointRow, Commit
+from runtime.kernel.commit import Commit
 from runtime.kernel.transition import Transition
 from runtime.store.commits import apply, apply_together, can_go_together
 from runtime.store.views import load
@@ -159,10 +159,10 @@ async def test_two_commits_of_one_run_never_share_a_statement(held: Held) -> Non
 
 async def test_what_the_database_refuses_of_one_costs_the_others_nothing(held: Held) -> None:
     refused = held.settle(1)
-    refused.checkpoints = [CheckpointRow(0, {}, "there is one already")]
+    refused.new_steps = [held.views[1].steps["only"]]
     one, other, third = await Busy(held).while_busy([held.settle(0), refused, held.settle(2)])
     assert (one, third) == (True, True)
-    assert "pk_checkpoints" in str(other)
+    assert "pk_steps" in str(other)
     assert await held.ended() == [True, False, True]
 
 

@@ -43,13 +43,10 @@ ROWS = {
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"
     " trigger_type, trigger_ref, reference, requested_by, status)"
     " VALUES ($2, $1, 'w', 'w', 1, 'd', 't', $2::uuid::text, 'r', 'p', 'queued')",
-    "run_inputs": "INSERT INTO run_inputs (run_id, tenant_id, trigger) VALUES ($2, $1, '{}')",
     "steps": "INSERT INTO steps (step_id, run_id, tenant_id, step_key, step_index, operation, superstep, status)"
     " VALUES ($2, $2, $1, 'k', 1, 'o', 0, 'ready')",
     "queue": "INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)"
     " VALUES ($2, 'k', $2, $1, 'w', '', false, 'claimable', 0)",
-    "checkpoints": "INSERT INTO checkpoints (run_id, superstep, tenant_id, state, digest)"
-    " VALUES ($2, 0, $1, '{}', 'd')",
     "receipts": "INSERT INTO receipts (receipt_id, run_id, tenant_id, step_key, operation, target, idempotency_key,"
     " action_digest, action, status, lease_epoch, reversible)"
     " VALUES ($2, $2, $1, 'k', 'o', 't', $2::uuid::text, 'd', '{}', 'intended', 1, false)",
@@ -74,7 +71,7 @@ ROWS = {
 }  # fmt: skip
 FIRST = importlib.import_module("migrations.versions.0001_first_schema")
 SECOND = importlib.import_module("migrations.versions.0002_whole_engine")
-APPEND_ONLY = ("checkpoints", "audit_events", "journal", "ledger", "remains")
+APPEND_ONLY = ("audit_events", "journal", "ledger", "remains")
 # What the faces may read, and the engine alone writes.
 ENGINES = ("remains",)
 FIFTH = importlib.import_module("migrations.versions.0005_journal")

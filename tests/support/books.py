@@ -17,8 +17,12 @@ from uuid import UUID
 
 import orjson
 
+from connectors.catalog import load_catalog
 from core.db import ENGINE_ROLE, Connection, Database
+from runtime.definition.catalog import Definitions
+from runtime.kernel.run import Run as Folded
 from runtime.store.schema import metadata
+from runtime.store.views import load
 from tests.support.asking import Source, asking
 from tests.support.book import (
     Approval,
@@ -84,9 +88,6 @@ _WAITS = """
 SELECT wait_id AS id, run_id AS run, tenant_id AS tenant, step_id, step_key AS step, kind, status, token,
   correlation_key, context, result, channel, message_ts, due_at, due_at - now() AS due_in, created_at
 FROM waits ORDER BY created_at, wait_id"""
-_CHECKPOINTS = """
-SELECT run_id AS run, superstep, state, digest, octet_length(state::text) AS size
-FROM checkpoints ORDER BY run_id, superstep"""
 _BUNDLES = "SELECT run_id AS run, name, uri, sha256 FROM bundles ORDER BY created_at, run_id"
 _COMMANDS = """
 SELECT command_id AS id, run_id AS run, tenant_id AS tenant, kind, status, payload, attempts, last_error
@@ -189,12 +190,11 @@ class Books:
 
     async def trigger_of(self, run: UUID) -> Any:
         """What the run was started with."""
-        (row,) = await self._rows("SELECT trigger FROM run_inputs WHERE run_id = $1", run)
-        return row["trigger"]
+        return (await self._folded(run)).trigger
 
     async def key_of(self, run: UUID) -> bytes | None:
         """The key of the run's commitments; None if it was removed."""
-        (row,) = await self._rows("SELECT run_key FROM run_inputs WHERE run_id = $1", run)
+        (row,) = await self._rows("SELECT run_key FROM runs WHERE run_id = $1", run)
         key: bytes | None = row["run_key"]
         return key
 
@@ -270,7 +270,23 @@ class Books:
         return _only(await self.waits(**wanted), wanted)
 
     async def checkpoints(self, **wanted: object) -> list[Checkpoint]:
-        return await self._all(Checkpoint, _CHECKPOINTS, wanted)
+        """What the books of runs come to at their barriers."""
+        found: list[Checkpoint] = []
+        of = {"id": wanted["run"]} if "run" in wanted else {}
+        for run in await self.runs(purged_at=None, **of):
+            folded = await self._folded(run.id)
+            found += [
+                Checkpoint(run.id, row.superstep, row.state, row.digest, len(orjson.dumps(row.state)))
+                for row in folded.checkpoints
+            ]
+        return [each for each in found if _fits(each, wanted)]
+
+    async def _folded(self, run: UUID) -> Folded:
+        """The run as its book tells it, from the first line on."""
+        async with asking(self._source) as connection:
+            # A run's operations are frozen with its workflow, so nothing of the catalog is asked for.
+            graphs = Definitions(load_catalog()).graphs
+            return (await load(connection, run, graphs, whole=True)).run
 
     async def state_of(self, run: UUID) -> Any:
         """The state at the newest barrier."""
@@ -370,8 +386,9 @@ class Books:
 
     async def rows_written_with_barrier(self, run: UUID, superstep: int) -> dict[str, int]:
         """The number of rows of each table that the commit of this barrier wrote; ``xmin`` names a row's commit."""
-        barrier = "SELECT xmin::text FROM checkpoints WHERE run_id = $1 AND superstep = $2"
-        (commit,) = [row["xmin"] for row in await self._rows(barrier, run, superstep)]
+        told = f'%"number":{superstep},%"type":"checkpoint.committed"%'
+        barrier = "SELECT xmin::text FROM journal WHERE run_id = $1 AND convert_from(lines, 'UTF8') LIKE $2"
+        (commit,) = [row["xmin"] for row in await self._rows(barrier, run, told)]
         found = {}
         for name in _TABLES:
             (row,) = await self._rows(f"SELECT count(*) FROM {name} WHERE xmin::text = $1", commit)

@@ -19,7 +19,6 @@ from runtime.verbs.replaying import Replaying
 _RUN = """
 SELECT run_id::text, status, superstep, executing, width, writes, reference, extensions, error, canceling, result,
   finished_at IS NOT NULL AS finished FROM runs WHERE run_id = $1"""
-_INPUTS = "SELECT run_id::text, trigger FROM run_inputs WHERE run_id = $1"
 _SHOWN_STEPS = """
 SELECT step_key, step_id, step_index, operation, superstep, status, attempt, output, usage, last_error,
   finished_at IS NOT NULL AS finished_at,
@@ -34,7 +33,6 @@ SELECT receipt_id::text, run_id, step_key, operation, target,
   replace(idempotency_key, ':' || receipt_id, '') AS idempotency_key, action_digest, action, status, attempt,
   lease_epoch, reversible, reverse, external_id, output, usage, resolution, error, settled_at
 FROM receipts WHERE run_id = $1"""
-_CHECKPOINTS = "SELECT superstep::text, digest, state FROM checkpoints WHERE run_id = $1"
 
 
 async def wrong(faces: Database, definitions: Definitions, tenant: str, run_id: UUID) -> list[str]:
@@ -55,8 +53,6 @@ async def _compare(connection: Connection, definitions: Definitions, tenant: str
     book = await books.read(connection, tenant, run_id)
     run = (await folded(connection, definitions, book)).run
     await check_rows(connection, run)
-    trigger = {str(run_id): {"trigger": book.opened.inputs or {}}}
-    await hold(connection, run_id, ("trigger", "trigger"), _INPUTS, trigger)
     for what, statement, expected in _tables(run, seen):
         await hold(connection, run_id, (what, what), statement, expected)
 
@@ -69,7 +65,6 @@ def _tables(run: Run, seen: Seen) -> Iterator[tuple[str, str, Rows]]:
     facts = {key: columns(step, "idempotency_key lease_epoch writes") for key, step in steps.items()}
     yield "step", _STEPS, facts
     yield "receipt", _RECEIPTS, {str(row["receipt_id"]): _shown_receipt(row) for row in seen.receipts}
-    yield "checkpoint", _CHECKPOINTS, _named(seen.checkpoints, "superstep", ("digest", "state"))
 
 
 def _shown_step(row: Row) -> Mapping[str, Any]:

@@ -223,7 +223,7 @@ class Trouble:
 
     async def lose_run_keys(self, tenant: str) -> int:
         """The keys of the commitments of this tenant's runs are gone."""
-        return await self._do("UPDATE run_inputs SET run_key = NULL WHERE tenant_id = $1", tenant)
+        return await self._do("UPDATE runs SET run_key = NULL WHERE tenant_id = $1", tenant)
 
 
 class Forger:
@@ -346,7 +346,7 @@ class Forger:
 
     async def lost_key(self) -> None:
         """The key of the commitments is gone."""
-        await self._forge("UPDATE run_inputs SET run_key = NULL")
+        await self._forge("UPDATE runs SET run_key = NULL")
 
     async def purged(self) -> None:
         """All runs count as purged."""

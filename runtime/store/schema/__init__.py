@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from runtime.store.schema.columns import metadata
 from runtime.store.schema.execution import (
-    checkpoints,
     commands,
     inbox,
     journal,
     ledger,
     queue,
     remains,
-    run_inputs,
     runs,
     steps,
     waits,
@@ -29,7 +27,6 @@ __all__ = [
     "audit_events",
     "bundles",
     "caps",
-    "checkpoints",
     "commands",
     "group_members",
     "inbox",
@@ -41,7 +38,6 @@ __all__ = [
     "queue",
     "receipts",
     "remains",
-    "run_inputs",
     "runs",
     "steps",
     "tenants",

@@ -1,4 +1,4 @@
-"""Runs: their rows, steps, checkpoints and waits, and what goes in and out."""
+"""Runs: their rows, books, steps and waits, and what goes in and out."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ runs = Table(
     # The run as the append ``state_n`` left it, so that reading need not begin at the first line. A cache of the book.
     Column("state", LargeBinary),
     int_column("state_n", "0"),
+    # Opens the commitments of its book to its values; erasure removes it.
+    Column("run_key", LargeBinary),
     json_column("error"),
     json_column("canceling"),
     json_column("result"),
@@ -91,14 +93,6 @@ journal = Table(
     Column("vals", LargeBinary),
 )
 
-run_inputs = Table(
-    "run_inputs",
-    metadata,
-    *run_columns(key=True),
-    json_column("trigger", null=False),
-    Column("run_key", LargeBinary),
-)
-
 steps = Table(
     "steps",
     metadata,
@@ -122,16 +116,6 @@ steps = Table(
     UniqueConstraint("run_id", "step_key"),
     Index("ix_steps_superstep", "run_id", "superstep"),
     postgresql_with={"fillfactor": "80"},
-)
-
-checkpoints = Table(
-    "checkpoints",
-    metadata,
-    *run_columns(key=True),
-    Column("superstep", Integer, primary_key=True),
-    json_column("state", null=False),
-    text_column("digest"),
-    time_column("created_at", null=False, now=True),
 )
 
 waits = Table(
