@@ -10,7 +10,7 @@ from typing import Any
 
 from chaos import cases
 from chaos.caps import Execution, exceeded, most_at_once, recorded
-from chaos.people import CHANNEL, Eyes, People
+from chaos.people import CHANNEL, RECEIPTS, Eyes, People
 from core.db import ENGINE_ROLE, Database
 from evidence.verify import verify_bundle
 from sandbox.bpmn_state import ACTIVE
@@ -22,18 +22,19 @@ LEFT = {
     "steps in line or held": "SELECT count(*) FROM queue",
     "open waits": "SELECT count(*) FROM waits WHERE status = 'waiting'",
     "open approvals": "SELECT count(*) FROM approvals WHERE status = 'requested'",
-    "open steps": "SELECT count(*) FROM steps WHERE status NOT IN ('succeeded', 'failed_terminal', 'canceled')",
     "commands not done": "SELECT count(*) FROM commands WHERE status IN ('pending', 'leased')",
-    "receipts without an outcome": "SELECT count(*) FROM receipts WHERE status IN ('intended', 'in_doubt')",
+    "receipts without an outcome": f"SELECT count(*) FROM ({RECEIPTS.format('')}) r "
+    "WHERE r.type IN ('action.intended', 'action.in_doubt')",
     "runs without a bundle": "SELECT count(*) FROM runs LEFT JOIN bundles b USING (run_id) WHERE b.run_id IS NULL",
 }
 NEVER = {
     "messages given up": "SELECT count(*) FROM commands WHERE status = 'failed'",
     "runs whose audit was not counted": "SELECT count(*) FROM runs r WHERE audit_count <> "
     "(SELECT count(*) FROM run_lines e WHERE e.run_id = r.run_id)",
-    "effects without a decision or an approval": "SELECT count(*) FROM receipts r WHERE NOT EXISTS (SELECT FROM "
-    "run_lines d, convert_from(d.line, 'UTF8') AS t(line) WHERE d.run_id = r.run_id AND d.type = 'decision.made' "
-    "AND t.line::json->>'step' = r.step_key AND t.line::json->'data'->>'outcome' IN ('allow', 'needs_approval'))",
+    "effects without a decision or an approval": f"SELECT count(*) FROM ({RECEIPTS.format('')}) r WHERE NOT EXISTS "
+    "(SELECT FROM run_lines d, convert_from(d.line, 'UTF8') AS t(line) WHERE d.run_id = r.run_id AND "
+    "d.type = 'decision.made' AND t.line::json->>'step' = r.step "
+    "AND t.line::json->'data'->>'outcome' IN ('allow', 'needs_approval'))",
 }
 
 

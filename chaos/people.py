@@ -25,6 +25,20 @@ SLACK_USERS = {"U0ANA": "ana.lee", "U0BEN": "ben.ortiz", "U0CARA": "cara.diaz"}
 REQUESTER = "raj.quist"  # who asks for something has no say in it
 LOOKERS = ("ana.lee", "ben.ortiz")
 LOOK_SECONDS = 0.25
+# A row for each action that was intended, by the last line that moved it; ``{0}`` narrows the lines.
+RECEIPTS = """
+SELECT DISTINCT ON (run_id, receipt) l.run_id, t.line->>'step' AS step, t.line->'data'->>'receipt' AS receipt, l.type
+FROM run_lines l, CAST(convert_from(l.line, 'UTF8') AS json) AS t(line)
+WHERE l.type IN ('action.intended', 'action.succeeded', 'action.failed', 'action.in_doubt', 'action.doubt_resolved') {0}
+ORDER BY run_id, receipt, l.seq DESC"""
+_UNDER_WAY = "AND l.run_id IN (SELECT r.run_id FROM runs r WHERE r.finished_at IS NULL)"
+# Those in doubt of runs that go on, with what was to be done: only the first intent of each tells that.
+DOUBTS = f"""
+SELECT d.run_id, d.step, d.receipt, i.values->'proposed' AS action FROM ({RECEIPTS.format(_UNDER_WAY)}) d
+JOIN (SELECT l.run_id, l.line, CAST(convert_from(j.vals, 'UTF8') AS json)->l.seq::text AS values
+  FROM run_lines l JOIN journal j USING (run_id, n) WHERE l.type = 'action.intended') i ON i.run_id = d.run_id
+WHERE d.type = 'action.in_doubt' AND position(d.receipt IN convert_from(i.line, 'UTF8')) > 0
+  AND i.values->'proposed' IS NOT NULL"""
 AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 
@@ -140,9 +154,9 @@ class People:
 
     async def _decide(self) -> None:
         rows = await self.eyes.all(
-            "SELECT a.*, r.reference, r.workflow, (SELECT x.action FROM receipts x WHERE x.run_id = a.run_id "
-            "AND x.step_key = a.step_key AND x.status = 'in_doubt') AS doubtful FROM approvals a JOIN runs r "
-            "USING (run_id) WHERE a.status = 'requested' ORDER BY a.created_at LIMIT 20"
+            "SELECT a.*, r.reference, r.workflow, x.action AS doubtful FROM approvals a JOIN runs r USING (run_id) "
+            f"LEFT JOIN ({DOUBTS}) x ON x.run_id = a.run_id AND x.step = a.step_key "
+            "WHERE a.status = 'requested' ORDER BY a.created_at LIMIT 20"
         )
         await asyncio.gather(*(self._answer(row) for row in rows if self._due(str(row["approval_id"]))))
 
@@ -215,9 +229,9 @@ class People:
 
     async def _edit(self) -> None:
         """Somebody works on the very record whose change is in doubt, so that a probe may not be able to tell."""
-        for row in await self.eyes.all("SELECT receipt_id, action FROM receipts WHERE status = 'in_doubt' LIMIT 20"):
+        for row in await self.eyes.all(f"{DOUBTS} LIMIT 20"):
             given = json.loads(row["action"]).get("input", {})
-            receipt = str(row["receipt_id"])
+            receipt = row["receipt"]
             if "fields" in given and receipt not in self._told and self.chance.random() < 0.5:
                 state = self.world.servicenow.state
                 table = next(name for name in ("problem", "incident") if state.record(name, given["sys_id"]))

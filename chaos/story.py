@@ -19,7 +19,7 @@ from typing import Any
 from chaos import checks, trouble
 from chaos.gremlin import Gremlin, sqs
 from chaos.machines import Machines, Postgres
-from chaos.people import AWAY, CHANNEL, REQUESTER, SLACK_USERS, Eyes, People
+from chaos.people import AWAY, CHANNEL, RECEIPTS, REQUESTER, SLACK_USERS, Eyes, People
 from chaos.publish import publish
 from chaos.schedule import Kind, plan
 from chaos.trouble import TroubleMaker
@@ -125,7 +125,7 @@ async def _fill(report: Report, machines: Machines, people: People, maker: Troub
     report.cases = dict(sorted(Counter(case.kind for case in people.cases).items()))
     figures = {
         "runs": "SELECT count(*) FROM runs",
-        "receipts": "SELECT count(*) FROM receipts",
+        "receipts": f"SELECT count(*) FROM ({RECEIPTS.format('')}) r",
         "approvals": "SELECT count(*) FROM approvals",
         "leases that expired": "SELECT count(*) FROM run_lines WHERE type = 'lease.expired'",
         "actions in doubt": "SELECT count(*) FROM run_lines WHERE type = 'action.in_doubt'",

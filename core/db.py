@@ -69,6 +69,7 @@ class Database:
         self._role = role
         self._slots = asyncio.Semaphore(connections)
         self._free: list[Connection] = []
+        self._closed = False
         self._engine: AsyncEngine | None = None
 
     async def __aenter__(self) -> Database:
@@ -81,6 +82,7 @@ class Database:
 
     async def close(self) -> None:
         """Close every connection. Connections in use are closed when they are given back."""
+        self._closed = True
         while self._free:
             await self._free.pop().close()
         if self._engine is not None:
@@ -97,10 +99,14 @@ class Database:
                 max_cached_statement_lifetime=0,
                 max_cacheable_statement_size=_STATEMENT_BYTES_MAX,
             )
-            for name in ("json", "jsonb"):
-                await connection.set_type_codec(
-                    name, schema="pg_catalog", encoder=_encode_json, decoder=orjson.loads, format="text"
-                )
+            try:
+                for name in ("json", "jsonb"):
+                    await connection.set_type_codec(
+                        name, schema="pg_catalog", encoder=_encode_json, decoder=orjson.loads, format="text"
+                    )
+            except BaseException:
+                connection.terminate()
+                raise
         except (OSError, TimeoutError, asyncpg.PostgresError, *_WENT_AWAY) as error:
             raise TransportError(
                 f"PostgreSQL cannot be reached: {error}",
@@ -136,7 +142,7 @@ class Database:
         return None
 
     def _keep(self, connection: Connection) -> None:
-        if connection.is_closed() or connection.is_in_transaction():
+        if self._closed or connection.is_closed() or connection.is_in_transaction():
             connection.terminate()
         else:
             self._free.append(connection)

@@ -29,7 +29,6 @@ from runtime.governance.known import last_receipt, open_wait
 from runtime.kernel.commit import Claim, StepRow
 from runtime.kernel.events import StepSetBack, WaitPostponed, WaitTimedOut
 from runtime.kernel.graph import NO_GRAPH
-from runtime.kernel.names import step_id_of
 from runtime.kernel.states import StepState
 from runtime.kernel.transition import GIVEN_UP, Transition
 from runtime.store import claims
@@ -87,7 +86,7 @@ async def set_back(
     The step stays leased, begun or not. A lease that is somebody else's by now is left alone.
     """
     status = await claims.hold(connection, run_id, claim)
-    view = await load_to_end(connection, run_id, definitions.graphs, lock=True)
+    view = await load_to_end(connection, run_id, definitions.graphs, lock=True, leased=claim.key)
     transition = Transition(view, NO_GRAPH)
     step = leased(transition, claim, owner)
     if status != "leased" or step is None:
@@ -104,12 +103,7 @@ async def set_back(
 
 def leased(transition: Transition, claim: Claim, owner: str | None) -> StepRow | None:
     """The step of a lease, begun now if its owner has not begun it; None if it is over, or waits."""
-    view = transition.view
-    step = view.steps.get(claim.key)
-    if step is None and view.blind:
-        # It had not begun, so no line that can be followed tells of it.
-        place = (step_id_of(view.run_id, claim.key), claim.key, 0, "", view.run.superstep, StepState.READY)
-        step = transition.run.steps[claim.key] = StepRow(*place)
+    step = transition.view.steps.get(claim.key)
     if step is None or step.status not in (StepState.READY, StepState.RUNNING):
         return None
     step = replace(step, lease_owner=owner, lease_epoch=claim.epoch)

@@ -107,7 +107,8 @@ class Sweeper:
             owner = await sweeps.take_away(connection, run_id, claim)
             if owner is None:
                 return False
-            view = await load_to_end(connection, run_id, self._definitions.graphs, lock=True)
+            graphs = self._definitions.graphs
+            view = await load_to_end(connection, run_id, graphs, lock=True, leased=claim.key)
             transition = Transition(view, NO_GRAPH)
             step = leased(transition, claim, owner)
             if step is None:

@@ -228,34 +228,18 @@ def upgrade() -> None:
     op.create_index('ix_commands_leased', 'commands', ['lease_expires_at'], unique=False, postgresql_where=sa.text('lease_expires_at IS NOT NULL'))
     op.create_index('ix_commands_messages', 'commands', ['command_id'], unique=False, postgresql_where=sa.text("status = 'pending'"))
     op.create_index('ix_commands_one_at_a_time', 'commands', ['ordering_key'], unique=True, postgresql_where=sa.text("status = 'leased'"))
-    op.create_table('receipts',
-    sa.Column('receipt_id', sa.UUID(), nullable=False),
-    sa.Column('run_id', sa.UUID(), nullable=False),
+    op.create_table('effects',
     sa.Column('tenant_id', sa.Text(), nullable=False),
+    sa.Column('key', sa.Text(), nullable=False),
+    sa.Column('run_id', sa.UUID(), nullable=False),
     sa.Column('step_key', sa.Text(), nullable=False),
-    sa.Column('operation', sa.Text(), nullable=False),
-    sa.Column('target', sa.Text(), nullable=False),
-    sa.Column('idempotency_key', sa.Text(), nullable=False),
-    sa.Column('action_digest', sa.Text(), nullable=False),
-    sa.Column('action', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=False),
+    sa.Column('receipt_id', sa.UUID(), nullable=False),
     sa.Column('status', sa.Text(), nullable=False),
-    sa.Column('attempt', sa.Integer(), server_default='1', nullable=False),
-    sa.Column('lease_epoch', sa.Integer(), nullable=False),
-    sa.Column('reversible', sa.Boolean(), nullable=False),
-    sa.Column('reverse', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
-    sa.Column('external_id', sa.Text(), nullable=True),
-    sa.Column('output', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
-    sa.Column('usage', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
-    sa.Column('resolution', sa.Text(), nullable=True),
-    sa.Column('error', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
-    sa.Column('intended_at', sa.DateTime(timezone=True), server_default=sa.text('now()'), nullable=False),
-    sa.Column('settled_at', sa.DateTime(timezone=True), nullable=True),
-    sa.ForeignKeyConstraint(['run_id', 'tenant_id'], ['runs.run_id', 'runs.tenant_id'], name=op.f('fk_receipts_run_id_tenant_id_runs')),
-    sa.PrimaryKeyConstraint('receipt_id', name=op.f('pk_receipts')),
-    sa.UniqueConstraint('tenant_id', 'idempotency_key', name=op.f('uq_receipts_tenant_id_idempotency_key')),
-    postgresql_with={'fillfactor': '60'}
+    sa.ForeignKeyConstraint(['run_id', 'tenant_id'], ['runs.run_id', 'runs.tenant_id'], name=op.f('fk_effects_run_id_tenant_id_runs')),
+    sa.PrimaryKeyConstraint('tenant_id', 'key', name=op.f('pk_effects')),
+    postgresql_with={'fillfactor': '80'}
     )
-    op.create_index('ix_receipts_run', 'receipts', ['run_id'], unique=False)
+    op.create_index('ix_effects_run', 'effects', ['run_id'], unique=False)
     op.create_table('queue',
     sa.Column('run_id', sa.UUID(), nullable=False),
     sa.Column('tenant_id', sa.Text(), nullable=False),
@@ -276,32 +260,8 @@ def upgrade() -> None:
     postgresql_with={'fillfactor': '60'}
     )
     op.create_index('ix_queue_held', 'queue', ['tenant_id', 'cap'], unique=False, postgresql_where=sa.text("status <> 'claimable'"))
+    op.create_index('ix_queue_step', 'queue', ['step_id'], unique=False)
     op.create_index('ix_queue_line', 'queue', ['tenant_id', 'workspace_id', 'cap', 'starts_run', 'step_id'], unique=False, postgresql_where=sa.text("status = 'claimable'"))
-    op.create_table('steps',
-    sa.Column('step_id', sa.UUID(), nullable=False),
-    sa.Column('run_id', sa.UUID(), nullable=False),
-    sa.Column('tenant_id', sa.Text(), nullable=False),
-    sa.Column('step_key', sa.Text(), nullable=False),
-    sa.Column('step_index', sa.Integer(), nullable=False),
-    sa.Column('operation', sa.Text(), nullable=False),
-    sa.Column('superstep', sa.Integer(), nullable=False),
-    sa.Column('status', sa.Text(), nullable=False),
-    sa.Column('attempt', sa.Integer(), server_default='0', nullable=False),
-    sa.Column('idempotency_key', sa.Text(), nullable=True),
-    sa.Column('lease_epoch', sa.Integer(), server_default='0', nullable=False),
-    sa.Column('output', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
-    sa.Column('writes', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
-    sa.Column('usage', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
-    sa.Column('last_error', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
-    sa.Column('next_eligible_at', sa.DateTime(timezone=True), nullable=True),
-    sa.Column('created_at', sa.DateTime(timezone=True), server_default=sa.text('now()'), nullable=False),
-    sa.Column('finished_at', sa.DateTime(timezone=True), nullable=True),
-    sa.ForeignKeyConstraint(['run_id', 'tenant_id'], ['runs.run_id', 'runs.tenant_id'], name=op.f('fk_steps_run_id_tenant_id_runs')),
-    sa.PrimaryKeyConstraint('step_id', name=op.f('pk_steps')),
-    sa.UniqueConstraint('run_id', 'step_key', name=op.f('uq_steps_run_id_step_key')),
-    postgresql_with={'fillfactor': '80'}
-    )
-    op.create_index('ix_steps_superstep', 'steps', ['run_id', 'superstep'], unique=False)
     op.create_table('waits',
     sa.Column('wait_id', sa.UUID(), nullable=False),
     sa.Column('run_id', sa.UUID(), nullable=False),
@@ -312,6 +272,7 @@ def upgrade() -> None:
     sa.Column('status', sa.Text(), nullable=False),
     sa.Column('token', sa.Text(), nullable=False),
     sa.Column('correlation_key', sa.Text(), nullable=True),
+    sa.Column('parked', sa.Boolean(), server_default='true', nullable=False),
     sa.Column('context', postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
     sa.Column('due_at', sa.DateTime(timezone=True), nullable=True),
     sa.Column('created_at', sa.DateTime(timezone=True), server_default=sa.text('now()'), nullable=False),
@@ -343,19 +304,17 @@ def upgrade() -> None:
 # Frozen here on purpose: a migration says what it did, whatever the tables in the code say later.
 MOVES = {
     "runs": [('failed_retryable', 'canceled'), ('failed_retryable', 'failed_terminal'), ('failed_retryable', 'running'), ('queued', 'canceled'), ('queued', 'running'), ('running', 'canceled'), ('running', 'failed_retryable'), ('running', 'failed_terminal'), ('running', 'succeeded'), ('running', 'waiting_approval'), ('waiting_approval', 'canceled'), ('waiting_approval', 'failed_terminal'), ('waiting_approval', 'running')],
-    "steps": [('failed_retryable', 'canceled'), ('failed_retryable', 'failed_terminal'), ('failed_retryable', 'ready'), ('ready', 'canceled'), ('ready', 'running'), ('running', 'canceled'), ('running', 'failed_retryable'), ('running', 'failed_terminal'), ('running', 'ready'), ('running', 'succeeded'), ('running', 'waiting_approval'), ('waiting_approval', 'canceled'), ('waiting_approval', 'failed_terminal'), ('waiting_approval', 'ready')],
     "waits": [('waiting', 'canceled'), ('waiting', 'completed'), ('waiting', 'timed_out')],
     "commands": [('deferred', 'pending'), ('deferred', 'rejected'), ('dispatched', 'pending'), ('leased', 'dispatched'), ('leased', 'failed'), ('leased', 'pending'), ('leased', 'rejected'), ('pending', 'dispatched'), ('pending', 'leased'), ('pending', 'rejected')],
     "approvals": [('approved', 'superseded'), ('requested', 'approved'), ('requested', 'canceled'), ('requested', 'expired'), ('requested', 'rejected'), ('requested', 'superseded')],
-    "receipts": [('failed', 'intended'), ('in_doubt', 'failed'), ('in_doubt', 'intended'), ('in_doubt', 'succeeded'), ('intended', 'failed'), ('intended', 'in_doubt'), ('intended', 'succeeded')],
+    "effects": [('failed', 'intended'), ('in_doubt', 'failed'), ('in_doubt', 'intended'), ('in_doubt', 'succeeded'), ('intended', 'failed'), ('intended', 'in_doubt'), ('intended', 'succeeded')],
 }
 BORN = {
     "runs": ['queued'],
-    "steps": ['canceled', 'failed_terminal', 'ready', 'running', 'waiting_approval'],
     "waits": ['waiting'],
     "commands": ['deferred', 'pending'],
     "approvals": ['requested'],
-    "receipts": ['intended'],
+    "effects": ['intended'],
 }
 # One row for the whole server or for the engine alone: no tenant to check, or checked by the functions below.
 TENANT_TABLES = (
@@ -374,8 +333,7 @@ TENANT_TABLES = (
     "approvals",
     "bundles",
     "commands",
-    "receipts",
-    "steps",
+    "effects",
     "waits",
     "votes",
 )
@@ -392,6 +350,9 @@ def _create_roles() -> None:
         op.execute(f"GRANT {role} TO CURRENT_USER")
         op.execute(f"GRANT USAGE ON SCHEMA public TO {role}")
         op.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}")
+    # Whoever votes may settle a doubt; only the engine lets an effect out, and nobody forgets one.
+    op.execute(f"REVOKE DELETE ON effects FROM {ENGINE}, {FACES}")
+    op.execute(f"REVOKE INSERT ON effects FROM {FACES}")
 
 
 def _isolate_tenants() -> None:

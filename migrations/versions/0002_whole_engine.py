@@ -44,34 +44,8 @@ MOVES = {
         ("waiting_approval", "failed_terminal"),
         ("waiting_approval", "running"),
     ],
-    "steps": [
-        ("failed_retryable", "canceled"),
-        ("failed_retryable", "failed_terminal"),
-        ("failed_retryable", "ready"),
-        ("ready", "canceled"),
-        ("ready", "failed_retryable"),
-        ("ready", "failed_terminal"),
-        ("ready", "running"),
-        ("ready", "succeeded"),
-        ("ready", "waiting"),
-        ("ready", "waiting_approval"),
-        ("running", "canceled"),
-        ("running", "failed_retryable"),
-        ("running", "failed_terminal"),
-        ("running", "ready"),
-        ("running", "succeeded"),
-        ("running", "waiting"),
-        ("running", "waiting_approval"),
-        ("waiting", "canceled"),
-        ("waiting", "failed_terminal"),
-        ("waiting", "ready"),
-        ("waiting_approval", "canceled"),
-        ("waiting_approval", "failed_terminal"),
-        ("waiting_approval", "ready"),
-    ],
 }
 BORN = {
-    "steps": ["canceled", "failed_terminal", "ready", "running", "succeeded", "waiting", "waiting_approval"],
 }
 
 
@@ -118,8 +92,6 @@ def _add_columns() -> None:
     op.create_index("ix_waits_tasks", "waits", ["tenant_id", "wait_id"], postgresql_where=sa.text("kind = 'task'"))
     op.drop_index("ix_approvals_run", "approvals")
     op.create_index("ix_approvals_run", "approvals", ["run_id", "status"])
-    op.drop_index("ix_receipts_run", "receipts")
-    op.create_index("ix_receipts_step", "receipts", ["run_id", "step_key"])
     op.add_column("inbox", sa.Column("correlation_key", sa.Text(), nullable=True))
     op.create_index(
         "ix_inbox_correlation",

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from approvals.model import ApprovalKind
 from connectors.catalog import reverse_of
-from connectors.operation import Operation
+from connectors.operation import Operation, Scope
 from connectors.port import Before, Call
 from core.action import Action
 from core.ids import derived_id
@@ -71,7 +71,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
 
 
 def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) -> ReceiptRow:
-    """A first attempt, or one at another action than the attempt that failed, which gives its key up for it."""
+    """A first attempt, or one at another action than the attempt that failed, which held the key."""
     view, previous = p.transition.view, p.known.receipt
     stored = action_json(action, p.known.before)
     stored["decision"] = str(authority.decision)
@@ -85,7 +85,8 @@ def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) ->
         attempt=1,
         decision=str(authority.decision),
         approval=authority.approval,
-        freed=previous.receipt_id if previous is not None else None,
+        replaces=previous.receipt_id if previous is not None else None,
+        shared=p.operation.idempotency.scope is not Scope.STEP,
         key=key,
         digest=authority.bound,
         target=action.target,

@@ -24,7 +24,7 @@ def known_of(run: Run, step_key: str) -> Known:
 
 def last_receipt(run: Run, step_key: str) -> ReceiptRow | None:
     """The receipt of this step's last intent."""
-    own = [row for row in run.receipts.values() if row.step_key == step_key and row.run_id == run.run_id]
+    own = [row for row in run.receipts.values() if row.step_key == step_key]
     return max(own, key=lambda row: row.intended_at or _LONG_AGO, default=None)
 
 

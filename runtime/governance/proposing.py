@@ -39,8 +39,6 @@ def begin(
 ) -> Next:
     """Take a leased step as far as it goes without touching the outside."""
     leaf = transition.graph.leaf(step.key)
-    if known.receipt is not None:
-        transition.know(known.receipt)
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
         return waiting.ended(transition, step, leaf, known.wait)
     if isinstance(leaf, GateNode):
@@ -81,7 +79,7 @@ def _propose(p: Proposal) -> Next:
     except CountersealError as error:
         fail_expression(p.transition, p.step, error)
         return Over()
-    if not known.receipt_checked and _may_be_shared(p.operation, known.receipt):
+    if not known.receipt_checked and _may_be_done_elsewhere(p.operation, known.receipt):
         return LookUp(p.step, key, known)
     if known.receipt is not None and known.receipt.status == ReceiptStatus.SUCCEEDED:
         return _recall(p, known.receipt)
@@ -96,10 +94,10 @@ def _propose(p: Proposal) -> Next:
         return Over()
 
 
-def _may_be_shared(operation: Operation, receipt: ReceiptRow | None) -> bool:
+def _may_be_done_elsewhere(operation: Operation, receipt: ReceiptRow | None) -> bool:
     """Whether another run or step may have done this: also since an attempt of our own failed."""
     settled = receipt is not None and receipt.status == ReceiptStatus.SUCCEEDED
-    return operation.has_effect and operation.idempotency.scope != Scope.STEP and not settled
+    return operation.has_effect and operation.idempotency.scope is not Scope.STEP and not settled
 
 
 def _recall(p: Proposal, receipt: ReceiptRow) -> Next:

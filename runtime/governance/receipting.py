@@ -60,7 +60,6 @@ def intend_again(
 
     ``how`` says what became of the attempt before; ``authority`` is another approval than that of the first.
     """
-    transition.know(receipt)
     approval = {**receipt.action, **(authority or {})}.get("approval")
     event = ActionIntended(
         receipt=receipt.receipt_id,
@@ -78,7 +77,6 @@ def intend_again(
 
 def tell_of(transition: Transition, receipt: ReceiptRow, event: Outcome) -> ReceiptRow:
     """Tell what became of an action; the receipt afterwards. The card of its approval says so too."""
-    transition.know(receipt)
     transition.tell(event, step=receipt.step_key)
     left = transition.run.receipts[receipt.receipt_id]
     approval = left.action.get("approval")

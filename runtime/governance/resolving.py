@@ -57,7 +57,6 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
 
 def inquired(p: Proposal, receipt: ReceiptRow, probe: Probe) -> Next:
     """Act on what the target said about an earlier intent; the evidence goes into the receipt."""
-    p.transition.know(receipt)
     match probe.verdict:
         case ProbeVerdict.APPLIED:
             void(p)

@@ -27,7 +27,7 @@ from runtime.kernel.commit import ReceiptRow
 from runtime.kernel.states import WaitKind
 from runtime.store import notices, reads
 from runtime.store.outbox import Message
-from runtime.store.views import load
+from runtime.store.views import load, step_is_over
 from runtime.verbs.signaling import RUN, Signal, SignalCode, Signaling
 from runtime.verbs.starting import cancel_run
 
@@ -69,7 +69,7 @@ class Errands:
         # The parent is about to wait, or has gone on with what it saw of the end itself.
         parent, _, step_key = str(row["trigger_ref"]).partition(":")
         async with self.database.transaction() as connection:
-            if not await reads.step_is_over(connection, UUID(parent), step_key):
+            if not await step_is_over(connection, UUID(parent), step_key, self.definitions.graphs):
                 return Later("The run that waits for it is not parked yet.")
             result: JsonObject = {"code": str(SignalCode.LATE), "run": parent, "step": step_key}
             await notices.processed(connection, message.tenant_id, RUN, signal.id, result)

@@ -40,6 +40,7 @@ class WaitRow:
     """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16).
 
     ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
+    ``parked`` says that its step waits for it by now.
     """
 
     wait_id: UUID
@@ -52,6 +53,7 @@ class WaitRow:
     context: JsonObject | None = None
     correlation_key: str | None = None
     result: JsonObject | None = None
+    parked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +115,9 @@ class CommandRow:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptRow:
-    """A receipt as it is after the commit. ``run_id`` says whose it is, where it was read back; a key may be shared.
+    """A receipt as it is after the commit. ``shared`` says that other steps and runs may mean this effect by its key.
 
-    ``authority`` is the approval that lets the action out from now on, and its terms, where that is a new one.
+    ``replaces`` is the failed receipt, maybe of another run, whose attempt this one follows under that key.
     """
 
     receipt_id: UUID
@@ -138,7 +140,19 @@ class ReceiptRow:
     intended_at: datetime | None = None
     settled_at: datetime | None = None
     run_id: UUID | None = None
-    authority: JsonObject | None = None
+    shared: bool = False
+    replaces: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """What others have to know of a shared receipt. ``was`` is the receipt that held the key; None if none did."""
+
+    key: str
+    step_key: str
+    receipt_id: UUID
+    status: str
+    was: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +214,11 @@ class Commit:
     ``held`` additionally guards that this lease is still the newest of its step, and ``checks_policy`` that the
     tenant's active policy is still ``expected_policy``, with which the decisions in here were made. ``queued`` are the
     steps that may be claimed now, ``requeued`` those whose lease has run out, ``unqueued`` those that stand in line or
-    are held no more; ``handed`` names one that is over, and the one that the same worker goes on with.
-    ``freed_receipts`` give their idempotency key to a new receipt: what they recorded certainly had no effect, and what
-    is done now is another action. ``cancels_rest`` ends whatever of the run is still open (set-based: a run may have
-    thousands of steps). ``lease`` is how long a lease that is handed on holds. ``reference`` is the run's new business
-    reference, ``result`` what it hands to whoever waits for it. ``extended`` counts its new extensions. ``state`` is
-    the run as it is kept beside its book from now on, if it is by this append.
+    are held no more; ``handed`` names one that is over, and the one that the same worker goes on with. ``effects`` are
+    the shared receipts that begin or move. ``cancels_rest`` ends whatever of the run is still open (set-based: a run
+    may have thousands of steps). ``lease`` is how long a lease that is handed on holds. ``reference`` is the run's new
+    business reference, ``result`` what it hands to whoever waits for it. ``extended`` counts its new extensions.
+    ``state`` is the run as it is kept beside its book from now on, if it is by this append.
     """
 
     run_id: UUID
@@ -228,8 +241,6 @@ class Commit:
     checks_policy: bool = False
     expected_policy: str | None = None
     lease: timedelta = timedelta(seconds=30)
-    new_steps: list[StepRow] = field(default_factory=list)
-    steps: list[StepRow] = field(default_factory=list)
     held: Claim | None = None
     queued: list[QueueRow] = field(default_factory=list)
     requeued: list[str] = field(default_factory=list)
@@ -238,9 +249,7 @@ class Commit:
     new_waits: list[WaitRow] = field(default_factory=list)
     waits: list[WaitRow] = field(default_factory=list)
     commands: list[CommandRow] = field(default_factory=list)
-    freed_receipts: list[UUID] = field(default_factory=list)
-    new_receipts: list[ReceiptRow] = field(default_factory=list)
-    receipts: list[ReceiptRow] = field(default_factory=list)
+    effects: list[EffectRow] = field(default_factory=list)
     new_approvals: list[ApprovalRow] = field(default_factory=list)
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)

@@ -14,7 +14,7 @@ from uuid import UUID
 from core.canonical import JsonObject, digest
 from core.ids import derived_id
 from evidence.chain import Actor, Event, EventType, append
-from runtime.kernel.commit import CommandRow, Commit, ReceiptRow, StepRow
+from runtime.kernel.commit import CommandRow, Commit, StepRow
 from runtime.kernel.crossing import Crossing
 from runtime.kernel.events import Event as RunEvent
 from runtime.kernel.fold import fold
@@ -87,11 +87,6 @@ class Draft:
         told = Told(self.next_line, event, actor, self.view.now, step)
         fold(self.run, told, self.graph, crossing)
         self._told.append(told)
-
-    def know(self, receipt: ReceiptRow) -> None:
-        """Hold a receipt of another run, whose key this run shares, so that events can move it."""
-        if receipt.receipt_id not in self.run.receipts:
-            self._before.receipts[receipt.receipt_id] = self.run.receipts[receipt.receipt_id] = receipt
 
     # -- commands ----------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,6 @@ from runtime.kernel.commit import ReceiptRow
 def as_receipt(row: ReceiptRow, tenant: str, run_id: UUID) -> Receipt:
     """The receipt of this run. Its times are those of the audit's lines."""
     assert row.intended_at is not None, "it is set when the intent is recorded"
-    # A failed receipt may have given its key to a later one, of another run too; it was tried under its own.
-    key = row.idempotency_key.removesuffix(f":{row.receipt_id}")
     reverse: Mapping[str, Any] | None = row.reverse
     return Receipt(
         receipt_id=str(row.receipt_id),
@@ -25,7 +23,7 @@ def as_receipt(row: ReceiptRow, tenant: str, run_id: UUID) -> Receipt:
         step_key=row.step_key,
         operation=row.operation,
         target=row.target,
-        idempotency_key=key,
+        idempotency_key=row.idempotency_key,
         action_digest=row.action_digest,
         status=ReceiptStatus(row.status),
         attempt=row.attempt,

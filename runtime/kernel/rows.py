@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from runtime.kernel.commit import ApprovalMove, Commit, QueueRow, ReceiptRow, StepRow, WaitRow
+from runtime.kernel.commit import ApprovalMove, Commit, EffectRow, QueueRow, ReceiptRow, StepRow, WaitRow
 from runtime.kernel.run import Run
 from runtime.kernel.states import RunState, StepState
 
@@ -20,14 +20,14 @@ class Before:
     superstep: int
     open: tuple[str, ...]
     waits: Mapping[UUID, WaitRow]
-    receipts: dict[UUID, ReceiptRow]
+    receipts: Mapping[UUID, ReceiptRow]
     answers: Mapping[UUID, ApprovalMove]
 
     @classmethod
     def of(cls, run: Run) -> Before:
         """The rows that this run has already."""
         place = (run.status, run.superstep, tuple(run.state.open))
-        return cls(dict(run.steps), *place, run.waits, dict(run.receipts), run.answers)
+        return cls(dict(run.steps), *place, run.waits, run.receipts, run.answers)
 
 
 def derive(rows: Commit, before: Before, run: Run) -> None:
@@ -35,11 +35,10 @@ def derive(rows: Commit, before: Before, run: Run) -> None:
     rows.status, rows.superstep, rows.executing, rows.width = run.status, run.superstep, run.executing, run.width
     rows.writes, rows.canceling, rows.error, rows.result = run.writes, run.canceling, run.error, run.result
     rows.finished = run.finished
-    _steps(rows, before, [*run.past.values(), *run.steps.values()])
     _queue(rows, before, run)
     rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
     rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
-    _receipts(rows, before, run)
+    rows.effects = _effects(before, run)
     rows.new_approvals = [
         replace(row, status=str(run.answers[row.approval_id].status))
         for row in run.approvals.values()
@@ -48,16 +47,6 @@ def derive(rows: Commit, before: Before, run: Run) -> None:
     rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
     rows.votes, rows.ledger = run.votes, run.ledger
     rows.extended = len(run.mutations)
-
-
-def _steps(rows: Commit, before: Before, steps: Iterable[StepRow]) -> None:
-    rows.new_steps, rows.steps = [], []
-    for step in steps:
-        known = before.steps.get(step.key)
-        if known is None:
-            rows.new_steps.append(step)
-        elif known != step:
-            rows.steps.append(step)
 
 
 def queued(steps: Mapping[str, StepRow], status: RunState, superstep: int, first: str | None) -> dict[str, StepRow]:
@@ -89,9 +78,12 @@ def _queue(rows: Commit, before: Before, run: Run) -> None:
     rows.unqueued = [] if rows.cancels_rest else over
 
 
-def _receipts(rows: Commit, before: Before, run: Run) -> None:
-    rows.new_receipts = [row for row in run.receipts.values() if row.receipt_id not in before.receipts]
-    changed = [row for row in run.receipts.values() if before.receipts.get(row.receipt_id, row) != row]
-    keys = {row.receipt_id: row.idempotency_key for row in before.receipts.values()}
-    rows.freed_receipts = [row.receipt_id for row in changed if row.idempotency_key != keys[row.receipt_id]]
-    rows.receipts = [row for row in changed if row.receipt_id not in rows.freed_receipts]
+def _effects(before: Before, run: Run) -> list[EffectRow]:
+    """The shared receipts whose status is another one, in the order in which their rows are locked."""
+    moved = []
+    for row in run.receipts.values():
+        known = before.receipts.get(row.receipt_id)
+        if row.shared and (known is None or known.status != row.status):
+            was = row.replaces if known is None else known.receipt_id
+            moved.append(EffectRow(row.idempotency_key, row.step_key, row.receipt_id, row.status, was))
+    return sorted(moved, key=lambda row: row.key)

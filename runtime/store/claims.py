@@ -130,15 +130,12 @@ fair_workspace AS (
       (SELECT max(o.virtual_start) FROM workspaces o WHERE o.tenant_id = n.tenant_id)) AS at) begun
   WHERE w.tenant_id = turn.tenant_id AND w.workspace_id = turn.workspace_id)"""
 
-# The run and the step as they are stored, and of the step what the new lease changes.
+# The run as it is stored, and the leases that were taken.
 _ROWS = """
 run AS (
   SELECT r.* FROM runs r WHERE r.run_id IN (SELECT taken.run_id FROM taken)),
 step AS (
-  SELECT s.step_id, s.run_id, s.step_key, s.step_index, s.operation, s.superstep, s.status, s.attempt,
-    s.idempotency_key, s.output, s.writes, s.usage, s.last_error, q.epoch AS lease_epoch, q.owner AS lease_owner,
-    q.lease_id
-  FROM taken q JOIN steps s USING (run_id, step_key))"""
+  SELECT q.run_id, q.step_id, q.step_key, q.epoch AS lease_epoch, q.owner AS lease_owner, q.lease_id FROM taken q)"""
 
 _TAKE = f"{_TENANT}, {{line}}, {_FREE}, {_TAKEN.format(leased=_LEASED)}, {_ROWS} {FOUND.format(source='lane')}"
 
@@ -148,8 +145,7 @@ CLAIM_OF_RUN = f"WITH {_LANE_OF_RUN}, {_TAKE.format(line=_LINE_OF_RUN)}"
 # With a queue in between, the place was taken when the step was sent; what is not on its way is not to run now.
 CLAIM_STEP = f"""WITH
 taken AS (
-  UPDATE queue q SET {_LEASED} FROM steps s
-  WHERE s.step_id = $3 AND q.run_id = s.run_id AND q.step_key = s.step_key AND q.status = 'sent' {_RETURNING}), {_ROWS}
+  UPDATE queue q SET {_LEASED} WHERE q.step_id = $3 AND q.status = 'sent' {_RETURNING}), {_ROWS}
 {FOUND.format(source="taken")}"""
 
 ADMIT = f"""WITH {_LANE}, {_TENANT}, {_LINE}, {_FREE}, {_TAKEN.format(leased=_SENT)}
@@ -162,10 +158,13 @@ WHERE q.run_id = m.run_id AND q.step_key = m.step_key AND q.status = 'sent'"""
 # What was chosen may be locked, or its tenant taken of at this very moment: then it is looked at again, so many times.
 LOOKS_MAX = 64
 
+# In the order in which commits that go together lock these rows.
 _HEARTBEAT = """
-UPDATE queue q SET expires_at = now() + $1
-FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS l(run_id, step_key, lease_id)
-WHERE q.run_id = l.run_id AND q.step_key = l.step_key AND q.lease_id = l.lease_id AND q.status = 'leased'
+WITH ours AS MATERIALIZED (
+  SELECT q.run_id, q.step_key FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS l(run_id, step_key, lease_id)
+  JOIN queue q ON q.run_id = l.run_id AND q.step_key = l.step_key AND q.lease_id = l.lease_id AND q.status = 'leased'
+  ORDER BY q.run_id, q.step_key FOR NO KEY UPDATE OF q)
+UPDATE queue q SET expires_at = now() + $1 FROM ours WHERE q.run_id = ours.run_id AND q.step_key = ours.step_key
 RETURNING q.lease_id"""
 
 _HOLD = """

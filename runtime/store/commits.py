@@ -4,9 +4,10 @@ The guard is the UPDATE of the run's row at the expected version; every other pa
 commit happens or none. The text depends only on which parts there are, so the few shapes that occur are prepared
 once per connection.
 
-Lock order: rows of the queue by run and step, then runs by id, then the rest. Whoever settles a step locks the row of
-its lease first, and only then looks whether the lease is still its own: a statement that waited for a lock has an old
-snapshot, but sees the row that it locked as it is. A row of the queue is never waited for once a run is locked.
+Lock order: rows of the queue by run and step, then runs by id, then shared effects by key, then the rest. Whoever
+settles a step locks the row of its lease first, and only then looks whether the lease is still its own: a statement
+that waited for a lock has an old snapshot, but sees the row that it locked as it is. A row of the queue is never waited
+for once a run is locked.
 
 Commits of different runs may go in one statement, whose text is always the same. Each has a guard of its own, and the
 rows of one whose guard does not hold are left out.

@@ -1,76 +1,36 @@
-"""The parts of a commit that govern: receipts, approvals and votes."""
+"""The parts of a commit that govern: shared effects, approvals and votes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from evidence.receipts import ReceiptStatus
+from runtime.store.commit_part import Part, columns, records
 
-from runtime.kernel.commit import Commit
-from runtime.store.commit_part import Part, columns, records, runs, texts
-
-_INSERT_RECEIPTS = """INSERT INTO receipts (receipt_id, run_id, tenant_id, step_key, operation, target,
-        idempotency_key, action_digest, action, status, attempt, lease_epoch, reversible, reverse, intended_at)
-      SELECT r.receipt_id, g.run_id, g.tenant_id, r.step_key, r.operation, r.target, r.idempotency_key,
-        r.action_digest, r.action, r.status, r.attempt, r.lease_epoch, r.reversible, r.reverse, r.intended_at
-      FROM json_to_recordset({0}) AS r(run uuid, receipt_id uuid, step_key text, operation text, target text,
-        idempotency_key text, action_digest text, status text, attempt int, lease_epoch int, reversible bool,
-        action jsonb, reverse jsonb, intended_at timestamptz) JOIN guard g ON g.run_id = r.run"""
-
-
-def _receipt_values(cs: Sequence[Commit]) -> list[object]:
-    return [
-        records(cs, "new_receipts", "receipt_id", "step_key", "operation", "target", "idempotency_key", "action_digest",
-            "status", "attempt", "lease_epoch", "reversible", "action", "reverse", "intended_at",
-        )
-    ]  # fmt: skip
-
-
-_NEW_RECEIPTS = Part(
-    "new_receipts",
-    _INSERT_RECEIPTS,
-    _receipt_values,
-    lambda c: bool(c.new_receipts) and not c.freed_receipts,
-)
-
-# A failed attempt at another action gives its key up, so that a key never has more than one receipt (Q-14). The insert
-# waits for that: it counts what was freed. If somebody has taken the key meanwhile, it fails, and nothing is performed.
-# ``IS TRUE`` as in the parts of a run: a receipt is found by its id, never among all receipts of its tenant.
-_FREED_RECEIPTS = Part(
-    "freed_receipts",
-    """UPDATE receipts SET idempotency_key = receipts.idempotency_key || ':' || receipts.receipt_id::text
-      FROM guard g WHERE receipts.receipt_id = ANY ({0}::uuid[]) AND (receipts.tenant_id = g.tenant_id) IS TRUE
-        AND receipts.status = 'failed' RETURNING receipts.receipt_id""",
-    lambda cs: [cs[0].freed_receipts],
-    lambda c: bool(c.freed_receipts),
+# Effects of wider scope than a step: their key holds neither run nor step, so the table makes it unique (Q-14). Who
+# moves one holds its key; who begins one finds the key free, or takes it from an attempt that certainly failed. If
+# somebody else has taken it meanwhile, the insert fails and with it the append: nothing is performed. An outcome never
+# meets that, because nobody takes a key from an attempt that may have had its effect. A crash leaves the row and the
+# event that moves it, or neither.
+_EFFECTS = Part(
+    "effects",
+    """UPDATE effects SET run_id = g.run_id, step_key = e.step_key, receipt_id = e.receipt_id, status = e.status
+      FROM unnest({0}::text[], {1}::text[], {2}::uuid[], {3}::text[], {4}::uuid[])
+        AS e(key, step_key, receipt_id, status, was) CROSS JOIN guard g
+      WHERE effects.tenant_id = g.tenant_id AND effects.key = e.key AND effects.receipt_id = e.was
+        AND (e.was = e.receipt_id OR effects.status = 'failed') RETURNING effects.key""",
+    lambda cs: columns(cs, "effects", "key", "step_key", "receipt_id", "status", "was"),
+    lambda c: bool(c.effects),
     alone=True,
 )
-_REPLACING_RECEIPTS = Part(
-    "new_receipts",
-    f"{_INSERT_RECEIPTS}, (SELECT count(*) FROM do_freed_receipts) AS f(count)",
-    _receipt_values,
-    lambda c: bool(c.new_receipts) and bool(c.freed_receipts),
+_NEW_EFFECTS = Part(
+    "new_effects",
+    """INSERT INTO effects (tenant_id, key, run_id, step_key, receipt_id, status)
+      SELECT g.tenant_id, e.key, g.run_id, e.step_key, e.receipt_id, e.status
+      FROM unnest({0}::text[], {1}::text[], {2}::uuid[], {3}::text[]) AS e(key, step_key, receipt_id, status)
+      CROSS JOIN guard g
+      WHERE e.status = 'intended' AND e.key NOT IN (SELECT moved.key FROM do_effects AS moved)""",
+    lambda cs: columns(cs, "effects", "key", "step_key", "receipt_id", "status"),
+    lambda c: any(row.status == ReceiptStatus.INTENDED for row in c.effects),
     alone=True,
-)
-
-# The times are those of the audit's lines, which bind the receipt.
-_RECEIPTS = Part(
-    "receipts",
-    """UPDATE receipts SET status = r.status, attempt = r.attempt, lease_epoch = r.epoch, external_id = r.external,
-        resolution = r.resolution, output = r.output::jsonb, usage = r.usage::jsonb, error = r.error::jsonb,
-        action = CASE WHEN r.authority IS NULL THEN receipts.action ELSE receipts.action || r.authority::jsonb END,
-        intended_at = r.intended_at, settled_at = r.settled_at
-      FROM unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::text[], {5}::text[], {6}::text[],
-        {7}::text[], {8}::text[], {9}::text[], {10}::uuid[], {11}::timestamptz[], {12}::timestamptz[])
-        AS r(receipt_id, status, attempt, epoch, external, resolution, output, usage, error, authority, run,
-          intended_at, settled_at)
-      JOIN guard g ON g.run_id = r.run
-      WHERE receipts.receipt_id = r.receipt_id AND (receipts.tenant_id = g.tenant_id) IS TRUE""",
-    lambda cs: [
-        *columns(cs, "receipts", "receipt_id", "status", "attempt", "lease_epoch", "external_id", "resolution"),
-        *texts(cs, "receipts", "output", "usage", "error", "authority"),
-        runs(cs, "receipts"),
-        *columns(cs, "receipts", "intended_at", "settled_at"),
-    ],
-    lambda c: bool(c.receipts),
 )
 
 _NEW_APPROVALS = Part(
@@ -127,6 +87,5 @@ _CANCEL_APPROVALS = Part(
     alone=True,
 )
 GOVERNANCE_PARTS: tuple[Part, ...] = (
-    _FREED_RECEIPTS, _NEW_RECEIPTS, _REPLACING_RECEIPTS, _RECEIPTS, _NEW_APPROVALS, _APPROVALS, _VOTES,
-    _CANCEL_APPROVALS,
+    _EFFECTS, _NEW_EFFECTS, _NEW_APPROVALS, _APPROVALS, _VOTES, _CANCEL_APPROVALS,
 )  # fmt: skip

@@ -22,8 +22,8 @@ WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at I
 
 # The oldest that waits comes first; of what is over, the newest tells why nothing waits any more.
 _FIND = """
-SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, w.status, s.status AS step, r.version
-FROM waits w JOIN steps s USING (step_id) JOIN runs r ON r.run_id = w.run_id
+SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, w.status, w.parked, r.version
+FROM waits w JOIN runs r ON r.run_id = w.run_id
 WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = ANY ($3::text[])
 ORDER BY w.status = 'waiting' DESC, CASE WHEN w.status = 'waiting' THEN w.created_at END, w.created_at DESC LIMIT 1"""
 
@@ -31,9 +31,9 @@ ORDER BY w.status = 'waiting' DESC, CASE WHEN w.status = 'waiting' THEN w.create
 _KEPT = """
 SELECT DISTINCT ON (i.tenant_id, i.correlation_key) i.tenant_id, i.source, i.notification_id
 FROM inbox i CROSS JOIN LATERAL (
-  SELECT w.wait_id FROM waits w JOIN steps s USING (step_id)
-  WHERE w.tenant_id = i.tenant_id AND w.correlation_key = i.correlation_key AND w.status = 'waiting'
-    AND s.status = 'waiting' LIMIT 1) w
+  SELECT w.wait_id FROM waits w
+  WHERE w.tenant_id = i.tenant_id AND w.correlation_key = i.correlation_key AND w.status = 'waiting' AND w.parked
+  LIMIT 1) w
 WHERE i.processed_at IS NULL AND i.correlation_key IS NOT NULL
 ORDER BY i.tenant_id, i.correlation_key, i.received_at LIMIT 100"""
 
@@ -65,11 +65,7 @@ class Found:
     token: str
     waiting: bool
     parked: bool
-    step_over: bool
     run_version: int
-
-
-_OVER = ("succeeded", "failed_terminal", "canceled")
 
 
 async def record(
@@ -102,8 +98,7 @@ async def find(connection: Connection, tenant: str, key: str, kinds: Sequence[st
         kind=row["kind"],
         token=row["token"],
         waiting=row["status"] == "waiting",
-        parked=row["status"] == "waiting" and row["step"] == "waiting",
-        step_over=row["step"] in _OVER,
+        parked=row["status"] == "waiting" and row["parked"],
         run_version=row["version"],
     )
 

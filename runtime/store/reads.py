@@ -24,15 +24,6 @@ async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
     return row
 
 
-_STEP_IS_OVER = """
-SELECT status IN ('succeeded', 'failed_terminal', 'canceled') FROM steps WHERE run_id = $1 AND step_key = $2"""
-
-
-async def step_is_over(connection: Connection, run_id: UUID, step_key: str) -> bool:
-    """Whether nothing more can happen to a step."""
-    return bool(await connection.fetchval(_STEP_IS_OVER, run_id, step_key))
-
-
 async def run_of_trigger(
     connection: Connection, tenant: str, workflow: str, trigger_type: str, trigger_ref: str
 ) -> asyncpg.Record | None:

@@ -1,7 +1,7 @@
 """Removing the payloads of a run that is over: what it was given, saw, said and kept.
 
 What stays: the audit's lines, the bundle, who decided what and by which rules, what ran when and how it ended, and the
-receipts' keys, so that no effect is repeated. Commands name only ids, so there is nothing in them to remove.
+effects' keys, so that none is repeated. Commands name only ids, so there is nothing in them to remove.
 """
 
 from __future__ import annotations
@@ -30,22 +30,11 @@ def _facts(column: str) -> str:
       WHERE key IN ('class', 'code', 'step', 'by'))"""
 
 
-_STEPS = f"""
-UPDATE steps SET output = NULL, writes = NULL, last_error = {_facts("last_error")} WHERE run_id = $1"""
-# Who shares an effect whose output is gone is told so, instead of going on with nothing.
-_RECEIPTS = f"""
-UPDATE receipts SET reverse = NULL, output = NULL, resolution = CASE WHEN resolution > '' THEN '{REMOVED}' END,
-  action = action || '{{"input": {{}}, "before": null, "summary": "{REMOVED}"}}',
-  error = CASE WHEN status <> 'succeeded' OR error IS NOT NULL OR output IS NULL OR output = '{{}}'
-    THEN {_facts("error")} || '{{"message": "{REMOVED}"}}'
-    ELSE '{{"class": "consistency", "code": "output_removed",
-      "message": "This was done before, and what came of it was removed by retention."}}' END
-WHERE run_id = $1"""
 _WAITS = f"""
 UPDATE waits SET result = NULL, context = CASE kind
   WHEN 'task' THEN context || '{{"title": "{REMOVED}", "description": ""}}'
   ELSE context - 'correlate' - 'error' END
-FROM steps s WHERE s.run_id = $1 AND waits.step_id = s.step_id"""
+WHERE run_id = $1"""
 _APPROVALS = f"""
 UPDATE approvals SET action = NULL, card = card || '{{"title": "{REMOVED}", "summary": "{REMOVED}", "target": "",
   "reverse": "", "reference": "", "changes": [], "inputs": [], "sensitive": [], "evidence": ""}}',
@@ -54,9 +43,9 @@ _VOTES = f"""
 UPDATE votes SET reason = '{REMOVED}' FROM approvals a
 WHERE a.run_id = $1 AND votes.approval_id = a.approval_id AND votes.reason > ''"""
 _SIGNALS = """
-UPDATE inbox SET payload = '{}' FROM waits w JOIN steps s USING (step_id)
-WHERE s.run_id = $1 AND inbox.tenant_id = w.tenant_id AND inbox.correlation_key = w.correlation_key
-  AND inbox.correlation_key IS NOT NULL AND inbox.result->>'run' = s.run_id::text"""
+UPDATE inbox SET payload = '{}' FROM waits w
+WHERE w.run_id = $1 AND inbox.tenant_id = w.tenant_id AND inbox.correlation_key = w.correlation_key
+  AND inbox.correlation_key IS NOT NULL AND inbox.result->>'run' = w.run_id::text"""
 # What runs within this one have handed over: also those whose end nobody had to wait for.
 _CHILDREN = """
 UPDATE inbox SET payload = '{}' FROM runs c WHERE c.parent_run_id = $1 AND inbox.tenant_id = c.tenant_id
@@ -89,8 +78,6 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
     for statement in (
         _SIGNALS,
         _CHILDREN,
-        _STEPS,
-        _RECEIPTS,
         _WAITS,
         _APPROVALS,
         _VOTES,

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from core.db import Connection
+from evidence.receipts import ReceiptStatus
 from runtime.kernel.commit import StepRow
 from runtime.kernel.rows import queued
 from runtime.kernel.run import Run
@@ -28,6 +29,8 @@ FROM approvals WHERE run_id = $1"""
 _VOTES = """
 SELECT v.approval_id || ' ' || v.person_id AS vote, v.choice, v.reason, v.groups, v.channel
 FROM votes v JOIN approvals a USING (approval_id) WHERE a.run_id = $1"""
+# A failed attempt holds its key only until another run tries.
+_EFFECTS = "SELECT key, step_key, receipt_id::text, status FROM effects WHERE run_id = $1 AND status <> 'failed'"
 _LEDGER = """
 SELECT superstep || ' ' || step_key || ' ' || channel AS entry, value FROM ledger WHERE run_id = $1"""
 
@@ -55,6 +58,7 @@ async def hold(connection: Connection, run_id: UUID, names: tuple[str, str], sta
 _WAIT = "step_key kind status token correlation_key context result"
 _APPROVAL = "step_key kind action_digest nonce tier terms requester card action"
 _ANSWER = "status choice reason escalated consumed"
+_EFFECT = "step_key status"
 _VOTE = "choice reason groups channel"
 
 
@@ -66,6 +70,9 @@ def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:
     yield "approvals", "approval", _APPROVALS, answered
     votes = {f"{vote.approval_id} {vote.person_id}": columns(vote, _VOTE) for vote in run.votes}
     yield "approvals", "vote", _VOTES, votes
+    shared = [row for row in run.receipts.values() if row.shared and row.status != ReceiptStatus.FAILED]
+    held = {row.idempotency_key: {**columns(row, _EFFECT), "receipt_id": str(row.receipt_id)} for row in shared}
+    yield "effects", "effect", _EFFECTS, held
     entries = {f"{row.superstep} {row.step_key} {row.channel}": {"value": row.value} for row in run.ledger}
     yield "ledger", "entry of the ledger", _LEDGER, entries
 

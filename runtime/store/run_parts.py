@@ -1,46 +1,8 @@
-"""The parts of a commit that move a run: steps, queue, waits, commands, the book, and the end of the rest."""
+"""The parts of an append that others find by their keys: queue, waits, commands, the book, and the end of the rest."""
 
 from __future__ import annotations
 
 from runtime.store.commit_part import Part, columns, records, runs, texts
-
-_NEW_STEPS = Part(
-    "new_steps",
-    """INSERT INTO steps (step_id, run_id, tenant_id, step_key, step_index, operation, superstep, status, lease_epoch,
-        idempotency_key, attempt, output, writes, usage, last_error, finished_at)
-      SELECT s.step_id, g.run_id, g.tenant_id, s.key, s.index, s.operation, s.superstep, s.status, s.lease_epoch,
-        s.idempotency_key, s.attempt, s.output, s.writes, s.usage, s.last_error,
-        CASE WHEN s.status IN ('succeeded', 'failed_terminal') THEN now() END
-      FROM json_to_recordset({0}) AS s(run uuid, step_id uuid, key text, index int, operation text, superstep int,
-        status text, lease_epoch int, idempotency_key text, attempt int, output jsonb, writes jsonb, usage jsonb,
-        last_error jsonb) JOIN guard g ON g.run_id = s.run""",
-    lambda cs: [
-        records(cs, "new_steps",
-            "step_id", "key", "index", "operation", "superstep", "status", "lease_epoch", "idempotency_key", "attempt",
-            "output", "writes", "usage", "last_error",
-        ),
-    ],
-    lambda c: bool(c.new_steps),
-)  # fmt: skip
-
-# ``IS TRUE`` keeps the planner from looking for a row among all rows of its run, or of its tenant: the key comes first.
-_STEPS = Part(
-    "steps",
-    """UPDATE steps SET status = s.status, superstep = s.superstep, attempt = s.attempt, lease_epoch = s.epoch,
-        output = s.output::jsonb, writes = s.writes::jsonb, usage = s.usage::jsonb, last_error = s.error::jsonb,
-        idempotency_key = s.idempotency, next_eligible_at = now() + s.eligible,
-        finished_at = CASE WHEN s.status IN ('succeeded', 'failed_terminal', 'canceled') THEN now() END
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::int[], {3}::int[], {4}::int[], {5}::text[], {6}::text[],
-        {7}::text[], {8}::text[], {9}::text[], {10}::interval[])
-        AS s(step_id, status, superstep, attempt, epoch, idempotency, output, writes, usage, error, eligible)
-      WHERE steps.step_id = s.step_id AND (steps.run_id = g.run_id) IS TRUE""",
-    lambda cs: [
-        *columns(cs, "steps", "step_id", "status", "superstep", "attempt", "lease_epoch", "idempotency_key"),
-        *texts(cs, "steps", "output", "writes", "usage", "last_error"),
-        *columns(cs, "steps", "eligible_in"),
-    ],
-    lambda c: bool(c.steps),
-)
 
 # The rows of the queue. What the holder of a lease settles is locked by the guard. A row of another step, as a cancel
 # meets it, is left to whoever has it locked just now: that one waits for the run's row, and then finds its step over.
@@ -94,14 +56,15 @@ _HANDED = Part(
 _NEW_WAITS = Part(
     "new_waits",
     """INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token, context, due_at,
-        correlation_key)
+        correlation_key, parked)
       SELECT w.wait_id, g.run_id, g.tenant_id, w.step_id, w.step_key, w.kind, w.status, w.token, w.context,
-        now() + make_interval(secs => w.due_in), w.correlation_key
+        now() + make_interval(secs => w.due_in), w.correlation_key, w.parked
       FROM json_to_recordset({0}) AS w(run uuid, wait_id uuid, step_id uuid, step_key text, kind text, status text,
-        token text, context jsonb, due_in float8, correlation_key text) JOIN guard g ON g.run_id = w.run""",
+        token text, context jsonb, due_in float8, correlation_key text, parked bool)
+        JOIN guard g ON g.run_id = w.run""",
     lambda cs: [
         records(cs, "new_waits", "wait_id", "step_id", "step_key", "kind", "status", "token", "context", "due_in",
-            "correlation_key",
+            "correlation_key", "parked",
         )
     ],
     lambda c: bool(c.new_waits),
@@ -109,16 +72,16 @@ _NEW_WAITS = Part(
 
 _WAITS = Part(
     "waits",
-    """UPDATE waits SET status = w.status, context = w.context::jsonb, result = w.result::jsonb,
+    """UPDATE waits SET status = w.status, context = w.context::jsonb, result = w.result::jsonb, parked = w.parked,
         due_at = CASE WHEN w.due IS NULL THEN waits.due_at ELSE now() + w.due END,
         completed_at = CASE WHEN w.status = 'waiting' THEN NULL ELSE now() END
-      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::text[], {4}::interval[])
-        AS w(wait_id, status, context, result, due)
+      FROM guard g, unnest({0}::uuid[], {1}::text[], {2}::text[], {3}::text[], {4}::interval[],
+        {5}::bool[]) AS w(wait_id, status, context, result, due, parked)
       WHERE waits.wait_id = w.wait_id AND (waits.run_id = g.run_id) IS TRUE AND waits.status = 'waiting'""",
     lambda cs: [
         *columns(cs, "waits", "wait_id", "status"),
         *texts(cs, "waits", "context", "result"),
-        *columns(cs, "waits", "due_in"),
+        *columns(cs, "waits", "due_in", "parked"),
     ],
     lambda c: bool(c.waits),
 )
@@ -162,26 +125,6 @@ _JOURNAL = Part(
     lambda c: bool(c.lines),
 )
 
-# Set-based, because a run may have thousands of open steps; what this commit itself moves is left to its own part.
-_CANCEL_STEPS = Part(
-    "cancel_steps",
-    """UPDATE steps SET status = 'canceled', finished_at = now() FROM guard g
-      WHERE steps.run_id = g.run_id AND steps.step_id <> ALL ({0}::uuid[])
-        AND steps.status IN ('ready', 'waiting_approval', 'waiting', 'failed_retryable')""",
-    lambda cs: [[row.step_id for row in [*cs[0].steps, *cs[0].new_steps]]],
-    lambda c: c.cancels_rest,
-    alone=True,
-)
-
-_CANCEL_WAITS = Part(
-    "cancel_waits",
-    """UPDATE waits SET status = 'canceled', completed_at = now() FROM guard g
-      WHERE waits.run_id = g.run_id AND waits.status = 'waiting' AND waits.wait_id <> ALL ({0}::uuid[])""",
-    lambda cs: [[row.wait_id for row in cs[0].waits]],
-    lambda c: c.cancels_rest,
-    alone=True,
-)
-
 _CANCEL_QUEUE = Part(
     "cancel_queue",
     """DELETE FROM queue USING (
@@ -193,6 +136,6 @@ _CANCEL_QUEUE = Part(
 )
 
 RUN_PARTS: tuple[Part, ...] = (
-    _NEW_STEPS, _STEPS, _QUEUED, _REQUEUED, _UNQUEUED, _HANDED, _NEW_WAITS, _WAITS, _COMMANDS,
-    _LEDGER, _JOURNAL, _CANCEL_STEPS, _CANCEL_WAITS, _CANCEL_QUEUE,
+    _QUEUED, _REQUEUED, _UNQUEUED, _HANDED, _NEW_WAITS, _WAITS, _COMMANDS,
+    _LEDGER, _JOURNAL, _CANCEL_QUEUE,
 )  # fmt: skip

@@ -21,13 +21,15 @@ from core.db import Connection
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 from evidence.chain import ChainHead
 from runtime.kernel.blind import blindly
+from runtime.kernel.commit import StepRow
 from runtime.kernel.events import RunOpened
 from runtime.kernel.graph import NO_GRAPH, Graph
 from runtime.kernel.keeping import KEPT, digest_of, unpack
+from runtime.kernel.names import step_id_of
 from runtime.kernel.past import refold
 from runtime.kernel.replaying import unopened
 from runtime.kernel.run import Run
-from runtime.kernel.states import RunState, StepState
+from runtime.kernel.states import STEP, RunState, StepState
 from runtime.kernel.told import Diverged, Told, read_line
 from runtime.kernel.view import Definition, RunView
 from runtime.store.journal import Append, appends
@@ -55,18 +57,28 @@ _LOCK = "SELECT version FROM runs WHERE run_id = $1 FOR UPDATE"
 Graphs: TypeAlias = Callable[[Connection, Definition], Awaitable[Sequence[Graph]]]
 
 
+class Purged(ConsistencyError):
+    """Retention has emptied the run."""
+
+
 class Unfinished(ConsistencyError):
     """The statement waited for another append, whose lines its snapshot does not hold."""
 
 
 async def load(
-    connection: Connection, run_id: UUID, graphs: Graphs, *, lock: bool = False, whole: bool = False
+    connection: Connection,
+    run_id: UUID,
+    graphs: Graphs,
+    *,
+    lock: bool = False,
+    whole: bool = False,
+    before: RunView | None = None,
 ) -> RunView:
-    """The view of a run; ``whole`` folds it from its first line, and lets go of nothing.
+    """The view of a run; ``whole`` folds it from its first line, and lets go of nothing. ``before`` as in ``view_of``.
 
     Without ``lock`` the commit's version guard is what keeps the view honest; a caller that has lost that race before
     asks for the lock, so that it is sure to win the next one. ``NotFoundError`` if there is no such run,
-    ``ConsistencyError`` if retention has emptied it, ``Diverged`` if something of it was altered.
+    ``Purged`` if retention has emptied it, ``Diverged`` if something of it was altered.
     """
     if lock:
         await connection.fetchrow(_LOCK, run_id)
@@ -74,23 +86,39 @@ async def load(
     if row is None:
         raise NotFoundError(f"There is no run {run_id}.")
     if row["run"]["purged_at"] is not None:
-        raise ConsistencyError(
+        raise Purged(
             f"The run {run_id} is over, and what it held was removed when its retention ended.",
             remedy="Its audit and its evidence bundle are kept.",
         )
     try:
-        return await view_of(connection, row, graphs, whole=whole)
+        return await view_of(connection, row, graphs, whole=whole, before=before)
     except Unfinished as error:  # both are of one snapshot here
         raise Diverged(f"The book of run {run_id} is not as long as the run says") from error
 
 
-async def view_of(connection: Connection, row: Any, graphs: Graphs, *, whole: bool = False) -> RunView:
+async def step_is_over(connection: Connection, run_id: UUID, step_key: str, graphs: Graphs) -> bool:
+    """Whether nothing more can happen to a step."""
+    try:
+        step = (await load(connection, run_id, graphs)).steps.get(step_key)
+    except Purged:
+        return True
+    return step is None or STEP.terminal(step.status)
+
+
+async def view_of(
+    connection: Connection, row: Any, graphs: Graphs, *, whole: bool = False, before: RunView | None = None
+) -> RunView:
     """A view from a row with ``run``, ``state``, ``run_key``, the tenant's columns and the tail of the book.
 
+    ``before`` is an earlier view of the run, which was checked when it was made: only what follows it is folded.
     ``Unfinished`` if the tail is of an older snapshot than the run.
     """
     definition, head = _places(row)
-    run = _folded(row, definition, head, await graphs(connection, definition))
+    if before is not None and before.head.count > head.count:
+        return replace(before, now=row["now"], policy_digest=row["policy_digest"], writes_max=row["max_writes_per_run"])
+    every = await graphs(connection, definition)
+    run = None if before is None else _followed(row, before, head, every)
+    run = run or _folded(row, definition, head, every)
     return _view(row, definition, head, run if whole else run.rest())
 
 
@@ -126,6 +154,28 @@ def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[
     opened = next(book[0].told(key)).event
     run.trigger = opened.inputs or {} if isinstance(opened, RunOpened) else {}
     return refold(run, [told for append in kept[1:] for told in append.told(key)], graphs)
+
+
+def _followed(row: Any, before: RunView, head: ChainHead, graphs: Sequence[Graph]) -> Run | None:
+    """The run of an earlier view with what has been told since; None if the tail does not reach back so far."""
+    if before.head == head:
+        return before.run.copy()
+    after, known, told = before.head.count, before.head.hash, list[Told]()
+    for append in _appends(row):
+        met = max(0, after - append.first_seq)
+        if met >= len(append.lines):
+            continue
+        if append.first_seq > after:
+            return None
+        for line in append.lines[met:]:
+            if orjson.loads(line)["prev"] != known:
+                return None
+            known = sha256_hex(line)
+        told += [*append.told(before.run_key)][met:]
+        after = append.first_seq + len(append.lines)
+    if (after, known) != (head.count, head.hash):
+        return None
+    return refold(before.run.copy(), told, graphs)
 
 
 def _appends(row: Any) -> list[Append]:
@@ -174,10 +224,13 @@ def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunVie
     )
 
 
-async def load_to_end(connection: Connection, run_id: UUID, graphs: Graphs, *, lock: bool = False) -> RunView:
+async def load_to_end(
+    connection: Connection, run_id: UUID, graphs: Graphs, *, lock: bool = False, leased: str | None = None
+) -> RunView:
     """The view of a run that is to be set back, given up or canceled: also of one that cannot be read any more.
 
-    Of such a run only what its lines say is known. Nothing is decided on it but its end.
+    Of such a run only what its lines say is known, and the step that is ``leased``, which may not have begun. Nothing
+    is decided on it but its end.
     """
     try:
         return await load(connection, run_id, graphs, lock=lock)
@@ -190,6 +243,9 @@ async def load_to_end(connection: Connection, run_id: UUID, graphs: Graphs, *, l
     run = unopened(run_id, row["run_key"] or b"", NO_GRAPH)
     blindly(run, _unverified(row))
     run.status, run.executing = RunState(row["run"]["status"]), row["run"]["executing"]
+    if leased is not None and leased not in run.steps:
+        place = (step_id_of(run_id, leased), leased, 0, "", run.superstep, StepState.READY)
+        run.steps[leased] = StepRow(*place)
     run.state.open = [key for key, step in run.steps.items() if step.status in (StepState.READY, StepState.RUNNING)]
     return replace(_view(row, definition, head, run.rest()), blind=True)
 

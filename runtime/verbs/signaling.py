@@ -24,6 +24,7 @@ from runtime.governance.fitness import check_text, unfit
 from runtime.kernel.states import WaitKind
 from runtime.store import notices
 from runtime.store.notices import Found
+from runtime.store.views import step_is_over
 from runtime.verbs.resuming import Moved, end_wait, persistently
 
 KEY_CHARACTERS_MAX = 500
@@ -130,7 +131,7 @@ class Signaling:
             return SignalAnswer(SignalCode.KEPT)
         if not found.waiting:
             # The name of a signal may be waited for again; what a run began outside is over with its step.
-            late = found.step_over and found.kind != WaitKind.SIGNAL
+            late = found.kind != WaitKind.SIGNAL and await self._is_over(connection, found)
             return await self._ignored(connection, signal, SignalCode.LATE, found) if late else _kept(found)
         if signal.token is not None and signal.token != found.token:
             return await self._ignored(connection, signal, SignalCode.STALE, found)
@@ -150,6 +151,10 @@ class Signaling:
         facts: JsonObject = {"signal": signal.id, "code": str(code), "run": str(found.run_id), "source": signal.source}
         await audit.record(connection, signal.tenant_id, EventType.SIGNAL_IGNORED, signal.actor, facts)
         return await self._note(connection, signal, code, found)
+
+    async def _is_over(self, connection: Connection, found: Found) -> bool:
+        """Whether nothing more can happen to the step whose wait this was."""
+        return await step_is_over(connection, found.run_id, found.step_key, self.definitions.graphs)
 
     async def _note(self, connection: Connection, signal: Signal, code: SignalCode, found: Found) -> SignalAnswer:
         result: JsonObject = {"code": str(code), "run": str(found.run_id), "step": found.step_key}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from uuid import UUID
 
 import asyncpg
@@ -14,6 +15,9 @@ from runtime.kernel.commit import Claim, StepRow
 from runtime.kernel.transition import RunView
 from runtime.store.views import Unfinished, load, view_of
 
+# A run that a worker goes on with is most often one that it has just left.
+RECENT_MAX = 256
+
 
 def claim_of(record: asyncpg.Record) -> tuple[Claim, str]:
     """The lease that a claim took, and its owner."""
@@ -21,13 +25,35 @@ def claim_of(record: asyncpg.Record) -> tuple[Claim, str]:
     return Claim(row["step_key"], UUID(row["lease_id"]), row["lease_epoch"]), row["lease_owner"]
 
 
+class Recent:
+    """The runs that a worker met last, as it left them: what they are now is folded on from there."""
+
+    def __init__(self) -> None:
+        self._views: OrderedDict[UUID, RunView] = OrderedDict()
+
+    def get(self, run_id: UUID) -> RunView | None:
+        """The last view of this run, if there is one."""
+        return self._views.get(run_id)
+
+    def put(self, view: RunView) -> RunView:
+        """Remember a view; one of a run that is over is of no use."""
+        self._views.pop(view.run_id, None)
+        if not view.run.finished:
+            self._views[view.run_id] = view
+        while len(self._views) > RECENT_MAX:
+            self._views.popitem(last=False)
+        return view
+
+
 async def claimed(
-    connection: Connection, record: asyncpg.Record, definitions: Definitions
+    connection: Connection, record: asyncpg.Record, definitions: Definitions, recent: Recent
 ) -> tuple[RunView, StepRow, Known]:
     """The run's view, the leased step, and what is known of it from earlier leases."""
+    run_id = UUID(record["run"]["run_id"])
     try:
-        view = await view_of(connection, record, definitions.graphs)
+        view = await view_of(connection, record, definitions.graphs, before=recent.get(run_id))
     except Unfinished:
         # The claim did not see the last append of this run yet.
-        view = await load(connection, UUID(record["run"]["run_id"]), definitions.graphs)
+        view = await load(connection, run_id, definitions.graphs)
+    recent.put(view)
     return view, leased(view, *claim_of(record)), known_of(view.run, record["step"]["step_key"])

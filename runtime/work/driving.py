@@ -28,7 +28,7 @@ from runtime.kernel.graph import OperationNode
 from runtime.kernel.states import StepState
 from runtime.kernel.transition import Transition
 from runtime.setbacks import is_passing, report, set_back
-from runtime.store import claims, receipts
+from runtime.store import claims, effects
 from runtime.work.claiming import claim_of, claimed
 from runtime.work.holding import CONFLICTS_MAX, Holding, Tools
 from runtime.work.leasing import Hold, Lease, LostLease
@@ -93,7 +93,7 @@ class Drive:
         """Propose, decide and intend. A crash before that is told leaves a lease that runs out without a word."""
         tools = self._tools
         async with tools.database.connection() as connection:
-            view, step, known = await claimed(connection, record, tools.definitions)
+            view, step, known = await claimed(connection, record, tools.definitions, tools.recent)
             workflow = await tools.definitions.of_run(connection, view)
             policy = await tools.definitions.policy(connection, view.tenant_id, view.policy_digest)
         if step.status is not StepState.READY:
@@ -135,10 +135,10 @@ class Drive:
         return await self._holding.commit(proceed)
 
     async def _look_up(self, work: LookUp) -> Next:
-        hold = self._holding.now()
+        hold, graphs = self._holding.now(), self._tools.definitions.graphs
         for _ in range(CONFLICTS_MAX):
             async with self._tools.database.connection() as connection:
-                receipt = await receipts.by_key(connection, hold.view.tenant_id, work.idempotency_key)
+                receipt = await effects.by_key(connection, graphs, hold.view.tenant_id, work.idempotency_key)
             known = replace(work.known, receipt=receipt, receipt_checked=True)
 
             def proceed(transition: Transition, step: StepRow, policy: ActivePolicy, known: Known = known) -> Next:
@@ -147,8 +147,8 @@ class Drive:
             try:
                 return await self._holding.commit(proceed)
             except asyncpg.UniqueViolationError:
-                continue  # another run has just written the receipt of this effect: it is to be seen now
-        raise CountersealError(f"The receipt of {work.idempotency_key} is written and freed too fast.")
+                continue  # another run has just intended this effect: that is to be seen now
+        raise CountersealError(f"The effect {work.idempotency_key} begins and fails elsewhere too fast.")
 
     async def _perform(self, work: Perform) -> Next:
         if work.receipt is not None and not self._holding.may_send():

@@ -32,6 +32,7 @@ from runtime.store import claims
 from runtime.store.commits import apply, landed
 from runtime.store.views import load
 from runtime.work.calling import Calls
+from runtime.work.claiming import Recent
 from runtime.work.committing import Committer
 from runtime.work.leasing import Hold, Lease, LostLease
 from runtime.work.patience import Patience
@@ -62,6 +63,11 @@ class Tools:
     def committer(self) -> Committer:
         """Writes what the steps of this worker commit."""
         return Committer(self.database)
+
+    @cached_property
+    def recent(self) -> Recent:
+        """The runs that this worker met last."""
+        return Recent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +185,13 @@ class Holding:
         try:
             async with self._tools.database.transaction() as connection:
                 status = await claims.hold(connection, hold.view.run_id, hold.claim)
-                view = await load(connection, hold.view.run_id, self._tools.definitions.graphs, lock=True)
+                view = await load(
+                    connection,
+                    hold.view.run_id,
+                    self._tools.definitions.graphs,
+                    lock=True,
+                    before=self._tools.recent.get(hold.view.run_id),
+                )
                 for before in self._unanswered:
                     if await landed(connection, before.commit):
                         return self._done(before)
@@ -223,12 +235,12 @@ class Holding:
     def _done(self, sent: _Sent) -> Next:
         """Remember what is held after a commit; the lease goes on with its worker, and is new for a step that is."""
         hold, work = sent.hold, sent.work
-        before = self.step
+        before, after = self.step, self._tools.recent.put(sent.transition.after())
         if isinstance(work, Over):
             self.hold = None
             return work
         claim = replace(hold.claim, key=work.step.key, epoch=work.step.lease_epoch)
-        self.hold = replace(hold, view=sent.transition.after(), step=work.step, claim=claim)
+        self.hold = replace(hold, view=after, step=work.step, claim=claim)
         if before is None or before.step_id != work.step.step_id:
             self.lease.taken(hold.began)
         return work

@@ -244,7 +244,7 @@ async def test_personal_data_goes_after_its_time_and_the_evidence_stays(office: 
         await office.vote(person, "approve")
     await office.go_on()
     assert await office.status(run_id) == "succeeded"
-    assert "checkpoints" in await office.mentions("Ada Berg")
+    assert "journal" in await office.mentions("Ada Berg")
     await office.trouble.bring_purges_nearer(timedelta(days=90))
     await office.go_on()
     assert await office.mentions("Ada Berg") == set()

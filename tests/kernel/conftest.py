@@ -116,7 +116,7 @@ class Simulation:
         assert commit.expected_version == self.version
         self.version += self.run is not None
         self.run, self.finished = commit, self.finished or commit.finished
-        for row in [*commit.new_steps, *commit.steps]:
+        for row in [*transition.run.past.values(), *transition.run.steps.values()]:
             known = self.rows.get(row.key)
             assert known is None or known.status == row.status or (known.status, row.status) in STEP.moves()
             assert known is not None or row.status in STEP.initial
@@ -136,15 +136,6 @@ class Simulation:
         self.values.update(unpack_values(commit.values))
         self.ledger += commit.ledger
         self.lines += [line.bytes for line in commit.lines]
-        if commit.cancels_rest:
-            for key, row in self.rows.items():
-                if row.status in (
-                    StepState.READY,
-                    StepState.WAITING_APPROVAL,
-                    StepState.WAITING,
-                    StepState.FAILED_RETRYABLE,
-                ):
-                    self.rows[key] = replace(row, status=StepState.CANCELED)
         return commit
 
     def _queue(self, commit: Commit) -> None:

@@ -31,6 +31,7 @@ from runtime.kernel.commit import StepRow, WaitRow
 from runtime.kernel.crossing import REFERENCE
 from runtime.kernel.events import WaitCompleted, WaitTimedOut
 from runtime.kernel.graph import Branch, ForeachNode, Graph, IfNode, OperationNode, Scope, WhileNode
+from runtime.kernel.keeping import KEPT
 from runtime.kernel.past import past_of
 from runtime.kernel.plan import variables
 from runtime.kernel.replaying import replay
@@ -493,7 +494,6 @@ class Play:
                 for number, (content, digest) in run.checkpoints.items()
             },
             "ledger": run.ledger,
-            "items": run.items,
             "audit": list(self.audit(exactly=exactly)),
         }
 
@@ -511,7 +511,7 @@ class Play:
                 asked and self.run.rows[step].status is StepState.CANCELED
             ):
                 continue
-            dropped = {"epoch", "wait", "invocation", "count", "values"} | (set() if exactly else {"digest"})
+            dropped = {"epoch", "wait", "invocation", "count", "values", KEPT} | (set() if exactly else {"digest"})
             data = {name: value for name, value in data.items() if name not in dropped}
             if kind == "checkpoint.committed":
                 yield sorted(facts)

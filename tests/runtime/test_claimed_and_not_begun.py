@@ -54,7 +54,7 @@ async def test_a_run_that_is_canceled_meanwhile_does_nothing(runtime: Any) -> No
     run_id = await started(runtime)
     go_on = await claimed(runtime, "w")
     async with runtime.faces.transaction("acme") as connection:
-        assert await cancel_run(connection, "acme", run_id, runtime.actor, "no") == "canceled"
+        assert await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "no") == "canceled"
     await go_on()
     assert (await runtime.status(run_id), runtime.outside.effects) == ("canceled", [])
     await runtime.at_rest()

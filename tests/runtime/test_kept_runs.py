@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from runtime.kernel import draft
+from runtime.queue.postgres import PostgresQueue
+from runtime.store.views import load
+from runtime.work.holding import Tools
+from runtime.worker import Worker
 from tests.support.trouble import Forger
 
 LONG = """
@@ -89,3 +94,26 @@ async def test_what_was_altered_is_never_acted_on(runtime: Any, forger: Forger, 
         await runtime.worker().work_off()
     assert len(runtime.outside.effects) == effects
     assert await runtime.status(run_id) in ("waiting", "failed_terminal")
+
+
+async def test_what_a_worker_remembers_of_a_run_is_what_its_book_says(runtime: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(LONG)
+    run_id = (await runtime.start("long", {"ref": "r1", "items": ITEMS})).run_id
+    tools = Tools(runtime.database, runtime.definitions, runtime.connectors, "w1", timedelta(seconds=30))
+    worker = Worker(tools, PostgresQueue(idle=timedelta(milliseconds=20)), concurrency=4)
+    await worker.work_off()
+    remembered = tools.recent.get(run_id)
+    assert remembered is not None
+    await runtime.signal("go:r1", {})
+    async with runtime.database.connection() as connection:
+        graphs = runtime.definitions.graphs
+        whole = await load(connection, run_id, graphs)
+        followed = await load(connection, run_id, graphs, before=remembered)
+        assert (await load(connection, run_id, graphs, before=whole)).run == whole.run
+    assert remembered.head.count < whole.head.count
+    assert (followed.run, followed.head) == (whole.run, whole.head)
+    await worker.work_off()
+    assert await runtime.status(run_id) == "succeeded"
+    assert tools.recent.get(run_id) is None

@@ -14,7 +14,7 @@ from runtime.kernel.transition import Transition
 from runtime.store import claims
 from runtime.store.commits import apply, apply_together
 from runtime.verbs.starting import cancel_run
-from runtime.work.claiming import claim_of, claimed
+from runtime.work.claiming import Recent, claim_of, claimed
 
 # Leases are taken by hand here, so rows move that no line of a run tells.
 pytestmark = pytest.mark.tampers
@@ -83,7 +83,7 @@ async def begun(runtime: Any, found: Any) -> Transition:
     """The step of this claim begun, as its worker does it; what that worker decides next."""
     graph = (await runtime.definitions_of("acme", found["run"]["workflow"])).graph
     async with runtime.database.connection() as connection:
-        view, step, _ = await claimed(connection, found, runtime.definitions)
+        view, step, _ = await claimed(connection, found, runtime.definitions, Recent())
         transition = Transition(view, graph)
         transition.started(step)
         commit = transition.commit()
@@ -143,7 +143,7 @@ async def test_a_lease_retaken_while_its_old_owner_waits_for_the_lock_is_lost(ru
         late = asyncio.create_task(settle())
         await somebody_waits(runtime)
     assert not await late
-    assert (await runtime.one("SELECT status FROM steps"))["status"] == "running"
+    assert (await runtime.books.step()).status == "running"
 
 
 @pytest.mark.req("Q-9")
@@ -175,7 +175,7 @@ async def test_a_sweep_looks_at_the_lease_again_before_it_takes_it(runtime: Any,
         await somebody_waits(runtime)
     assert await sweeping == 0
     assert (await place(runtime))["status"] == "leased"
-    assert (await runtime.one("SELECT status FROM steps"))["status"] == "running"
+    assert (await runtime.books.step()).status == "running"
 
 
 @pytest.mark.req("Q-9")

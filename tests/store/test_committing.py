@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
-from runtime.kernel.commit import Commit
+from runtime.kernel.commit import Commit, QueueRow
 from runtime.kernel.transition import Transition
 from runtime.store.commits import apply, apply_together, can_go_together
 from runtime.store.views import load
@@ -47,12 +47,12 @@ class Held:
         """Of which runs the step is over, and its output written; nothing is ever written in part."""
         found = []
         for view in self.views:
-            step = await self.runtime.one("SELECT status, output FROM steps WHERE run_id = $1", view.run_id)
+            step = await self.runtime.books.step(run=view.run_id)
             run = await self.runtime.one("SELECT version, audit_count FROM runs WHERE run_id = $1", view.run_id)
             lines = await self.runtime.one("SELECT count(*) AS n FROM run_lines WHERE run_id = $1", view.run_id)
             place = await self.runtime.one("SELECT FROM queue WHERE run_id = $1", view.run_id)
-            over = step["status"] == "succeeded"
-            assert (step["output"] is not None, run["version"] > view.version, place is None) == (over, over, over)
+            over = step.status == "succeeded"
+            assert (step.output is not None, run["version"] > view.version, place is None) == (over, over, over)
             assert lines["n"] == run["audit_count"]
             found.append(over)
         return found
@@ -159,10 +159,10 @@ async def test_two_commits_of_one_run_never_share_a_statement(held: Held) -> Non
 
 async def test_what_the_database_refuses_of_one_costs_the_others_nothing(held: Held) -> None:
     refused = held.settle(1)
-    refused.new_steps = [held.views[1].steps["only"]]
+    refused.queued = [QueueRow("twice", uuid4())] * 2
     one, other, third = await Busy(held).while_busy([held.settle(0), refused, held.settle(2)])
     assert (one, third) == (True, True)
-    assert "pk_steps" in str(other)
+    assert "pk_queue" in str(other)
     assert await held.ended() == [True, False, True]
 
 

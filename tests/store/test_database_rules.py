@@ -17,13 +17,13 @@ from approvals.states import APPROVAL
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.machine import Machine
 from evidence.receipts import RECEIPT
-from runtime.kernel.states import COMMAND, RUN, STEP, WAIT
+from runtime.kernel.states import COMMAND, RUN, WAIT
 from runtime.store.schema import TENANT_TABLES, metadata
 
 pytestmark = pytest.mark.tampers
 
 MACHINES: dict[str, Machine[Any, Any]] = {
-    "runs": RUN, "steps": STEP, "waits": WAIT, "commands": COMMAND, "approvals": APPROVAL, "receipts": RECEIPT,
+    "runs": RUN, "waits": WAIT, "commands": COMMAND, "approvals": APPROVAL, "effects": RECEIPT,
 }  # fmt: skip
 
 # One row of every table, in an order in which what is referred to comes first; $1 is the tenant, $2 the run.
@@ -43,13 +43,10 @@ ROWS = {
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"
     " trigger_type, trigger_ref, reference, requested_by, status)"
     " VALUES ($2, $1, 'w', 'w', 1, 'd', 't', $2::uuid::text, 'r', 'p', 'queued')",
-    "steps": "INSERT INTO steps (step_id, run_id, tenant_id, step_key, step_index, operation, superstep, status)"
-    " VALUES ($2, $2, $1, 'k', 1, 'o', 0, 'ready')",
     "queue": "INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)"
     " VALUES ($2, 'k', $2, $1, 'w', '', false, 'claimable', 0)",
-    "receipts": "INSERT INTO receipts (receipt_id, run_id, tenant_id, step_key, operation, target, idempotency_key,"
-    " action_digest, action, status, lease_epoch, reversible)"
-    " VALUES ($2, $2, $1, 'k', 'o', 't', $2::uuid::text, 'd', '{}', 'intended', 1, false)",
+    "effects": "INSERT INTO effects (tenant_id, key, run_id, step_key, receipt_id, status)"
+    " VALUES ($1, $2::uuid::text, $2, 'k', $2, 'intended')",
     "approvals": "INSERT INTO approvals (approval_id, run_id, tenant_id, step_id, step_key, kind, status,"
     " action_digest, nonce, tier, terms, requester, card, expires_at)"
     " VALUES ($2, $2, $1, $2, 'k', 'action', 'requested', 'd', 'n', 'low', '{}', 'r', '{}', now())",
@@ -72,11 +69,12 @@ ROWS = {
 FIRST = importlib.import_module("migrations.versions.0001_first_schema")
 SECOND = importlib.import_module("migrations.versions.0002_whole_engine")
 APPEND_ONLY = ("audit_events", "journal", "ledger", "remains")
-# What the faces may read, and the engine alone writes.
-ENGINES = ("remains",)
+# Rows that the engine alone may add, and those that nobody may delete.
+ENGINES = ("effects", "remains")
+LASTING = ("effects",)
 FIFTH = importlib.import_module("migrations.versions.0005_journal")
 # An append may begin a run or a step and move it on: the database sees the two moves as one.
-BEGUN = {"runs": ("queued", "running"), "steps": ("ready", "running")}
+BEGUN = {"runs": ("queued", "running")}
 MOVES, BORN = {**FIRST.MOVES, **SECOND.MOVES}, {**FIRST.BORN, **SECOND.BORN, **FIFTH.BORN}
 
 
@@ -186,6 +184,14 @@ async def test_a_record_is_never_changed(peopled: Any, table: str) -> None:
                     await connection.execute(statement)
 
 
+@pytest.mark.parametrize("table", LASTING)
+async def test_a_shared_effect_is_never_forgotten(peopled: Any, table: str) -> None:
+    for role in (peopled.database, peopled.faces):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            async with role.transaction("alpha") as connection:
+                await connection.execute(f"DELETE FROM {table}")
+
+
 # -- schema ----------------------------------------------------------------------------------------------------------
 
 
@@ -204,10 +210,10 @@ async def test_who_names_no_tenant_sees_nothing_and_writes_nothing(peopled: Any)
     async with peopled.faces.transaction() as connection:
         seen = {name: await connection.fetchval(f"SELECT count(*) FROM {name}") for name in ROWS}
         changed = {name: await connection.execute(f"UPDATE {name} SET tenant_id = tenant_id") for name in _updatable()}
-        deleted = {name: await connection.execute(f"DELETE FROM {name}") for name in _updatable()}
+        deleted = {name: await connection.execute(f"DELETE FROM {name}") for name in _deletable()}
     assert seen == dict.fromkeys(ROWS, 0)
     assert changed == dict.fromkeys(_updatable(), "UPDATE 0")
-    assert deleted == dict.fromkeys(_updatable(), "DELETE 0")
+    assert deleted == dict.fromkeys(_deletable(), "DELETE 0")
     assert await _refused(peopled.faces, None, "alpha") == list(ROWS)
 
 
@@ -237,6 +243,10 @@ async def test_the_tenant_of_one_transaction_is_gone_in_the_next(peopled: Any, d
 
 def _updatable() -> list[str]:
     return [name for name in ROWS if name not in APPEND_ONLY]
+
+
+def _deletable() -> list[str]:
+    return [name for name in _updatable() if name not in LASTING]
 
 
 async def _refused(database: Database, tenant: str | None, owner: str) -> list[str]:

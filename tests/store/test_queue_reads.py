@@ -79,7 +79,6 @@ async def test_a_step_that_was_parked_has_not_stood_in_line_meanwhile(runtime: A
     await prepared(runtime, "acme", 1, ASKS_AND_WAITS)
     await runtime.worker().work_off()
     assert (await seen(runtime))["acme"].parked == {"timer": 1}
-    await runtime.execute("UPDATE steps SET created_at = now() - interval '9 days'")
     await runtime.execute("UPDATE waits SET due_at = now() WHERE status = 'waiting'")
     await runtime.sweep()
     acme = (await seen(runtime))["acme"]

@@ -117,6 +117,18 @@ class Receipt:
 
 
 @dataclass(frozen=True)
+class Effect:
+    """Whose the last attempt at a shared effect is."""
+
+    tenant: str
+    key: str
+    run: UUID
+    step: str
+    receipt: UUID
+    status: str
+
+
+@dataclass(frozen=True)
 class Vote:
     """A vote that counted."""
 

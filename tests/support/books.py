@@ -19,10 +19,14 @@ import orjson
 
 from connectors.catalog import load_catalog
 from core.db import ENGINE_ROLE, Connection, Database
+from core.errors import CountersealError
 from runtime.definition.catalog import Definitions
+from runtime.kernel.commit import ReceiptRow, StepRow
 from runtime.kernel.run import Run as Folded
+from runtime.store import books, remains
 from runtime.store.schema import metadata
-from runtime.store.views import load
+from runtime.store.views import load, load_to_end
+from runtime.verbs.looking import folded
 from tests.support.asking import Source, asking
 from tests.support.book import (
     Approval,
@@ -31,6 +35,7 @@ from tests.support.book import (
     Checkpoint,
     Command,
     Decision,
+    Effect,
     Entry,
     Event,
     Extension,
@@ -47,6 +52,11 @@ from tests.support.book import (
 )
 
 Kind = TypeVar("Kind")
+# What a receipt of the engine calls as a fact about it does.
+_SAME = (
+    "operation", "target", "action_digest", "action", "status", "attempt", "external_id", "output", "resolution",
+    "error", "intended_at", "settled_at",
+)  # fmt: skip
 _TABLES = [str(table.name) for table in metadata.sorted_tables]
 _OF_RUNS = [str(table.name) for table in metadata.sorted_tables if "run_id" in table.c]
 
@@ -55,12 +65,10 @@ SELECT run_id AS id, tenant_id AS tenant, workspace_id AS workspace, workflow, w
   trigger_ref, reference, requested_by, status, version, superstep, executing, audit_count, error, result,
   parent_run_id AS parent, depth, created_at, started_at, finished_at, purge_at, purged_at
 FROM runs ORDER BY created_at, run_id"""
-_STEPS = """
-SELECT s.step_id AS id, s.run_id AS run, s.tenant_id AS tenant, s.step_key AS key, s.operation, s.superstep, s.status,
-  s.attempt, q.owner AS lease_owner, s.lease_epoch, q.expires_at - now() AS lease_left, s.output,
-  s.last_error AS error, s.next_eligible_at - now() AS eligible_in, s.finished_at
-FROM steps s LEFT JOIN queue q ON q.run_id = s.run_id AND q.step_key = s.step_key AND q.status = 'leased'
-ORDER BY s.superstep, s.step_index, s.step_id"""
+_LEASES = """
+SELECT run_id AS run, step_key AS step, owner, expires_at - now() AS left FROM queue WHERE status = 'leased'"""
+_RETRIES = """
+SELECT run_id AS run, step_key AS step, due_at - now() AS left FROM waits WHERE kind = 'retry' AND status = 'waiting'"""
 _PLACES = """
 SELECT run_id AS run, tenant_id AS tenant, step_key AS step, cap, starts_run, status, owner, lease_id, epoch
 FROM queue ORDER BY step_id"""
@@ -72,11 +80,9 @@ WHERE $1::uuid IS NULL OR stream = $1 ORDER BY stream, seq"""
 _TOLD = """
 SELECT j.run_id AS run, j.lines, j.vals FROM journal j JOIN runs r USING (run_id)
 WHERE position($1::bytea IN j.lines) > 0 ORDER BY r.created_at, j.run_id, j.n"""
-_RECEIPTS = """
-SELECT receipt_id AS id, run_id AS run, tenant_id AS tenant, step_key AS step, operation, target,
-  idempotency_key AS key, action_digest, action, status, attempt, external_id, output, resolution, error,
-  intended_at, settled_at
-FROM receipts ORDER BY intended_at, receipt_id"""
+_EFFECTS = """
+SELECT tenant_id AS tenant, key, run_id AS run, step_key AS step, receipt_id AS receipt, status
+FROM effects ORDER BY tenant_id, key"""
 _APPROVALS = """
 SELECT approval_id AS id, run_id AS run, tenant_id AS tenant, step_key AS step, kind, status, action_digest, nonce,
   terms, card, choice, reason, escalated, channel, message_ts
@@ -97,10 +103,6 @@ SELECT tenant_id AS tenant, source, notification_id AS id, correlation_key, payl
   processed_at IS NOT NULL AS processed
 FROM inbox ORDER BY received_at, notification_id"""
 _LEDGER = "SELECT run_id AS run, superstep, step_key AS step, channel, value FROM ledger ORDER BY superstep, step_key"
-_QUESTIONS = """
-SELECT a.approval_id AS id, a.kind, r.idempotency_key AS key FROM approvals a LEFT JOIN receipts r
-  ON r.run_id = a.run_id AND r.step_key = a.step_key AND r.action_digest = a.action_digest
-WHERE a.status = 'requested' AND a.tenant_id = $1"""
 _SLOTS = """
 SELECT cap, sum(slots)::int AS all, sum(taken)::int AS taken FROM (
   SELECT tenant_id, '' AS cap, max_concurrency AS slots,
@@ -109,11 +111,16 @@ SELECT cap, sum(slots)::int AS all, sum(taken)::int AS taken FROM (
     WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status <> 'claimable') FROM caps c) AS every
 WHERE $1::text IS NULL OR tenant_id = $1 GROUP BY cap ORDER BY cap"""
 _HELD = """
-SELECT (SELECT count(*) FROM steps WHERE status = 'running' AND tenant_id = $1) AS running,
+SELECT (SELECT count(*) FROM queue WHERE status = 'leased' AND tenant_id = $1) AS running,
   (SELECT count(*) FROM queue WHERE status <> 'claimable' AND tenant_id = $1) AS taken,
   (SELECT count(*) FROM queue WHERE status = 'sent' AND tenant_id = $1) AS sent,
-  (SELECT count(*) FROM queue q JOIN steps s USING (run_id, step_key)
-    WHERE s.status = 'running' AND q.status = 'leased' AND s.tenant_id = $1) AS both"""
+  (SELECT count(*) FROM queue WHERE status = 'leased' AND tenant_id = $1) AS both"""
+
+
+def _row(step: StepRow, ended: Any) -> Mapping[str, Any]:
+    names = ("step_id", "operation", "superstep", "status", "attempt", "lease_epoch", "output", "last_error")
+    facts = {name: getattr(step, name) for name in names}
+    return {**facts, "step_key": step.key, "step_index": step.index, "finished_at": ended}
 
 
 def _fits(fact: object, wanted: Mapping[str, object]) -> bool:
@@ -199,7 +206,50 @@ class Books:
         return key
 
     async def steps(self, **wanted: object) -> list[Step]:
-        return await self._all(Step, _STEPS, wanted)
+        """The steps of runs, as their books tell them; of a run that cannot be read, as far as its lines do."""
+        leases = {(row["run"], row["step"]): (row["owner"], row["left"]) for row in await self._rows(_LEASES)}
+        retries = {(row["run"], row["step"]): row["left"] for row in await self._rows(_RETRIES)}
+        of = {name: wanted[known] for known, name in (("run", "id"), ("tenant", "tenant")) if known in wanted}
+        found: list[tuple[tuple[int, int, UUID], Step]] = []
+        for run in await self.runs(**of):
+            for row in await self._steps_of(run):
+                place = (run.id, row["step_key"])
+                owner, left = leases.get(place, (None, None))
+                order = (row["superstep"], row["step_index"], row["step_id"])
+                step = Step(
+                    id=row["step_id"],
+                    run=run.id,
+                    tenant=run.tenant,
+                    key=row["step_key"],
+                    operation=row["operation"],
+                    superstep=row["superstep"],
+                    status=str(row["status"]),
+                    attempt=row["attempt"],
+                    lease_owner=owner,
+                    lease_epoch=row["lease_epoch"],
+                    lease_left=left,
+                    output=row["output"],
+                    error=row["last_error"],
+                    eligible_in=retries.get(place),
+                    finished_at=row["finished_at"],
+                )
+                found.append((order, step))
+        every = [step for _, step in sorted(found, key=lambda each: each[0])]
+        return [step for step in every if _fits(step, wanted)]
+
+    async def _steps_of(self, run: Run) -> list[Mapping[str, Any]]:
+        async with asking(self._source) as connection:
+            definitions = Definitions(load_catalog())
+            if run.purged_at is not None:
+                return [{**row, "lease_epoch": 0} for row in (await remains.read(connection, run.id))[0]]
+            try:
+                book = await books.read(connection, run.tenant, run.id)
+                past = await folded(connection, definitions, book)
+            except CountersealError:
+                view = await load_to_end(connection, run.id, definitions.graphs)
+                rows = {step.key: step for step in view.run.steps.values()}
+                return [_row(step, None) for step in rows.values()]
+            return [_row(step, past.ended.get(step.key)) for step in past.steps()]
 
     async def step(self, key: str | None = None, **wanted: object) -> Step:
         named = wanted if key is None else {"key": key, **wanted}
@@ -244,10 +294,34 @@ class Books:
         return _only(await self.decisions(**wanted), wanted)
 
     async def receipts(self, **wanted: object) -> list[Receipt]:
-        return await self._all(Receipt, _RECEIPTS, wanted)
+        """What was attempted and what became of it: by the books, or by what retention left of them."""
+        known = await self.runs(**{"id": wanted["run"]} if "run" in wanted else {})
+        found = [
+            Receipt(
+                id=row.receipt_id,
+                run=run.id,
+                tenant=run.tenant,
+                step=row.step_key,
+                key=row.idempotency_key,
+                **{name: getattr(row, name) for name in _SAME},
+            )
+            for run in known
+            for row in await self._attempts(run)
+        ]
+        found.sort(key=lambda receipt: (receipt.intended_at, receipt.id))
+        return [receipt for receipt in found if _fits(receipt, wanted)]
+
+    async def _attempts(self, run: Run) -> Iterable[ReceiptRow]:
+        if run.purged_at is None:
+            return (await self._folded(run.id)).receipts.values()
+        async with asking(self._source) as connection:
+            return [ReceiptRow(**row) for row in (await remains.read(connection, run.id))[1]]
 
     async def receipt(self, **wanted: object) -> Receipt:
         return _only(await self.receipts(**wanted), wanted)
+
+    async def effects(self, **wanted: object) -> list[Effect]:
+        return await self._all(Effect, _EFFECTS, wanted)
 
     async def approvals(self, **wanted: object) -> list[Approval]:
         votes: defaultdict[UUID, list[Vote]] = defaultdict(list)
@@ -369,7 +443,9 @@ class Books:
 
     async def open_questions(self, tenant: str) -> list[Question]:
         """The open questions of a tenant at one moment."""
-        return [Question(**row) for row in await self._rows(_QUESTIONS, tenant)]
+        asked = await self.approvals(tenant=tenant, open=True)
+        keys = {(row.run, row.step, row.action_digest): row.key for row in await self.receipts(tenant=tenant)}
+        return [Question(row.id, row.kind, keys.get((row.run, row.step, row.action_digest))) for row in asked]
 
     async def left_open(self, tenant: str) -> dict[str, list[str]]:
         """Whatever of a tenant has not come to its end, in words by kind; empty if everything has."""
@@ -386,8 +462,8 @@ class Books:
 
     async def rows_written_with_barrier(self, run: UUID, superstep: int) -> dict[str, int]:
         """The number of rows of each table that the commit of this barrier wrote; ``xmin`` names a row's commit."""
-        told = f'%"number":{superstep},%"type":"checkpoint.committed"%'
-        barrier = "SELECT xmin::text FROM journal WHERE run_id = $1 AND convert_from(lines, 'UTF8') LIKE $2"
+        told = f'"number":{superstep}[,}}][^\n]*"type":"checkpoint.committed"'
+        barrier = "SELECT xmin::text FROM journal WHERE run_id = $1 AND convert_from(lines, 'UTF8') ~ $2"
         (commit,) = [row["xmin"] for row in await self._rows(barrier, run, told)]
         found = {}
         for name in _TABLES:
@@ -412,14 +488,15 @@ class Books:
 
     async def mentions(self, words: str) -> set[str]:
         """The tables that hold these words anywhere."""
-        sql = "SELECT 1 FROM {} t WHERE strpos(t::text, $1) > 0 LIMIT 1"
-        return {name for name in _TABLES if await self._rows(sql.format(name), words)}
+        sql = "SELECT 1 FROM {} t WHERE strpos(t::text, $1) > 0 OR strpos(t::text, $2) > 0 LIMIT 1"
+        shown = (words, words.encode().hex())  # bytes are shown in hexadecimal
+        return {name for name in _TABLES if await self._rows(sql.format(name), *shown)}
 
 
 async def tenants_seen(connection: Connection) -> set[str]:
     """The tenants of whom this connection sees any row."""
     found = set()
-    for name in ("runs", "steps", "approvals", "tokens", "tenants", "audit_events", "journal", "receipts", "people"):
+    for name in (str(table.name) for table in metadata.sorted_tables if "tenant_id" in table.c):
         found |= {row["tenant_id"] for row in await connection.fetch(f"SELECT DISTINCT tenant_id FROM {name}")}
     return found
 

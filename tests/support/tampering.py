@@ -85,6 +85,17 @@ class Tampering(Forger):
         """Nothing tells the intent any more."""
         await self.lost_audit("action.intended")
 
+    async def effect_failed(self) -> None:
+        """The row of a shared effect says that it certainly did not happen."""
+        await self._alter("UPDATE effects SET status = 'failed'")
+
+    async def effect_of_nobody(self) -> None:
+        """The row of a shared effect names a receipt that there is not."""
+        await self._alter("UPDATE effects SET receipt_id = gen_random_uuid()")
+
+    async def lost_effect(self) -> None:
+        await self._alter("DELETE FROM effects")
+
     async def workflow(self) -> None:
         """The published text of the workflow."""
         await self._alter("UPDATE workflows SET source = source || '  # changed' WHERE name = 'w'")

@@ -21,8 +21,8 @@ from tests.support.asking import Source, asking
 _SECOND = timedelta(seconds=1)
 _REFUSE = """
 CREATE FUNCTION boom() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'boom'; END $$;
-CREATE TRIGGER boom BEFORE {event} ON receipts FOR EACH ROW WHEN (NEW.step_key = '{step}' {when})
-EXECUTE FUNCTION boom();
+CREATE TRIGGER boom BEFORE INSERT ON journal FOR EACH ROW
+WHEN (convert_from(NEW.lines, 'UTF8') ~ '"step":"{step}",[^\n]*"type":"{told}"') EXECUTE FUNCTION boom();
 """
 
 
@@ -355,15 +355,15 @@ class Forger:
 
     async def refuse_intents(self, step: str) -> None:
         """The database never takes the intent of this step: as a constraint that we forgot would."""
-        await self._refuse("INSERT", step, "")
+        await self._refuse(step, "action.intended")
 
     async def refuse_outcomes(self, step: str) -> None:
         """The database never takes that the action of this step succeeded."""
-        await self._refuse("UPDATE", step, "AND NEW.status = 'succeeded'")
+        await self._refuse(step, "action.(succeeded|doubt_resolved)")
 
-    async def _refuse(self, event: str, step: str, when: str) -> None:
+    async def _refuse(self, step: str, told: str) -> None:
         async with self._owner() as connection:
-            await connection.execute(_REFUSE.format(event=event, step=step, when=when))
+            await connection.execute(_REFUSE.format(step=step, told=told))
 
     async def refuse_audit(self) -> None:
         """The faces may not add lines to the audit any more."""

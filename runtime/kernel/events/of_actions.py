@@ -38,8 +38,9 @@ class DecisionMade:
 class ActionIntended:
     """The action may go out (promise 1): written before it goes. A retry of the same receipt tells no values again.
 
-    ``decision`` let it out; ``approval`` is the approval that it consumes. ``freed`` is a failed receipt of another
-    action, which gives its key up. ``authority`` is what of the receipt's approval is another one in a retry.
+    ``decision`` let it out; ``approval`` is the approval that it consumes. ``replaces`` is the failed receipt of
+    another action that held the key. ``shared`` says that other steps and runs may mean the same effect by it.
+    ``authority`` is what of the receipt's approval is another one in a retry.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -49,7 +50,8 @@ class ActionIntended:
     attempt: int
     decision: str
     approval: UUID | None
-    freed: UUID | None = None
+    replaces: UUID | None = None
+    shared: bool = False
     key: Private[str | None] = None
     digest: Private[str | None] = None
     target: Private[str | None] = None

@@ -98,7 +98,6 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
             receipt,
             status=status,
             action=action,
-            authority=event.authority or receipt.authority,
             attempt=event.attempt,
             lease_epoch=step.lease_epoch,
             error=None,
@@ -110,10 +109,6 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
         run.receipts[event.receipt] = _new_receipt(run, told, event, step)
         run.steps[step.key] = replace(step, idempotency_key=event.key)
         run.writes += 1
-    freed = None if event.freed is None else run.receipts.get(event.freed)
-    if freed is not None:
-        key = f"{freed.idempotency_key}:{freed.receipt_id}"
-        run.receipts[freed.receipt_id] = replace(freed, idempotency_key=key)
     if event.approval is not None and event.approval in run.answers:
         _answer(run, event.approval, None, consumed=True)
 
@@ -134,6 +129,8 @@ def _new_receipt(run: Run, told: Told, event: e.ActionIntended, step: StepRow) -
         reverse=event.reverse,
         intended_at=told.at,
         run_id=run.run_id,
+        shared=event.shared,
+        replaces=event.replaces,
     )
 
 

@@ -73,14 +73,19 @@ def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
 
 def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
     step = step_of(run, told)
-    _move(run, step, StepEvent.FAIL, last_error=event.detail, superstep=run.superstep, eligible_in=None)
+    # Of a run whose key is lost no detail can be told; what is public of the error is known all the same.
+    lost = "What happened cannot be told: the key of this run is lost."
+    error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
+    _move(run, step, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
     _leave(run, step)
     run.state.parked.pop(step.key, None)
 
 
 def step_parked(run: Run, told: Told, event: e.StepParked) -> None:
     step = step_of(run, told)
-    if not event.known:
+    if event.known:
+        run.waits[event.wait] = replace(run.waits[event.wait], parked=True)
+    else:
         due = None if event.due is None else timedelta(seconds=event.due)
         opened = (event.wait, step.step_id, step.key, event.kind, WaitState.WAITING, event.token or "")
         run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation)
@@ -150,7 +155,7 @@ def wait_opened(run: Run, told: Told, event: e.WaitOpened) -> None:
     key = told.step or ""
     due = None if event.due is None else timedelta(seconds=event.due)
     opened = (event.wait, step_id_of(run.run_id, key), key, event.kind, WaitState.WAITING, event.token)
-    run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation)
+    run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation, parked=False)
 
 
 def wait_postponed(run: Run, told: Told, event: e.WaitPostponed) -> None:

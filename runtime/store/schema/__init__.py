@@ -15,10 +15,9 @@ from runtime.store.schema.execution import (
     queue,
     remains,
     runs,
-    steps,
     waits,
 )
-from runtime.store.schema.governance import approvals, audit_events, bundles, receipts, votes
+from runtime.store.schema.governance import approvals, audit_events, bundles, effects, votes
 from runtime.store.schema.tenancy import caps, group_members, people, policies, tenants, tokens, workflows, workspaces
 
 __all__ = [
@@ -28,6 +27,7 @@ __all__ = [
     "bundles",
     "caps",
     "commands",
+    "effects",
     "group_members",
     "inbox",
     "journal",
@@ -36,10 +36,8 @@ __all__ = [
     "people",
     "policies",
     "queue",
-    "receipts",
     "remains",
     "runs",
-    "steps",
     "tenants",
     "tokens",
     "votes",

@@ -93,31 +93,6 @@ journal = Table(
     Column("vals", LargeBinary),
 )
 
-steps = Table(
-    "steps",
-    metadata,
-    Column("step_id", UUID(as_uuid=True), primary_key=True),
-    *run_columns(),
-    text_column("step_key"),
-    int_column("step_index"),
-    text_column("operation"),
-    int_column("superstep"),
-    text_column("status"),
-    int_column("attempt", "0"),
-    text_column("idempotency_key", null=True),
-    int_column("lease_epoch", "0"),
-    json_column("output"),
-    json_column("writes"),
-    json_column("usage"),
-    json_column("last_error"),
-    time_column("next_eligible_at"),
-    time_column("created_at", null=False, now=True),
-    time_column("finished_at"),
-    UniqueConstraint("run_id", "step_key"),
-    Index("ix_steps_superstep", "run_id", "superstep"),
-    postgresql_with={"fillfactor": "80"},
-)
-
 waits = Table(
     "waits",
     metadata,
@@ -129,6 +104,7 @@ waits = Table(
     text_column("status"),
     text_column("token"),
     text_column("correlation_key", null=True),
+    Column("parked", Boolean, nullable=False, server_default="true"),
     json_column("context"),
     json_column("result"),
     text_column("channel", null=True),
@@ -244,6 +220,7 @@ queue = Table(
         "step_id",
         postgresql_where=text("status = 'claimable'"),
     ),
+    Index("ix_queue_step", "step_id"),
     Index("ix_queue_held", "tenant_id", "cap", postgresql_where=text("status <> 'claimable'")),
     postgresql_with={"fillfactor": "60"},
 )

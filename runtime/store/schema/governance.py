@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, Table, Text, UniqueConstraint, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    Table,
+    Text,
+    text,
+)
 from sqlalchemy.dialects.postgresql import ARRAY, UUID
 
 from runtime.store.schema.columns import (
-    int_column,
     json_column,
     metadata,
     owner_column,
@@ -16,32 +26,19 @@ from runtime.store.schema.columns import (
     uuid_column,
 )
 
-receipts = Table(
-    "receipts",
+# One row for each key that steps and runs share. It outlives what retention takes of its run: no effect is repeated.
+effects = Table(
+    "effects",
     metadata,
-    Column("receipt_id", UUID(as_uuid=True), primary_key=True),
-    *run_columns(),
+    Column("tenant_id", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    uuid_column("run_id"),
     text_column("step_key"),
-    text_column("operation"),
-    text_column("target"),
-    text_column("idempotency_key"),
-    text_column("action_digest"),
-    json_column("action", null=False),
+    uuid_column("receipt_id"),
     text_column("status"),
-    int_column("attempt", "1"),
-    int_column("lease_epoch"),
-    Column("reversible", Boolean, nullable=False),
-    json_column("reverse"),
-    text_column("external_id", null=True),
-    json_column("output"),
-    json_column("usage"),
-    text_column("resolution", null=True),
-    json_column("error"),
-    time_column("intended_at", null=False, now=True),
-    time_column("settled_at"),
-    UniqueConstraint("tenant_id", "idempotency_key"),
-    Index("ix_receipts_step", "run_id", "step_key"),
-    postgresql_with={"fillfactor": "60"},
+    ForeignKeyConstraint(["run_id", "tenant_id"], ["runs.run_id", "runs.tenant_id"]),
+    Index("ix_effects_run", "run_id"),
+    postgresql_with={"fillfactor": "80"},
 )
 
 # What changes comes last, and there is room beside a row: so a change is logged without the card before it.

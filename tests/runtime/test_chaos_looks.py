@@ -1,0 +1,52 @@
+"""What ``make chaos`` asks of the books: that it would find an effect that nothing let out, and one left in doubt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from chaos.checks import LEFT, NEVER
+from chaos.people import DOUBTS, Eyes
+from connectors.port import InDoubt
+from tests.support.trouble import Forger
+
+EFFECT = """
+workflow: effect
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: a, do: probe.effect.apply, with: {name: a}}
+"""
+UNJUDGED = NEVER["effects without a decision or an approval"]
+UNSETTLED = LEFT["receipts without an outcome"]
+
+
+@pytest.fixture
+async def eyes(database_url: str) -> AsyncIterator[Eyes]:
+    found = Eyes(database_url)
+    yield found
+    await found.close()
+
+
+@pytest.mark.tampers
+async def test_an_effect_without_a_decision_is_found(runtime: Any, database_url: str, eyes: Eyes) -> None:
+    run_id = await runtime.go(EFFECT)
+    assert (await eyes.one(UNJUDGED), await eyes.one(UNSETTLED)) == (0, 0)
+    await Forger(database_url).journal_text(run_id, '"outcome":"allow"', '"outcome":"deny"', column="lines")
+    assert await eyes.one(UNJUDGED) == 1
+
+
+async def test_an_action_in_doubt_is_found_with_what_was_to_be_done(runtime: Any, eyes: Eyes) -> None:
+    runtime.outside.script["a"] = [InDoubt("timeout")]
+    run_id = await runtime.go(EFFECT)
+    receipt = await runtime.books.receipt()
+    assert receipt.status == "in_doubt"
+    (doubt,) = await eyes.all(DOUBTS)
+    assert (doubt["run_id"], doubt["step"], doubt["receipt"]) == (run_id, "a", str(receipt.id))
+    assert json.loads(doubt["action"])["input"] == {"name": "a"}
+    assert await eyes.one(UNSETTLED) == 1
+    await runtime.wait_is_due()
+    assert (await eyes.one(UNSETTLED), await eyes.all(DOUBTS)) == (0, [])

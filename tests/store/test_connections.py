@@ -1,0 +1,35 @@
+"""Connections are closed by whoever ends: also one in use at that moment, and one that was only half made."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import pytest
+
+from core.db import ENGINE_ROLE, Database
+
+
+async def test_a_connection_that_comes_back_after_the_end_is_closed(database_url: str) -> None:
+    database = Database(database_url, ENGINE_ROLE)
+    async with database.connection() as connection:
+        await database.close()
+        assert await connection.fetchval("SELECT 1") == 1
+    assert connection.is_closed()
+
+
+async def test_a_connection_whose_maker_is_cancelled_is_closed(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    async def cancelled(self: Any, *_: Any, **__: Any) -> None:
+        made.append(self)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncpg.Connection, "set_type_codec", cancelled)
+    with pytest.raises(asyncio.CancelledError):
+        await Database(database_url, ENGINE_ROLE).connect()
+    (connection,) = made
+    assert connection.is_closed()
