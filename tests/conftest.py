@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
+import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -115,6 +117,26 @@ async def database_url(postgres_url: str, template_database: str) -> AsyncIterat
     await _execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template_database}" STRATEGY FILE_COPY')
     yield _named(postgres_url, name)
     await _execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def _ports(worker_id: str) -> Iterator[int]:
+    """Ports below those that systems give to outgoing connections; every worker of xdist has a range of its own."""
+    number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
+    return iter(random.sample(range(12_000 + 1_000 * number, 13_000 + 1_000 * number), 1_000))
+
+
+@pytest.fixture
+def unused_tcp_port(_ports: Iterator[int]) -> int:
+    """A port on which nobody listens, and which no outgoing connection is given in the meantime."""
+    for port in _ports:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("there is no port left")
 
 
 @pytest.fixture(autouse=True)
