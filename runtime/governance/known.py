@@ -1,4 +1,4 @@
-"""What earlier leases of a step have left in the book, as whoever begins it now needs to know it. Pure."""
+"""The past of a step as whoever begins it now needs to know it: what earlier leases left in the book. Pure."""
 
 from __future__ import annotations
 

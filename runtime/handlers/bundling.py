@@ -81,7 +81,7 @@ class Bundling:
         return partial(self._make, message, material)
 
     async def material(self, connection: Connection, tenant: str, run_id: UUID) -> Material:
-        """What the bundle of a run that is over is made of.
+        """Read the material of the bundle of a run that is over.
 
         ``Diverged`` if the book is not what was told, or if what people were shown and answered is not what it says.
         """

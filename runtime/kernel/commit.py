@@ -146,7 +146,7 @@ class ReceiptRow:
 
 @dataclass(frozen=True, slots=True)
 class EffectRow:
-    """What others have to know of a shared receipt. ``was`` is the receipt that held the key; None if none did."""
+    """The part of a shared receipt that others have to know. ``was`` is the receipt that held the key, if one did."""
 
     key: str
     step_key: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -46,8 +46,6 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "datetime": datetime.fromisoformat,
     "timedelta": lambda value: timedelta(seconds=value),
 }
-
-Row = TypeVar("Row")
 
 
 def pack(run: Run) -> bytes:
@@ -89,9 +87,9 @@ def _windows(run: Run) -> dict[str, tuple[int, list[Any]]]:
     return found
 
 
-def _row(cls: type[Row], stored: Mapping[str, Any]) -> Row:
+def _row(cls: Any, stored: Mapping[str, Any]) -> Any:
     read: dict[str, Any] = {}
-    for item in fields(cls):  # type: ignore[arg-type]
+    for item in fields(cls):
         reader = _READERS.get(str(item.type).removesuffix(" | None"))
         value = stored[item.name]
         read[item.name] = value if reader is None or value is None else reader(value)

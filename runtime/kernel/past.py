@@ -68,7 +68,7 @@ def graph_of(run: Run, told: Told, graphs: Sequence[Graph]) -> Graph:
 
 
 def place(told: Told) -> str:
-    """Where an event stands, in words."""
+    """The place of an event, in words."""
     return f"line {told.seq} ({told.event.TYPE}{f' of {told.step}' if told.step else ''})"
 
 
@@ -121,7 +121,7 @@ def _note(past: Past, told: Told, wanted: Container[int]) -> None:
 
 
 def step_rows(past: Past) -> list[Row]:
-    """What is shown of the steps."""
+    """The rows of the steps as they are shown."""
     return [_step(past, step) for step in past.steps()]
 
 
@@ -152,12 +152,12 @@ _RECEIPT = (
 
 
 def receipt_rows(past: Past) -> list[Row]:
-    """What is shown of the receipts."""
+    """The rows of the receipts as they are shown."""
     return [{name: getattr(row, name) for name in _RECEIPT} for row in past.receipts()]
 
 
 def emptied(past: Past) -> tuple[list[Row], list[Row], list[Row]]:
-    """What retention leaves of the rows of steps, receipts and extensions: who did what when, and how it ended."""
+    """The rows of steps, receipts and extensions as retention leaves them: who did what when, and how it ended."""
     return (
         [{**row, "output": None, "last_error": _facts(row["last_error"])} for row in step_rows(past)],
         [_emptied_receipt(row) for row in receipt_rows(past)],

@@ -53,7 +53,7 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay starts from: the run before its first event, its events, and the graph after each extension."""
+    """The start of a replay: the run before its first event, its events, and the graph after each extension."""
 
     first: Run
     told: Iterable[Told]

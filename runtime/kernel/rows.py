@@ -65,7 +65,7 @@ def queued(steps: Mapping[str, StepRow], status: RunState, superstep: int, first
 
 
 def _queue(rows: Commit, before: Before, run: Run) -> None:
-    """What may be claimed from now on, and what not any more. A lease goes on with its worker to the next step."""
+    """Say what may be claimed from now on, and what not any more. A lease goes on with its worker to the next step."""
     was = queued(before.steps, before.status, before.superstep, next(iter(before.open), None))
     now = {} if run.finished else queued(run.steps, run.status, run.superstep, next(iter(run.state.open), None))
     over = [key for key in was if key not in now]

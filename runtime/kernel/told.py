@@ -107,7 +107,7 @@ def pack_values(values: Sequence[tuple[int, JsonObject]]) -> bytes | None:
 
 
 def unpack_values(stored: bytes | None) -> Mapping[int, JsonObject]:
-    """What ``pack_values`` wrote. ``Diverged`` for anything else."""
+    """Read what ``pack_values`` wrote. ``Diverged`` for anything else."""
     try:
         return {} if stored is None else {int(seq): dict(each) for seq, each in orjson.loads(stored).items()}
     except (ValueError, TypeError, AttributeError):

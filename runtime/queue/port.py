@@ -41,7 +41,7 @@ class WorkQueue(Protocol):
 
     @property
     def needs_dispatch(self) -> bool:
-        """Whether steps have to be sent to the queue, because workers do not lease them by themselves."""
+        """True if steps have to be sent to the queue, because workers do not lease them by themselves."""
 
     async def aclose(self) -> None:
         """Release connections."""

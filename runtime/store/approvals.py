@@ -135,7 +135,7 @@ _ENDS = {
 
 
 def card_view(stored: StoredApproval, receipt: Mapping[str, Any] | None, link: str = "") -> CardView:
-    """What a face draws: the frozen content, and what has become of it by now; ``receipt`` is that of its action."""
+    """The card as a face draws it: the frozen content and what has become of it; ``receipt`` is that of its action."""
     approval = stored.approval
     state, detail = _state(stored, receipt)
     return CardView(

@@ -49,12 +49,12 @@ class Book:
 
     @property
     def purged(self) -> bool:
-        """Whether retention has taken the values."""
+        """True if retention has taken the values."""
         return self.row["purged_at"] is not None
 
     @property
     def head(self) -> ChainHead:
-        """Where the chain ends."""
+        """The end of the chain."""
         return ChainHead(f"run:{self.run_id}", self.row["audit_count"], self.row["audit_head"])
 
     @property
@@ -134,5 +134,5 @@ def check_row(book: Book, run: Run) -> None:
 
 
 def same(stored: Any, told: Any) -> bool:
-    """Whether a stored value is the one that the book tells."""
+    """True if a stored value is the one that the book tells."""
     return bool(stored == told) or canonical_bytes(stored) == canonical_bytes(told)

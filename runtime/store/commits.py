@@ -133,7 +133,7 @@ async def apply(connection: Connection, commit: Commit) -> bool:
 
 
 async def landed(connection: Connection, commit: Commit) -> bool:
-    """Whether a commit was applied whose answer was lost: its lines, which no other writes, are in the run's book."""
+    """True if a commit was applied whose answer was lost: its lines, which no other writes, are in the book."""
     if not commit.lines:
         return False
     lines = b"\n".join(line.bytes for line in commit.lines)

@@ -1,4 +1,4 @@
-"""What was added to running graphs, as their books tell it (V-6)."""
+"""Extensions of running graphs, as their books tell them (V-6)."""
 
 from __future__ import annotations
 

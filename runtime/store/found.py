@@ -1,4 +1,4 @@
-"""What a claim finds: the SELECT at its end, over the rows ``run`` and ``step`` of what it has leased."""
+"""The find of a claim: the SELECT at its end, over the rows ``run`` and ``step`` of what it has leased."""
 
 from __future__ import annotations
 

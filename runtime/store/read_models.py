@@ -72,7 +72,7 @@ async def waits_page(
     after_at: datetime = FIRST_TIME,
     after_id: UUID = FIRST_ID,
 ) -> list[Row]:
-    """What a run waits for and has waited for, by the ids that its book tells, oldest first."""
+    """The waits of a run, open and over, by the ids that its book tells, oldest first."""
     return await _all(connection, read.WAITS, tenant=tenant, ids=ids, limit=limit, after_at=after_at, after_id=after_id)
 
 

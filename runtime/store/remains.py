@@ -1,4 +1,4 @@
-"""What is shown of a run whose values retention has taken: who did what and when, and how it ended.
+"""The rows that are shown of a run whose values retention has taken: who did what and when, and how it ended.
 
 It is written once, when the values go: from then on nobody can fold the run's book any more.
 """

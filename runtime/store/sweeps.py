@@ -1,4 +1,4 @@
-"""What is due: one statement that also frees what was leased, or sent, and never came to its end."""
+"""Everything that is due: one statement that also frees what was leased, or sent, and never came to its end."""
 
 from __future__ import annotations
 

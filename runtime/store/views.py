@@ -97,7 +97,7 @@ async def load(
 
 
 async def step_is_over(connection: Connection, run_id: UUID, step_key: str, graphs: Graphs) -> bool:
-    """Whether nothing more can happen to a step."""
+    """True if nothing more can happen to a step."""
     try:
         step = (await load(connection, run_id, graphs)).steps.get(step_key)
     except Purged:

@@ -25,7 +25,7 @@ from runtime.store.books import Book
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is shown of a run besides its row. ``last`` is the number of its newest checkpoint."""
+    """The view of a run besides its row. ``last`` is the number of its newest checkpoint."""
 
     steps: Sequence[Row]
     receipts: Sequence[Row]
@@ -113,7 +113,7 @@ class Looking:
         return sorted({UUID(line["data"]["wait"]) for line in lines if "wait" in line["data"]})
 
     async def trigger(self, tenant: str, run_id: UUID) -> Row | None:
-        """What started a run; None if retention has taken it."""
+        """The trigger of a run; None if retention has taken it."""
         async with self.database.transaction(tenant) as connection:
             book = await books.read(connection, tenant, run_id)
         return None if book.purged else book.opened.inputs or {}

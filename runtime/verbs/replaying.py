@@ -99,7 +99,7 @@ class Replaying:
 
 
 def _constants(book: Book) -> Mapping[str, object]:
-    """What expressions see that never changes."""
+    """The variables of expressions that never change."""
     opened = book.opened
     return {
         "trigger": opened.inputs or {},

@@ -153,7 +153,7 @@ class Signaling:
         return await self._note(connection, signal, code, found)
 
     async def _is_over(self, connection: Connection, found: Found) -> bool:
-        """Whether nothing more can happen to the step whose wait this was."""
+        """True if nothing more can happen to the step whose wait this was."""
         return await step_is_over(connection, found.run_id, found.step_key, self.definitions.graphs)
 
     async def _note(self, connection: Connection, signal: Signal, code: SignalCode, found: Found) -> SignalAnswer:

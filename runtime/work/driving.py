@@ -60,7 +60,7 @@ class Drive:
         return own + (self._within.leased if self._within is not None else [])
 
     def beaten(self, claim: Claim, began: float, *, ours: bool) -> bool:
-        """What a heartbeat that began then says about a lease; whether that is one that is held."""
+        """Take in what a heartbeat that began then says about a lease; true if that one is held."""
         if self._within is not None and self._within.beaten(claim, began, ours=ours):
             return True
         hold = self._holding.hold

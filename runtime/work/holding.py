@@ -211,7 +211,7 @@ class Holding:
         return self._done(sent)
 
     async def _fresh(self, connection: Connection, view: RunView, hold: Hold) -> Hold:
-        """What is held, on the run as it is now. ``LostLease`` if the step is over, or waits."""
+        """The held step, on the run as it is now. ``LostLease`` if the step is over, or waits."""
         tools, began, step = self._tools, Lease.now(), view.steps.get(hold.step.key)
         if step is None or step.status not in (StepState.READY, StepState.RUNNING):
             raise LostLease

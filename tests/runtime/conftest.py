@@ -410,7 +410,7 @@ class Runtime:
 
 
 async def wrong_in(runtime: Runtime) -> list[str]:
-    """What of all runs is not what their books say: each is folded, shown and derived again (promises 5 and 6)."""
+    """Say what of all runs is not what their books say: each is folded, shown and derived again (promises 5 and 6)."""
     runs = await runtime.books.runs(purged_at=None)
     every = [await oracle.wrong(runtime.faces, runtime.definitions, run.tenant, run.id) for run in runs]
     return [problem for problems in every for problem in problems]

@@ -50,7 +50,7 @@ def effects(name: str, count: int, first: int = 1) -> str:
 
 @dataclass
 class Counter:
-    """What went over the wire. ``statements`` are those besides BEGIN, COMMIT and the tenant of a transaction.
+    """The traffic of a workload. ``statements`` are those besides BEGIN, COMMIT and the tenant of a transaction.
 
     ``transactions`` are those whose end waits for the disk: all but claims, which say that they need not.
     """

@@ -1,4 +1,4 @@
-"""What ``make chaos`` asks of the books: that it would find an effect that nothing let out, and one left in doubt."""
+"""The questions of ``make chaos`` to the books find an effect that nothing let out, and one left in doubt."""
 
 from __future__ import annotations
 

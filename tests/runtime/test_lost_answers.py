@@ -166,7 +166,7 @@ async def not_settled_at_once(runtime: Any) -> list[Any]:
 
 
 def tells(commit: Commit, kind: str) -> bool:
-    """Whether a line of this type is in the commit."""
+    """True if a line of this type is in the commit."""
     return any(f'"type":"{kind}"'.encode() in line.bytes for line in commit.lines)
 
 

@@ -81,7 +81,7 @@ class Desk:
             return {name: archive.read(name) for name in archive.namelist()}
 
     async def forged(self, run_id: UUID, forge: Callable[[Past], None] = lambda _: None) -> Verification:
-        """What a verifier says of a bundle that somebody signs after he has changed what the book comes to."""
+        """Verify a bundle that somebody signs after he has changed what the book comes to."""
         async with self.runtime.database.transaction() as connection:
             material = await self.bundling.material(connection, "acme", run_id)
         forge(material.past)

@@ -389,7 +389,7 @@ async def test_admission_takes_a_place_once_and_only_for_what_is_in_line(runtime
 
 
 async def test_what_is_in_line_is_not_claimed_by_a_message_of_before(runtime: Any) -> None:
-    """It would hold a place that nobody has counted."""
+    """A step that was never sent would hold a place that nobody has counted."""
     await queued(runtime, "acme", 1)
     admitted = await admit(runtime)
     await runtime.trouble.lose_claims()

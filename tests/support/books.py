@@ -177,7 +177,7 @@ class Books:
         return _only(await self.runs(**named), named)
 
     async def kept(self, run: UUID) -> bytes | None:
-        """What is kept of a run beside its book."""
+        """The state that is kept of a run beside its book."""
         (row,) = await self._rows("SELECT state FROM runs WHERE run_id = $1", run)
         return bytes(row["state"]) if row["state"] is not None else None
 
@@ -294,7 +294,7 @@ class Books:
         return _only(await self.decisions(**wanted), wanted)
 
     async def receipts(self, **wanted: object) -> list[Receipt]:
-        """What was attempted and what became of it: by the books, or by what retention left of them."""
+        """The receipts: by the books, or by what retention left of them."""
         known = await self.runs(**{"id": wanted["run"]} if "run" in wanted else {})
         found = [
             Receipt(
@@ -344,7 +344,7 @@ class Books:
         return _only(await self.waits(**wanted), wanted)
 
     async def checkpoints(self, **wanted: object) -> list[Checkpoint]:
-        """What the books of runs come to at their barriers."""
+        """The states to which the books of runs come at their barriers."""
         found: list[Checkpoint] = []
         of = {"id": wanted["run"]} if "run" in wanted else {}
         for run in await self.runs(purged_at=None, **of):
@@ -427,7 +427,7 @@ class Books:
         return _only(await self.notices(**wanted), wanted)
 
     async def places(self, **wanted: object) -> list[Place]:
-        """What may be claimed, is on its way, or is leased; those that stand longest in line first."""
+        """The steps that may be claimed, are on their way, or are leased; those that stand longest in line first."""
         return await self._all(Place, _PLACES, wanted)
 
     async def slots(self, tenant: str | None = None) -> list[Slots]:

@@ -20,7 +20,7 @@ SELECT run_id::text, status, superstep, executing, width, writes, reference, ext
 
 
 async def wrong(faces: Database, definitions: Definitions, tenant: str, run_id: UUID) -> list[str]:
-    """What of a run is not what its book says, in words: in the faces, in the rows, or when it is replayed."""
+    """Say what of a run is not what its book says: in the faces, in the rows, or when it is replayed."""
     try:
         seen = await Looking(faces, definitions).at(tenant, run_id, range(2**31))
         async with faces.transaction(tenant) as connection:

@@ -55,7 +55,7 @@ class Tampering(Forger):
         await self._alter("DELETE FROM votes")
 
     async def wait_output(self, kind: str, value: Any) -> None:
-        """What a wait of this kind ended with: the member ``value`` of it."""
+        """Change what a wait of this kind ended with: the member ``value`` of it."""
         await self._alter(
             "UPDATE waits SET result = jsonb_set(result, '{output,value}', $2::text::jsonb) WHERE kind = $1",
             kind,
@@ -101,7 +101,7 @@ class Tampering(Forger):
         await self._alter("UPDATE workflows SET source = source || '  # changed' WHERE name = 'w'")
 
     async def result(self, value: Any) -> None:
-        """What the run hands over."""
+        """Change what the run hands over."""
         await self._alter("UPDATE runs SET result = $1::text::jsonb", _json(value))
 
     async def cancel_reason(self, reason: str) -> None:

@@ -338,7 +338,7 @@ class Forger:
         raise AssertionError(f"nothing tells a {field}")
 
     async def unreadable_values(self) -> None:
-        """What stands in the place of values is none."""
+        """Put something that is no value in the place of values."""
         await self._forge("UPDATE journal SET vals = '[1, 2' WHERE vals IS NOT NULL")
 
     async def lost_values(self) -> None:
