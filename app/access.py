@@ -14,8 +14,7 @@ from core.canonical import JsonObject, sha256_hex
 from core.db import Database
 from core.errors import AuthenticationError, InputError, NotFoundError
 from evidence.chain import Actor, EventType
-from runtime import audit
-from runtime.store import tenants, tokens
+from runtime.store import audit, tenants, tokens
 
 PREFIX = "cst_"
 _TOKEN = re.compile(r"cst_[A-Za-z0-9_-]{43}\Z")

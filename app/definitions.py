@@ -23,12 +23,12 @@ from core.canonical import JsonObject, digest
 from core.db import Connection
 from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
 from evidence.chain import Actor
-from runtime.definition.active_policy import BrokenPolicy
 from runtime.definition.catalog import Definitions
+from runtime.engine.active_policy import BrokenPolicy
+from runtime.requests import publishing, renewing
+from runtime.requests.renewing import Before, Left, Renewed
 from runtime.store import documents
 from runtime.store.documents import PublishedVersion
-from runtime.verbs import publishing, renewing
-from runtime.verbs.renewing import Before, Left, Renewed
 
 log = structlog.get_logger(__name__)
 

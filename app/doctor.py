@@ -21,10 +21,10 @@ from connectors.registry import SETTINGS, Connectors
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError, CountersealError
 from evidence.signing import FileSigner
-from runtime.definition.active_policy import BrokenPolicy
 from runtime.definition.catalog import Definitions
+from runtime.engine.active_policy import BrokenPolicy
+from runtime.requests.evidence import NOT_STORED, remedy
 from runtime.store import bundles, documents, read_models
-from runtime.verbs.evidence import NOT_STORED, remedy
 
 SECONDS_MAX = 15.0
 RUNS_SHOWN = 20

@@ -15,8 +15,8 @@ from core.canonical import Json, JsonObject
 from core.durations import format_duration
 from policy.load import Policy
 from policy.model import Outcome
-from runtime.definition.workflow import Workflow
-from runtime.kernel.graph import Node, OperationNode, Scope, scopes_of
+from runtime.engine.graph import Node, OperationNode, Scope, scopes_of
+from runtime.engine.workflow import Workflow
 
 _WORDS = {"otherwise": "else", "body": "steps"}
 _STRENGTH = tuple(Outcome)  # the strongest first

@@ -18,7 +18,7 @@ from core.canonical import JsonObject
 from core.db import Database
 from core.errors import CountersealError
 from evidence.chain import Actor, EventType
-from runtime import audit
+from runtime.store import audit
 
 log = structlog.get_logger(__name__)
 

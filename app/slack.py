@@ -19,8 +19,8 @@ from approvals.tasks import TaskAnswer, TaskView
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
 from evidence.chain import Actor, EventType
+from runtime.requests.voting import AnswerTo, VoteRequest
 from runtime.store import outbox, tasks, tokens
-from runtime.verbs.voting import AnswerTo, VoteRequest
 
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."

@@ -12,8 +12,8 @@ from app.settings import Settings
 from core.cel_messages import nearest
 from core.db import ENGINE_ROLE, Connection, Database
 from core.errors import NotFoundError
+from runtime.requests.publishing import ensure_tenant
 from runtime.store import tenants
-from runtime.verbs.publishing import ensure_tenant
 
 DEFAULT: str = Settings.model_fields["tenant"].default
 

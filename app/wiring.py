@@ -35,25 +35,25 @@ from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
 from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
-from runtime.completing import Completing
 from runtime.definition.catalog import Definitions
-from runtime.dispatcher import Deliver, Delivered, Dispatcher, Handler, Result
-from runtime.handlers.bundling import Bundling
-from runtime.handlers.errands import Errands
-from runtime.handlers.messages import ApprovalMessages, TaskMessages
+from runtime.keep.bundling import Bundling
+from runtime.keep.completing import Completing
+from runtime.keep.dispatcher import Deliver, Delivered, Dispatcher, Handler, Result
+from runtime.keep.errands import Errands
+from runtime.keep.messages import ApprovalMessages, TaskMessages
+from runtime.keep.reconciling import Reconciler
+from runtime.keep.scheduler import Scheduler
+from runtime.keep.sweeper import Sweeper
 from runtime.queue.port import DeadLetters, WorkQueue
-from runtime.reconciling import Reconciler
-from runtime.scheduler import Scheduler
+from runtime.requests.directory import DatabaseDirectory
+from runtime.requests.extending import Extending
+from runtime.requests.looking import Looking
+from runtime.requests.signaling import Signaling
+from runtime.requests.tasks import Tasks
+from runtime.requests.voting import Voting
 from runtime.store.outbox import Message
-from runtime.sweeper import Sweeper
-from runtime.verbs.directory import DatabaseDirectory
-from runtime.verbs.extending import Extending
-from runtime.verbs.looking import Looking
-from runtime.verbs.signaling import Signaling
-from runtime.verbs.tasks import Tasks
-from runtime.verbs.voting import Voting
 from runtime.work.holding import Tools
-from runtime.worker import Worker
+from runtime.work.worker import Worker
 
 log = structlog.get_logger(__name__)
 

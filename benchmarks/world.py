@@ -31,19 +31,19 @@ from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
-from runtime.dispatcher import Dispatcher
-from runtime.handlers.bundling import Bundling
-from runtime.handlers.messages import ApprovalMessages
+from runtime.keep.bundling import Bundling
+from runtime.keep.dispatcher import Dispatcher
+from runtime.keep.messages import ApprovalMessages
+from runtime.keep.sweeper import Sweeper
 from runtime.queue.port import WorkQueue
+from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.requests.starting import StartRequest, start_run
+from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import claims, documents
-from runtime.sweeper import Sweeper
-from runtime.verbs.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
-from runtime.verbs.starting import StartRequest, start_run
-from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
 from runtime.work.leasing import Lease
-from runtime.worker import Worker
+from runtime.work.worker import Worker
 
 ACTOR = Actor("benchmark", "bench")
 SLOTS = 64

@@ -11,7 +11,7 @@ from connectors.catalog import load_catalog
 from core.db import ENGINE_ROLE, Database
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.verbs.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
 
 TENANT = "default"
 _ACTOR = Actor("test", "chaos")

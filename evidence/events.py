@@ -133,7 +133,7 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
         # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
         EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
         EventType.ACTION_RECALLED: frozenset({"receipt"}),
-        # kind: runtime.kernel.states.WaitKind; completed also says by what (signal, timer, person, run, ...)
+        # kind: runtime.engine.states.WaitKind; completed also says by what (signal, timer, person, run, ...)
         EventType.WAIT_COMPLETED: frozenset({"wait", "kind"}),
         EventType.WAIT_TIMED_OUT: frozenset({"wait", "kind"}),
         EventType.WAIT_CANCELED: frozenset({"wait", "kind"}),

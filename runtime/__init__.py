@@ -1,1 +1,1 @@
-"""The engine: definitions, the pure kernel, the store, the queue, the worker, the keepers."""
+"""The engine: definitions, the pure engine, the store, the queue, the workers, requests and keepers."""

@@ -34,7 +34,7 @@ from evidence.files import FileBlobStore
 from evidence.receipts import RECEIPT
 from runtime.definition.catalog import Definitions
 from runtime.definition.schemas import SchemaName, schema_text
-from runtime.kernel.states import COMMAND, RUN, STEP, WAIT
+from runtime.engine.states import COMMAND, RUN, STEP, WAIT
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

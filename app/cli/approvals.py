@@ -130,7 +130,7 @@ def resolve(
 def _vote(approval_id: str, choice: str, reason: str, as_person: str | None, as_json: bool) -> None:
     async def voted() -> dict[str, Any]:
         from approvals.model import Choice, VoteChannel
-        from runtime.verbs.voting import VoteRequest
+        from runtime.requests.voting import VoteRequest
 
         async with context.faces() as faces:
             request = VoteRequest(

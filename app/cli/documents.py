@@ -15,7 +15,7 @@ from app.cli.workflows import problems_of, workflow
 from core.errors import ConsistencyError, CountersealError, DefinitionError, InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from runtime.verbs.publishing import Published
+    from runtime.requests.publishing import Published
 
 __all__ = ["directory", "policy", "schema", "workflow"]
 
@@ -61,7 +61,7 @@ def _groups(path: Path) -> dict[str, frozenset[str]]:
 
 def _decided(text: str, file: str, groups: dict[str, frozenset[str]]) -> list[str]:
     """In which cases nobody could decide; ``DefinitionError`` if nobody ever could."""
-    from runtime.governance import deciders
+    from runtime.definition import deciders
 
     found = deciders.of_policy(text, file, groups)
     if found.problems:
@@ -122,7 +122,7 @@ def _publish(kind: str, files: list[Path], as_json: bool) -> None:
 
 async def _publish_all(kind: str, texts: list[tuple[str, str]]) -> list[Published]:
     """All or nothing: one transaction."""
-    from runtime.verbs import publishing
+    from runtime.requests import publishing
 
     async with context.faces() as faces:
         tenant, who = faces.settings.tenant, context.actor(faces.settings)

@@ -36,8 +36,8 @@ def get(
 async def _get(run_id: str) -> tuple[str, bytes, str]:
     from app.access import Principal
     from app.http.evidence import ENDED, bundle_row, exported
+    from runtime.requests.evidence import NOT_STORED, remedy
     from runtime.store import read_models
-    from runtime.verbs.evidence import NOT_STORED, remedy
 
     wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces:
@@ -61,7 +61,7 @@ async def _get(run_id: str) -> tuple[str, bytes, str]:
 @evidence.command("again")
 def again(run_id: Annotated[str, typer.Argument(help="The run's id.")], as_json: Json = False) -> None:
     """Write the evidence of a run that was refused or could not be stored, once what was wrong is put right."""
-    from runtime.verbs.evidence import write_again
+    from runtime.requests.evidence import write_again
 
     wanted = context.uuid(run_id, "RUN")
 

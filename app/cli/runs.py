@@ -40,7 +40,7 @@ async def _start(
     name: str, trigger: dict[str, Any], version: int | None, key: str | None, workspace: str | None
 ) -> dict[str, Any]:
     from core.ids import new_id
-    from runtime.verbs import starting
+    from runtime.requests import starting
 
     async with context.faces() as faces:
         settings = faces.settings
@@ -68,7 +68,7 @@ def listed(
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
-    from runtime.kernel.states import RunState
+    from runtime.engine.states import RunState
 
     if status is not None and status not in set(RunState):
         raise InputError(f"{status!r} is not a status.", where="--status", remedy=f"One of {', '.join(RunState)}.")
@@ -94,7 +94,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one run: its state, its steps, its receipts, and what happened."""
-    from runtime.verbs.evidence import remedy
+    from runtime.requests.evidence import remedy
 
     if at is not None:
         _show_checkpoint(run_(_checkpoints(run_id, at))[0], as_json=as_json)
@@ -242,7 +242,7 @@ def replay(run_id: RunId, as_json: Json = False) -> None:
 
 
 async def _replay(run_id: str) -> Any:
-    from runtime.verbs.replaying import Replaying
+    from runtime.requests.replaying import Replaying
 
     wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces:
@@ -258,7 +258,7 @@ def cancel(
     """Cancel a run. An action under way ends first."""
 
     async def canceled() -> dict[str, Any]:
-        from runtime.verbs import starting
+        from runtime.requests import starting
 
         wanted = context.uuid(run_id, "RUN")
         async with context.faces() as faces:

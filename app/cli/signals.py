@@ -56,7 +56,7 @@ def read_json(text: str, where: str) -> Any:
 
 async def _send(key: str, id_: str | None, said: dict[str, Any]) -> dict[str, Any]:
     from app.signals import default_id
-    from runtime.verbs.signaling import Signal
+    from runtime.requests.signaling import Signal
 
     async with context.faces() as faces:
         sent = Signal(

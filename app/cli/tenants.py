@@ -59,8 +59,8 @@ def _caps(concurrency: int | None, runs: int | None, writes: int | None, weight:
 
 
 async def _set(name: str | None, caps: dict[str, Any], *, new: bool) -> dict[str, object]:
+    from runtime.requests.publishing import ensure_tenant
     from runtime.store import read_models
-    from runtime.verbs.publishing import ensure_tenant
 
     async with context.faces(name, new_tenant=new) as faces:
         owner = faces.settings.tenant

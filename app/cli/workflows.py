@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from connectors.catalog import Catalog
     from policy.load import Policy
-    from runtime.verbs.publishing import Retired
+    from runtime.requests.publishing import Retired
 
 workflow = typer.Typer(help="Workflows: check, publish, list, show, retire.", no_args_is_help=True)
 
@@ -187,7 +187,7 @@ def workflow_retire(
 
 
 async def _retire(name: str, version: int) -> Retired:
-    from runtime.verbs import publishing
+    from runtime.requests import publishing
 
     async with context.faces() as faces:
         tenant, who = faces.settings.tenant, context.actor(faces.settings)

@@ -26,9 +26,9 @@ from evidence.blobs import StoredBlob
 from evidence.chain import Actor
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
+from runtime.requests.publishing import publish_directory, publish_policy, publish_workflow
 from runtime.store import read_models
 from runtime.store.read_models import RunFilter
-from runtime.verbs.publishing import publish_directory, publish_policy, publish_workflow
 
 ACTOR = Actor("demo", "counterseal demo")
 ANNOUNCEMENTS = "C0INC"

@@ -17,9 +17,9 @@ from approvals.model import CardContent, CardView, VoteChannel
 from approvals.quorum import RefusalCode
 from approvals.states import ApprovalStatus
 from core.errors import NotFoundError
+from runtime.requests.voting import VoteAnswer, VoteRequest
 from runtime.store import read_models
 from runtime.store.read_models import Row
-from runtime.verbs.voting import VoteAnswer, VoteRequest
 
 router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 

@@ -12,10 +12,10 @@ from app.definitions import describe
 from app.http import models
 from app.http.parts import Admin, FacesDep, Reader
 from runtime.definition.schemas import SchemaName, schema_text
+from runtime.requests import publishing
+from runtime.requests.publishing import Published
 from runtime.store import documents, read_models
 from runtime.store.documents import PublishedVersion
-from runtime.verbs import publishing
-from runtime.verbs.publishing import Published
 
 router = APIRouter(prefix="/v1", tags=["definitions"])
 

@@ -16,11 +16,10 @@ from core.canonical import JsonObject
 from core.errors import ConsistencyError
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
-from runtime import audit
-from runtime.kernel.states import RunState
-from runtime.store import read_models
+from runtime.engine.states import RunState
+from runtime.requests.evidence import NOT_STORED, remedy
+from runtime.store import audit, read_models
 from runtime.store.read_models import Row
-from runtime.verbs.evidence import NOT_STORED, remedy
 
 router = APIRouter(prefix="/v1/runs", tags=["evidence"])
 

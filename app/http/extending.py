@@ -15,8 +15,8 @@ from app.http import models, problems
 from app.http.parts import LIMIT_DEFAULT, Cursor, FacesDep, Limit, Operator, Reader, decode_cursor, page, page_after
 from app.http.runs import etag, run_row
 from core.errors import InputError
+from runtime.requests.extending import VersionMoved
 from runtime.store import read_models
-from runtime.verbs.extending import VersionMoved
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 

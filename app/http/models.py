@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from approvals.model import Choice
-from runtime.kernel.states import RunState
+from runtime.engine.states import RunState
 
 Item = TypeVar("Item")
 

@@ -31,12 +31,11 @@ from core.changes import changes
 from core.errors import ConsistencyError, InputError, NotFoundError
 from core.ids import new_id
 from evidence.chain import EventType
-from runtime import audit
-from runtime.kernel.states import RunState
-from runtime.store import read_models
+from runtime.engine.states import RunState
+from runtime.requests import starting
+from runtime.requests.starting import StartRequest
+from runtime.store import audit, read_models
 from runtime.store.read_models import Row, RunFilter
-from runtime.verbs import starting
-from runtime.verbs.starting import StartRequest
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 

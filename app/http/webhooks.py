@@ -22,7 +22,7 @@ from app.wiring import Faces
 from core import bounded_json
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
-from runtime.verbs.triggers import start_from_servicenow
+from runtime.requests.triggers import start_from_servicenow
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 

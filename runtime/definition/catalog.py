@@ -13,13 +13,14 @@ from core.db import Connection
 from core.errors import CountersealError, NotFoundError
 from policy.facts import OperationFacts
 from policy.load import Policy, load_policy
-from runtime.definition.active_policy import ActivePolicy, BrokenPolicy
 from runtime.definition.extension import extended
-from runtime.definition.workflow import Workflow, load_workflow, thaw_operations
-from runtime.kernel.commit import MutationRow
-from runtime.kernel.graph import Graph
-from runtime.kernel.told import Diverged
-from runtime.kernel.view import Definition, RunView
+from runtime.definition.workflow import load_workflow, thaw_operations
+from runtime.engine.active_policy import ActivePolicy, BrokenPolicy
+from runtime.engine.commit import MutationRow
+from runtime.engine.graph import Graph
+from runtime.engine.told import Diverged
+from runtime.engine.view import Definition, RunView
+from runtime.engine.workflow import Workflow
 from runtime.store import documents, extensions
 from runtime.store.books import Book
 from runtime.store.documents import StoredWorkflow

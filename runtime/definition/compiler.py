@@ -1,4 +1,4 @@
-"""Compiling the steps of a workflow into the kernel's graph: order, visibility and types, with every fault placed.
+"""Compiling the steps of a workflow into the engine's graph: order, visibility and types, with every fault placed.
 
 An expression sees the steps that are certain to be over before its own: those it needs, directly or not, and those
 that the composites around it need. So a forward reference and a race are errors when the document loads.
@@ -14,7 +14,7 @@ from runtime.definition.leaves import Entry, LeafCompiler
 from runtime.definition.model import KINDS, StepDocument, WorkflowDocument
 from runtime.definition.order import Circle, in_order, needed_by, results
 from runtime.definition.places import Path, Place, results_of
-from runtime.kernel.graph import ForeachNode, IfNode, Node, Scope, WhileNode
+from runtime.engine.graph import ForeachNode, IfNode, Node, Scope, WhileNode
 
 RUN_VARIABLES: Mapping[str, str] = {
     "trigger": "dyn",

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from core.canonical import JsonObject
-from runtime.kernel.graph import Branch, Graph, IfNode, Node, Scope, scopes_of
+from runtime.engine.graph import Branch, Graph, IfNode, Node, Scope, scopes_of
 
 
 class EdgeKind(StrEnum):

@@ -19,10 +19,11 @@ from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import GraphCompiler
 from runtime.definition.model import Identifier, StepDocument, WorkflowDocument
 from runtime.definition.places import Path
-from runtime.definition.workflow import Workflow, thaw_operations
-from runtime.kernel.commit import MutationRow
-from runtime.kernel.graph import Graph
-from runtime.kernel.state import State
+from runtime.definition.workflow import thaw_operations
+from runtime.engine.commit import MutationRow
+from runtime.engine.graph import Graph
+from runtime.engine.state import State
+from runtime.engine.workflow import Workflow
 
 STEPS_MAX = 500
 

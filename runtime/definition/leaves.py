@@ -15,7 +15,7 @@ from core.errors import InputError
 from core.templates import ValueTemplate
 from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, StepDocument
 from runtime.definition.places import ERROR_VARIABLES, Compiling, Path, Place
-from runtime.kernel.graph import (
+from runtime.engine.graph import (
     Branch,
     ChildNode,
     ContinueNode,

@@ -17,9 +17,9 @@ from core.canonical import canonical_bytes
 from core.db import Connection
 from core.errors import NotFoundError
 from evidence.chain import ChainHead, verify_lines
-from runtime.kernel.events import RunOpened
-from runtime.kernel.run import Run
-from runtime.kernel.told import Diverged, Told
+from runtime.engine.events import RunOpened
+from runtime.engine.run import Run
+from runtime.engine.told import Diverged, Told
 from runtime.store import journal
 
 Answer = TypeVar("Answer")

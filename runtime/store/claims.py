@@ -23,7 +23,7 @@ from uuid import UUID
 import asyncpg
 
 from core.db import Connection
-from runtime.kernel.commit import Claim
+from runtime.engine.commit import Claim
 from runtime.store.found import FOUND
 
 # The cap on starts is a token bucket of one minute's starts that refills all the time. A transaction that has waited

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 
-from runtime.kernel.commit import Commit
+from runtime.engine.commit import Commit
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from uuid import UUID
 import orjson
 
 from core.db import Connection
-from runtime.kernel.commit import Commit
+from runtime.engine.commit import Commit
 from runtime.store.commit_part import Part
 from runtime.store.governance_parts import GOVERNANCE_PARTS
 from runtime.store.run_parts import RUN_PARTS

@@ -6,8 +6,8 @@ The table says only where to look. What became of the attempt is told by the boo
 from __future__ import annotations
 
 from core.db import Connection
-from runtime.kernel.commit import ReceiptRow
-from runtime.kernel.told import Diverged
+from runtime.engine.commit import ReceiptRow
+from runtime.engine.told import Diverged
 from runtime.store import remains
 from runtime.store.views import Graphs, Purged, load
 

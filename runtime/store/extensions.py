@@ -7,9 +7,9 @@ from uuid import UUID
 
 from core.db import Connection
 from evidence.events import EventType
-from runtime.kernel.commit import MutationRow
-from runtime.kernel.events import RunExtended
-from runtime.kernel.told import Told
+from runtime.engine.commit import MutationRow
+from runtime.engine.events import RunExtended
+from runtime.engine.told import Told
 from runtime.store import journal
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from core.canonical import JsonObject
 from core.db import Connection
 from evidence.events import EventType
-from runtime.kernel.told import Told, read_line, unpack_values
+from runtime.engine.told import Told, read_line, unpack_values
 
 _WITH = """
 SELECT first_seq, lines, vals FROM journal WHERE run_id = $1 AND position($2::bytea IN lines) > 0 ORDER BY n"""

@@ -13,8 +13,8 @@ from uuid import UUID
 import orjson
 
 from core.db import Connection
-from runtime.kernel.past import Past, Row, emptied
-from runtime.kernel.told import Diverged
+from runtime.engine.past import Past, Row, emptied
+from runtime.engine.told import Diverged
 
 _WRITE = """
 INSERT INTO remains (run_id, tenant_id, steps, receipts, extensions)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from core.canonical import JsonObject, digest
 from core.db import Connection
-from runtime.kernel.past import REMOVED, Past
+from runtime.engine.past import REMOVED, Past
 from runtime.store import remains
 from runtime.store.books import Book
 
@@ -88,5 +88,5 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
 
 
 def _event(trigger_ref: str, trigger: JsonObject) -> tuple[str, str]:
-    """Under which source and id the inbox keeps the event that started a run: see ``runtime.verbs.triggers``."""
+    """Under which source and id the inbox keeps the event that started a run: see ``runtime.requests.triggers``."""
     return f"servicenow:{trigger_ref.partition(':')[0]}", digest(trigger)

@@ -8,11 +8,11 @@ from uuid import UUID
 
 from core.db import Connection
 from evidence.receipts import ReceiptStatus
-from runtime.kernel.commit import StepRow
-from runtime.kernel.rows import queued
-from runtime.kernel.run import Run
-from runtime.kernel.states import StepState
-from runtime.kernel.told import Diverged
+from runtime.engine.commit import StepRow
+from runtime.engine.rows import queued
+from runtime.engine.run import Run
+from runtime.engine.states import StepState
+from runtime.engine.told import Diverged
 from runtime.store.books import same
 
 # Rows by what names them, each a mapping from column to value.

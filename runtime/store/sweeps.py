@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from core.db import Connection
-from runtime.kernel.commit import Claim
+from runtime.engine.commit import Claim
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 from runtime.store.retention import MAY_BE_PURGED
 

@@ -20,18 +20,18 @@ from core.canonical import JsonObject, sha256_hex
 from core.db import Connection
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 from evidence.chain import ChainHead
-from runtime.kernel.blind import blindly
-from runtime.kernel.commit import StepRow
-from runtime.kernel.events import RunOpened
-from runtime.kernel.graph import NO_GRAPH, Graph
-from runtime.kernel.keeping import KEPT, digest_of, unpack
-from runtime.kernel.names import step_id_of
-from runtime.kernel.past import refold
-from runtime.kernel.replaying import unopened
-from runtime.kernel.run import Run
-from runtime.kernel.states import STEP, RunState, StepState
-from runtime.kernel.told import Diverged, Told, read_line
-from runtime.kernel.view import Definition, RunView
+from runtime.engine.blind import blindly
+from runtime.engine.commit import StepRow
+from runtime.engine.events import RunOpened
+from runtime.engine.graph import NO_GRAPH, Graph
+from runtime.engine.keeping import KEPT, digest_of, unpack
+from runtime.engine.names import step_id_of
+from runtime.engine.past import refold
+from runtime.engine.replaying import unopened
+from runtime.engine.run import Run
+from runtime.engine.states import STEP, RunState, StepState
+from runtime.engine.told import Diverged, Told, read_line
+from runtime.engine.view import Definition, RunView
 from runtime.store.journal import Append, appends
 
 log = structlog.get_logger(__name__)

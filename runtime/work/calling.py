@@ -27,10 +27,10 @@ from connectors.port import (
 from connectors.registry import Connectors
 from core.canonical import INTEGER_MAX
 from core.errors import CountersealError
-from runtime.governance.doubt import GRACE
-from runtime.governance.fitness import UNUSABLE, clean, unfit
-from runtime.governance.moves import Inquire, Perform, ReadBefore, Unfit
-from runtime.governance.settling import PROBE_AFTER
+from runtime.engine.doubt import GRACE
+from runtime.engine.fitness import UNUSABLE, clean, unfit
+from runtime.engine.moves import Inquire, Perform, ReadBefore, Unfit
+from runtime.engine.settling import PROBE_AFTER
 
 log = structlog.get_logger(__name__)
 

@@ -9,10 +9,10 @@ import asyncpg
 
 from core.db import Connection
 from runtime.definition.catalog import Definitions
-from runtime.governance.known import known_of, leased
-from runtime.governance.moves import Known
-from runtime.kernel.commit import Claim, StepRow
-from runtime.kernel.transition import RunView
+from runtime.engine.commit import Claim, StepRow
+from runtime.engine.known import known_of, leased
+from runtime.engine.moves import Known
+from runtime.engine.transition import RunView
 from runtime.store.views import Unfinished, load, view_of
 
 # A run that a worker goes on with is most often one that it has just left.

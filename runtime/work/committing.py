@@ -16,9 +16,9 @@ from uuid import UUID
 import asyncpg
 
 from core.db import Database
-from runtime.kernel.commit import Commit
-from runtime.setbacks import is_away
+from runtime.engine.commit import Commit
 from runtime.store.commits import apply, apply_together, can_go_together
+from runtime.work.setbacks import is_away
 
 WRITERS = 2
 TOGETHER_MAX = 16

@@ -17,23 +17,23 @@ from connectors.port import Before
 from core.clock import DatabaseClock
 from core.errors import CountersealError
 from core.ids import new_nonce
-from runtime.definition.active_policy import ActivePolicy
-from runtime.governance import settling, waiting
-from runtime.governance.intending import Proposal
-from runtime.governance.moves import Inquire, Known, LookUp, Next, Over, Perform, ReadBefore, StartRun
-from runtime.governance.proposing import begin
-from runtime.governance.resolving import inquired
-from runtime.kernel.commit import Claim, StepRow
-from runtime.kernel.graph import OperationNode
-from runtime.kernel.states import StepState
-from runtime.kernel.transition import Transition
-from runtime.setbacks import is_passing, report, set_back
+from runtime.engine import settling, waiting
+from runtime.engine.active_policy import ActivePolicy
+from runtime.engine.commit import Claim, StepRow
+from runtime.engine.graph import OperationNode
+from runtime.engine.intending import Proposal
+from runtime.engine.moves import Inquire, Known, LookUp, Next, Over, Perform, ReadBefore, StartRun
+from runtime.engine.proposing import begin
+from runtime.engine.resolving import inquired
+from runtime.engine.states import StepState
+from runtime.engine.transition import Transition
 from runtime.store import claims, effects
 from runtime.work.claiming import claim_of, claimed
 from runtime.work.holding import CONFLICTS_MAX, Holding, Tools
 from runtime.work.leasing import Hold, Lease, LostLease
 from runtime.work.nesting import look, start_other
 from runtime.work.patience import Patience
+from runtime.work.setbacks import is_passing, report, set_back
 
 log = structlog.get_logger(__name__)
 

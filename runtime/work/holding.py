@@ -17,17 +17,16 @@ from core.clock import DatabaseClock
 from core.db import Connection, Database
 from core.errors import CountersealError
 from core.ids import new_nonce
-from runtime.definition.active_policy import ActivePolicy
 from runtime.definition.catalog import Definitions
-from runtime.definition.workflow import Workflow
-from runtime.governance.doubt import SEND_WITHIN
-from runtime.governance.moves import Known, Next, Over
-from runtime.governance.proposing import begin
-from runtime.kernel.commit import Commit, StepRow
-from runtime.kernel.plan import NeedsItems
-from runtime.kernel.states import StepState
-from runtime.kernel.transition import RunView, Transition
-from runtime.setbacks import is_away, is_passing
+from runtime.engine.active_policy import ActivePolicy
+from runtime.engine.commit import Commit, StepRow
+from runtime.engine.doubt import SEND_WITHIN
+from runtime.engine.moves import Known, Next, Over
+from runtime.engine.plan import NeedsItems
+from runtime.engine.proposing import begin
+from runtime.engine.states import StepState
+from runtime.engine.transition import RunView, Transition
+from runtime.engine.workflow import Workflow
 from runtime.store import claims
 from runtime.store.commits import apply, landed
 from runtime.store.views import load
@@ -36,6 +35,7 @@ from runtime.work.claiming import Recent
 from runtime.work.committing import Committer
 from runtime.work.leasing import Hold, Lease, LostLease
 from runtime.work.patience import Patience
+from runtime.work.setbacks import is_away, is_passing
 
 log = structlog.get_logger(__name__)
 

@@ -14,10 +14,10 @@ from datetime import timedelta
 from typing import TypeVar
 
 from core.clock import DatabaseClock
-from runtime.definition.active_policy import ActivePolicy
-from runtime.definition.workflow import Workflow
-from runtime.kernel.commit import Claim, StepRow
-from runtime.kernel.transition import RunView
+from runtime.engine.active_policy import ActivePolicy
+from runtime.engine.commit import Claim, StepRow
+from runtime.engine.transition import RunView
+from runtime.engine.workflow import Workflow
 
 Result = TypeVar("Result")
 

@@ -12,10 +12,10 @@ from core.db import Connection, Database
 from core.errors import CountersealError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.governance.moves import OtherRun, StartRun
-from runtime.kernel.transition import RunView
+from runtime.engine.moves import OtherRun, StartRun
+from runtime.engine.transition import RunView
+from runtime.requests.starting import StartRequest, start_named
 from runtime.store import reads
-from runtime.verbs.starting import StartRequest, start_named
 
 TRIGGER_TYPE = "workflow"
 

@@ -7,7 +7,7 @@ import random
 
 import structlog
 
-from runtime.kernel.commit import StepRow
+from runtime.engine.commit import StepRow
 
 log = structlog.get_logger(__name__)
 

@@ -35,7 +35,7 @@ from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue
-from runtime.verbs import publishing
+from runtime.requests import publishing
 from sandbox.server import LoopbackServer
 from sandbox.slack import Slack, SlackConfig
 from sandbox.slack_state import TEAM_ID, User

@@ -19,8 +19,8 @@ from connectors.port import Completion
 from connectors.registry import Connectors
 from core.errors import TransportError
 from evidence.chain import Actor
-from runtime.completing import Completing
-from runtime.verbs import publishing
+from runtime.keep.completing import Completing
+from runtime.requests import publishing
 from sandbox.bpmn import Bpmn
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.server import LoopbackServer

@@ -14,7 +14,7 @@ from app.cli.outcome import Exit
 from app.settings import DefinitionsMode, Settings
 from app.wiring import build_faces
 from core.errors import ConfigurationError, DefinitionError
-from runtime.governance import deciders
+from runtime.definition import deciders
 
 GROUPS = {
     "leads": frozenset({"ann", "bob", "cid"}),

@@ -13,8 +13,9 @@ from app.outlining import general, lines, outline
 from connectors.catalog import load_catalog
 from policy.load import Policy, load_policy
 from runtime.definition.catalog import operation_facts
-from runtime.definition.workflow import Workflow, load_workflow
-from runtime.kernel.graph import Node, Scope, scopes_of
+from runtime.definition.workflow import load_workflow
+from runtime.engine.graph import Node, Scope, scopes_of
+from runtime.engine.workflow import Workflow
 
 EVERYTHING = """
 workflow: everything

@@ -24,7 +24,7 @@ from connectors.registry import Connectors
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError
 from evidence.chain import Actor
-from runtime.verbs import publishing
+from runtime.requests import publishing
 from tests.support.books import Books
 
 POLICY = """

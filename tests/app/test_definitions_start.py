@@ -18,9 +18,9 @@ from connectors.registry import Connectors
 from core.errors import ConfigurationError
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue
+from runtime.requests import publishing
+from runtime.requests.starting import StartRequest, start_run
 from runtime.store import documents
-from runtime.verbs import publishing
-from runtime.verbs.starting import StartRequest, start_run
 from tests.support.books import Books
 
 ASKS = """
@@ -77,7 +77,7 @@ async def test_a_run_goes_on_with_its_version_when_only_the_next_one_is_on_disk(
     settings: Settings, definitions_dir: Path, outside_world: Any
 ) -> None:
     from approvals.model import Choice, VoteChannel
-    from runtime.verbs.voting import VoteRequest
+    from runtime.requests.voting import VoteRequest
 
     strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
     connectors = Connectors({"probe": outside_world})

@@ -14,7 +14,7 @@ from app.refusals import WINDOW_SECONDS, StrangerLog
 from approvals.slack.payloads import Clicker
 from approvals.slack.workspace import KNOWN_SECONDS, SlackWorkspace, StrangerCode
 from evidence.chain import Actor, EventType
-from runtime.verbs import publishing
+from runtime.requests import publishing
 from sandbox.faults import Fault
 from sandbox.slack import Slack, SlackConfig
 from sandbox.slack_state import TEAM_ID

@@ -13,7 +13,7 @@ from playwright.async_api import async_playwright, expect
 
 from app.settings import Settings
 from evidence.chain import Actor
-from runtime.verbs import publishing
+from runtime.requests import publishing
 from sandbox.faults import Effect, Fault, FaultKind
 from sandbox.slack import SlackConfig
 from sandbox.slack_state import Message, View

@@ -30,21 +30,21 @@ from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
-from runtime.dispatcher import Dispatcher
-from runtime.governance import doubt
-from runtime.handlers.bundling import Bundling
-from runtime.handlers.errands import Errands
-from runtime.handlers.messages import ApprovalMessages, TaskMessages
+from runtime.engine import doubt
+from runtime.keep.bundling import Bundling
+from runtime.keep.dispatcher import Dispatcher
+from runtime.keep.errands import Errands
+from runtime.keep.messages import ApprovalMessages, TaskMessages
+from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
+from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.requests.signaling import Signal, Signaling
+from runtime.requests.starting import StartRequest, start_run
+from runtime.requests.tasks import Tasks
+from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import documents
-from runtime.sweeper import Sweeper
-from runtime.verbs.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
-from runtime.verbs.signaling import Signal, Signaling
-from runtime.verbs.starting import StartRequest, start_run
-from runtime.verbs.tasks import Tasks
-from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.holding import Tools
-from runtime.worker import Worker
+from runtime.work.worker import Worker
 from tests.support.arrivals import Arrivals
 from tests.support.books import Books
 from tests.support.trouble import Trouble

@@ -9,7 +9,8 @@ import pytest
 
 from connectors.catalog import Catalog, Source, load_catalog
 from core.errors import DefinitionError, Problem
-from runtime.definition.workflow import Workflow, load_workflow
+from runtime.definition.workflow import load_workflow
+from runtime.engine.workflow import Workflow
 
 DECLARATIONS = """
 operations:

@@ -10,7 +10,7 @@ import pytest
 from connectors.catalog import load_catalog
 from core.errors import DefinitionError
 from runtime.definition.workflow import load_workflow, thaw_operations
-from runtime.kernel.graph import ForeachNode, IfNode
+from runtime.engine.graph import ForeachNode, IfNode
 
 HEAD = "workflow: w\nversion: 1\n"  # two lines: steps begin in line 3
 A = "  - {id: a, do: probe.effect.apply, with: {name: x}}\n"

@@ -28,10 +28,10 @@ from app.wiring import App, build, build_faces
 from core.db import FACES_ROLE, Database
 from evidence.chain import Actor
 from evidence.verify import verify_bundle
-from runtime.governance import doubt
+from runtime.engine import doubt
 from runtime.queue.postgres import PostgresQueue
-from runtime.verbs import publishing
-from runtime.verbs.replaying import Replaying
+from runtime.requests import publishing
+from runtime.requests.replaying import Replaying
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.servicenow_seed import seed_id
 from sandbox.world import SandboxConfig, World, sandbox_world

@@ -15,10 +15,11 @@ from moto.server import ThreadedMotoServer
 from connectors.catalog import Source, load_catalog
 from core.db import ENGINE_ROLE, Database
 from evidence.chain import Actor
-from runtime.definition.workflow import Workflow, load_workflow
+from runtime.definition.workflow import load_workflow
+from runtime.engine.workflow import Workflow
 from runtime.queue.sqs import SqsQueue
+from runtime.requests.starting import StartRequest, start_run
 from runtime.store import claims
-from runtime.verbs.starting import StartRequest, start_run
 from tests.support.trouble import Trouble
 
 OPERATIONS = """

@@ -22,20 +22,20 @@ from evidence.chain import Actor, verify_lines
 from evidence.history import History
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
-from runtime.dispatcher import Dispatcher
-from runtime.governance import doubt
-from runtime.handlers.errands import Errands
+from runtime.engine import doubt
+from runtime.keep.dispatcher import Dispatcher
+from runtime.keep.errands import Errands
+from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
+from runtime.requests.extending import Extending
+from runtime.requests.signaling import Signal, Signaling
+from runtime.requests.starting import Started, StartRequest, start_run
+from runtime.requests.tasks import Tasks
+from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import documents
 from runtime.store.documents import StoredWorkflow
-from runtime.sweeper import Sweeper
-from runtime.verbs.extending import Extending
-from runtime.verbs.signaling import Signal, Signaling
-from runtime.verbs.starting import Started, StartRequest, start_run
-from runtime.verbs.tasks import Tasks
-from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.holding import Tools
-from runtime.worker import Worker
+from runtime.work.worker import Worker
 from tests.support import oracle
 from tests.support.arrivals import Arrivals
 from tests.support.books import Books

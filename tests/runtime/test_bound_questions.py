@@ -13,9 +13,9 @@ from approvals.model import Choice, VoteChannel
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.dispatcher import Dispatcher
-from runtime.handlers.bundling import Bundling
-from runtime.verbs.voting import VoteRequest, Voting
+from runtime.keep.bundling import Bundling
+from runtime.keep.dispatcher import Dispatcher
+from runtime.requests.voting import VoteRequest, Voting
 
 PAY = """
 workflow: pay

@@ -15,12 +15,12 @@ from benchmarks.world import Silent
 from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
-from runtime.dispatcher import Dispatcher
-from runtime.handlers.bundling import Bundling
-from runtime.handlers.messages import ApprovalMessages
+from runtime.keep.bundling import Bundling
+from runtime.keep.dispatcher import Dispatcher
+from runtime.keep.messages import ApprovalMessages
 from runtime.queue.postgres import PostgresQueue
 from runtime.work.holding import Tools
-from runtime.worker import Worker
+from runtime.work.worker import Worker
 
 RULES = "".join(
     f"  - {{id: r{number}, match: {{operation: probe.effect.apply}}, outcome: deny,"

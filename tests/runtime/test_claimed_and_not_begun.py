@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from runtime.setbacks import LEASES_MAX
+from runtime.requests.starting import cancel_run
 from runtime.store import claims
-from runtime.verbs.starting import cancel_run
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
 from runtime.work.leasing import Lease
+from runtime.work.setbacks import LEASES_MAX
 
 LEASE = timedelta(seconds=30)
 ONE = """

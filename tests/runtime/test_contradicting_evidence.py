@@ -13,9 +13,9 @@ from connectors.port import Refused
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.dispatcher import Dispatcher
-from runtime.handlers.bundling import Bundling
-from runtime.verbs.evidence import write_again
+from runtime.keep.bundling import Bundling
+from runtime.keep.dispatcher import Dispatcher
+from runtime.requests.evidence import write_again
 from tests.runtime.conftest import ALLOW_ALL
 from tests.support.tampering import Tampering
 

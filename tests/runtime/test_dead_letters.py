@@ -15,13 +15,13 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from core.errors import TransportError
+from runtime.keep.reconciling import Reconciler
+from runtime.keep.scheduler import Scheduler
 from runtime.queue.port import DeadLetter
 from runtime.queue.sqs import SqsAddress, SqsDeadLetters, SqsQueue
-from runtime.reconciling import Reconciler
-from runtime.scheduler import Scheduler
-from runtime.setbacks import SETBACKS_MAX
 from runtime.work.holding import Tools
-from runtime.worker import Worker
+from runtime.work.setbacks import SETBACKS_MAX
+from runtime.work.worker import Worker
 
 ONE_EFFECT = """
 workflow: one

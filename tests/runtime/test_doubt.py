@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.port import Done, InDoubt, NotSent, Probe, ProbeVerdict
-from runtime.verbs.starting import cancel_run
+from runtime.requests.starting import cancel_run
 
 PROBED = """
 workflow: probed

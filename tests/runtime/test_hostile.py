@@ -32,17 +32,17 @@ from core.errors import ConsistencyError
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.dispatcher import Dispatcher
-from runtime.handlers.bundling import Bundling
-from runtime.handlers.messages import ApprovalMessages
+from runtime.keep.bundling import Bundling
+from runtime.keep.dispatcher import Dispatcher
+from runtime.keep.messages import ApprovalMessages
+from runtime.keep.scheduler import Scheduler
+from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
-from runtime.scheduler import Scheduler
+from runtime.requests.starting import cancel_run
+from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import claims
-from runtime.sweeper import Sweeper
-from runtime.verbs.starting import cancel_run
-from runtime.verbs.voting import VoteRequest, Voting
 from runtime.work.holding import Tools
-from runtime.worker import Worker
+from runtime.work.worker import Worker
 from tests.support.book import Question
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"

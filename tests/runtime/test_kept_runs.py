@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from runtime.kernel import draft
-from runtime.kernel.told import Diverged
+from runtime.engine import draft
+from runtime.engine.told import Diverged
 from runtime.queue.postgres import PostgresQueue
 from runtime.store.views import load
 from runtime.work.holding import Tools
-from runtime.worker import Worker
+from runtime.work.worker import Worker
 from tests.support.trouble import Forger
 
 LONG = """

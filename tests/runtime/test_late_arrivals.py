@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from connectors.port import InDoubt, NotSent, Probe, ProbeVerdict
-from runtime.governance.doubt import GRACE, SEND_WITHIN
-from runtime.setbacks import LEASES_MAX
+from runtime.engine.doubt import GRACE, SEND_WITHIN
+from runtime.work.setbacks import LEASES_MAX
 
 STEPS = """
 workflow: w

@@ -17,10 +17,10 @@ import structlog
 
 from connectors.port import NotSent
 from core.db import ENGINE_ROLE, Connection, Database
-from runtime import sweeper as sweeper_module
-from runtime.kernel.commit import Commit
+from runtime.engine.commit import Commit
+from runtime.keep import sweeper as sweeper_module
+from runtime.keep.sweeper import Sweeper
 from runtime.store.commits import apply, apply_together
-from runtime.sweeper import Sweeper
 from runtime.work import committing, holding
 
 # Nobody can be asked about a mail but people: a dropped outcome is a question.

@@ -20,11 +20,11 @@ from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.table import Status, Verification
 from evidence.verify import verify_bundle
-from runtime.dispatcher import Dispatcher
-from runtime.handlers.bundling import Bundling, content_of
-from runtime.kernel.past import Past
-from runtime.verbs.starting import cancel_run
-from runtime.verbs.voting import VoteRequest, Voting
+from runtime.engine.past import Past
+from runtime.keep.bundling import Bundling, content_of
+from runtime.keep.dispatcher import Dispatcher
+from runtime.requests.starting import cancel_run
+from runtime.requests.voting import VoteRequest, Voting
 from tests.support.tampering import Tampering
 
 NOTE = "the-note-of-a-person"

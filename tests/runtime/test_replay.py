@@ -12,8 +12,8 @@ import pytest
 
 from connectors.port import NotSent, Refused
 from core.errors import ConsistencyError, NotFoundError
-from runtime.verbs.looking import Looking
-from runtime.verbs.replaying import Replaying, ReplayReport
+from runtime.requests.looking import Looking
+from runtime.requests.replaying import Replaying, ReplayReport
 from tests.support.tampering import Tampering
 
 HEAD = """
@@ -80,7 +80,7 @@ async def adds(runtime: Any, run_id: UUID) -> None:
 
 
 async def cancels(runtime: Any, run_id: UUID) -> None:
-    from runtime.verbs.starting import cancel_run
+    from runtime.requests.starting import cancel_run
 
     async with runtime.faces.transaction("acme") as connection:
         await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "enough")

@@ -14,11 +14,11 @@ from evidence.chain import verify_lines
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.dispatcher import Dispatcher
-from runtime.handlers.bundling import Bundling
+from runtime.keep.bundling import Bundling
+from runtime.keep.dispatcher import Dispatcher
+from runtime.requests.looking import Looking, folded
+from runtime.requests.replaying import Replaying
 from runtime.store import books, read_models, retention
-from runtime.verbs.looking import Looking, folded
-from runtime.verbs.replaying import Replaying
 
 VALUE = "hunter2-is-a-value"
 WORKFLOW = """
@@ -277,7 +277,7 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
     before = await looking.at("acme", run_id)
     await keeper.time_is_over(run_id)
     await runtime.sweep()
-    from runtime.verbs.voting import Voting
+    from runtime.requests.voting import Voting
 
     view = await Voting(runtime.faces, runtime.definitions).view("acme", question)
     assert (view.content.summary, view.content.changes) == (retention.REMOVED, ())
@@ -322,7 +322,7 @@ async def test_of_steps_that_were_added_who_added_them_and_when_is_left(runtime:
 @pytest.mark.parametrize("ending", ["failed", "canceled"])
 async def test_when_a_run_closes_nothing_of_it_waits_any_more(runtime: Any, ending: str) -> None:
     from connectors.port import Refused
-    from runtime.verbs.starting import cancel_run
+    from runtime.requests.starting import cancel_run
 
     runtime.outside.script["last"] = [Refused("no", "no")]
     run_id = await runtime.go(

@@ -14,12 +14,12 @@ from approvals.model import Choice, VoteChannel
 from connectors.port import InDoubt, NotSent, Refused
 from core.db import Connection
 from core.errors import InputError, TransportError
-from runtime.dispatcher import Delivered, Dispatcher
-from runtime.setbacks import LEASES_MAX, is_passing
+from runtime.keep.dispatcher import Delivered, Dispatcher
+from runtime.requests.starting import cancel_run
+from runtime.requests.triggers import start_from_servicenow
+from runtime.requests.voting import VoteRequest, Voting
 from runtime.store.outbox import Message
-from runtime.verbs.starting import cancel_run
-from runtime.verbs.triggers import start_from_servicenow
-from runtime.verbs.voting import VoteRequest, Voting
+from runtime.work.setbacks import LEASES_MAX, is_passing
 from tests.support.trouble import Forger
 
 # -- values that no row can hold -------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ import pytest
 
 from connectors.port import NotSent, Probe, ProbeVerdict
 from core.db import Connection
-from runtime.kernel.commit import ReceiptRow
+from runtime.engine.commit import ReceiptRow
+from runtime.requests.replaying import Replaying
 from runtime.store import effects
 from runtime.store.views import Graphs
-from runtime.verbs.replaying import Replaying
 from tests.support.tampering import Tampering
 
 ALLOW = "policy: allow\nversion: 1\nrules: [{id: all, match: {connector: probe}, outcome: allow}]\n"

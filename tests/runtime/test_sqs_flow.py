@@ -10,11 +10,11 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from runtime.keep.scheduler import Scheduler
+from runtime.keep.sweeper import Sweeper
 from runtime.queue.sqs import SqsQueue
-from runtime.scheduler import Scheduler
-from runtime.sweeper import Sweeper
 from runtime.work.holding import Tools
-from runtime.worker import Worker
+from runtime.work.worker import Worker
 
 TWO_STEPS = """
 workflow: two

@@ -13,8 +13,8 @@ from connectors.registry import Connectors
 from core.errors import ConsistencyError, NotFoundError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
+from runtime.requests import publishing
 from runtime.store import documents
-from runtime.verbs import publishing
 
 DECLARED = """
 operations:

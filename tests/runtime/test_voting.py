@@ -18,11 +18,11 @@ from core.errors import NotFoundError
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.dispatcher import Dispatcher
-from runtime.handlers.bundling import Bundling
-from runtime.handlers.messages import ApprovalMessages
-from runtime.sweeper import Sweeper
-from runtime.verbs.voting import AnswerTo, VoteRequest, Voting
+from runtime.keep.bundling import Bundling
+from runtime.keep.dispatcher import Dispatcher
+from runtime.keep.messages import ApprovalMessages
+from runtime.keep.sweeper import Sweeper
+from runtime.requests.voting import AnswerTo, VoteRequest, Voting
 
 RAISE = """
 workflow: raise
@@ -382,7 +382,7 @@ async def test_a_drawing_that_failed_leaves_the_messages_behind_it(office: Offic
 
 async def test_a_canceled_run_cancels_its_question(office: Office) -> None:
     from evidence.chain import Actor
-    from runtime.verbs.starting import cancel_run
+    from runtime.requests.starting import cancel_run
 
     run_id = await office.open()
     async with office.runtime.faces.transaction("acme") as connection:

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from chaos import caps
+from runtime.requests.publishing import publish_workflow
+from runtime.requests.starting import cancel_run
 from runtime.store import claims
-from runtime.verbs.publishing import publish_workflow
-from runtime.verbs.starting import cancel_run
 
 LEASE = timedelta(seconds=30)
 

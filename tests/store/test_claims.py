@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from runtime.kernel.transition import Transition
+from runtime.engine.transition import Transition
+from runtime.requests.starting import cancel_run
 from runtime.store import claims
 from runtime.store.commits import apply, apply_together
-from runtime.verbs.starting import cancel_run
 from runtime.work.claiming import Recent, claim_of, claimed
 
 # Leases are taken by hand here, so rows move that no line of a run tells.

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from core.errors import NotFoundError
-from runtime.governance.settling import later
-from runtime.kernel.commit import VoteRow
-from runtime.kernel.transition import Transition, wait_of
+from runtime.engine.commit import VoteRow
+from runtime.engine.settling import later
+from runtime.engine.transition import Transition, wait_of
 from runtime.store.commits import apply
 from runtime.store.views import load
 

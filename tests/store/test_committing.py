@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from runtime.kernel.commit import Commit, QueueRow
-from runtime.kernel.transition import Transition
+from runtime.engine.commit import Commit, QueueRow
+from runtime.engine.transition import Transition
 from runtime.store.commits import apply, apply_together, can_go_together
 from runtime.store.views import load
 from runtime.work import committing

@@ -17,7 +17,7 @@ from approvals.states import APPROVAL
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.machine import Machine
 from evidence.receipts import RECEIPT
-from runtime.kernel.states import COMMAND, RUN, WAIT
+from runtime.engine.states import COMMAND, RUN, WAIT
 from runtime.store.schema import TENANT_TABLES, metadata
 
 pytestmark = pytest.mark.tampers

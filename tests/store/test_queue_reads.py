@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from runtime.requests.publishing import publish_workflow
 from runtime.store import claims, queue_reads
-from runtime.verbs.publishing import publish_workflow
 
 # Leases are taken by hand here, so rows move that no line of a run tells.
 pytestmark = pytest.mark.tampers

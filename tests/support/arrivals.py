@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from connectors.operation import Operation
-from runtime.governance import doubt
-from runtime.kernel.commit import ReceiptRow
-from runtime.kernel.transition import Transition
+from runtime.engine import doubt
+from runtime.engine.commit import ReceiptRow
+from runtime.engine.transition import Transition
 
 
 class Arrivals:

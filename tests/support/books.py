@@ -21,12 +21,12 @@ from connectors.catalog import load_catalog
 from core.db import ENGINE_ROLE, Connection, Database
 from core.errors import CountersealError
 from runtime.definition.catalog import Definitions
-from runtime.kernel.commit import ReceiptRow, StepRow
-from runtime.kernel.run import Run as Folded
+from runtime.engine.commit import ReceiptRow, StepRow
+from runtime.engine.run import Run as Folded
+from runtime.requests.looking import folded
 from runtime.store import books, remains
 from runtime.store.schema import metadata
 from runtime.store.views import load, load_to_end
-from runtime.verbs.looking import folded
 from tests.support.asking import Source, asking
 from tests.support.book import (
     Approval,

@@ -7,12 +7,12 @@ from uuid import UUID
 
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
-from runtime.kernel.run import Run
-from runtime.kernel.told import Diverged
+from runtime.engine.run import Run
+from runtime.engine.told import Diverged
+from runtime.requests.looking import Looking, Seen, folded
+from runtime.requests.replaying import Replaying
 from runtime.store import books
 from runtime.store.rows import Rows, check_rows, columns, hold
-from runtime.verbs.looking import Looking, Seen, folded
-from runtime.verbs.replaying import Replaying
 
 _RUN = """
 SELECT run_id::text, status, superstep, executing, width, writes, reference, extensions, error, canceling, result,

@@ -1,0 +1,254 @@
+"""Opening a question to people: its terms, its card, its wait and its message, in one transition. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from approvals.model import (
+    ApprovalKind,
+    CardContent,
+    Escalation,
+    GroupQuorum,
+    GroupSource,
+    InputField,
+    RuleReason,
+    Terms,
+    Tier,
+)
+from connectors.operation import Operation
+from core.action import Action, Risk
+from core.canonical import JsonObject
+from core.ids import derived_id
+from evidence.commitments import blind, commit, commit_fields, path_of
+from policy.evaluate import ApprovalTerms, Decision
+from policy.load import Policy
+from runtime.engine.commit import StepRow, WaitRow
+from runtime.engine.events import ApprovalRequested, ApprovalSuperseded
+from runtime.engine.states import WaitKind, WaitState
+from runtime.engine.transition import Transition, wait_of
+
+# Who answers what became of an action in doubt when no approval names anybody: the same people as for the action.
+DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is put to people. ``digest`` is what their answer binds to; ``blinded`` how the audit shows it."""
+
+    kind: ApprovalKind
+    digest: str
+    terms: Terms
+    card: CardContent
+    action: JsonObject | None = None
+
+
+def ask(transition: Transition, step: StepRow, question: Question, nonce: str, error: JsonObject | None = None) -> UUID:
+    """Open the approval and park the step on it. Returns the approval's id.
+
+    One commit holds the approval, its wait and the order to post the card: a crash after it loses
+    none of them, a crash before it leaves the step leased, and whoever claims it next asks again.
+    """
+    view = transition.view
+    approval_id = derived_id(view.run_id, f"approval:{step.key}:{step.lease_epoch}")
+    expires = question.terms.expires_seconds or DOUBT_EXPIRES_SECONDS
+    card = question.card.to_json()
+    shown = commit(view.run_key, card_path(approval_id), card)
+    put = asked(str(question.kind), view.requested_by, question.terms.to_json())
+    bound = question.kind is not ApprovalKind.GATE
+    transition.tell(
+        ApprovalRequested(
+            approval=approval_id,
+            action=blind(view.run_key, question.digest) if bound else None,
+            card=shown,
+            kind=str(question.kind),
+            tier=str(question.terms.tier),
+            committed=[*commit_fields(view.run_key, approval_path(approval_id), {"asked": put})],
+            digest=question.digest,
+            nonce=nonce,
+            terms=question.terms.to_json(),
+            requester=view.requested_by,
+            shown=card,
+            proposed=question.action,
+            expires=expires,
+        ),
+        step=step.key,
+    )
+    wait = _wait(transition, step, approval_id, ladder(question.terms, expires), nonce)
+    transition.message("card", approval_id, "requested")
+    transition.park(step, wait, error)
+    return approval_id
+
+
+def supersede(transition: Transition, step: StepRow, approval_id: UUID) -> None:
+    """Void a question that is not the one to be asked any more, or an approval of it, and show that on its card."""
+    transition.tell(ApprovalSuperseded(approval_id), step=step.key)
+    transition.message("card", approval_id, "superseded")
+
+
+def _wait(
+    transition: Transition, step: StepRow, approval_id: UUID, stages: list[tuple[str, int]], nonce: str
+) -> WaitRow:
+    return WaitRow(
+        wait_id=wait_of(transition.view.run_id, step),
+        step_id=step.step_id,
+        step_key=step.key,
+        kind=WaitKind.APPROVAL,
+        status=WaitState.WAITING,
+        token=nonce,
+        due_in=timedelta(seconds=stages[0][1]),
+        context={"approval": str(approval_id), "ladder": [[stage, seconds] for stage, seconds in stages], "next": 0},
+    )
+
+
+def approval_path(approval_id: UUID) -> str:
+    """Below this, the audit commits to what belongs to an approval."""
+    return path_of("approval", str(approval_id))
+
+
+def card_path(approval_id: UUID) -> str:
+    """Where the audit commits to the card as shown."""
+    return approval_path(approval_id) + path_of("card")
+
+
+def asked(kind: str, requester: str, terms: JsonObject) -> JsonObject:
+    """The question's kind, requester and terms: answers are judged by these, so the audit commits to them."""
+    return {"kind": kind, "requester": requester, "terms": terms}
+
+
+def ladder(terms: Terms, expires: int) -> list[tuple[str, int]]:
+    """What happens to an unanswered question and when, in seconds from its start: remind, escalate, at last expire."""
+    stages = [("remind", seconds) for seconds in terms.remind_seconds if seconds < expires]
+    if terms.escalate is not None and terms.escalate.after_seconds < expires:
+        stages.append(("escalate", terms.escalate.after_seconds))
+    return [*sorted(stages, key=lambda stage: stage[1]), ("expire", expires)]
+
+
+def action_card(
+    transition: Transition,
+    step: StepRow,
+    action: Action,
+    decision: Decision | None,
+    policy: Policy | None,
+    words: CardWords,
+) -> CardContent:
+    """The card of an action: complete, and frozen as it will be shown (Q-20)."""
+    view = transition.view
+    written = {change.field for change in action.changes} | set(action.fields)
+    inputs = tuple(
+        InputField(name, value)
+        for name, value in action.input.items()
+        if name not in written and value != action.fields
+    )
+    rules = tuple(
+        RuleReason(rule.id, rule.because or "")
+        for rule in (decision.rules if decision else ())
+        if decision and rule.outcome == decision.outcome
+    )
+    return CardContent(
+        title=action.summary,
+        summary=action.summary,
+        target=action.target,
+        operation=action.operation,
+        connector=action.connector,
+        risk=action.risk,
+        reversible=action.reversible,
+        reverse=words.reverse,
+        requester=view.requested_by,
+        workflow=view.workflow,
+        workflow_version=view.workflow_version,
+        run_id=str(view.run_id),
+        reference=_reference(transition),
+        step=step.key,
+        rules=rules,
+        changes=action.changes,
+        inputs=inputs,
+        expires_at=_expiry(transition, words.expires_seconds),
+        policy_name=policy.name if policy else "",
+        policy_version=policy.version if policy else 0,
+        policy_digest_short=policy.digest[:12] if policy else "",
+        sensitive=words.sensitive,
+        evidence=words.evidence,
+        tier=words.tier,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CardWords:
+    """The parts of a card that do not come from the action or the run."""
+
+    reverse: str
+    expires_seconds: int
+    sensitive: tuple[str, ...] = ()
+    evidence: str = ""
+    tier: str = ""
+
+
+def gate_card(transition: Transition, step: StepRow, summary: str, expires_seconds: int) -> CardContent:
+    """The card of a gate: a question of the workflow, without an action."""
+    view = transition.view
+    return CardContent(
+        title=summary,
+        summary=summary,
+        target=_reference(transition),
+        operation="approve",
+        connector="workflow",
+        risk=Risk.LOW,
+        reversible=True,
+        reverse="Nothing is done by the answer itself.",
+        requester=view.requested_by,
+        workflow=view.workflow,
+        workflow_version=view.workflow_version,
+        run_id=str(view.run_id),
+        reference=_reference(transition),
+        step=step.key,
+        rules=(),
+        changes=(),
+        inputs=(),
+        expires_at=_expiry(transition, expires_seconds),
+        policy_name="",
+        policy_version=0,
+        policy_digest_short="",
+    )
+
+
+def _reference(transition: Transition) -> str:
+    """The run's reference by now: a step may have named it anew in this very transition."""
+    return transition.state.reference or transition.view.reference
+
+
+def _expiry(transition: Transition, seconds: int) -> str:
+    return (transition.view.now + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+
+
+def secret_fields(operation: Operation) -> tuple[str, ...]:
+    """Input fields that the declaration marks ``x-secret``: their values stay out of channels."""
+    names: list[str] = []
+    schemas: list[Any] = [operation.input_schema]
+    while schemas:
+        for name, schema in (schemas.pop().get("properties") or {}).items():
+            if isinstance(schema, dict):
+                schemas.append(schema)
+                if schema.get("x-secret") is True:
+                    names.append(name)
+    return tuple(sorted(names))
+
+
+def terms_of(terms: ApprovalTerms) -> Terms:
+    """Policy's terms in the words of approvals; escalation to a channel asks the same groups in another place."""
+    approvers = tuple(GroupQuorum(g.group, g.of, GroupSource(g.kind)) for g in terms.approvers)
+    escalate = None
+    if terms.escalate is not None and terms.escalate.kind in (GroupSource.GROUP, GroupSource.SLACK_GROUP):
+        to = GroupQuorum(terms.escalate.name, 1, GroupSource(terms.escalate.kind))
+        escalate = Escalation(int(terms.escalate.after.total_seconds()), to)
+    return Terms(
+        tier=Tier(str(terms.tier)),
+        approvers=approvers,
+        two_person=terms.two_person,
+        allow_requester=terms.allow_requester,
+        expires_seconds=int(terms.expires.total_seconds()),
+        remind_seconds=tuple(int(remind.total_seconds()) for remind in terms.remind),
+        escalate=escalate,
+    )

@@ -1,0 +1,259 @@
+"""A commit: everything that one transition of one run changes, as values. The store applies it in one statement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from core.canonical import Json, JsonObject
+from evidence.chain import ChainHead, Line
+from runtime.engine.states import CommandState, RunState, StepState, WaitKind, WaitState
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9).
+
+    ``eligible_in`` counts from the commit that schedules a retry (Q-19).
+    """
+
+    step_id: UUID
+    key: str
+    index: int
+    operation: str
+    superstep: int
+    status: StepState
+    attempt: int = 0
+    lease_epoch: int = 0
+    lease_owner: str | None = None
+    idempotency_key: str | None = None
+    output: Json = None
+    writes: JsonObject | None = None
+    usage: JsonObject | None = None
+    last_error: JsonObject | None = None
+    eligible_in: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRow:
+    """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16).
+
+    ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
+    ``parked`` says that its step waits for it by now.
+    """
+
+    wait_id: UUID
+    step_id: UUID
+    step_key: str
+    kind: WaitKind
+    status: WaitState
+    token: str
+    due_in: timedelta | None = None
+    context: JsonObject | None = None
+    correlation_key: str | None = None
+    result: JsonObject | None = None
+    parked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One write to a channel whose full history is kept (P-7)."""
+
+    channel: str
+    superstep: int
+    step_key: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class MutationRow:
+    """One extension of a run's graph (V-6): the steps as they were sent, and the declarations of their operations."""
+
+    number: int
+    actor: str
+    source: JsonObject
+    operations: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A step that may be claimed (O-1). ``epoch`` is that of its last lease: epochs of a step only grow (Q-9).
+
+    ``starts_run`` counts against the cap on starts: the first step of a run stands in line for all.
+    """
+
+    key: str
+    step_id: UUID
+    epoch: int = 0
+    starts_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The lease of a step: ``id`` is drawn anew for each, because the epoch of one that PostgreSQL lost comes again."""
+
+    key: str
+    id: UUID
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRow:
+    """Something to be done outside after the commit (O-1). ``dedupe_key`` makes writing it twice harmless (O-2).
+
+    Of the commands with one ``ordering_key`` only one is leased at a time: two dispatchers must not post a card twice.
+    """
+
+    command_id: UUID
+    kind: str
+    dedupe_key: str
+    status: CommandState
+    payload: JsonObject = field(default_factory=dict)
+    ordering_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptRow:
+    """A receipt as it is after the commit. ``shared`` says that other steps and runs may mean this effect by its key.
+
+    ``replaces`` is the failed receipt, maybe of another run, whose attempt this one follows under that key.
+    """
+
+    receipt_id: UUID
+    step_key: str
+    operation: str
+    target: str
+    idempotency_key: str
+    action_digest: str
+    action: JsonObject
+    status: str
+    attempt: int
+    lease_epoch: int
+    reversible: bool
+    reverse: JsonObject | None
+    external_id: str | None = None
+    output: Json = None
+    usage: JsonObject | None = None
+    resolution: str | None = None
+    error: JsonObject | None = None
+    intended_at: datetime | None = None
+    settled_at: datetime | None = None
+    run_id: UUID | None = None
+    shared: bool = False
+    replaces: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """The part of a shared receipt that others have to know. ``was`` is the receipt that held the key, if one did."""
+
+    key: str
+    step_key: str
+    receipt_id: UUID
+    status: str
+    was: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRow:
+    """A new approval."""
+
+    approval_id: UUID
+    step_id: UUID
+    step_key: str
+    kind: str
+    action_digest: str
+    nonce: str
+    tier: str
+    terms: JsonObject
+    requester: str
+    card: JsonObject
+    action: JsonObject | None
+    expires_in: timedelta
+    status: str = "requested"
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalMove:
+    """An approval's change of status; ``consumed`` when its action is about to be performed."""
+
+    approval_id: UUID
+    status: str
+    choice: str | None = None
+    reason: str | None = None
+    consumed: bool = False
+    escalated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRow:
+    """One person's vote; a later one of the same person replaces it (both are in the audit)."""
+
+    approval_id: UUID
+    person_id: str
+    choice: str
+    reason: str
+    groups: list[str]
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """An immutable snapshot (P-3)."""
+
+    superstep: int
+    state: JsonObject
+    digest: str
+
+
+@dataclass(slots=True)
+class Commit:
+    """All rows of one transition. Guarded by ``expected_version``: if the run moved on, nothing is written.
+
+    ``held`` additionally guards that this lease is still the newest of its step, and ``checks_policy`` that the
+    tenant's active policy is still ``expected_policy``, with which the decisions in here were made. ``queued`` are the
+    steps that may be claimed now, ``requeued`` those whose lease has run out, ``unqueued`` those that stand in line or
+    are held no more; ``handed`` names one that is over, and the one that the same worker goes on with. ``effects`` are
+    the shared receipts that begin or move. ``cancels_rest`` ends whatever of the run is still open (set-based: a run
+    may have thousands of steps). ``lease`` is how long a lease that is handed on holds. ``reference`` is the run's new
+    business reference, ``result`` what it hands to whoever waits for it. ``extended`` counts its new extensions.
+    ``state`` is the run as it is kept beside its book from now on, if it is by this append.
+    """
+
+    run_id: UUID
+    tenant_id: str
+    workspace_id: str
+    expected_version: int
+    status: RunState
+    superstep: int
+    executing: int
+    width: int
+    writes: int
+    head: ChainHead
+    error: JsonObject | None = None
+    canceling: JsonObject | None = None
+    reference: str | None = None
+    result: Json = None
+    extended: int = 0
+    finished: bool = False
+    cancels_rest: bool = False
+    checks_policy: bool = False
+    expected_policy: str | None = None
+    lease: timedelta = timedelta(seconds=30)
+    held: Claim | None = None
+    queued: list[QueueRow] = field(default_factory=list)
+    requeued: list[str] = field(default_factory=list)
+    unqueued: list[str] = field(default_factory=list)
+    handed: list[tuple[str, StepRow]] = field(default_factory=list)
+    new_waits: list[WaitRow] = field(default_factory=list)
+    waits: list[WaitRow] = field(default_factory=list)
+    commands: list[CommandRow] = field(default_factory=list)
+    effects: list[EffectRow] = field(default_factory=list)
+    new_approvals: list[ApprovalRow] = field(default_factory=list)
+    approvals: list[ApprovalMove] = field(default_factory=list)
+    votes: list[VoteRow] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    values: bytes | None = None
+    state: bytes | None = None

@@ -1,0 +1,154 @@
+"""Crossing a barrier: what the steps of a super-step wrote becomes state, and the next super-step is planned. Pure.
+
+Planning asks conditions and collections for their values. Live, these are evaluated, and noted as the ``choices`` of
+the checkpoint; in the fold they are read back. So the fold evaluates nothing, and comes to the same state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
+from core.errors import InputError
+from core.ids import derived_id
+from runtime.engine.channels import fold as fold_channels
+from runtime.engine.commit import CheckpointRow, LedgerRow, StepRow
+from runtime.engine.graph import Graph
+from runtime.engine.plan import Choices, Window, plan
+from runtime.engine.run import Run
+from runtime.engine.state import SUCCEEDED, Failure, State
+from runtime.engine.states import StepState
+
+# Among a step's writes, what names the run anew: no channel can have this name.
+REFERENCE = "$reference"
+
+# Every checkpoint is of the whole state, so this bounds what a barrier has to digest.
+STATE_BYTES_MAX = 1024 * 1024
+
+_ITERATION = re.compile(r"\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """The result of a barrier: the checkpoint with its state, and what the super-step leaves behind.
+
+    ``finished`` says that the graph is done; ``ending`` that the run ends here instead of going on, because of
+    ``failed`` or a cancel. ``references`` are what steps named the run, by step key.
+    """
+
+    state: State
+    checkpoint: CheckpointRow
+    finished: bool = False
+    ending: bool = False
+    failed: StepRow | None = None
+    joined: tuple[StepRow, ...] = ()
+    begun: tuple[StepRow, ...] = ()
+    windows: Mapping[str, Window] = field(default_factory=dict)
+    ledger: tuple[LedgerRow, ...] = ()
+    references: tuple[tuple[str, str], ...] = ()
+
+
+def step_order(row: StepRow) -> tuple[int, list[int], str]:
+    """The order of a super-step's steps: by place in the graph, then by the iterations of their loops."""
+    return row.index, [int(number) for number in _ITERATION.findall(row.key)], row.key
+
+
+def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
+    """Fold the writes of this super-step in step order, and plan the next one (P-1 to P-3).
+
+    ``PlanError`` if an expression of a composite fails, ``InputError`` for a channel that cannot take its write or a
+    state without a canonical form. The run is left as it was.
+    """
+    state = run.state.copy()
+    rows = sorted(run.steps.values(), key=step_order)
+    current = [row for row in rows if row.superstep == run.superstep]
+    ledger: list[LedgerRow] = []
+    references: list[tuple[str, str]] = []
+    for row in current:
+        _take_in(state, row, graph, ledger, references)
+    number = run.superstep + 1
+    failed = next((row for row in current if _fails_run(row, graph)), None)
+    if failed is not None or run.canceling is not None:
+        checkpoint = checkpoint_of(number, state)
+        return Crossing(state, checkpoint, ending=True, failed=failed, ledger=(*ledger,), references=(*references,))
+    joined = tuple(row for row in rows if row.superstep == number)
+    crossing = begin(run, graph, choices, state, number, joined)
+    return replace(crossing, ledger=(*ledger,), references=(*references,))
+
+
+def begin(
+    run: Run, graph: Graph, choices: Choices, state: State, number: int, joined: tuple[StepRow, ...] = ()
+) -> Crossing:
+    """Plan the super-step with this number on ``state``, which is changed in place."""
+    planned = plan(graph, state, choices, run.windows)
+    for row in joined:
+        state.parked.pop(row.key, None)
+        state.open.append(row.key)
+    begun = tuple(
+        StepRow(
+            step_id=derived_id(run.run_id, f"step:{item.key}"),
+            key=item.key,
+            index=item.leaf.index,
+            operation=item.leaf.operation,
+            superstep=number,
+            status=StepState.READY,
+        )
+        for item in planned.ready
+    )
+    windows = {key: Window(0, tuple(many)) for key, many in planned.items.items()}
+    return Crossing(
+        state=state,
+        checkpoint=checkpoint_of(number, state),
+        finished=planned.finished,
+        joined=joined,
+        begun=begun,
+        windows=windows,
+    )
+
+
+def checkpoint_of(number: int, state: State) -> CheckpointRow:
+    """The snapshot of a state. ``InputError`` for a state that is too large or has no canonical form."""
+    content = state.to_json()
+    data = canonical_bytes(content)
+    if len(data) > STATE_BYTES_MAX:
+        message = f"the run's state is {len(data)} bytes long; at most {STATE_BYTES_MAX} are kept"
+        raise InputError(message, where="state", remedy="Keep references in channels, or bound a list by `keep`.")
+    return CheckpointRow(number, content, sha256_hex(data))
+
+
+def _fails_run(row: StepRow, graph: Graph) -> bool:
+    return row.status is StepState.FAILED_TERMINAL and graph.branch(row.key, row.last_error or {}) is None
+
+
+def _take_in(
+    state: State, row: StepRow, graph: Graph, ledger: list[LedgerRow], references: list[tuple[str, str]]
+) -> None:
+    """Take what one step of the super-step leaves into the state."""
+    if row.status is StepState.SUCCEEDED and row.key not in state.status:
+        writes = dict(row.writes or {})
+        reference = writes.pop(REFERENCE, None)
+        state.channels = fold_channels(graph.channels, state.channels, writes)
+        ledger += [
+            LedgerRow(name, row.superstep, row.key, value)
+            for name, value in writes.items()
+            if graph.channels[name].ledger
+        ]
+        if isinstance(reference, str):
+            state.reference = reference
+            references.append((row.key, reference))
+        state.status[row.key] = SUCCEEDED
+        if row.key.rpartition(".")[2] in graph.read:
+            state.outputs[row.key] = row.output
+    elif row.status is StepState.FAILED_TERMINAL and row.key not in state.failures:
+        branch = graph.branch(row.key, row.last_error or {})
+        if branch is not None:
+            state.failures[row.key] = Failure(branch, _seen(row))
+
+
+def _seen(row: StepRow) -> JsonObject:
+    """A failure as the expressions of its branch see it."""
+    error = row.last_error or {}
+    seen: dict[str, Json] = {name: str(error.get(name, "")) for name in ("class", "code", "message")}
+    return {"step": row.key, **seen}

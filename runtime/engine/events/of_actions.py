@@ -1,0 +1,122 @@
+"""The events of actions: how policy judges them, and what becomes of them outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from core.canonical import Json, JsonObject
+from evidence.events import EventType
+from evidence.receipts import Resolution
+from runtime.engine.events.private import Private
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionMade:
+    """Policy has judged an action (Q-16). ``action`` is its blinded digest, ``digest`` the digest itself.
+
+    ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules and errors with their words.
+    """
+
+    TYPE: ClassVar = EventType.DECISION_MADE
+    decision: UUID
+    action: str
+    operation: str
+    outcome: str
+    policy: JsonObject | None
+    rules: list[Json]
+    errors: list[Json]
+    digest: Private[str] = ""
+    fired: Private[list[JsonObject] | None] = None
+    faults: Private[list[JsonObject] | None] = None
+    reasons: Private[list[str] | None] = None
+    facts: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionIntended:
+    """The action may go out (promise 1): written before it goes. A retry of the same receipt tells no values again.
+
+    ``decision`` let it out; ``approval`` is the approval that it consumes. ``replaces`` is the failed receipt of
+    another action that held the key. ``shared`` says that other steps and runs may mean the same effect by it.
+    ``authority`` is what of the receipt's approval is another one in a retry.
+    """
+
+    TYPE: ClassVar = EventType.ACTION_INTENDED
+    receipt: UUID
+    action: str
+    operation: str
+    attempt: int
+    decision: str
+    approval: UUID | None
+    replaces: UUID | None = None
+    shared: bool = False
+    key: Private[str | None] = None
+    digest: Private[str | None] = None
+    target: Private[str | None] = None
+    proposed: Private[JsonObject | None] = None
+    reversible: Private[bool] = False
+    reverse: Private[JsonObject | None] = None
+    resolution: Private[str | None] = None
+    authority: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSucceeded:
+    """The effect happened. ``unusable`` says why its output cannot be used, for whoever shares the effect."""
+
+    TYPE: ClassVar = EventType.ACTION_SUCCEEDED
+    receipt: UUID
+    output: Private[Json] = None
+    external_id: Private[str | None] = None
+    usage: Private[JsonObject | None] = None
+    unusable: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFailed:
+    """The action certainly had no effect."""
+
+    TYPE: ClassVar = EventType.ACTION_FAILED
+    receipt: UUID
+    kind: str | None = None
+    code: str | None = None
+    detail: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionInDoubt:
+    """Nobody knows whether the action had its effect."""
+
+    TYPE: ClassVar = EventType.ACTION_IN_DOUBT
+    receipt: UUID
+    why: Private[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionHeld:
+    """The action stays in doubt for now, or for good: it is not sent again. ``why`` says by what."""
+
+    TYPE: ClassVar = EventType.ACTION_HELD
+    receipt: UUID
+    why: Private[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionDoubtResolved:
+    """The doubt is over; ``how`` says by what. ``not_applied`` is followed by a new intent."""
+
+    TYPE: ClassVar = EventType.ACTION_DOUBT_RESOLVED
+    receipt: UUID
+    resolution: Resolution
+    how: Private[str] = ""
+    output: Private[Json] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRecalled:
+    """The effect is recorded as done; its result is reused and nothing is sent (Q-15)."""
+
+    TYPE: ClassVar = EventType.ACTION_RECALLED
+    receipt: UUID

@@ -1,0 +1,104 @@
+"""The events of a run as a whole: its opening, its barriers and its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from core.canonical import Json, JsonObject
+from evidence.events import EventType
+from runtime.engine.events.private import Private
+from runtime.engine.states import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class RunOpened:
+    """A trigger has started the run. ``workflow`` is its name, version and digest."""
+
+    TYPE: ClassVar = EventType.RUN_OPENED
+    workflow: JsonObject
+    definition: str | None = None
+    trigger: str | None = None
+    workspace: str | None = None
+    committed: list[Json] | None = None
+    inputs: Private[JsonObject | None] = None
+    reference: Private[str | None] = None
+    requested_by: Private[str | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The run begins without a step: in its graph no step is to be taken."""
+
+    TYPE: ClassVar = EventType.RUN_STARTED
+
+
+@dataclass(frozen=True, slots=True)
+class RunReferenceSet:
+    """A step has named the run anew (X-8)."""
+
+    TYPE: ClassVar = EventType.RUN_REFERENCE_SET
+    committed: list[Json]
+    reference: Private[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunExtended:
+    """Steps were added to the graph (V-6). ``source`` is what was sent, ``operations`` the declarations it froze.
+
+    ``adopted`` are outputs of finished steps that nothing had read before, by step key.
+    """
+
+    TYPE: ClassVar = EventType.RUN_EXTENDED
+    number: int
+    steps: list[Json]
+    committed: list[Json]
+    source: Private[JsonObject]
+    operations: Private[JsonObject]
+    adopted: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunContinued:
+    """A step has started another run (X-13, X-14)."""
+
+    TYPE: ClassVar = EventType.RUN_CONTINUED
+    run: UUID
+    workflow: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunCanceled:
+    """Somebody has canceled the run. It closes when nothing is under way any more."""
+
+    TYPE: ClassVar = EventType.RUN_CANCELED
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunClosed:
+    """The run is over. ``error`` is its class, code and step; ``detail`` is all of the error."""
+
+    TYPE: ClassVar = EventType.RUN_CLOSED
+    status: RunState
+    error: JsonObject | None
+    detail: Private[JsonObject | None] = None
+    result: Private[Json] = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCommitted:
+    """The barrier of a super-step (P-3). ``digest`` is the blinded digest of the state that the fold has then.
+
+    ``choices`` are what the conditions and collections of composites gave, in the order in which planning asked.
+    ``halted`` says that the first plan failed, and the run with it.
+    """
+
+    TYPE: ClassVar = EventType.CHECKPOINT_COMMITTED
+    number: int
+    digest: str
+    halted: bool = False
+    choices: Private[list[Json] | None] = None

@@ -1,0 +1,164 @@
+"""The events of steps and of what they wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from core.canonical import Json, JsonObject
+from evidence.events import EventType
+from runtime.engine.events.private import Private
+from runtime.engine.states import WaitKind
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """A worker holds the step's lease; the event's actor is that worker."""
+
+    TYPE: ClassVar = EventType.STEP_STARTED
+    operation: str
+    attempt: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepSucceeded:
+    """The step is done. ``values`` are its writes by channel, and under ``$reference`` how it names the run."""
+
+    TYPE: ClassVar = EventType.STEP_SUCCEEDED
+    writes: list[Json]
+    usage: JsonObject | None = None
+    output: Private[Json] = None
+    values: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed:
+    """The step failed for good. ``detail`` is the whole error; ``kind`` and ``code`` are the part that is no value."""
+
+    TYPE: ClassVar = EventType.STEP_FAILED
+    kind: str | None = None
+    code: str | None = None
+    usage: JsonObject | None = None
+    detail: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepParked:
+    """The step waits. The fields from ``due`` on describe a wait that opens here; ``due`` is in seconds.
+
+    ``known`` says that the wait was opened before (``WaitOpened``).
+    """
+
+    TYPE: ClassVar = EventType.STEP_PARKED
+    wait: UUID
+    kind: WaitKind
+    known: bool = False
+    due: Private[int | float | None] = None
+    token: Private[str | None] = None
+    context: Private[JsonObject | None] = None
+    correlation: Private[str | None] = None
+    detail: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRetryScheduled:
+    """The step failed in passing and waits for its next attempt (X-19)."""
+
+    TYPE: ClassVar = EventType.STEP_RETRY_SCHEDULED
+    wait: UUID
+    attempt: int
+    seconds: int
+    usage: JsonObject | None = None
+    due: Private[int | float | None] = None
+    detail: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResumed:
+    """The step's wait is over: the step is ready again and joins the next super-step."""
+
+    TYPE: ClassVar = EventType.STEP_RESUMED
+    invocation: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepSetBack:
+    """The step met what nobody foresaw. Its lease's end is the pause before the next try."""
+
+    TYPE: ClassVar = EventType.STEP_SET_BACK
+    setbacks: int
+    detail: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCanceled:
+    """The step ends with its run, and its open wait ends with it."""
+
+    TYPE: ClassVar = EventType.STEP_CANCELED
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseExpired:
+    """The step's worker is gone; the step is ready for another. ``detail`` counts leases that ran out in a row."""
+
+    TYPE: ClassVar = EventType.LEASE_EXPIRED
+    epoch: int
+    owner: str
+    detail: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitOpened:
+    """A wait is there before its step parks on it: what is begun outside may end at once (V-9)."""
+
+    TYPE: ClassVar = EventType.WAIT_OPENED
+    wait: UUID
+    kind: WaitKind
+    due: Private[int | float | None] = None
+    token: Private[str] = ""
+    context: Private[JsonObject | None] = None
+    correlation: Private[str | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitPostponed:
+    """A due wait is looked at again later. ``due`` is in seconds from now; ``setbacks`` counts what went wrong."""
+
+    TYPE: ClassVar = EventType.WAIT_POSTPONED
+    wait: UUID
+    kind: WaitKind
+    due: int
+    setbacks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCompleted:
+    """The awaited thing has come. ``result`` is what the resume sees."""
+
+    TYPE: ClassVar = EventType.WAIT_COMPLETED
+    wait: UUID
+    kind: WaitKind
+    committed: list[Json] | None = None
+    result: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTimedOut:
+    """The wait has taken too long (V-12)."""
+
+    TYPE: ClassVar = EventType.WAIT_TIMED_OUT
+    wait: UUID
+    kind: WaitKind
+    result: Private[JsonObject | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCanceled:
+    """Nobody waits for this any more. ``why`` is ``changed`` for a task that asks something else by now."""
+
+    TYPE: ClassVar = EventType.WAIT_CANCELED
+    wait: UUID
+    kind: WaitKind
+    why: str | None = None

@@ -1,0 +1,176 @@
+"""The fold of steps and of what they wait for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from core.canonical import JsonObject
+from core.errors import ConsistencyError
+from runtime.engine import events as e
+from runtime.engine.commit import (
+    StepRow,
+    WaitRow,
+)
+from runtime.engine.names import PARKED, step_id_of, wait_of
+from runtime.engine.run import Run
+from runtime.engine.states import (
+    RUN,
+    STEP,
+    WAIT,
+    RunEvent,
+    RunState,
+    StepEvent,
+    StepState,
+    WaitEvent,
+    WaitKind,
+    WaitState,
+)
+from runtime.engine.told import Told
+
+
+def step_of(run: Run, told: Told) -> StepRow:
+    step = run.steps.get(told.step or "")
+    if step is None:
+        raise ConsistencyError(f"{told.event.TYPE} is about the step {told.step}, which is not open")
+    return step
+
+
+def _move(run: Run, step: StepRow, event: StepEvent, **changes: Any) -> StepRow:
+    moved = replace(step, status=STEP.next(step.status, event), **changes)
+    run.steps[step.key] = moved
+    return moved
+
+
+def _leave(run: Run, step: StepRow) -> None:
+    """The step is not executing any more, if it was."""
+    if step.key in run.state.open:
+        run.state.open.remove(step.key)
+    if step.superstep == run.superstep and step.status in (StepState.READY, StepState.RUNNING):
+        run.executing -= 1
+
+
+def step_started(run: Run, told: Told, event: e.StepStarted) -> None:
+    step = step_of(run, told)
+    _move(run, step, StepEvent.CLAIM, lease_owner=told.actor.id, lease_epoch=event.epoch, eligible_in=None)
+    if run.status is RunState.QUEUED:
+        run.status = RUN.next(run.status, RunEvent.START)
+
+
+def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
+    ended: dict[str, Any] = {
+        "output": event.output,
+        "writes": event.values or {},
+        "usage": event.usage,
+        "last_error": None,
+    }
+    step = step_of(run, told)
+    _move(run, step, StepEvent.SUCCEED, **ended)
+    _leave(run, step)
+
+
+def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
+    step = step_of(run, told)
+    # Of a run whose key is lost no detail can be told; what is public of the error is known all the same.
+    lost = "What happened cannot be told: the key of this run is lost."
+    error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
+    _move(run, step, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
+    _leave(run, step)
+    run.state.parked.pop(step.key, None)
+
+
+def step_parked(run: Run, told: Told, event: e.StepParked) -> None:
+    step = step_of(run, told)
+    if event.known:
+        run.waits[event.wait] = replace(run.waits[event.wait], parked=True)
+    else:
+        due = None if event.due is None else timedelta(seconds=event.due)
+        opened = (event.wait, step.step_id, step.key, event.kind, WaitState.WAITING, event.token or "")
+        run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation)
+    _park(run, step, StepEvent.PARK if event.kind is WaitKind.APPROVAL else StepEvent.WAIT, last_error=event.detail)
+
+
+def step_retry(run: Run, told: Told, event: e.StepRetryScheduled) -> None:
+    step = step_of(run, told)
+    due = timedelta(seconds=event.seconds if event.due is None else event.due)
+    context: JsonObject = {"attempt": event.attempt, "error": event.detail}
+    opened = (event.wait, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(event.wait))
+    run.waits[event.wait] = WaitRow(*opened, due, context)
+    changes: dict[str, Any] = {"last_error": event.detail, "attempt": event.attempt, "eligible_in": due}
+    _park(run, step, StepEvent.RETRY_LATER, **changes)
+
+
+def _park(run: Run, step: StepRow, event: StepEvent, **changes: Any) -> None:
+    parked = _move(run, step, event, lease_owner=None, **changes)
+    run.state.parked[step.key] = f"{PARKED[parked.status]}:{wait_of(run.run_id, parked)}"
+    _leave(run, step)
+
+
+def step_resumed(run: Run, told: Told, event: e.StepResumed) -> None:
+    wait = run.waits.get(UUID(event.invocation.removeprefix("resume:")))
+    if wait is not None and wait.status is WaitState.WAITING:
+        _end_wait(run, wait.wait_id, WaitEvent.COMPLETE)
+    step = step_of(run, told)
+    if step.superstep == run.superstep and step.key in run.state.parked:
+        # Whoever reads the run back between here and the barrier sees a step that is ready, and not why it had parked.
+        run.state.parked[step.key] = f"wait:{wait_of(run.run_id, step)}"
+    _move(run, step, StepEvent.RESUME, superstep=run.superstep + 1, eligible_in=None)
+    if run.executing == 0:
+        run.status = RUN.next(run.status, RunEvent.RESUME)
+
+
+def step_set_back(run: Run, told: Told, event: e.StepSetBack) -> None:
+    step = step_of(run, told)
+    # Of a run whose key is lost no detail is told, but it ends all the same.
+    run.steps[step.key] = replace(step, last_error=event.detail or {"setbacks": event.setbacks})
+
+
+def step_canceled(run: Run, told: Told, event: e.StepCanceled) -> None:
+    key = told.step or ""
+    step = run.steps.get(key)
+    if step is not None:
+        _move(run, step, StepEvent.CANCEL, lease_owner=None)
+        _leave(run, step)
+    for wait in [wait for wait in run.waits.values() if wait.step_key == key and wait.status is WaitState.WAITING]:
+        _end_wait(run, wait.wait_id, WaitEvent.CANCEL)
+    run.state.parked.pop(key, None)
+
+
+def lease_expired(run: Run, told: Told, event: e.LeaseExpired) -> None:
+    step = step_of(run, told)
+    error = step.last_error if event.detail is None else event.detail
+    _move(run, step, StepEvent.LEASE_EXPIRE, lease_owner=None, last_error=error)
+
+
+def _end_wait(run: Run, wait_id: UUID, event: WaitEvent, **changes: Any) -> None:
+    wait = run.waits.get(wait_id)
+    if wait is None:
+        raise ConsistencyError(f"there is no wait {wait_id}")
+    run.waits[wait_id] = replace(wait, status=WAIT.next(wait.status, event), due_in=None, **changes)
+
+
+def wait_opened(run: Run, told: Told, event: e.WaitOpened) -> None:
+    key = told.step or ""
+    due = None if event.due is None else timedelta(seconds=event.due)
+    opened = (event.wait, step_id_of(run.run_id, key), key, event.kind, WaitState.WAITING, event.token)
+    run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation, parked=False)
+
+
+def wait_postponed(run: Run, told: Told, event: e.WaitPostponed) -> None:
+    wait = run.waits[event.wait]
+    context = {**(wait.context or {}), "setbacks": event.setbacks} if event.setbacks else wait.context
+    run.waits[event.wait] = replace(wait, context=context, due_in=timedelta(seconds=event.due))
+
+
+def wait_completed(run: Run, told: Told, event: e.WaitCompleted) -> None:
+    _end_wait(run, event.wait, WaitEvent.COMPLETE, result=event.result)
+
+
+def wait_timed_out(run: Run, told: Told, event: e.WaitTimedOut) -> None:
+    _end_wait(run, event.wait, WaitEvent.TIME_OUT, result=event.result)
+
+
+def wait_canceled(run: Run, told: Told, event: e.WaitCanceled) -> None:
+    _end_wait(run, event.wait, WaitEvent.CANCEL)

@@ -1,0 +1,102 @@
+"""A run kept beside its book, so that reading it need not begin at its first line. Pure.
+
+What is kept is a cache: its blinded digest stands in the last line of its append (``KEPT``), and is compared when the
+run is read again. The book stays the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from core.canonical import sha256_hex
+from evidence.commitments import blind
+from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, StepRow, WaitRow
+from runtime.engine.plan import WINDOW, Window
+from runtime.engine.run import Run
+from runtime.engine.state import State
+from runtime.engine.states import RunState, StepState, WaitKind, WaitState
+
+# The name of the digest in the data of the line that ends an append whose run is kept.
+KEPT = "state"
+
+# So many appends may lie between what is kept and the end of the book.
+EVERY = 64
+
+_FACTS = (
+    "superstep", "executing", "width", "writes", "reference", "requested_by", "canceling", "checkpointed", "extensions",
+)  # fmt: skip
+_ROWS: Mapping[str, tuple[type[Any], str]] = {
+    "steps": (StepRow, "key"),
+    "waits": (WaitRow, "wait_id"),
+    "approvals": (ApprovalRow, "approval_id"),
+    "answers": (ApprovalMove, "approval_id"),
+    "receipts": (ReceiptRow, "receipt_id"),
+}
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "UUID": UUID,
+    "StepState": StepState,
+    "WaitKind": WaitKind,
+    "WaitState": WaitState,
+    "datetime": datetime.fromisoformat,
+    "timedelta": lambda value: timedelta(seconds=value),
+}
+
+
+def pack(run: Run) -> bytes:
+    """A run at rest as it is kept: JSON. Its trigger is not, nor all items of loops but the next ones."""
+    whole: dict[str, Any] = {name: getattr(run, name) for name in _FACTS}
+    whole |= {name: [asdict(row) for row in getattr(run, name).values()] for name in _ROWS}
+    whole |= {"status": str(run.status), "state": run.state.to_json(), "windows": _windows(run)}
+    return orjson.dumps(whole, default=_seconds)
+
+
+def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> Run:
+    """Read what ``pack`` wrote; the trigger is that of the book's first line."""
+    whole: dict[str, Any] = orjson.loads(kept)
+    rows = {name: [_row(cls, row) for row in whole[name]] for name, (cls, _) in _ROWS.items()}
+    keyed: dict[str, Any] = {name: {getattr(row, key): row for row in rows[name]} for name, (_, key) in _ROWS.items()}
+    return Run(
+        run_id=run_id,
+        run_key=run_key,
+        status=RunState(whole["status"]),
+        state=State.from_json(whole["state"]),
+        windows={key: Window(start, tuple(items)) for key, (start, items) in whole["windows"].items()},
+        **{name: whole[name] for name in _FACTS},
+        **keyed,
+    )
+
+
+def digest_of(kept: bytes, run_key: bytes) -> str:
+    """The digest as the line names it. A state can be guessed, so it is blinded."""
+    return blind(run_key, sha256_hex(kept))
+
+
+def _windows(run: Run) -> dict[str, tuple[int, list[Any]]]:
+    found = {}
+    for key, loop in run.state.loops.items():
+        window = run.windows.get(key)
+        if window is not None:
+            first = max(loop.next, window.start)
+            found[key] = (first, [*window.items[first - window.start :][:WINDOW]])
+    return found
+
+
+def _row(cls: Any, stored: Mapping[str, Any]) -> Any:
+    read: dict[str, Any] = {}
+    for item in fields(cls):
+        reader = _READERS.get(str(item.type).removesuffix(" | None"))
+        value = stored[item.name]
+        read[item.name] = value if reader is None or value is None else reader(value)
+    return cls(**read)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    raise TypeError(f"{type(value).__name__} cannot be kept")

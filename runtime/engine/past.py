@@ -1,0 +1,185 @@
+"""A run's past, folded for those who read it: its steps with their times, its receipts, its checkpoints. Pure.
+
+What is shown of a run follows from its book alone, so nobody can show anything else (promise 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from core.canonical import JsonObject
+from core.errors import CountersealError
+from runtime.engine import events as e
+from runtime.engine.commit import ReceiptRow, StepRow
+from runtime.engine.fold import fold
+from runtime.engine.graph import Graph
+from runtime.engine.plan import PlanError
+from runtime.engine.run import Run
+from runtime.engine.states import StepState
+from runtime.engine.told import Diverged, Told
+
+Row: TypeAlias = Mapping[str, Any]
+
+# What stands in the place of words that retention took.
+REMOVED = "Removed by retention."
+OUTPUT_REMOVED: JsonObject = {
+    "class": "consistency",
+    "code": "output_removed",
+    "message": "This was done before, and what came of it was removed by retention.",
+}
+
+# What the fold may raise for events that do not follow from one another.
+MISFITS = (CountersealError, PlanError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
+
+
+@dataclass(slots=True)
+class Past:
+    """A run as its book has made it. ``checkpoints`` are only those that were asked for: a state may be large.
+
+    ``begun``, ``ended`` and ``retried`` are times of steps, by their keys. ``policies`` are the digests of all that
+    judged. ``votes`` are all that counted, also those that their voter has replaced.
+    """
+
+    run: Run
+    begun: dict[str, datetime] = field(default_factory=dict)
+    ended: dict[str, datetime] = field(default_factory=dict)
+    retried: dict[str, datetime] = field(default_factory=dict)
+    policies: set[str] = field(default_factory=set)
+    votes: list[Told] = field(default_factory=list)
+    checkpoints: list[Row] = field(default_factory=list)
+    extensions: list[Row] = field(default_factory=list)
+
+    def steps(self) -> list[StepRow]:
+        """All steps, in the order of super-steps and of the definition."""
+        every = [*self.run.past.values(), *self.run.steps.values()]
+        return sorted(every, key=lambda step: (step.superstep, step.index, step.step_id))
+
+    def receipts(self) -> list[ReceiptRow]:
+        """All receipts, in the order of their last intents."""
+        return sorted(self.run.receipts.values(), key=lambda row: (row.intended_at, row.receipt_id))
+
+
+def graph_of(run: Run, told: Told, graphs: Sequence[Graph]) -> Graph:
+    """The graph in which an event is folded: the published one, or what the run's extensions have made of it."""
+    return graphs[run.extensions + isinstance(told.event, e.RunExtended)]
+
+
+def place(told: Told) -> str:
+    """The place of an event, in words."""
+    return f"line {told.seq} ({told.event.TYPE}{f' of {told.step}' if told.step else ''})"
+
+
+def refold(run: Run, told: Iterable[Told], graphs: Sequence[Graph]) -> Run:
+    """The run after these events. ``Diverged`` names the first line that does not follow from what was before."""
+    for each in told:
+        try:
+            fold(run, each, graph_of(run, each, graphs))
+        except MISFITS as error:
+            raise Diverged(f"{place(each)} does not follow from what was before: {error}") from error
+    return run
+
+
+def past_of(run: Run, told: Iterable[Told], graphs: Sequence[Graph], wanted: Container[int] = ()) -> Past:
+    """Fold a book into a run before its first event. Checkpoints are kept if their numbers are ``wanted``.
+
+    ``Diverged`` names the first line that does not follow from what was before.
+    """
+    past = Past(run)
+    for each in told:
+        refold(run, [each], graphs)
+        _note(past, each, wanted)
+    return past
+
+
+def _note(past: Past, told: Told, wanted: Container[int]) -> None:
+    """Remember when it was, which nothing in the fold depends on."""
+    key = told.step or ""
+    match told.event:
+        case e.CheckpointCommitted():
+            for begun in past.run.steps:
+                past.begun.setdefault(begun, told.at)
+            made = past.run.checkpoints.pop()
+            if made.superstep in wanted:
+                shown = {"superstep": made.superstep, "digest": made.digest, "state": made.state}
+                past.checkpoints.append({**shown, "created_at": told.at})
+        case e.RunExtended() as event:
+            shown = {"number": event.number, "actor": told.actor.id, "source": event.source}
+            past.extensions.append({**shown, "created_at": told.at})
+        case e.DecisionMade(policy={"digest": str(digest)}):
+            past.policies.add(digest)
+        case e.ApprovalVoted():
+            past.votes.append(told)
+        case e.StepRetryScheduled():
+            past.retried[key] = told.at
+        case e.StepSucceeded() | e.StepFailed() | e.StepCanceled():
+            past.ended[key] = told.at
+        case _:
+            pass
+
+
+def step_rows(past: Past) -> list[Row]:
+    """The rows of the steps as they are shown."""
+    return [_step(past, step) for step in past.steps()]
+
+
+def _step(past: Past, step: StepRow) -> Row:
+    pause = step.eligible_in if step.status is StepState.FAILED_RETRYABLE else None
+    return {
+        "step_id": step.step_id,
+        "step_key": step.key,
+        "step_index": step.index,
+        "operation": step.operation,
+        "superstep": step.superstep,
+        "status": str(step.status),
+        "attempt": step.attempt,
+        "output": step.output,
+        "usage": step.usage,
+        "last_error": step.last_error,
+        "next_eligible_at": None if pause is None else past.retried[step.key] + pause,
+        "created_at": past.begun[step.key],
+        "finished_at": past.ended.get(step.key),
+    }
+
+
+_RECEIPT = (
+    "receipt_id", "run_id", "step_key", "operation", "target", "idempotency_key", "action_digest", "action", "status",
+    "attempt", "lease_epoch", "reversible", "reverse", "external_id", "output", "usage", "resolution", "error",
+    "intended_at", "settled_at",
+)  # fmt: skip
+
+
+def receipt_rows(past: Past) -> list[Row]:
+    """The rows of the receipts as they are shown."""
+    return [{name: getattr(row, name) for name in _RECEIPT} for row in past.receipts()]
+
+
+def emptied(past: Past) -> tuple[list[Row], list[Row], list[Row]]:
+    """The rows of steps, receipts and extensions as retention leaves them: who did what when, and how it ended."""
+    return (
+        [{**row, "output": None, "last_error": _facts(row["last_error"])} for row in step_rows(past)],
+        [_emptied_receipt(row) for row in receipt_rows(past)],
+        [{**row, "source": {}} for row in past.extensions],
+    )
+
+
+def _facts(error: Row | None) -> Row | None:
+    """Of an error what the audit says as well, never the words, which may hold values."""
+    left = {name: value for name, value in (error or {}).items() if name in ("class", "code", "step", "by")}
+    return left or None
+
+
+def _emptied_receipt(row: Row) -> Row:
+    facts = _facts(row["error"])
+    lost = row["status"] == "succeeded" and row["error"] is None and row["output"] not in (None, {})
+    return {
+        **row,
+        "action": {**row["action"], "input": {}, "before": None, "summary": REMOVED},
+        "reverse": None,
+        "output": None,
+        "resolution": REMOVED if row["resolution"] else None,
+        # Who shares an effect whose output is gone is told so, instead of going on with nothing.
+        "error": OUTPUT_REMOVED if lost else facts and {**facts, "message": REMOVED},
+    }

@@ -1,0 +1,297 @@
+"""Planning: which leaves become runnable, given what is done (P-1, X-10 to X-12). Pure and deterministic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from core.canonical import Json, canonical_bytes
+from core.errors import ConsistencyError, ExpressionError, InputError
+from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, Leaf, Node, Renderable, Scope, WhileNode
+from runtime.engine.state import FAILED, SKIPPED, SUCCEEDED, Loop, State
+
+# A loop's items are rows of their own; these bound what the commit that begins the loop has to write.
+LOOP_ITEMS_MAX = 10_000
+LOOP_BYTES_MAX = 4 * 1024 * 1024
+# So many of them are read at once, each time that a plan has come to the end of those that it knows.
+WINDOW = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One leaf that has become runnable."""
+
+    key: str
+    leaf: Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome of planning: new leaves in graph order, whether the whole graph is done, and the items of loops that
+    have begun, by the loop's key.
+    """
+
+    ready: tuple[Planned, ...]
+    finished: bool
+    items: Mapping[str, list[Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some of a loop's items: those from the index ``start`` on."""
+
+    start: int
+    items: tuple[Json, ...]
+
+    def get(self, index: int) -> Json:
+        """``NeedsItems`` if it is not among these."""
+        if not self.start <= index < self.start + len(self.items):
+            raise NeedsItems
+        return self.items[index - self.start]
+
+
+class NeedsItems(Exception):
+    """The next item of a loop is not among those that were read."""
+
+
+class PlanError(Exception):
+    """An expression of a composite failed; ``node`` is its key. The run fails (never: the branch is not taken)."""
+
+    def __init__(self, node: str, error: ExpressionError) -> None:
+        super().__init__(f"{node}: {error}")
+        self.node = node
+        self.error = error
+
+
+class Choices(Protocol):
+    """The values that conditions and collections give when planning asks for them."""
+
+    def choose(self, state: State, source: Renderable, key: str) -> Json:
+        """The value of a composite's expression. ``PlanError`` if it has none."""
+
+
+@dataclass(slots=True)
+class Evaluated:
+    """Evaluates each choice, and notes it under the composite's key in ``made``."""
+
+    graph: Graph
+    constants: Mapping[str, object]
+    made: list[Json] = field(default_factory=list)
+
+    def choose(self, state: State, source: Renderable, key: str) -> Json:
+        """The value that the expression has in this state."""
+        try:
+            value = source.render(variables(self.graph, state, self.constants, key))
+        except ExpressionError as error:
+            raise PlanError(key, error) from None
+        self.made.append([key, value])
+        return value
+
+
+class Recorded:
+    """Reads choices back in the order in which they were made. ``ConsistencyError`` if another one is asked for."""
+
+    def __init__(self, made: Iterable[Json]) -> None:
+        self._made = iter(made)
+
+    def choose(self, state: State, source: Renderable, key: str) -> Json:
+        """The value that was noted next."""
+        match next(self._made, None):
+            case [str(at), value] if at == key:
+                return value
+            case other:
+                raise ConsistencyError(f"planning asks for {key}; recorded next is {other!r}")
+
+
+def variables(graph: Graph, state: State, constants: Mapping[str, object], key: str) -> dict[str, object]:
+    """Everything that an expression of the node with this key sees (X-4): the run, channels, visible steps, items.
+
+    In a branch, also the error that the branch is there for.
+    """
+    values: dict[str, object] = dict(constants)
+    if state.reference is not None:
+        values["run.reference"] = state.reference
+    for name, value in state.channels.items():
+        values[f"state.{name}"] = value
+    scopes = _enclosing(scope_of(key))
+    for scope in scopes:
+        _add_steps(values, state, scope)
+        _add_item(values, state, scope)
+    leaf = graph.failed.get(key.rpartition(".")[2])
+    if leaf is not None:
+        error = next(state.failures[scope + leaf].error for scope in reversed(scopes) if scope + leaf in state.failures)
+        values.update({f"error.{name}": value for name, value in error.items()})
+    return values
+
+
+def plan(graph: Graph, state: State, choices: Choices, windows: Mapping[str, Window] | None = None) -> Plan:
+    """Move every scope of ``state`` as far as it goes without executing anything; ``state`` is changed in place.
+
+    ``NeedsItems`` if a loop goes on with items that ``windows`` does not hold.
+    """
+    planner = _Planner(graph, state, choices, windows or {})
+    finished = planner.advance(graph.root, "")
+    return Plan(tuple(planner.ready), finished, planner.items)
+
+
+def scope_of(step_key: str) -> str:
+    """The prefix of the scope that a step key belongs to: ``each[3].`` for ``each[3].assign``."""
+    return step_key[: step_key.rfind(".") + 1]
+
+
+def _enclosing(prefix: str) -> list[str]:
+    """``""``, then each loop iteration around, outermost first, so that inner names win."""
+    parts = prefix.split(".")[:-1]
+    return [""] + [".".join(parts[: depth + 1]) + "." for depth in range(len(parts))]
+
+
+def _add_steps(values: dict[str, object], state: State, prefix: str) -> None:
+    for key, status in state.status.items():
+        if scope_of(key) == prefix:
+            values[f"steps.{key[len(prefix) :]}.status"] = status
+    for key, output in state.outputs.items():
+        if scope_of(key) == prefix:
+            values[f"steps.{key[len(prefix) :]}.output"] = output
+
+
+def _add_item(values: dict[str, object], state: State, prefix: str) -> None:
+    if not prefix:
+        return
+    loop_key, _, index = prefix[:-2].rpartition("[")
+    loop = state.loops[loop_key]
+    values["index"] = int(index)
+    if loop.total is not None:
+        values["item"] = values[loop.name] = loop.active[int(index)]
+
+
+@dataclass(slots=True)
+class _Planner:
+    graph: Graph
+    state: State
+    choices: Choices
+    windows: Mapping[str, Window]
+    ready: list[Planned] = field(default_factory=list)
+    items: dict[str, list[Json]] = field(default_factory=dict)
+
+    def advance(self, scope: Scope, prefix: str) -> bool:
+        """Whether every node of the scope is done."""
+        done = True
+        for node in scope.nodes:
+            key = prefix + node.id
+            if key in self.state.status:
+                continue
+            runnable = all(prefix + need in self.state.status for need in node.needs)
+            if not runnable or not self._visit(node, key, prefix):
+                done = False
+        return done
+
+    def _visit(self, node: Node, key: str, prefix: str) -> bool:
+        match node:
+            case IfNode():
+                return self._branch(node, key, prefix)
+            case ForeachNode():
+                return self._loop(node, key)
+            case WhileNode():
+                return self._repeat(node, key)
+        if key in self.state.failures:
+            return self._failed(node, key, prefix)
+        if key not in self.state.open and key not in self.state.parked:
+            self.state.open.append(key)
+            self.ready.append(Planned(key, node))
+        return False
+
+    def _failed(self, node: Leaf, key: str, prefix: str) -> bool:
+        """Do what is to be done about a failure; then the leaf is over, and the run goes on."""
+        if not self.advance(node.branches[Branch(self.state.failures[key].branch)], prefix):
+            return False
+        del self.state.failures[key]
+        self.state.status[key] = FAILED
+        return True
+
+    def _branch(self, node: IfNode, key: str, prefix: str) -> bool:
+        state = self.state
+        if key not in state.branches:
+            state.branches[key] = bool(self._value(node.condition, key, bool))
+            self._skip(node.otherwise if state.branches[key] else node.then, prefix)
+        chosen = node.then if state.branches[key] else node.otherwise
+        if not self.advance(chosen, prefix):
+            return False
+        del state.branches[key]
+        state.status[key] = SUCCEEDED
+        return True
+
+    def _skip(self, scope: Scope, prefix: str) -> None:
+        for node in scope.nodes:
+            self.state.status[prefix + node.id] = SKIPPED
+            if isinstance(node, IfNode):
+                self._skip(node.then, prefix)
+                self._skip(node.otherwise, prefix)
+
+    def _loop(self, node: ForeachNode, key: str) -> bool:
+        if key not in self.state.loops:
+            self.items[key] = self._items(node, key)
+            self.state.loops[key] = Loop(node.item_name, len(self.items[key]), 0, {})
+        loop = self.state.loops[key]
+        assert loop.total is not None
+        for index in list(loop.active):
+            self._iterate(node.body, loop, key, index)
+        while loop.next < loop.total and len(loop.active) < node.max_parallel:
+            index = loop.next
+            fresh = self.items.get(key)
+            loop.active[index] = fresh[index] if fresh is not None else self._known(key).get(index)
+            loop.next += 1
+            self._iterate(node.body, loop, key, index)
+        return not loop.active and self._over(key, loop.total)
+
+    def _known(self, key: str) -> Window:
+        return self.windows.get(key, Window(0, ()))
+
+    def _items(self, node: ForeachNode, key: str) -> list[Json]:
+        items = self._value(node.items, key, list)
+        assert isinstance(items, list)
+        if len(items) > LOOP_ITEMS_MAX:
+            raise PlanError(key, ExpressionError(f"has {len(items)} items; at most {LOOP_ITEMS_MAX} are taken"))
+        try:
+            size = len(canonical_bytes(items))
+        except InputError as error:
+            raise PlanError(key, ExpressionError(f"has an item that cannot be recorded: {error.message}")) from None
+        if size > LOOP_BYTES_MAX:
+            raise PlanError(key, ExpressionError(f"has {size} bytes of items; at most {LOOP_BYTES_MAX} are taken"))
+        return items
+
+    def _repeat(self, node: WhileNode, key: str) -> bool:
+        loop = self.state.loops.setdefault(key, Loop("", None, 0, {}))
+        while True:
+            for index in list(loop.active):
+                self._iterate(node.body, loop, key, index)
+            if loop.active:
+                return False
+            if not self._value(node.condition, key, bool):
+                return self._over(key, loop.next)
+            if loop.next >= node.iterations_max:
+                message = f"still holds after {loop.next} iterations; at most {node.iterations_max} are done"
+                raise PlanError(key, ExpressionError(message, remedy="Raise `max`, or let the condition end."))
+            loop.active[loop.next] = None
+            loop.next += 1
+
+    def _over(self, key: str, count: int) -> bool:
+        del self.state.loops[key]
+        self.state.status[key] = SUCCEEDED
+        self.state.outputs[key] = {"count": count}
+        return True
+
+    def _iterate(self, body: Scope, loop: Loop, key: str, index: int) -> None:
+        prefix = f"{key}[{index}]."
+        if self.advance(body, prefix):
+            del loop.active[index]
+            for held in (self.state.status, self.state.outputs):
+                for finished in [name for name in held if name.startswith(prefix)]:
+                    del held[finished]
+
+    def _value(self, source: Renderable, key: str, kind: type) -> Json:
+        value = self.choices.choose(self.state, source, key)
+        if not isinstance(value, kind):
+            wanted = "true or false" if kind is bool else "a list"
+            raise PlanError(key, ExpressionError(f"gave {type(value).__name__}, not {wanted}"))
+        return value

@@ -1,0 +1,139 @@
+"""Replay: a run's book folded once more, and everything evaluated anew that an expression had decided (promise 5).
+
+The fold alone follows the book. Replay also asks where the book came from: what a step wrote and what a condition chose
+must be what the expressions give today. Where they differ, ``Divergence`` says at which line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from uuid import UUID
+
+from core.canonical import Json, JsonObject, canonical_bytes
+from runtime.engine import events as e
+from runtime.engine.channels import initial_values
+from runtime.engine.crossing import cross
+from runtime.engine.fold import fold
+from runtime.engine.graph import ChildNode, Graph, LeafNode
+from runtime.engine.past import MISFITS, graph_of, place
+from runtime.engine.plan import Evaluated
+from runtime.engine.run import Run
+from runtime.engine.state import State
+from runtime.engine.states import RunState, WaitKind, WaitState
+from runtime.engine.told import Told
+
+# Evaluates what a leaf writes, with these variables besides the run's: ``output``, and ``signal`` if it waited.
+Writes: TypeAlias = "Callable[[Graph, State, Mapping[str, object], str, Mapping[str, Json]], JsonObject]"
+
+
+# Judges an action anew by the facts that were recorded: the outcome and the ids of the rules that fired; None if the
+# decision was no rule's (a cap, or a policy that could not be read).
+Judge: TypeAlias = "Callable[[e.DecisionMade], tuple[str, list[Json]] | None]"
+
+
+class Divergence(Exception):
+    """The book does not follow from what it said before; ``where`` names the line."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+        self.where = where
+        self.what = what
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A checkpoint as it was derived again."""
+
+    number: int
+    state: JsonObject
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The start of a replay: the run before its first event, its events, and the graph after each extension."""
+
+    first: Run
+    told: Iterable[Told]
+    graphs: Sequence[Graph]
+    constants: Mapping[str, object]
+    writes: Writes
+    judge: Judge = field(default=lambda _: None)
+
+
+def unopened(run_id: UUID, run_key: bytes, graph: Graph) -> Run:
+    """A run before its first event."""
+    return Run(
+        run_id=run_id,
+        run_key=run_key,
+        status=RunState.QUEUED,
+        superstep=0,
+        executing=0,
+        width=0,
+        writes=0,
+        reference="",
+        requested_by="",
+        state=State(initial_values(graph.channels)),
+    )
+
+
+def replay(book: Replay) -> Iterator[Derived]:
+    """Every checkpoint of the book, derived in its order. ``Divergence`` where the book cannot be followed."""
+    run = book.first
+    for told in book.told:
+        try:
+            yield from _follow(run, told, graph_of(run, told, book.graphs), book)
+        except MISFITS as error:
+            raise Divergence(place(told), f"does not follow from what was before: {error}") from error
+        except _Differs as difference:
+            raise Divergence(place(told), str(difference)) from None
+
+
+class _Differs(Exception):
+    pass
+
+
+def _follow(run: Run, told: Told, graph: Graph, book: Replay) -> Iterator[Derived]:
+    match told.event:
+        case e.CheckpointCommitted(halted=False) as event if run.checkpointed:
+            choices = Evaluated(graph, book.constants)
+            crossing = cross(run, graph, choices)
+            if not _same(choices.made, event.choices or []):
+                raise _Differs("planned otherwise than its conditions and collections say")
+            fold(run, told, graph, crossing)
+        case e.StepSucceeded() as event:
+            values = _variables(run, graph, told, event)
+            if not _same(book.writes(graph, run.state, book.constants, told.step or "", values), event.values or {}):
+                raise _Differs("wrote something else than its expressions give")
+            fold(run, told, graph)
+        case e.DecisionMade() as event:
+            judged = book.judge(event)
+            if judged is not None and judged != (event.outcome, event.rules):
+                raise _Differs(f"was judged {event.outcome}; by its policy and facts it is {judged[0]}")
+            fold(run, told, graph)
+        case _:
+            fold(run, told, graph)
+    if isinstance(told.event, e.CheckpointCommitted):
+        row = run.checkpoints.pop()
+        yield Derived(row.superstep, row.state, row.digest)
+
+
+def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> Mapping[str, Json]:
+    values: dict[str, Json] = {"output": event.output}
+    leaf: LeafNode = graph.leaf(told.step or "")
+    ended = [wait for wait in run.waits.values() if wait.step_key == told.step and wait.status is WaitState.COMPLETED]
+    ended = [wait for wait in ended if wait.kind not in (WaitKind.APPROVAL, WaitKind.RETRY)]
+    if ended:
+        result = ended[-1].result or {}
+        values["signal"] = {"payload": event.output, "by": result.get("by"), "kind": str(ended[-1].kind)}
+        if result.get("output") != event.output:
+            raise _Differs("has another output than what its wait ended with")
+    elif isinstance(leaf, ChildNode):
+        values["signal"] = {"payload": event.output, "by": None, "kind": "child"}
+    return values
+
+
+def _same(one: Json, other: Json) -> bool:
+    return canonical_bytes(one) == canonical_bytes(other)

@@ -1,0 +1,273 @@
+"""Steps that wait without calling anything: timers, signals, tasks, other runs (X-7, X-9, X-13, X-16). Pure.
+
+A wait that is over makes its step ready again, whatever ended it; what the step makes of that is decided here, under a
+lease, by the same code for all of them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from approvals.forms import fields_of
+from core.canonical import Json, JsonObject
+from core.errors import ExpressionError
+from core.ids import derived_id
+from evidence.chain import Actor
+from evidence.commitments import commit_fields, path_of
+from runtime.engine.commit import StepRow, WaitRow
+from runtime.engine.events import RunContinued, WaitCanceled, WaitCompleted, WaitTimedOut
+from runtime.engine.finishing import fail_expression, finish
+from runtime.engine.fitness import clean, unfit
+from runtime.engine.graph import (
+    ChildNode,
+    ContinueNode,
+    Leaf,
+    Renderable,
+    SignalNode,
+    TaskNode,
+    TimerNode,
+)
+from runtime.engine.moves import Next, Nonce, OtherRun, Over, StartRun
+from runtime.engine.plan import variables
+from runtime.engine.states import RunState, WaitKind, WaitState
+from runtime.engine.transition import Transition, wait_of
+
+CORRELATION_CHARACTERS_MAX = 300
+TIMER_MAX = timedelta(days=3660)
+# Runs within runs, within runs ...: a workflow that runs itself comes to an end here.
+DEPTH_MAX = 10
+
+
+def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Next:
+    """Begin a step that waits, or that starts another run."""
+    if transition.view.canceling is not None:
+        transition.cancel_step(step)
+        return Over()
+    try:
+        match leaf:
+            case TimerNode():
+                _park(transition, step, WaitKind.TIMER, nonce, due_in=_span(transition, step, leaf))
+            case SignalNode():
+                _await_signal(transition, step, leaf, nonce)
+            case TaskNode():
+                _assign(transition, step, leaf, nonce)
+            case ChildNode() | ContinueNode():
+                return _start(transition, step, leaf)
+            case _:
+                raise TypeError(f"{type(leaf).__name__} does not wait")
+    except ExpressionError as error:
+        fail_expression(transition, step, error)
+    return Over()
+
+
+def ended(transition: Transition, step: StepRow, leaf: Leaf, wait: WaitRow) -> Next:
+    """The wait of this step is over: the step has its result, or fails."""
+    result: dict[str, Any] = dict(wait.result or {})
+    if transition.view.canceling is not None:
+        transition.cancel_step(step)
+    elif wait.status is WaitState.TIMED_OUT and "error" not in result:
+        message = "It took longer than the step's timeout."
+        transition.fail(step, {"class": "timeout", "code": "timed_out", "message": message})
+    elif "error" in result:
+        transition.fail(step, _error(result["error"]))
+    elif problem := unfit(result.get("output"), "What the wait ended with"):
+        transition.fail(step, {"class": "transport", "code": "unusable_output", "message": problem})
+    else:
+        signal: JsonObject = {"payload": result.get("output"), "by": result.get("by"), "kind": str(wait.kind)}
+        finish(transition, step, result.get("output"), signal=signal)
+    return Over()
+
+
+def end_badly(
+    transition: Transition,
+    step: StepRow,
+    wait: WaitRow,
+    ended_by: type[WaitCompleted | WaitTimedOut],
+    error: JsonObject,
+) -> None:
+    """A wait has ended with an error. If the graph says what is done about it, the step resumes and fails there."""
+    if transition.graph.branch(step.key, error) is None:
+        transition.tell(ended_by(wait.wait_id, wait.kind), step=step.key)
+        transition.fail(step, error)
+    else:
+        transition.tell(ended_by(wait.wait_id, wait.kind, result={"error": error}), step=step.key)
+        transition.resume(step, wait)
+
+
+def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonObject, actor: Actor) -> None:
+    """What was waited for has come. ``result`` has ``output`` or ``error``; it is the resume's payload (P-5)."""
+    said: JsonObject = {**result, "by": f"{actor.kind}:{actor.id}"}
+    committed = commit_fields(transition.view.run_key, path_of("wait", str(wait.wait_id)), result)
+    transition.tell(WaitCompleted(wait.wait_id, wait.kind, committed, said), step=step.key, actor=actor)
+    _show_task(transition, wait, "completed")
+    transition.resume(step, wait)
+
+
+def time_out(transition: Transition, step: StepRow, wait: WaitRow) -> None:
+    """It has taken too long (V-12). What goes on elsewhere is ended there; the step resumes, and fails as timed out."""
+    transition.tell(WaitTimedOut(wait.wait_id, wait.kind), step=step.key)
+    if wait.kind is WaitKind.EXTERNAL or (wait.kind is WaitKind.CHILD and not (wait.context or {}).get("abandons")):
+        transition.order("cancel", str(wait.wait_id), {"wait": str(wait.wait_id)})
+    _show_task(transition, wait, "expired")
+    transition.resume(step, wait)
+
+
+def _show_task(transition: Transition, wait: WaitRow, what: str) -> None:
+    if wait.kind is WaitKind.TASK:
+        task = str(wait.wait_id)
+        transition.order("task", f"{task}:{what}", {"task": task}, one_at_a_time=task)
+
+
+def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonce) -> Next:
+    """The other run is there, or cannot be: go on, or wait for it."""
+    step, leaf = work.step, transition.graph.leaf(work.step.key)
+    if other.problem is not None:
+        transition.fail(step, {"class": "definition", "code": "not_started", "message": other.problem})
+        return Over()
+    transition.tell(RunContinued(work.run_id, work.workflow), step=step.key)
+    if transition.view.canceling is not None:
+        if isinstance(leaf, ChildNode) and not leaf.abandons:
+            transition.order("cancel", f"run:{work.run_id}", {"run": str(work.run_id)})
+        transition.cancel_step(step)
+    elif isinstance(leaf, ContinueNode):
+        finish(transition, step, {"run": str(work.run_id)})
+    elif RunState(other.status) in _OVER:
+        settle_child(transition, step, leaf, other)
+    else:
+        assert isinstance(leaf, ChildNode)
+        context: JsonObject = {"run": str(work.run_id), "abandons": leaf.abandons}
+        key = str(work.run_id)
+        _park(transition, step, WaitKind.CHILD, nonce, due_in=leaf.timeout, context=context, correlation_key=key)
+    return Over()
+
+
+_OVER = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED})
+
+
+def child_result(other: OtherRun) -> JsonObject:
+    """How the end of a child ends its parent's wait (P-8)."""
+    if RunState(other.status) is RunState.SUCCEEDED:
+        return {"output": other.result}
+    error = other.error or {}
+    message = str(error.get("message") or "It was canceled.")
+    kind = error.get("class")
+    kind = "consistency" if kind in (None, "canceled") else kind  # X-18 knows no class for what people ended
+    return {"error": {"class": kind, "code": f"child_{other.status}", "message": clean(f"The run within: {message}")}}
+
+
+def settle_child(transition: Transition, step: StepRow, leaf: Leaf, other: OtherRun) -> None:
+    """The child has ended before its parent had to wait for it (X-13)."""
+    result: dict[str, Any] = child_result(other)
+    if "error" in result:
+        transition.fail(step, _error(result["error"]))
+    else:
+        signal: JsonObject = {"payload": other.result, "by": None, "kind": "child"}
+        finish(transition, step, other.result, signal=signal)
+
+
+def _error(said: dict[str, Any]) -> JsonObject:
+    kinds = {"class": "transport", "code": "failed_outside", "message": "It failed outside."}
+    error: JsonObject = {name: clean(said.get(name) or default) for name, default in kinds.items()}
+    return {**error, "by": said["by"]} if isinstance(said.get("by"), str) else error
+
+
+def _span(transition: Transition, step: StepRow, leaf: TimerNode) -> timedelta:
+    if leaf.until is None:
+        assert leaf.span is not None
+        return leaf.span
+    value = _render(transition, step, leaf.until)
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ExpressionError(f"{clean(value, 60)!r} is no moment in RFC 3339", where="wait.until") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    span = max(moment - transition.view.now, timedelta(0))
+    if span > TIMER_MAX:
+        raise ExpressionError("is more than ten years away", where="wait.until")
+    return span
+
+
+def _await_signal(transition: Transition, step: StepRow, leaf: SignalNode, nonce: Nonce) -> None:
+    correlate = clean(_render(transition, step, leaf.correlate))
+    if not correlate or len(correlate) > CORRELATION_CHARACTERS_MAX:
+        what = f"is empty or longer than {CORRELATION_CHARACTERS_MAX} characters"
+        raise ExpressionError(what, where="wait.correlate")
+    context: JsonObject = {"signal": leaf.name, "correlate": correlate}
+    key = f"{leaf.name}:{correlate}"
+    _park(transition, step, WaitKind.SIGNAL, nonce, due_in=leaf.timeout, context=context, correlation_key=key)
+
+
+def _words(transition: Transition, step: StepRow, leaf: TaskNode) -> JsonObject:
+    """The words of a task, in the state that the run has now."""
+    described = "" if leaf.description is None else clean(_render(transition, step, leaf.description))
+    return {"title": clean(_render(transition, step, leaf.title), 300), "description": described}
+
+
+def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
+    """True if an open task would ask now what it has asked; false if it can no longer be asked."""
+    leaf, context = transition.graph.leaf(step.key), wait.context or {}
+    try:
+        words = _words(transition, step, leaf) if isinstance(leaf, TaskNode) else {}
+    except ExpressionError:
+        return False
+    return all(context.get(name) == value for name, value in words.items())
+
+
+def ask_anew(transition: Transition, step: StepRow, wait: WaitRow, actor: Actor) -> None:
+    """A task would ask something else now: it is canceled, and whoever claims its step puts the one that it is now."""
+    transition.tell(WaitCanceled(wait.wait_id, wait.kind, "changed"), step=step.key, actor=actor)
+    _show_task(transition, wait, "canceled")
+    transition.resume(step, wait)
+
+
+def _assign(transition: Transition, step: StepRow, leaf: TaskNode, nonce: Nonce) -> None:
+    context: JsonObject = {
+        **_words(transition, step, leaf),
+        "form": leaf.form,
+        # PostgreSQL keeps no order of an object's members, and a form is read from top to bottom.
+        "fields": [field.name for field in fields_of(leaf.form)],
+        "group": leaf.group,
+    }
+    task = str(wait_of(transition.view.run_id, step))
+    transition.order("task", f"{task}:open", {"task": task}, one_at_a_time=task)
+    _park(transition, step, WaitKind.TASK, nonce, due_in=leaf.timeout, context=context)
+
+
+def _start(transition: Transition, step: StepRow, leaf: ChildNode | ContinueNode) -> Next:
+    if transition.view.depth >= DEPTH_MAX:
+        raise ExpressionError(f"is within {DEPTH_MAX} other runs; no more are started", where=leaf.workflow)
+    inputs = _render(transition, step, leaf.inputs)
+    assert isinstance(inputs, dict)
+    if problem := unfit(inputs, "What `with` gives"):
+        raise ExpressionError(problem)
+    run_id = derived_id(transition.view.run_id, f"run:{step.key}")
+    return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, isinstance(leaf, ChildNode))
+
+
+def _render(transition: Transition, step: StepRow, source: Renderable) -> Json:
+    return source.render(variables(transition.graph, transition.state, transition.view.constants, step.key))
+
+
+def _park(
+    transition: Transition,
+    step: StepRow,
+    kind: WaitKind,
+    nonce: Nonce,
+    *,
+    due_in: timedelta | None,
+    context: JsonObject | None = None,
+    correlation_key: str | None = None,
+) -> None:
+    wait = WaitRow(
+        wait_id=wait_of(transition.view.run_id, step),
+        step_id=step.step_id,
+        step_key=step.key,
+        kind=kind,
+        status=WaitState.WAITING,
+        token=nonce(),
+        due_in=due_in,
+        context=context or {},
+        correlation_key=correlation_key,
+    )
+    transition.park(step, wait)

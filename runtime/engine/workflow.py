@@ -1,0 +1,63 @@
+"""One immutable version of a workflow, as the engine runs it (X-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from connectors.operation import Operation
+from core.canonical import Json, JsonObject, digest
+from core.templates import Template
+from runtime.engine.graph import Graph
+
+
+@dataclass(frozen=True)
+class ServiceNowStart:
+    """When a ServiceNow event starts this workflow; ``dedupe`` gives the text that names the change."""
+
+    table: str
+    events: frozenset[str]
+    when: Template | None
+    dedupe: Template
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """One immutable version of a workflow.
+
+    ``digest`` is the SHA-256 of the exact text. ``operations`` are the declarations as they were when it was published:
+    a run keeps them whatever later releases declare (V-4). ``definition_digest`` covers both. ``retention`` is how long
+    the payloads of a run are kept once it is over (X-20); None is for ever. ``max_concurrency`` bounds how many steps
+    of all its runs in a tenant execute at once (Q-12); None leaves that to the tenant's cap.
+    """
+
+    name: str
+    version: int
+    title: str
+    digest: str
+    text: str
+    graph: Graph
+    reference: Template
+    servicenow: ServiceNowStart | None
+    operations: Mapping[str, Operation]
+    writes_max: int | None
+    sla: timedelta | None
+    retention: timedelta | None = None
+    max_concurrency: int | None = None
+
+    @property
+    def connectors(self) -> tuple[str, ...]:
+        """The connectors it needs, sorted (X-3)."""
+        return tuple(sorted({operation.connector for operation in self.operations.values()}))
+
+    @property
+    def frozen_operations(self) -> JsonObject:
+        """The declarations as JSON, to be stored with the version."""
+        return {name: operation.model_dump(mode="json") for name, operation in sorted(self.operations.items())}
+
+    @property
+    def definition_digest(self) -> str:
+        """SHA-256 over the text's digest and the digest of every declaration used."""
+        parts: Json = {name: operation.digest for name, operation in self.operations.items()}
+        return digest([self.digest, parts])

@@ -1,1 +1,0 @@
-"""What the dispatcher delivers: one module for each kind of message."""

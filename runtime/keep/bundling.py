@@ -1,0 +1,213 @@
+"""Making a run's evidence bundle, storing it, and remembering where it is (Q-21, U-7)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from core.canonical import Json, JsonObject
+from core.db import Connection
+from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
+from evidence.archive import Bundle
+from evidence.blobs import BlobStore
+from evidence.bundle import (
+    ApprovalRecord,
+    BundleContent,
+    CancelRecord,
+    ContradictionError,
+    DocumentText,
+    RunRecord,
+    VoteRecord,
+    build_bundle,
+)
+from evidence.commitments import blind, commit, commit_fields, disclosure, path_of
+from evidence.events import EventType, timestamp
+from evidence.signing import Signer
+from runtime.definition.catalog import Definitions
+from runtime.engine.asking import approval_path, asked, card_path
+from runtime.engine.commit import ApprovalRow
+from runtime.engine.events import ApprovalVoted
+from runtime.engine.past import Past
+from runtime.engine.receipts import as_receipt
+from runtime.engine.run import Run
+from runtime.engine.told import Diverged, Told
+from runtime.engine.transition import ENGINE
+from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable
+from runtime.requests.looking import folded
+from runtime.store import audit, books, bundles
+from runtime.store.books import Book
+from runtime.store.outbox import Message
+from runtime.store.rows import check_rows
+
+_UNBOUND = ("gate",)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Everything about a run that its bundle says, folded from its book, and the texts by which it was judged."""
+
+    book: Book
+    past: Past
+    workflow: DocumentText
+    policies: tuple[DocumentText, ...]
+
+
+@dataclass(frozen=True)
+class Bundling:
+    """Delivers messages of the kind ``bundle``. ``producer`` is the version of Counterseal that signs."""
+
+    blobs: BlobStore
+    signer: Signer
+    producer: str
+    definitions: Definitions
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler by kind of message."""
+        return {"bundle": self.bundle}
+
+    async def bundle(self, connection: Connection, message: Message) -> Deliver:
+        """Build, verify, sign, store. A crash between storing and remembering makes and stores the same bytes again."""
+        assert message.run_id is not None, "every bundle is a run's"
+        try:
+            material = await self.material(connection, message.tenant_id, message.run_id)
+        except Diverged as problem:
+            return partial(_given, _refused(message, f"{problem.check}: {problem.message}", [problem.check]))
+        except _UNREADABLE as error:
+            return partial(_given, _unreadable(message, error))
+        return partial(self._make, message, material)
+
+    async def material(self, connection: Connection, tenant: str, run_id: UUID) -> Material:
+        """Read the material of the bundle of a run that is over.
+
+        ``Diverged`` if the book is not what was told, or if what people were shown and answered is not what it says.
+        """
+        book = await books.read(connection, tenant, run_id)
+        past = await folded(connection, self.definitions, book)
+        await check_rows(connection, past.run)
+        return Material(book, past, *await bundles.texts(connection, book, past.policies))
+
+    async def _make(self, message: Message, material: Material) -> Result:
+        try:
+            made = await asyncio.to_thread(self._build, material)
+        except ContradictionError as error:
+            return _refused(message, str(error), error.checks)
+        except _UNREADABLE as error:
+            return _unreadable(message, error)
+        key = f"{message.tenant_id}/{message.run_id}/{made.sha256[:16]}-{made.name}"
+        try:
+            stored = await self.blobs.put(key, made.bytes, made.sha256)
+        except CountersealError as error:
+            return Later(str(error))
+        key_id = self.signer.public_key.key_id
+
+        async def record(connection: Connection) -> None:
+            await bundles.remember(connection, message.tenant_id, material.book.run_id, made, stored, key_id)
+
+        return Delivered(record)
+
+    def _build(self, material: Material) -> Bundle:
+        return build_bundle(content_of(material, self.producer), self.signer)
+
+
+# What is stored is not as it was written. A closed run does not change, so trying again would not help.
+_UNREADABLE = (ConsistencyError, InputError, NotFoundError, LookupError, TypeError, ValueError)
+
+
+async def _given(result: Result) -> Result:
+    return result
+
+
+def _unreadable(message: Message, error: Exception) -> Undeliverable:
+    return _refused(message, f"it cannot be made of what is stored: {type(error).__name__}: {error}", ())
+
+
+def _refused(message: Message, why: str, checks: Sequence[str]) -> Undeliverable:
+    """Say that this evidence is not signed, and why; the command keeps that, and the tenant's audit that it happened.
+
+    A crash before the record leaves the message to its lease, and it is refused again.
+    """
+
+    async def record(connection: Connection) -> None:
+        facts: JsonObject = {"run": str(message.run_id), "checks": [*checks]}
+        await audit.record(connection, message.tenant_id, EventType.EVIDENCE_FAILED, ENGINE, facts)
+
+    return Undeliverable(why, record)
+
+
+def content_of(material: Material, producer: str) -> BundleContent:
+    """What the bundle says: metadata in clear, values as commitments, cards as they were shown."""
+    book, past, row, key = material.book, material.past, material.book.row, material.book.row["run_key"]
+    run, tenant, run_id = past.run, row["tenant_id"], book.run_id
+    return BundleContent(
+        run=RunRecord(
+            tenant_id=tenant,
+            workspace_id=row["workspace_id"],
+            run_id=str(run_id),
+            trigger_type=row["trigger_type"],
+            status=str(run.status),
+            opened_at=timestamp(book.told[0].at),
+            closed_at=timestamp(book.told[-1].at) if run.finished else None,
+            inputs=commit_fields(key, path_of("trigger"), book.opened.inputs or {}),
+            outputs=_outputs(past, key),
+            canceled=_canceled(run, key),
+        ),
+        workflow=material.workflow,
+        policies=material.policies,
+        lines=book.lines,
+        head=book.head,
+        approvals=tuple(_approval(past, question, key) for _, question in sorted(run.approvals.items())),
+        receipts=tuple(
+            as_receipt(receipt, tenant, run_id).to_evidence(key) for _, receipt in sorted(run.receipts.items())
+        ),
+        redaction="metadata",
+        producer=producer,
+    )
+
+
+def _outputs(past: Past, key: bytes) -> list[Json]:
+    told = sorted((step.index, step.key, step.output) for step in past.steps() if step.output is not None)
+    return [[path, commit(key, path, output)] for _, step, output in told for path in [path_of("step", step, "output")]]
+
+
+def _canceled(run: Run, key: bytes) -> CancelRecord | None:
+    """The first cancel of the run: who it was, and the reason, which is the one that the event binds."""
+    if run.canceling is None:
+        return None
+    told = run.canceling["reason"]
+    reason = disclosure(key, path_of("cancel", "reason"), told) if told else None
+    return CancelRecord(str(run.canceling["by"]), reason)
+
+
+def _approval(past: Past, row: ApprovalRow, key: bytes) -> ApprovalRecord:
+    """One question with its answer. Of a person's votes on it the last one stands, and its reason is shown."""
+    path, answer = card_path(row.approval_id), past.run.answers[row.approval_id]
+    place, put = approval_path(row.approval_id), asked(row.kind, row.requester, row.terms)
+    own = [vote for vote in past.votes if _vote_of(vote).approval == row.approval_id]
+    standing = {vote.actor.id: vote.seq for vote in own}
+    in_doubt = row.kind == "in_doubt" and answer.choice is not None
+    return ApprovalRecord(
+        approval_id=str(row.approval_id),
+        action=None if row.kind in _UNBOUND else blind(key, row.action_digest),
+        status=str(answer.choice if in_doubt else answer.status),
+        card_commitment=commit(key, path, row.card),
+        # A card with secret values is committed to and withheld: who holds a bundle may not have been who approved.
+        card_disclosure=None if row.card.get("sensitive") else disclosure(key, path, row.card),
+        votes=tuple(_vote(row, vote, key, stands=standing[vote.actor.id] == vote.seq) for vote in own),
+        asked=disclosure(key, place + path_of("asked"), put),
+    )
+
+
+def _vote(row: ApprovalRow, told: Told, key: bytes, *, stands: bool) -> VoteRecord:
+    vote, reason = _vote_of(told), None
+    if stands and vote.reason:
+        path = approval_path(row.approval_id) + path_of("vote", str(told.seq), "reason")
+        reason = disclosure(key, path, vote.reason)
+    return VoteRecord(told.actor.id, vote.choice, vote.channel, timestamp(told.at), reason)
+
+
+def _vote_of(told: Told) -> ApprovalVoted:
+    assert isinstance(told.event, ApprovalVoted), "votes are nothing else"
+    return told.event

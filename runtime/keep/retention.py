@@ -1,0 +1,32 @@
+"""Retention: what a run was about is removed when its time is over; its audit and its evidence stay (X-20).
+
+The run's key goes as well, so what the audit commits to can never be opened again by anybody who was not told.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from core.db import Database
+from evidence.chain import EventType
+from runtime.definition.catalog import Definitions
+from runtime.engine.transition import ENGINE
+from runtime.requests.looking import folded
+from runtime.store import audit, books, retention
+
+
+async def purge(database: Database, definitions: Definitions, run_id: UUID) -> bool:
+    """Remove the payloads of a run, if it is time; whether they were. Under the engine's role.
+
+    All of it is one transaction: a crash leaves the run whole, and the next sweep begins again. ``Diverged`` for a run
+    whose book is not what was told: what could be compared would be gone.
+    """
+    async with database.transaction() as connection:
+        tenant = await retention.hold(connection, run_id)
+        if tenant is None:
+            return False
+        book = await books.read(connection, tenant, run_id)
+        past = await folded(connection, definitions, book)
+        await retention.remove_payloads(connection, book, past)
+        await audit.record(connection, tenant, EventType.RUN_PURGED, ENGINE, {"run": str(run_id)})
+    return True

@@ -1,0 +1,189 @@
+"""The sweeper: finds what a crash, a lost wake-up or the passing of time has left, and sets it going again.
+
+Expired leases, due retries, the ladder of open questions (remind, escalate, expire), messages and queue messages that
+nobody finished, runs whose payloads have been kept for long enough. Each repair is a transaction of its own, judged
+again under the run's lock, so any number of sweepers do no harm. Idle, a sweep is one statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from core.canonical import JsonObject
+from core.db import Connection, Database
+from core.errors import CountersealError
+from evidence.receipts import ReceiptStatus
+from runtime.definition.catalog import Definitions
+from runtime.engine import doubt, waiting
+from runtime.engine.commit import Claim, StepRow, WaitRow
+from runtime.engine.events import (
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalReminded,
+    WaitPostponed,
+    WaitTimedOut,
+)
+from runtime.engine.graph import NO_GRAPH
+from runtime.engine.known import last_receipt, open_wait
+from runtime.engine.states import StepState, WaitKind
+from runtime.engine.transition import ENGINE, Transition
+from runtime.keep import retention
+from runtime.requests.signaling import Signaling
+from runtime.store import approvals, sweeps
+from runtime.store.commits import apply
+from runtime.store.views import load, load_to_end
+from runtime.work.setbacks import PAUSE, is_away, is_passing, lease_over, leased, report, set_back_wait
+
+log = structlog.get_logger(__name__)
+
+# After PostgreSQL was away, so long no lease is taken away: its worker may only have been unable to beat it, and has
+# outcomes to tell.
+SPARED_SECONDS = 5.0
+
+
+class Sweeper:
+    """Sweeps every ``interval``. Stateless: what it does follows from the database alone."""
+
+    def __init__(
+        self, database: Database, definitions: Definitions, *, interval: timedelta = timedelta(seconds=1)
+    ) -> None:
+        self._database = database
+        self._definitions = definitions
+        self._interval = interval.total_seconds()
+        self._spared_until = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Sweep until ``stop`` is set."""
+        while not stop.is_set():
+            try:
+                await self.sweep()
+            except Exception as error:
+                report("a sweep failed", error)
+                if is_away(error):
+                    self._spared_until = asyncio.get_running_loop().time() + SPARED_SECONDS
+            try:
+                async with asyncio.timeout(self._interval):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+
+    async def sweep(self) -> int:
+        """Set going whatever is due; how many things were."""
+        async with self._database.connection() as connection:
+            due = await sweeps.due(connection)
+        count = due.freed
+        spared = asyncio.get_running_loop().time() < self._spared_until
+        for run_id, claim in () if spared else due.leases:
+            count += await self._guarded(self._expire_lease(run_id, claim), run_id)
+        for run_id, step_key, wait_id in due.waits:
+            count += await self._guarded(self._end_wait(run_id, step_key, wait_id), run_id)
+        for run_id in due.purges:
+            count += await self._guarded(retention.purge(self._database, self._definitions, run_id), run_id)
+        if due.kept:
+            count += await Signaling(self._database, self._definitions).deliver_kept()
+        return count
+
+    async def _guarded(self, repair: Any, run_id: UUID) -> int:
+        """One run's repair, whose failure is no other run's business."""
+        try:
+            return int(await repair)
+        except CountersealError as error:
+            log.error("a run could not be set going; the next sweep tries again", run=str(run_id), reason=str(error))
+        except asyncpg.TransactionRollbackError:
+            log.info("a run moves just now; the next sweep looks again", run=str(run_id))
+        except Exception as error:
+            report("a run could not be set going; the next sweep tries again", error, run=str(run_id))
+        return 0
+
+    async def _expire_lease(self, run_id: UUID, claim: Claim) -> bool:
+        """Take a dead worker's lease away; whoever claims the step next finds out what became of its action."""
+        async with self._database.transaction() as connection:
+            owner = await sweeps.take_away(connection, run_id, claim)
+            if owner is None:
+                return False
+            graphs = self._definitions.graphs
+            view = await load_to_end(connection, run_id, graphs, lock=True, leased=claim.key)
+            transition = Transition(view, NO_GRAPH)
+            step = leased(transition, claim, owner)
+            if step is None:
+                await sweeps.forget(connection, run_id, claim.key)
+                return True
+            lease_over(transition, step)
+            return await apply(connection, transition.commit())
+
+    async def _end_wait(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
+        try:
+            return await self._complete(run_id, step_key, wait_id)
+        except Exception as error:
+            if is_passing(error):
+                raise
+            async with self._database.transaction() as connection:
+                await set_back_wait(connection, self._definitions, run_id, step_key, wait_id, error)
+            return False
+
+    async def _complete(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
+        async with self._database.transaction() as connection:
+            transition = await self._open(connection, run_id)
+            step, wait = transition.view.steps.get(step_key), open_wait(transition.run, step_key)
+            if step is None or wait is None or wait.wait_id != wait_id:
+                return False
+            match wait.kind:
+                case WaitKind.APPROVAL:
+                    await _climb(connection, transition, step, wait)
+                case WaitKind.RETRY:
+                    transition.resume(step, wait)
+                case _ if step.status is not StepState.WAITING:
+                    # What is being begun outside is not waited for yet; whoever begins it says what comes of that.
+                    due = int(PAUSE.total_seconds())
+                    transition.tell(WaitPostponed(wait.wait_id, wait.kind, due), step=step_key)
+                case WaitKind.TIMER:
+                    waiting.complete(transition, step, wait, {"output": {}}, ENGINE)
+                case _:
+                    waiting.time_out(transition, step, wait)
+            return await apply(connection, transition.commit())
+
+    async def _open(self, connection: Connection, run_id: UUID) -> Transition:
+        view = await load(connection, run_id, self._definitions.graphs, lock=True)
+        workflow = await self._definitions.of_run(connection, view)
+        return Transition(view, workflow.graph)
+
+
+async def _climb(connection: Connection, transition: Transition, step: StepRow, wait: WaitRow) -> None:
+    """The next rung of an unanswered question: remind, escalate, or expire, which blocks (nothing passes by time)."""
+    context: dict[str, Any] = dict(wait.context or {})
+    approval_id, ladder, index = UUID(context["approval"]), context["ladder"], context["next"]
+    stage, at = ladder[index]
+    if stage == "expire":
+        await _expire(connection, transition, step, wait, approval_id)
+        return
+    climbed = (approval_id, wait.wait_id, index + 1, int(ladder[index + 1][1] - at))
+    if stage == "remind":
+        transition.tell(ApprovalReminded(*climbed), step=step.key)
+        transition.message("remind", approval_id, str(index))
+    else:
+        transition.tell(ApprovalEscalated(*climbed), step=step.key)
+        transition.message("escalate", approval_id, str(index))
+        transition.message("card", approval_id, f"escalated:{index}")
+
+
+async def _expire(
+    connection: Connection, transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID
+) -> None:
+    stored = await approvals.read(connection, approval_id)
+    transition.tell(ApprovalExpired(approval_id), step=step.key)
+    transition.message("card", approval_id, "expired")
+    receipt = last_receipt(transition.run, step.key)
+    if stored.approval.kind == "in_doubt" and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
+        doubt.given_up(transition, receipt, "nobody said what became of it in time")
+    error: JsonObject = {
+        "class": "timeout",
+        "code": "expired",
+        "message": "Nobody decided in time, so it was not done.",
+    }
+    waiting.end_badly(transition, step, wait, WaitTimedOut, error)

@@ -1,0 +1,112 @@
+"""Extending a running graph: an agent adds steps, each governed like any other, each change on record (V-5, V-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from core.canonical import JsonObject
+from core.db import Connection, Database
+from core.errors import ConsistencyError, NotFoundError
+from evidence.chain import Actor
+from evidence.commitments import commit_fields, path_of
+from runtime.definition.catalog import Definitions
+from runtime.definition.extension import check_past, extended, read_extension
+from runtime.engine.commit import MutationRow
+from runtime.engine.events import RunExtended
+from runtime.engine.states import RUN
+from runtime.engine.transition import RunView, Transition
+from runtime.engine.workflow import Workflow
+from runtime.store import extensions
+from runtime.store.commits import apply
+from runtime.store.views import load
+
+
+class VersionMoved(ConsistencyError):
+    """The run is at another version than the one that the caller has seen (X-17)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """What an extension made: its number among the run's, the ids that are new, and the run's version afterwards."""
+
+    number: int
+    steps: tuple[str, ...]
+    version: int
+
+
+@dataclass(frozen=True)
+class Extending:
+    """Extends runs of any tenant, under the faces' role."""
+
+    database: Database
+    definitions: Definitions
+
+    async def extend(
+        self, tenant: str, run_id: UUID, actor: Actor, source: Mapping[str, Any], expected_version: int
+    ) -> Extended:
+        """Add steps. ``InputError`` says what is wrong with them, ``VersionMoved`` that the run has moved on since.
+
+        A crash before the commit leaves nothing; after it, the steps are part of the run's graph for ever.
+        """
+        extension = read_extension(source)
+        async with self.database.transaction(tenant) as connection:
+            view = await load(connection, run_id, self.definitions.graphs, lock=True)
+            _check(view, tenant, expected_version)
+            base = await self.definitions.of_run(connection, replace(view.definition, extensions=0))
+            before = await self.definitions.of_run(connection, view)
+            check_past(before.graph, Transition(view, before.graph).state, extension)
+            known = await extensions.of_run(connection, run_id, view.run_key, view.extensions)
+            added = MutationRow(view.extensions + 1, actor.id, dict(source), {})
+            after = extended(base, [*known, added], self.definitions.catalog)
+            adopted = await self._outputs(connection, view, before, after)
+            transition = Transition(view, after.graph)
+            names = tuple(sorted(_ids(after) - _ids(before)))
+            transition.extend(_event(view, added, names, _frozen(after, before), adopted), actor)
+            if not await apply(connection, transition.commit()):
+                raise VersionMoved("The run has just moved on.", remedy="Look at it again, then extend it.")
+        return Extended(added.number, names, view.version + 1)
+
+    async def _outputs(self, connection: Connection, view: RunView, before: Workflow, after: Workflow) -> JsonObject:
+        """The outputs of finished steps that only the new steps read: no checkpoint has carried them so far."""
+        newly = sorted(after.graph.read - before.graph.read)
+        missing = [key for key in newly if key in view.state.status and key not in view.state.outputs]
+        if not missing:
+            return {}
+        if view.run.executing > 0:
+            raise ConsistencyError(
+                f"The new steps read the output of {missing[0]}, which nobody needed so far. "
+                "It can be read back only while no step is executing.",
+                remedy="Try again when the run waits.",
+            )
+        past = (await load(connection, view.run_id, self.definitions.graphs, whole=True)).run.past
+        return {key: past[key].output for key in missing if key in past}
+
+
+def _check(view: RunView, tenant: str, expected_version: int) -> None:
+    if view.tenant_id != tenant:
+        raise NotFoundError(f"There is no run {view.run_id}.")
+    if RUN.terminal(view.status) or view.canceling is not None:
+        raise ConsistencyError(f"The run is {view.status}; nothing can be added to it.")
+    if view.version != expected_version:
+        raise VersionMoved(
+            f"The run is at version {view.version}, not {expected_version}: it has moved on since you looked.",
+            remedy="Look at the run again, and send its version with If-Match.",
+        )
+
+
+def _event(
+    view: RunView, added: MutationRow, names: tuple[str, ...], operations: JsonObject, adopted: JsonObject
+) -> RunExtended:
+    committed = commit_fields(view.run_key, path_of("mutation", str(added.number)), added.source)
+    return RunExtended(added.number, [*names], committed, added.source, operations, adopted or None)
+
+
+def _ids(workflow: Workflow) -> set[str]:
+    return {node.id for node in workflow.graph.root.walk()}
+
+
+def _frozen(after: Workflow, before: Workflow) -> JsonObject:
+    return {name: value for name, value in after.frozen_operations.items() if name not in before.operations}

@@ -1,0 +1,94 @@
+"""Completing tasks: one verb for every face. Who may is read when the completion arrives (X-9, P-12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from approvals.forms import check_value
+from approvals.model import VoteChannel
+from approvals.tasks import TaskAnswer, TaskState, TaskView
+from core.canonical import JsonObject, canonical_bytes
+from core.db import Connection, Database
+from evidence.chain import Actor, EventType
+from runtime.definition.catalog import Definitions
+from runtime.requests.resuming import end_wait, persistently
+from runtime.store import audit, tasks
+from runtime.store.tasks import StoredTask
+
+_RECORDED = TaskAnswer(True, "completed", "Recorded. The run goes on.")
+_ASKED_ANEW = TaskAnswer(
+    False, "changed", "What this task asks has changed, so nothing was recorded. A new task asks it as it is now."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One person's completion of a task, as a face received it."""
+
+    task_id: UUID
+    person_id: str
+    value: JsonObject
+    channel: VoteChannel
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Tasks of any tenant, under the faces' role: approvals.ports.TaskDesk."""
+
+    database: Database
+    definitions: Definitions
+
+    async def view(self, tenant: str, task_id: UUID) -> TaskView:
+        """The task as it stands; ``NotFoundError`` if this tenant has none of this id."""
+        async with self.database.transaction(tenant) as connection:
+            return (await tasks.read(connection, task_id)).view
+
+    async def complete(
+        self, tenant: str, task_id: UUID, person_id: str, value: JsonObject, channel: VoteChannel
+    ) -> TaskAnswer:
+        """Check the right, the state, then the value; commit, and wake the run. Refusals are committed as well."""
+        completion = Completion(task_id, person_id, value, channel)
+
+        async def attempt(lock: bool) -> TaskAnswer:
+            async with self.database.transaction(tenant) as connection:
+                return await self._once(connection, completion, lock=lock)
+
+        return await persistently(attempt)
+
+    async def _once(self, connection: Connection, said: Completion, *, lock: bool) -> TaskAnswer:
+        task = await tasks.read(connection, said.task_id, said.person_id)
+        if task.groups is None or task.view.group not in task.groups:
+            return await _refused(connection, task, said)
+        if task.view.state is not TaskState.OPEN:
+            return _over(task, said)
+        problems = tuple(check_value(task.view.form, said.value))
+        if problems:
+            return TaskAnswer(False, "invalid", "The form is not filled in as it has to be.", problems)
+        place = (task.run_id, task.view.step, said.task_id)
+        actor = Actor("person", said.person_id)
+        taken = await end_wait(connection, self.definitions, place, {"output": said.value}, actor, lock=lock)
+        return _RECORDED if taken else _ASKED_ANEW
+
+
+async def _refused(connection: Connection, task: StoredTask, said: Completion) -> TaskAnswer:
+    facts: JsonObject = {"task": str(said.task_id), "run": str(task.run_id), "code": "not_assigned"}
+    actor = Actor("person", said.person_id)
+    await audit.record(
+        connection, task.tenant_id, EventType.TASK_REFUSED, actor, {**facts, "channel": str(said.channel)}
+    )
+    who = "You are not in the directory" if task.groups is None else f"You are not in the group {task.view.group}"
+    return TaskAnswer(False, "not_assigned", f"{who}, whose members may complete this task.")
+
+
+def _over(task: StoredTask, said: Completion) -> TaskAnswer:
+    """A repeated submission is answered as the first one was."""
+    if task.view.state is TaskState.COMPLETED:
+        same = task.by == f"person:{said.person_id}" and canonical_bytes(task.value) == canonical_bytes(said.value)
+        completed = TaskAnswer(False, "completed", f"{task.view.completed_by} has completed this task already.")
+        return _RECORDED if same else completed
+    words = {
+        TaskState.EXPIRED: "The time for this task is over.",
+        TaskState.CANCELED: "This task is not needed any more.",
+    }
+    return TaskAnswer(False, str(task.view.state), words[task.view.state])

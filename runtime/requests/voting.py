@@ -1,0 +1,285 @@
+"""Taking a vote: one verb for every face. The vote is committed before anybody is told that it counts (promise 4).
+
+The run's row comes first, then the step, then the approval: a vote that meets another commit of the run is judged again
+on what that left, so the same click ten times, or two people at once, is one decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+import asyncpg
+
+from approvals.model import ApprovalKind, CardView, Choice, GroupQuorum, GroupSource, VoteChannel, Voter
+from approvals.ports import Membership
+from approvals.quorum import Counted, RefusalCode, Refused, consider
+from approvals.states import APPROVAL, ApprovalEvent
+from approvals.tally import plans
+from core.canonical import Json, JsonObject
+from core.db import Connection, Database
+from core.errors import ConsistencyError
+from evidence.chain import Actor, EventType
+from evidence.commitments import commit_fields, path_of
+from runtime.definition.catalog import Definitions
+from runtime.engine import asking, doubt, gates, waiting
+from runtime.engine.commit import StepRow, WaitRow
+from runtime.engine.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
+from runtime.engine.fitness import check_text
+from runtime.engine.known import last_receipt, open_wait
+from runtime.engine.transition import Transition
+from runtime.requests.directory import DatabaseDirectory
+from runtime.requests.looking import receipt_of
+from runtime.store import approvals, audit, outbox
+from runtime.store.approvals import StoredApproval
+from runtime.store.commits import apply
+from runtime.store.views import load
+
+CONFLICTS_MAX = 20
+ASKED_ANEW = (
+    "What this asks has changed since the card was made, so your answer does not count. "
+    "A new card asks it as it is now; please look at that one."
+)
+# Refusals that say something about who tried what; a second click on a decided card says nothing.
+_TELLING = frozenset(
+    {
+        RefusalCode.STALE,
+        RefusalCode.CHANGED,
+        RefusalCode.SEPARATION,
+        RefusalCode.UNRESOLVABLE,
+        RefusalCode.NOT_ELIGIBLE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTo:
+    """Where the person who clicked is told what became of it: a Slack channel and user."""
+
+    channel: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """One person's answer, as a face received it. ``nonce`` and ``digest`` must match where they are given."""
+
+    tenant_id: str
+    approval_id: UUID
+    person_id: str
+    choice: Choice
+    reason: str
+    channel: VoteChannel
+    nonce: str | None = None
+    digest: str | None = None
+    answer_to: AnswerTo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VoteAnswer:
+    """What became of the vote. ``code`` is ``counted`` or why it was refused; ``status`` the approval's, afterwards."""
+
+    counted: bool
+    code: str
+    sentence: str
+    status: str
+    run_id: UUID
+
+
+@dataclass(frozen=True)
+class Voting:
+    """Votes on approvals of any tenant, under the faces' role."""
+
+    database: Database
+    definitions: Definitions
+    directory: DatabaseDirectory | None = None
+
+    async def vote(self, request: VoteRequest) -> VoteAnswer:
+        """Judge and record one vote. ``NotFoundError`` if the tenant has no such approval."""
+        check_text(request.reason, "reason")
+        slack = None
+        for attempt in range(CONFLICTS_MAX):
+            try:
+                stored, answer = await self._once(request, slack, lock=attempt > 1)
+            except asyncpg.TransactionRollbackError:
+                continue  # PostgreSQL chose this vote to end a deadlock
+            if answer is not None:
+                return answer
+            wanted = _slack_groups(stored)
+            if slack is not None or not wanted:
+                continue
+            # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
+            slack = await self._ask_slack(stored, wanted)
+        raise ConsistencyError("The run moves too fast to record this vote.", remedy="Try again.")
+
+    async def _once(
+        self, request: VoteRequest, slack: Membership | None, *, lock: bool
+    ) -> tuple[StoredApproval, VoteAnswer | None]:
+        """The approval, and the answer where nothing more has to be asked and the run did not move on meanwhile."""
+        async with self.database.transaction(request.tenant_id) as connection:
+            stored = await approvals.read(connection, request.approval_id, request.person_id)
+            if slack is None and _slack_groups(stored):
+                return stored, None
+            return stored, await self._judge(connection, request, stored, slack, lock=lock)
+
+    async def view(self, tenant: str, approval_id: UUID) -> CardView:
+        """The approval as every face shows it."""
+        async with self.database.transaction(tenant) as connection:
+            stored = await approvals.read(connection, approval_id)
+            return approvals.card_view(stored, await receipt_of(connection, self.definitions, stored))
+
+    async def note(self, tenant: str, approval_id: UUID, answer_to: AnswerTo, sentence: str) -> None:
+        """Order an answer to one person without a vote."""
+        async with self.database.transaction(tenant) as connection:
+            stored = await approvals.read(connection, approval_id)
+            await _answer(connection, stored, answer_to, sentence)
+
+    async def _ask_slack(self, stored: StoredApproval, wanted: list[GroupQuorum]) -> Membership:
+        if self.directory is None:
+            return Membership(frozenset(), frozenset(group.key for group in wanted))
+        return await self.directory.slack_membership((stored.person or {}).get("slack"), wanted)
+
+    async def _judge(
+        self,
+        connection: Connection,
+        request: VoteRequest,
+        stored: StoredApproval,
+        slack: Membership | None,
+        *,
+        lock: bool,
+    ) -> VoteAnswer | None:
+        """The answer, or None if the run moved on meanwhile and the vote has to be judged again."""
+        view = await load(connection, stored.approval.run_id, self.definitions.graphs, lock=lock)
+        if lock:
+            stored = await approvals.read(connection, request.approval_id, request.person_id)
+        elif stored.run_version != view.version:
+            return None  # the two reads fell on either side of another commit of the run
+        judged = consider(
+            stored.approval,
+            _voter(request, stored, slack or Membership(frozenset(), frozenset())),
+            request.choice,
+            request.reason,
+            at=stored.now,
+            channel=request.channel,
+            nonce=request.nonce,
+            digest=request.digest,
+        )
+        if isinstance(judged, Refused):
+            return await _refuse(connection, request, stored, judged)
+        workflow = await self.definitions.of_run(connection, view)
+        transition = Transition(view, workflow.graph)
+        step = view.steps[stored.approval.step_key]
+        gate = stored.approval.kind is ApprovalKind.GATE
+        if gate and not gates.still_asks(transition, step, stored.approval.action_digest):
+            return await _ask_anew(connection, transition, request, stored, _wait(transition, step))
+        status = _count(transition, stored, judged)
+        if not await apply(connection, transition.commit()):
+            return None
+        await _answer(connection, stored, request.answer_to, judged.sentence)
+        return VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
+
+
+def _slack_groups(stored: StoredApproval) -> list[GroupQuorum]:
+    return [group for plan in plans(stored.approval) for group in plan if group.source is GroupSource.SLACK_GROUP]
+
+
+def _voter(request: VoteRequest, stored: StoredApproval, slack: Membership) -> Voter:
+    person = stored.person or {}
+    own = frozenset(f"{GroupSource.GROUP}:{name}" for name in person.get("groups") or ())
+    return Voter(request.person_id, person.get("name") or request.person_id, own | slack.groups, slack.unresolvable)
+
+
+async def _refuse(connection: Connection, request: VoteRequest, stored: StoredApproval, refused: Refused) -> VoteAnswer:
+    if refused.code in _TELLING:
+        data: JsonObject = {
+            "approval": str(stored.approval.id),
+            "run": str(stored.approval.run_id),
+            "code": str(refused.code),
+            "channel": str(request.channel),
+        }
+        actor = Actor("person", request.person_id)
+        await audit.record(connection, request.tenant_id, EventType.APPROVAL_VOTE_REFUSED, actor, data)
+    await _answer(connection, stored, request.answer_to, refused.sentence)
+    status = str(stored.approval.status)
+    return VoteAnswer(False, str(refused.code), refused.sentence, status, stored.approval.run_id)
+
+
+async def _ask_anew(
+    connection: Connection, transition: Transition, request: VoteRequest, stored: StoredApproval, wait: WaitRow
+) -> VoteAnswer | None:
+    """The gate would ask something else now: the vote does not count, and whoever claims the step puts that question.
+
+    One guarded commit: after a crash before it everything is as it was, after it the step is ready to ask again.
+    """
+    approval = stored.approval
+    step = transition.view.steps[approval.step_key]
+    actor = Actor("person", request.person_id)
+    refused = ApprovalVoteRefused(approval.id, str(RefusalCode.CHANGED), str(request.channel))
+    transition.tell(refused, step=step.key, actor=actor)
+    asking.supersede(transition, step, approval.id)
+    transition.resume(step, wait)
+    if not await apply(connection, transition.commit()):
+        return None
+    await _answer(connection, stored, request.answer_to, ASKED_ANEW)
+    status = str(APPROVAL.next(approval.status, ApprovalEvent.SUPERSEDE))
+    return VoteAnswer(False, str(RefusalCode.CHANGED), ASKED_ANEW, status, approval.run_id)
+
+
+async def _answer(connection: Connection, stored: StoredApproval, to: AnswerTo | None, sentence: str) -> None:
+    if to is None:
+        return
+    approval = stored.approval
+    payload: JsonObject = {"approval": str(approval.id), "channel": to.channel, "user": to.user, "text": sentence}
+    await outbox.add_note(connection, approval.tenant_id, approval.run_id, payload)
+
+
+def _wait(transition: Transition, step: StepRow) -> WaitRow:
+    """The wait of the step that the question is about."""
+    wait = open_wait(transition.run, step.key)
+    if wait is None:
+        raise ConsistencyError(f"The step {step.key} does not wait for this answer.")
+    return wait
+
+
+def _count(transition: Transition, stored: StoredApproval, counted: Counted) -> str:
+    """Make the moves that the vote causes; the approval's status afterwards."""
+    approval, vote = stored.approval, counted.vote
+    person = Actor("person", vote.voter)
+    committed: list[Json] | None = None
+    if vote.reason:
+        place = path_of("approval", str(approval.id), "vote", str(transition.next_line))
+        committed = commit_fields(transition.view.run_key, place, {"reason": vote.reason})
+    voted = ApprovalVoted(
+        approval=approval.id,
+        choice=str(vote.choice),
+        channel=str(vote.channel),
+        reason_given=bool(vote.reason),
+        separation_waived=counted.separation_waived,
+        committed=committed,
+        reason=vote.reason,
+        groups=sorted(vote.groups),
+    )
+    transition.tell(voted, step=approval.step_key, actor=person)
+    if counted.effect is None:
+        transition.message("card", approval.id, f"votes:{len(approval.votes)}:{vote.voter}")
+        return str(approval.status)
+    status = str(APPROVAL.next(approval.status, counted.effect))
+    outcome = str(counted.decision) if approval.kind is ApprovalKind.IN_DOUBT else status
+    decided = ApprovalDecided(approval.id, outcome, str(counted.decision), vote.reason)
+    transition.tell(decided, step=approval.step_key, actor=person)
+    transition.message("card", approval.id, "decided")
+    step = transition.view.steps[approval.step_key]
+    wait = _wait(transition, step)
+    if counted.effect is ApprovalEvent.APPROVE:
+        transition.resume(step, wait)
+        return status
+    if approval.kind is ApprovalKind.IN_DOUBT:
+        receipt = last_receipt(transition.run, approval.step_key)
+        if receipt is not None:
+            doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
+    # Giving a doubt up is no rejection: nobody was asked whether it may be done, but what had become of it.
+    doubtful = approval.kind is ApprovalKind.IN_DOUBT
+    kind, code = ("consistency", "given_up") if doubtful else ("authorization", "rejected")
+    error: JsonObject = {"class": kind, "code": code, "by": vote.voter, "message": vote.reason}
+    waiting.end_badly(transition, step, wait, WaitCompleted, error)
+    return status

@@ -1,0 +1,170 @@
+"""Setbacks: what nobody foresaw must neither spin a worker nor stop the others, and ends after a bounded number.
+
+A step that cannot be worked on, because of a fault of ours, a row that cannot be read or a value that cannot be stored,
+is left to its lease with the error noted: the lease's time is the pause before the next try. After ``SETBACKS_MAX`` in
+a row the step fails, and its run with it. What is wrong with the database or the network is no setback of a step.
+
+A lease that runs out without a word is counted as well: a step that ends every worker that takes it up would do so for
+ever, and take along what else those workers hold. It has ``LEASES_MAX`` in a row, because workers end for many reasons
+that are not the step's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from core.canonical import JsonObject
+from core.db import Connection
+from core.errors import TransportError
+from evidence.receipts import ReceiptStatus
+from runtime.definition.catalog import Definitions
+from runtime.engine import doubt
+from runtime.engine.commit import Claim, StepRow
+from runtime.engine.events import StepSetBack, WaitPostponed, WaitTimedOut
+from runtime.engine.fitness import clean
+from runtime.engine.graph import NO_GRAPH
+from runtime.engine.known import last_receipt, open_wait
+from runtime.engine.states import StepState
+from runtime.engine.transition import GIVEN_UP, Transition
+from runtime.store import claims
+from runtime.store.commits import apply
+from runtime.store.views import load_to_end
+
+log = structlog.get_logger(__name__)
+
+SETBACKS_MAX = 5
+LEASES_MAX = 10
+# Before what a wait should have caused is tried again.
+PAUSE = timedelta(seconds=30)
+
+_SETBACKS, _LEASES = GIVEN_UP["unexpected"], GIVEN_UP["lease_lost"]
+# In a step's last error: the lease that it is of.
+_NOTED = "epoch"
+
+# SQLSTATE classes that say something about what was written, and will say it again: data, constraint, statement,
+# program limit, and the moves that our triggers refuse.
+_LASTING = ("22", "23", "42", "54", "P0")
+
+# Those that end by themselves: the connection, a server that only reads, a lost race, room, locks, an operator, a disk.
+_AWAY = ("08", "25006", "40", "53", "55", "57", "58")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether an error is about the database or the network at this moment, and not about the step at hand."""
+    if isinstance(error, asyncpg.PostgresError):
+        return not str(error.sqlstate or "").startswith(_LASTING)
+    if isinstance(error, asyncpg.InterfaceError):
+        return not isinstance(error, ValueError)  # asyncpg's word for a parameter that it cannot encode
+    return isinstance(error, OSError | TimeoutError | TransportError)
+
+
+def is_away(error: Exception) -> bool:
+    """Whether PostgreSQL cannot serve at this moment, or its answer was lost: what failed is worth trying again."""
+    if isinstance(error, asyncpg.PostgresError):
+        return str(error.sqlstate or "").startswith(_AWAY)
+    return is_passing(error)
+
+
+def report(words: str, error: Exception, **facts: str) -> None:
+    """Log an error of a loop that goes on: one line while the database or the network is away, all of it otherwise."""
+    if is_passing(error):
+        log.warning(words, reason=f"{type(error).__name__}: {error}", **facts)
+    else:
+        log.error(words, exc_info=error, **facts)
+
+
+async def set_back(
+    connection: Connection, definitions: Definitions, run_id: UUID, claim: Claim, owner: str | None, error: Exception
+) -> None:
+    """Note a setback of a leased step, or give the step up, in the caller's transaction.
+
+    The step stays leased, begun or not. A lease that is somebody else's by now is left alone.
+    """
+    status = await claims.hold(connection, run_id, claim)
+    view = await load_to_end(connection, run_id, definitions.graphs, lock=True, leased=claim.key)
+    transition = Transition(view, NO_GRAPH)
+    step = leased(transition, claim, owner)
+    if status != "leased" or step is None:
+        return
+    count = _count(step.last_error)
+    log.error("a step met what nobody foresaw", run=str(run_id), step=step.key, setbacks=count, exc_info=error)
+    facts = {**_facts(error, count), _NOTED: step.lease_epoch}
+    if count < SETBACKS_MAX:
+        transition.tell(StepSetBack(count, facts), step=step.key)
+    else:
+        _give_up(transition, step, facts)
+    await apply(connection, transition.commit())
+
+
+def leased(transition: Transition, claim: Claim, owner: str | None) -> StepRow | None:
+    """The step of a lease, begun now if its owner has not begun it; None if it is over, or waits."""
+    step = transition.view.steps.get(claim.key)
+    if step is None or step.status not in (StepState.READY, StepState.RUNNING):
+        return None
+    step = replace(step, lease_owner=owner, lease_epoch=claim.epoch)
+    return transition.started(step) if step.status is StepState.READY else step
+
+
+def lease_over(transition: Transition, step: StepRow) -> None:
+    """A step's lease has run out: it is ready for another worker, or given up where that has not helped so often.
+
+    What ``set_back`` has noted of this lease is no second setback: there, running out is the pause.
+    """
+    if (step.last_error or {}).get(_NOTED) == step.lease_epoch:
+        transition.expire_lease(step)
+        return
+    count = _count(step.last_error, _LEASES)
+    facts: JsonObject = {
+        "class": "consistency",
+        "code": "lease_lost",
+        "message": f"The lease of this step ran out {count} times in a row without an outcome (last of "
+        f"{step.lease_owner}). Look in the workers' logs for what ends or stalls them at this step.",
+        _LEASES: count,
+    }
+    if count < LEASES_MAX:
+        transition.expire_lease(step, facts)
+        return
+    log.error("a step is given up: its lease runs out time and again", run=str(transition.view.run_id), step=step.key)
+    _give_up(transition, step, facts)
+
+
+def _give_up(transition: Transition, step: StepRow, facts: JsonObject) -> None:
+    receipt = last_receipt(transition.run, step.key)
+    if receipt is not None and receipt.status == ReceiptStatus.INTENDED:
+        doubt.mark(transition, receipt, "its outcome could not be recorded")
+    transition.give_up(step, facts)
+
+
+async def set_back_wait(
+    connection: Connection, definitions: Definitions, run_id: UUID, step_key: str, wait_id: UUID, error: Exception
+) -> None:
+    """As ``set_back``, for a wait that is due and whose step cannot be set going."""
+    view = await load_to_end(connection, run_id, definitions.graphs, lock=True)
+    step, wait = view.steps.get(step_key), open_wait(view.run, step_key)
+    if step is None or wait is None or wait.wait_id != wait_id:
+        return
+    transition = Transition(view, NO_GRAPH)
+    count = _count(wait.context)
+    log.error("a wait met what nobody foresaw", run=str(run_id), step=step_key, setbacks=count, exc_info=error)
+    if count < SETBACKS_MAX:
+        due = int((PAUSE * count).total_seconds())
+        transition.tell(WaitPostponed(wait.wait_id, wait.kind, due, count), step=step_key)
+    else:
+        transition.tell(WaitTimedOut(wait.wait_id, wait.kind), step=step_key)
+        transition.give_up(step, _facts(error, count))
+    await apply(connection, transition.commit())
+
+
+def _count(noted: JsonObject | None, what: str = _SETBACKS) -> int:
+    before = (noted or {}).get(what)
+    return before + 1 if isinstance(before, int) else 1
+
+
+def _facts(error: Exception, count: int) -> JsonObject:
+    message = clean(f"{type(error).__name__}: {error}")
+    return {"class": "consistency", "code": "unexpected", "message": message, _SETBACKS: count}

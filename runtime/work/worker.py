@@ -1,0 +1,170 @@
+"""The worker: claims what deliveries name, drives each step until its run waits, and beats the leases that it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from core.errors import CountersealError
+from runtime.engine.commit import Claim
+from runtime.queue.port import Delivery, WorkQueue
+from runtime.store import claims
+from runtime.work.driving import Drive
+from runtime.work.holding import Tools
+from runtime.work.leasing import Lease
+from runtime.work.patience import Patience
+from runtime.work.setbacks import report
+
+log = structlog.get_logger(__name__)
+
+# After an error of the database or the queue, this long passes before the next try.
+PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _Job:
+    drive: Drive
+    delivery: Delivery
+
+
+class Worker:
+    """Drives up to ``concurrency`` steps at once. No worker owns a run: what it holds is in the database (X-6)."""
+
+    def __init__(self, tools: Tools, queue: WorkQueue, *, concurrency: int = 8) -> None:
+        self._tools = tools
+        self._queue = queue
+        self._concurrency = concurrency
+        self._jobs: dict[asyncio.Task[None], _Job] = {}
+        self._free = asyncio.Semaphore(concurrency)
+        self._patience = Patience()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set, then finish what is under way. Cancelled, it takes all of that with it."""
+        self._patience = Patience(stop)
+        async with asyncio.TaskGroup() as group:
+            beating = group.create_task(self._beat())
+            stopping = group.create_task(stop.wait())
+            while not stop.is_set():
+                receiving = group.create_task(self._receive())
+                await asyncio.wait({receiving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if not receiving.done():
+                    receiving.cancel()
+                    break
+                await self._start(group, receiving.result())
+            if self._jobs:
+                await asyncio.wait(set(self._jobs))
+            beating.cancel()
+            stopping.cancel()
+
+    async def work_off(self) -> int:
+        """Work, one delivery after the other, until nothing is left to claim; how many were claimed. For tests."""
+        claimed = 0
+        while True:
+            found = [await self._take(delivery) for delivery in await self._queue.receive(1)]
+            claimed += sum(found)
+            if not any(found):
+                return claimed
+
+    async def _receive(self) -> Sequence[Delivery]:
+        """Deliveries for as many free places as there are; at least one place is waited for."""
+        await self._free.acquire()
+        self._free.release()
+        free = self._concurrency - len(self._jobs)
+        try:
+            return await self._queue.receive(max(1, free))
+        except CountersealError as error:
+            log.error("queue unavailable", reason=str(error))
+        except Exception:
+            log.exception("the queue failed in a way that it should not")
+        await asyncio.sleep(PAUSE_SECONDS)
+        return []
+
+    async def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[Delivery]) -> None:
+        """Claim what the deliveries name. That is not left off when the worker is stopped: a lease would be lost."""
+        for delivery in deliveries:
+            began = Lease.now()
+            for record in await self._claim(delivery):
+                drive = Drive(self._tools, self._patience)
+                task = group.create_task(self._job(drive, delivery, record, began))
+                self._jobs[task] = _Job(drive, delivery)
+                task.add_done_callback(self._jobs.pop)
+
+    async def _job(self, drive: Drive, delivery: Delivery, record: asyncpg.Record, began: float) -> None:
+        async with self._free:
+            await self._drive(drive, delivery, record, began)
+
+    async def _take(self, delivery: Delivery) -> int:
+        began, records = Lease.now(), await self._claim(delivery)
+        for record in records:
+            await self._drive(Drive(self._tools), delivery, record, began)
+        return len(records)
+
+    async def _claim(self, delivery: Delivery) -> Sequence[asyncpg.Record]:
+        await self._patience.calm()
+        tools = self._tools
+        try:
+            async with tools.database.connection() as connection:
+                records = await delivery.claim(connection, tools.owner, tools.lease)
+        except Exception as error:
+            report("nothing could be claimed", error)
+            await asyncio.sleep(PAUSE_SECONDS)
+            return []
+        if records:
+            self._look_again()
+        else:
+            await _done(delivery)
+        return records
+
+    async def _drive(self, drive: Drive, delivery: Delivery, record: asyncpg.Record, began: float) -> None:
+        """Drive one step. Whatever goes wrong, the lease expires and the sweeper brings the step back."""
+        try:
+            await drive.run(record, began)
+        except Exception as error:
+            report("a step was left to its lease", error)
+            await asyncio.sleep(PAUSE_SECONDS)
+        else:
+            await _done(delivery)
+
+    def _look_again(self) -> None:
+        """One step was ready, so another may be: several wake-ups arrive as one."""
+        wake = getattr(self._queue, "wake", None)
+        if wake is not None:
+            wake()
+
+    async def _beat(self) -> None:
+        """Extend the leases of everything held, three times per lease (Q-10), and soon where that went wrong."""
+        pause = beat = self._tools.lease.total_seconds() / 3
+        while True:
+            await asyncio.sleep(pause)
+            pause = beat
+            held = [(run_id, claim, job) for job in self._jobs.values() for run_id, claim in job.drive.leased]
+            if not held:
+                continue
+            try:
+                await self._extend(held)
+            except Exception as error:
+                pause = min(beat, PAUSE_SECONDS)
+                report("leases not extended", error)
+
+    async def _extend(self, held: Sequence[tuple[UUID, Claim, _Job]]) -> None:
+        tools, began = self._tools, Lease.now()
+        async with tools.database.connection() as connection:
+            ours = await claims.heartbeat(connection, tools.lease, [(run_id, claim) for run_id, claim, _ in held])
+        for run_id, claim, job in held:
+            still_held = job.drive.beaten(claim, began, ours=claim.id in ours)
+            if claim.id in ours:
+                await job.delivery.extend(tools.lease)
+            elif still_held:
+                log.warning("lease is no longer ours; its call is given up", run=str(run_id), step=claim.key)
+
+
+async def _done(delivery: Delivery) -> None:
+    try:
+        await delivery.done()
+    except Exception:
+        log.exception("a message comes once more, and will find nothing to claim")

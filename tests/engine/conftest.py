@@ -1,0 +1,317 @@
+"""A run in memory: the engine's commits applied as the database would, nothing remembered that it would not keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+
+from connectors.catalog import Catalog, Source, load_catalog
+from core.ids import derived_id
+from evidence.chain import Actor, ChainHead, verify_lines
+from runtime.definition.workflow import load_workflow
+from runtime.engine.commit import CommandRow, Commit, LedgerRow, QueueRow, StepRow, WaitRow
+from runtime.engine.events import RunOpened, RunStarted
+from runtime.engine.graph import Graph, OperationNode
+from runtime.engine.keeping import pack, unpack
+from runtime.engine.past import past_of
+from runtime.engine.plan import Window, variables
+from runtime.engine.replaying import Replay, Writes, unopened
+from runtime.engine.state import State
+from runtime.engine.states import (
+    COMMAND,
+    STEP,
+    RunState,
+    StepState,
+    WaitKind,
+    WaitState,
+)
+from runtime.engine.told import read_line, unpack_values
+from runtime.engine.transition import RunView, Transition, wait_of
+
+OPERATIONS = """
+operations:
+  - name: probe.value.read
+    handler: probe:read
+    side_effects: none
+    risk: low
+    summary: "Read {name}"
+    target: "thing/{name}"
+    input_schema: {type: object, properties: {name: {type: string}}, additionalProperties: true}
+    output_schema: {type: object}
+"""
+KEY = b"k" * 32
+RUN_ID = UUID("01930000-0000-8000-8000-000000000001")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WORKER = "w"
+
+
+@dataclass
+class Simulation:
+    """One run. ``view()`` is read back from what was stored, through JSON, as after a crash of everything."""
+
+    workflow: Any
+    trigger: dict[str, Any]
+    rows: dict[str, StepRow] = field(default_factory=dict)
+    waits: dict[str, WaitRow] = field(default_factory=dict)
+    commands: dict[UUID, CommandRow] = field(default_factory=dict)
+    line: dict[str, QueueRow] = field(default_factory=dict)
+    leased: set[str] = field(default_factory=set)
+    checkpoints: dict[int, tuple[bytes, str]] = field(default_factory=dict)
+    items: dict[str, Window] = field(default_factory=dict)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    values: dict[int, Any] = field(default_factory=dict)
+    error: Any = None
+    executed: list[str] = field(default_factory=list)
+    run: Commit | None = None
+    version: int = 1
+    finished: bool = False
+    kept: bytes | None = None
+    read: int = 0
+
+    def view(self) -> RunView:
+        graph = self.workflow.graph
+        run = unopened(RUN_ID, KEY, graph) if self.kept is None else unpack(self.kept, RUN_ID, KEY)
+        told = [read_line(self.lines[n], self.values.get(n, {}), KEY) for n in range(self.read, len(self.lines))]
+        past_of(run, told, [graph])
+        # Every item is in the windows, as in a process that has not died since: only the next ones are kept.
+        self.items = {**run.windows, **self.items}
+        run.windows = {**run.windows, **self.items}
+        if told:
+            self.kept, self.read = pack(run.rest()), len(self.lines)
+        return RunView(
+            run_id=RUN_ID,
+            tenant_id="acme",
+            workspace_id="main",
+            workflow=self.workflow.name,
+            workflow_version=1,
+            workflow_digest=self.workflow.digest,
+            trigger_type="test",
+            version=self.version,
+            head=self.run.head if self.run else ChainHead.of_run(RUN_ID),
+            run=run,
+            constants={"trigger": self.trigger, "run.id": str(RUN_ID)},
+            now=NOW,
+            deadline_at=None,
+            policy_digest=None,
+            writes_max=None,
+        )
+
+    def open(self) -> Simulation:
+        transition = Transition(self.view(), self.workflow.graph)
+        opened = RunOpened({"name": self.workflow.name}, inputs=self.trigger, reference="r", requested_by="someone")
+        self.error = transition.open(opened, Actor("test", "t"))
+        self.apply(transition)
+        return self
+
+    def apply(self, transition: Transition) -> Commit:
+        """What the store does with a commit, as strict as the database."""
+        commit = transition.commit()
+        assert commit.expected_version == self.version
+        self.version += self.run is not None
+        self.run, self.finished = commit, self.finished or commit.finished
+        for row in [*transition.run.past.values(), *transition.run.steps.values()]:
+            known = self.rows.get(row.key)
+            assert known is None or known.status == row.status or (known.status, row.status) in STEP.moves()
+            assert known is not None or row.status in STEP.initial
+            self.rows[row.key] = row
+        for wait in commit.new_waits:
+            assert wait.wait_id not in {known.wait_id for known in self.waits.values()}
+            self.waits[wait.step_key] = wait
+        for wait in commit.waits:
+            self.waits[wait.step_key] = wait
+        for command in commit.commands:
+            assert command.status in COMMAND.initial
+            self.commands.setdefault(command.command_id, command)
+        self._queue(commit)
+        for checkpoint in transition.run.checkpoints:
+            assert checkpoint.superstep not in self.checkpoints, "a checkpoint is written once"
+            self.checkpoints[checkpoint.superstep] = (orjson.dumps(checkpoint.state), checkpoint.digest)
+        self.values.update(unpack_values(commit.values))
+        self.ledger += commit.ledger
+        self.lines += [line.bytes for line in commit.lines]
+        return commit
+
+    def _queue(self, commit: Commit) -> None:
+        """The queue, whose rows are there once and change under their own keys."""
+        for row in commit.queued:
+            assert row.key not in self.line
+            self.line[row.key] = row
+        for key in commit.requeued:
+            self.leased.remove(key)
+        for key in commit.unqueued:
+            del self.line[key]
+            self.leased.discard(key)
+        for key, step in commit.handed:
+            del self.line[key]
+            self.leased.remove(key)
+            self.line[step.key] = QueueRow(step.key, step.step_id, step.lease_epoch)
+            self.leased.add(step.key)
+        if commit.cancels_rest:
+            self.line.clear()
+            self.leased.clear()
+        running = {key for key, step in self.rows.items() if step.status is StepState.RUNNING}
+        assert running <= self.leased, "who works has a lease"
+        if commit.finished:
+            assert not self.line
+
+    def ready(self) -> list[str]:
+        """Steps that a worker could claim: ready, and in line."""
+        return sorted(key for key in self.line if key not in self.leased)
+
+    def claim(self, key: str, begin: Callable[[str], object] | None = None) -> StepRow:
+        """Lease a step, and begin it: by ``begin``, or as a worker does."""
+        row = self.rows[key]
+        assert row.status is StepState.READY
+        epoch = self.line[key].epoch + 1
+        self.line[key] = replace(self.line[key], epoch=epoch)
+        self.leased.add(key)
+        # The step is not begun yet; whoever has claimed it knows its lease.
+        self.rows[key] = replace(row, lease_owner=WORKER, lease_epoch=epoch)
+        self.executed.append(key)
+        if begin is not None:
+            begin(key)
+        else:
+            self.attempt(key, lambda t, step: t.started(step))
+        return self.rows[key]
+
+    def attempt(self, key: str, move: Callable[[Transition, StepRow], object]) -> Transition:
+        transition = Transition(self.view(), self.workflow.graph)
+        move(transition, self.rows[key])
+        self.apply(transition)
+        return transition
+
+    def succeed(self, key: str, output: Any = None) -> Transition:
+        leaf = self.workflow.graph.leaf(key)
+        assert isinstance(leaf, OperationNode)
+
+        def move(transition: Transition, step: StepRow) -> None:
+            values = variables(transition.graph, transition.state, transition.view.constants, key)
+            result = leaf.inputs.render(values) if output is None else output
+            values["output"] = result
+            writes = {name: source.render(values) for name, source in leaf.sets.items()}
+            transition.succeed(step, result, writes)
+
+        return self.attempt(key, move)
+
+    def fail(self, key: str) -> Transition:
+        return self.attempt(key, lambda t, step: t.fail(step, {"class": "transport", "code": "x", "message": "no"}))
+
+    def park(self, key: str, kind: WaitKind = WaitKind.APPROVAL) -> Transition:
+        def move(transition: Transition, step: StepRow) -> None:
+            wait = WaitRow(
+                wait_of(RUN_ID, step), step.step_id, key, kind, WaitState.WAITING, "t", timedelta(seconds=5), {}
+            )
+            if kind is WaitKind.RETRY:
+                error = {"class": "transport", "code": "x", "message": "no"}
+                transition.retry_later(step, timedelta(seconds=5), error, attempt=step.attempt + 1)
+            else:
+                transition.park(step, wait)
+
+        return self.attempt(key, move)
+
+    def resume(self, key: str) -> Transition:
+        return self.attempt(key, lambda t, step: t.resume(step, self.waits[key]))
+
+    def settle_all(self, choose: Callable[[list[str]], str] = min) -> Simulation:
+        """Claim and finish whatever is ready until nothing is, in the order that ``choose`` takes."""
+        while not self.finished and (ready := self.ready()):
+            key = choose(ready)
+            self.claim(key)
+            self.succeed(key)
+        return self
+
+    @property
+    def status(self) -> str:
+        assert self.run is not None
+        return str(self.run.status)
+
+    @property
+    def state(self) -> State:
+        return self.view().state
+
+    @property
+    def open_steps(self) -> dict[str, str]:
+        return {key: str(row.status) for key, row in self.rows.items() if not STEP.terminal(row.status)}
+
+    def verified(self) -> bool:
+        report = verify_lines(self.lines)
+        return report.ok
+
+
+@pytest.fixture(scope="session")
+def engine_catalog() -> Catalog:
+    return load_catalog([Source("probe.yaml", OPERATIONS)])
+
+
+@pytest.fixture
+def simulate(engine_catalog: Catalog) -> Callable[..., Simulation]:
+    """A run of a workflow given as text, opened."""
+
+    def start(text: str, trigger: dict[str, Any] | None = None) -> Simulation:
+        return Simulation(load_workflow(text, "test.yaml", engine_catalog), trigger or {}).open()
+
+    return start
+
+
+@pytest.fixture
+def step_id() -> Callable[[str], UUID]:
+    return lambda key: derived_id(RUN_ID, f"step:{key}")
+
+
+@pytest.fixture(scope="session")
+def simulate_any(engine_catalog: Catalog) -> Callable[[str], Simulation]:
+    """As ``simulate``, for properties: it keeps nothing between the runs that it makes."""
+    return lambda text: Simulation(load_workflow(text, "test.yaml", engine_catalog), {}).open()
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a simulation needs of a workflow, for graphs that no text was compiled to."""
+
+    graph: Graph
+    name: str = "w"
+    digest: str = "0" * 64
+
+
+@pytest.fixture(scope="session")
+def simulate_graph() -> Callable[[Graph], Simulation]:
+    """A run of a graph, opened; one in which there is nothing to do is ended at once, as by the runtime."""
+
+    def start(graph: Graph) -> Simulation:
+        run = Simulation(Definition(graph), {}).open()
+        if not run.rows:
+            transition = Transition(run.view(), graph)
+            transition.tell(RunStarted())
+            run.apply(transition)
+            transition = Transition(run.view(), graph)
+            if run.error:
+                transition.close(RunState.FAILED_TERMINAL, run.error)
+            else:
+                transition.conclude()
+            run.apply(transition)
+        return run
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def book_of() -> Callable[[Simulation, Writes], Replay]:
+    """A simulated run as its book tells it, with nothing of what the engine had derived."""
+
+    def read(run: Simulation, writes: Writes) -> Replay:
+        return Replay(
+            first=unopened(RUN_ID, KEY, run.workflow.graph),
+            told=[read_line(line, run.values.get(seq, {}), KEY) for seq, line in enumerate(run.lines)],
+            graphs=[run.workflow.graph],
+            constants=run.view().constants,
+            writes=writes,
+        )
+
+    return read
