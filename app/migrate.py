@@ -9,29 +9,16 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
-from core.errors import ConfigurationError
 
 # One at a time, in this database and on this server: roles are shared by all databases of a server.
 _LOCK_KEY = 7_236_118_011
 
 
-# What a migration raises that cannot carry on what it finds begins with this.
-_REFUSAL = "cannot be upgraded:"
-_REMEDY = (
-    "Keep it with the release that made it, for its evidence, and give this release an empty database "
-    "(COUNTERSEAL_DATABASE_URL, or another COUNTERSEAL_HOME)."
-)
-
-
 def upgrade(url: str) -> None:
-    """Apply every migration that ``url``'s database lacks, in one transaction. Safe to run concurrently.
-
-    ``ConfigurationError`` if the database holds what this release cannot carry on; nothing is changed then.
-    """
+    """Apply every migration that ``url``'s database lacks, in one transaction. Safe to run concurrently."""
     asyncio.run(upgrade_async(url))
 
 
@@ -42,11 +29,6 @@ async def upgrade_async(url: str) -> None:
         async with engine.begin() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
             await connection.run_sync(_upgrade)
-    except DBAPIError as error:
-        refusal = str(error.orig).partition(_REFUSAL)[2]
-        if not refusal:
-            raise
-        raise ConfigurationError(f"This database {refusal.strip()}", remedy=_REMEDY) from None
     finally:
         await engine.dispose()
 

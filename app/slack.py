@@ -20,7 +20,7 @@ from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
 from evidence.chain import Actor, EventType
 from runtime.requests.voting import AnswerTo, VoteRequest
-from runtime.store import outbox, tasks, tokens
+from runtime.store import faces, tasks, tokens
 
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."
@@ -169,7 +169,7 @@ class TaskInteractions(_Interactions):
         async with self._faces.database.transaction(self._tenant) as connection:
             found = await tasks.read(connection, click.task_id)
             said = {"task": str(click.task_id), "channel": click.channel, "user": click.clicker.user, "text": sentence}
-            await outbox.add_note(connection, self._tenant, found.run_id, {**said})
+            await faces.order_message(connection, self._tenant, found.run_id, "note", {**said})
 
     async def _stranger(self, code: StrangerCode, task_id: UUID, clicker: Clicker) -> str:
         return await self._refused(code, clicker, EventType.TASK_REFUSED, {"task": str(task_id)})

@@ -20,6 +20,10 @@ log = structlog.get_logger(__name__)
 
 WATCH_SECONDS = 0.5
 _REMEDY = "Check COUNTERSEAL_DATABASE_URL; `counterseal doctor` says what is reachable."
+_ANOTHER = (
+    "Keep it with the release that made it, for its evidence, and give this release an empty database "
+    "(COUNTERSEAL_DATABASE_URL, or another COUNTERSEAL_HOME)."
+)
 
 
 @asynccontextmanager
@@ -102,7 +106,10 @@ async def upgrade(url: str) -> None:
 
 
 async def schema_revision(url: str) -> str | None:
-    """The revision that the database is at; None if it has no schema of ours. ``TransportError`` if unreachable."""
+    """The revision that the database is at; None if it has no schema of ours. ``TransportError`` if unreachable.
+
+    ``ConfigurationError`` if another release made it, such as 0.1.0: from there no migration of this one leads on.
+    """
     dsn = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     try:
         connection = await asyncpg.connect(dsn, timeout=10)
@@ -110,12 +117,21 @@ async def schema_revision(url: str) -> str | None:
         raise TransportError(f"PostgreSQL cannot be reached: {error}.", remedy=_REMEDY) from None
     try:
         exists = await connection.fetchval("SELECT to_regclass('public.alembic_version') IS NOT NULL")
-        return await connection.fetchval("SELECT version_num FROM alembic_version") if exists else None
+        found = await connection.fetchval("SELECT version_num FROM alembic_version") if exists else None
     finally:
         await connection.close()
+    if found is not None and found not in _revisions():
+        known = f"the database's schema is at {found}, which this release cannot carry on: another release made it."
+        raise ConfigurationError(known, remedy=_ANOTHER)
+    return found
 
 
 def head_revision() -> str:
-    """The newest revision of this release, from the names of its files; Alembic takes long to import."""
+    """The newest revision of this release."""
+    return max(_revisions())
+
+
+def _revisions() -> set[str]:
+    """The revisions that this release knows, from the names of their files; Alembic takes long to import."""
     versions = Path(migrations.__file__).parent / "versions"
-    return max(path.name.split("_", 1)[0] for path in versions.glob("[0-9]*_*.py"))
+    return {path.name.split("_", 1)[0] for path in versions.glob("[0-9]*_*.py")}

@@ -244,7 +244,10 @@ class GroupProgress:
 
 @dataclass(frozen=True, slots=True)
 class CardView:
-    """All that a face needs to draw one approval. ``detail`` says what became of it (result, error, by whom)."""
+    """All that a face needs to draw one approval. ``detail`` says what became of it (result, error, by whom).
+
+    ``late`` says what a worker that had lost its lease told of it afterwards.
+    """
 
     approval_id: UUID
     nonce: str
@@ -256,3 +259,4 @@ class CardView:
     two_person: bool = False
     detail: str = ""
     link: str = ""
+    late: str = ""

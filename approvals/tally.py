@@ -74,6 +74,13 @@ def quorum_met(approval: Approval, choice: Choice) -> bool:
     return any(plan_met(approval.terms, plan, supporters) for plan in plans(approval))
 
 
+def carried(terms: Terms, requester: str | None, votes: Iterable[Vote], choice: Choice, *, escalated: bool) -> bool:
+    """True if the last votes of the people who may decide carry this choice by these terms (promise 1)."""
+    valid = [vote for vote in current_votes(votes) if terms.allow_requester or vote.voter != requester]
+    supporters = [vote for vote in valid if vote.choice is choice]
+    return any(plan_met(terms, plan, supporters) for plan in plans_of(terms, escalated=escalated))
+
+
 def plan_met(terms: Terms, plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
     """True if these votes are what a plan asks for."""
     if not terms.two_person:

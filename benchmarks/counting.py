@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,40 +19,58 @@ _ENDS = ("COMMIT", "ROLLBACK")
 class Counts:
     """What was sent: transactions, statements, and the BEGINs and COMMITs that delimit some of the transactions.
 
-    A statement outside of BEGIN and COMMIT is a transaction of its own.
+    A statement outside of BEGIN and COMMIT is a transaction of its own. ``flushes`` are the transactions whose end
+    waits for the disk.
     """
 
     transactions: int = 0
     statements: int = 0
     delimiters: int = 0
+    flushes: int = 0
+
+    @property
+    def exchanges(self) -> int:
+        """How often somebody waited for an answer."""
+        return self.statements + self.delimiters
 
     def __sub__(self, other: Counts) -> Counts:
         return Counts(
             self.transactions - other.transactions,
             self.statements - other.statements,
             self.delimiters - other.delimiters,
+            self.flushes - other.flushes,
         )
+
+
+_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b|\b(append_to_run|open_run|order_message)\(")
+
+
+def writes(query: str) -> bool:
+    """Whether the end of a statement waits for the disk: it changes or locks something, and is no claim."""
+    return _WRITES.search(query) is not None and "'synchronous_commit', 'off'" not in query
 
 
 class Counter:
     """Counts over any number of connections."""
 
     def __init__(self) -> None:
-        self._counts = [0, 0, 0]
+        self._counts = [0, 0, 0, 0]
         self._paused = False
 
     def tally(self) -> Callable[[LoggedQuery], None]:
         """A query logger for one connection."""
-        inside = False
+        inside = wrote = False
 
         def logged(query: LoggedQuery) -> None:
-            nonlocal inside
+            nonlocal inside, wrote
             words = query.query.lstrip()[:8].upper()
             begins, ends = words.startswith("BEGIN"), words.startswith(_ENDS)
+            wrote = writes(query.query) or (wrote and inside)
             if not self._paused:
                 self._counts[0] += ends or not (begins or inside)
                 self._counts[1] += not (begins or ends)
                 self._counts[2] += begins or ends
+                self._counts[3] += wrote and (words.startswith("COMMIT") or not (begins or inside))
             inside = begins or (inside and not ends)
 
         return logged

@@ -48,15 +48,20 @@ CONDITIONS = (
 MATCHES = ("{operation: bench.record.update}", "{operation: bench.*}", '{operation: "*"}')
 
 
-def policy(rules: int) -> str:
-    """A policy whose rules all match: one allows, one asks people for what sets a priority, the others stay silent."""
-    lines = ["policy: benchmark", "version: 1", "rules:"]
+def policy(rules: int, *, counting: bool = True) -> str:
+    """A policy whose rules all match: one allows, one asks people for what sets a priority, the others stay silent.
+
+    ``counting`` says that some of them read how many writes the run has made.
+    """
+    lines = ["policy: benchmark", f"version: {1 if counting else 2}", "rules:"]
+    usual = "counters.writes_in_run < 100000" if counting else "action.risk != 'high'"
+    conditions = [condition for condition in CONDITIONS if counting or "counters" not in condition]
     for n in range(rules - 2):
-        when = json.dumps(CONDITIONS[n % len(CONDITIONS)].replace("{n}", str(n)))
+        when = json.dumps(conditions[n % len(conditions)].replace("{n}", str(n)))
         match = MATCHES[n % len(MATCHES)]
         lines.append(f"  - {{id: rule-{n}, match: {match}, when: {when}, outcome: deny, because: It is so.}}")
     lines += [
-        "  - {id: usual, match: {connector: bench}, when: counters.writes_in_run < 100000, outcome: allow}",
+        f"  - {{id: usual, match: {{connector: bench}}, when: {usual}, outcome: allow}}",
         "  - id: priority",
         "    match: {connector: bench}",
         "    when: \"'priority' in action.changed\"",
@@ -103,4 +108,16 @@ steps:
         do: {OPERATION}
         with: {{name: "n${{{{ item }}}}", category: c}}
 """
-WORKFLOWS = (ONE, W1, W2, PARKED, LOOP)
+W3 = f"""
+workflow: w3
+version: 1
+steps:
+  - id: each
+    foreach: ${{{{ trigger.items }}}}
+    max_parallel: 1000
+    steps:
+      - id: effect
+        do: {OPERATION}
+        with: {{name: "n${{{{ item }}}}", category: c}}
+"""
+WORKFLOWS = (ONE, W1, W2, W3, PARKED, LOOP)

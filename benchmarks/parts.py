@@ -6,7 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks import clicks, cold_start, counted, idle, policy_decision, run_size, scale, table_size, timed, verifying
+from benchmarks import (
+    clicks,
+    cold_start,
+    counted,
+    idle,
+    policy_decision,
+    run_size,
+    scale,
+    table_size,
+    timed,
+    verifying,
+    wide,
+)
 from benchmarks.figures import Figure
 from benchmarks.stage import Stage
 
@@ -38,6 +50,7 @@ PARTS = (
     Part("run-size", "a step's commit as its run gets longer", run_size.measure),
     Part("latency", "one run at a time: decision to end", timed.latency),
     Part("throughput", "runs and steps per second, and with 2 ms commits", timed.throughput),
+    Part("wide", "one run of 1,000 parallel steps, by one, two and four processes", wide.measure),
     Part("policy", "one policy decision", _policy),
     Part("verify", "verifying a bundle", _verify),
     Part("clicks", "Slack's clicks, 200 a second", clicks.measure),

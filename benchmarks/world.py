@@ -37,9 +37,9 @@ from runtime.keep.messages import ApprovalMessages
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.port import WorkQueue
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
-from runtime.requests.starting import StartRequest, start_run
+from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.voting import VoteRequest, Voting
-from runtime.store import claims, documents
+from runtime.store import claims
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
 from runtime.work.leasing import Lease
@@ -144,14 +144,13 @@ class World:
         return Sweeper(self.engine, self.definitions)
 
     async def start(self, workflow: str, trigger: JsonObject | None = None) -> UUID:
-        """Start a run in a transaction of its own, as a webhook does."""
-        async with self.faces.transaction(texts.TENANT) as connection:
-            (stored,) = await documents.newest_workflows(connection, texts.TENANT, workflow)
+        """Start a run as the HTTP face does."""
+        async with self.faces.connection() as connection:
             number = f"INC{next(self._references):07}"
             request = StartRequest(
                 texts.TENANT, "main", "bench", number, {"number": number, **(trigger or {})}, "requester", ACTOR
             )
-            return (await start_run(connection, self.definitions.compiled(stored), request)).run_id
+            return (await start_named(connection, self.definitions, workflow, None, request)).run_id
 
     async def drive(self) -> bool:
         """Claim the fairest ready step and go on until its run waits or ends."""

@@ -25,7 +25,8 @@ LEFT = {
     "commands not done": "SELECT count(*) FROM commands WHERE status IN ('pending', 'leased')",
     "receipts without an outcome": f"SELECT count(*) FROM ({RECEIPTS.format('')}) r "
     "WHERE r.type IN ('action.intended', 'action.in_doubt')",
-    "runs without a bundle": "SELECT count(*) FROM runs LEFT JOIN bundles b USING (run_id) WHERE b.run_id IS NULL",
+    "runs without a bundle of their whole book": "SELECT count(*) FROM runs r LEFT JOIN bundles b "
+    "ON b.run_id = r.run_id AND b.lines = r.audit_count WHERE b.run_id IS NULL",
 }
 NEVER = {
     "messages given up": "SELECT count(*) FROM commands WHERE status = 'failed'",

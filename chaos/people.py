@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import random
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,14 +33,20 @@ FROM run_lines l, CAST(convert_from(l.line, 'UTF8') AS json) AS t(line)
 WHERE l.type IN ('action.intended', 'action.succeeded', 'action.failed', 'action.in_doubt', 'action.doubt_resolved') {0}
 ORDER BY run_id, receipt, l.seq DESC"""
 _UNDER_WAY = "AND l.run_id IN (SELECT r.run_id FROM runs r WHERE r.finished_at IS NULL)"
-# Those in doubt of runs that go on, with what was to be done: only the first intent of each tells that.
+# Those in doubt of runs that go on, with the values of the first intent of each, which tell what was to be done.
 DOUBTS = f"""
-SELECT d.run_id, d.step, d.receipt, i.values->'proposed' AS action FROM ({RECEIPTS.format(_UNDER_WAY)}) d
-JOIN (SELECT l.run_id, l.line, CAST(convert_from(j.vals, 'UTF8') AS json)->l.seq::text AS values
-  FROM run_lines l JOIN journal j USING (run_id, n) WHERE l.type = 'action.intended') i ON i.run_id = d.run_id
-WHERE d.type = 'action.in_doubt' AND position(d.receipt IN convert_from(i.line, 'UTF8')) > 0
-  AND i.values->'proposed' IS NOT NULL"""
+SELECT d.run_id, d.step, d.receipt, i.vals, i.number FROM ({RECEIPTS.format(_UNDER_WAY)}) d
+CROSS JOIN LATERAL (
+  SELECT j.vals, l.seq - j.first_seq AS number FROM run_lines l JOIN journal j USING (run_id, n)
+  WHERE l.run_id = d.run_id AND l.type = 'action.intended' AND position(d.receipt IN convert_from(l.line, 'UTF8')) > 0
+  ORDER BY l.seq LIMIT 1) i
+WHERE d.type = 'action.in_doubt'"""
 AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
+
+
+def proposed(doubt: asyncpg.Record) -> Any:
+    """What was to be done by an action of ``DOUBTS``."""
+    return json.loads(zlib.decompress(doubt["vals"]))[str(doubt["number"])]["proposed"]
 
 
 class Eyes:
@@ -154,7 +161,7 @@ class People:
 
     async def _decide(self) -> None:
         rows = await self.eyes.all(
-            "SELECT a.*, r.reference, r.workflow, x.action AS doubtful FROM approvals a JOIN runs r USING (run_id) "
+            "SELECT a.*, r.reference, r.workflow, x.vals, x.number FROM approvals a JOIN runs r USING (run_id) "
             f"LEFT JOIN ({DOUBTS}) x ON x.run_id = a.run_id AND x.step = a.step_key "
             "WHERE a.status = 'requested' ORDER BY a.created_at LIMIT 20"
         )
@@ -163,7 +170,7 @@ class People:
     async def _answer(self, row: asyncpg.Record) -> None:
         approval = str(row["approval_id"])
         if row["kind"] == "in_doubt":
-            true = cases.took_place(self.world, json.loads(row["doubtful"]))
+            true = cases.took_place(self.world, proposed(row))
             # As many as the action itself needs have to say so.
             await asyncio.gather(*(self._vote(approval, one, "happened" if true else "again") for one in LOOKERS))
         elif row["workflow"] == "rejected":

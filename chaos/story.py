@@ -129,6 +129,7 @@ async def _fill(report: Report, machines: Machines, people: People, maker: Troub
         "approvals": "SELECT count(*) FROM approvals",
         "leases that expired": "SELECT count(*) FROM run_lines WHERE type = 'lease.expired'",
         "actions in doubt": "SELECT count(*) FROM run_lines WHERE type = 'action.in_doubt'",
+        "late answers": "SELECT count(*) FROM run_lines WHERE type = 'action.late'",
         "doubts put to people": "SELECT count(*) FROM approvals WHERE kind = 'in_doubt'",
         "retries": "SELECT count(*) FROM run_lines WHERE type = 'step.retry_scheduled'",
         "audit events": "SELECT count(*) FROM run_lines",

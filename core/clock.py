@@ -17,6 +17,10 @@ class DatabaseClock:
         self._reading = reading
         self._read_at = time.monotonic()
 
+    def age(self) -> float:
+        """How many seconds ago that was; a clock drifts."""
+        return time.monotonic() - self._read_at
+
     def now(self) -> datetime:
         """The database's time, as far as this process can tell without asking again."""
         return self._reading + timedelta(seconds=time.monotonic() - self._read_at)

@@ -1,9 +1,9 @@
 """The database: one ``Database`` per role; prepared asyncpg connections for the hot path, SQLAlchemy Core for the rest.
 
 Connections of the hot path are kept in a plain free list without a reset between uses: the reset of a general pool is
-a round trip of its own. A connection whose state is unknown is closed instead of reused. Every transaction of the
-faces' role names its tenant; row-level security hides everything else, also from a query that forgets to ask
-(promise 8).
+a round trip of its own. A connection whose state is unknown is closed instead of reused. Every transaction
+and every function of the faces' role names its tenant; row-level security hides everything else, also from a query that
+forgets to ask (promise 8).
 """
 
 from __future__ import annotations
@@ -116,7 +116,10 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A hot-path connection in autocommit: each statement is its own transaction. Not for the faces' role."""
+        """A hot-path connection in autocommit: each statement is its own transaction.
+
+        Under the faces' role it names no tenant, so it sees nothing: for functions, which name theirs, and ``within``.
+        """
         async with self._slots:
             connection = self._take() or await self.connect()
             try:
@@ -150,15 +153,8 @@ class Database:
     @asynccontextmanager
     async def transaction(self, tenant: str | None = None) -> AsyncIterator[Connection]:
         """One transaction on a hot-path connection, bound to ``tenant`` where one is given; undone on any error."""
-        begin = "BEGIN" if tenant is None else f"BEGIN; SET LOCAL {TENANT_SETTING} = '{check_tenant(tenant)}'"
-        async with self.connection() as connection:
-            await connection.execute(begin)
-            try:
-                yield connection
-            except (CountersealError, asyncpg.PostgresError):
-                await connection.execute("ROLLBACK")
-                raise
-            await connection.execute("COMMIT")
+        async with self.connection() as connection, within(connection, tenant):
+            yield connection
 
     @asynccontextmanager
     async def reading(self, tenant: str | None = None) -> AsyncIterator[AsyncConnection]:
@@ -200,6 +196,23 @@ class Database:
                 connection.terminate()
             else:
                 await connection.close()
+
+
+@asynccontextmanager
+async def within(connection: Connection, tenant: str | None) -> AsyncIterator[None]:
+    """A transaction on this connection, bound to ``tenant`` where one is given; the one that is open, if one is."""
+    if connection.is_in_transaction():
+        yield
+        return
+    await connection.execute(
+        "BEGIN" if tenant is None else f"BEGIN; SET LOCAL {TENANT_SETTING} = '{check_tenant(tenant)}'"
+    )
+    try:
+        yield
+    except (CountersealError, asyncpg.PostgresError):
+        await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
 
 
 def _encode_json(value: object) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import orjson
 
@@ -103,16 +104,16 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class BundleContent:
-    """Everything a bundle is made of. ``lines`` is the run's whole chain and ``head`` its head as the database has it.
+    """Everything a bundle is made of: ``appends`` is the run's whole chain, ``head`` its head as the database has it.
 
-    ``receipts`` are what ``Receipt.to_evidence`` returns. ``redaction`` names the profile by which values were
-    withheld, such as ``metadata``. ``producer`` is the version of Counterseal.
+    An append is its lines. ``receipts`` are what ``Receipt.to_evidence`` returns. ``redaction`` names the profile by
+    which values were withheld, such as ``metadata``. ``producer`` is the version of Counterseal.
     """
 
     run: RunRecord
     workflow: DocumentText
     policies: tuple[DocumentText, ...]
-    lines: Sequence[bytes]
+    appends: Sequence[Sequence[bytes]]
     head: ChainHead
     approvals: tuple[ApprovalRecord, ...] = ()
     receipts: tuple[JsonObject, ...] = ()
@@ -138,7 +139,8 @@ def build_bundle(content: BundleContent, signer: Signer) -> Bundle:
 def assemble(content: BundleContent, key: PublicKey) -> Unsigned:
     """All of the bundle that is signed. See ``build_bundle`` for what is refused."""
     rollup = Rollup()
-    report = verify_lines(content.lines, rollup.observe)
+    sizes = [len(lines) for lines in content.appends]
+    report = verify_lines(content.head, chain.from_iterable(content.appends), sizes, rollup.observe)
     _refuse_broken(content, report, rollup)
     files = _files(content, report, rollup, key)
     files[layout.SUMS] = "".join(f"{sha256_hex(files[name])}  {name}\n" for name in sorted(files)).encode()
@@ -155,8 +157,6 @@ def _refuse_broken(content: BundleContent, report: ChainReport, rollup: Rollup) 
     run = content.run.run_id
     if not report.ok:
         problem = f"the audit chain of run {run} is broken: {report.problem}"
-    elif ChainHead(report.stream, report.count, report.head) != content.head:
-        problem = f"the audit chain of run {run} does not end at its recorded head"
     elif report.stream != f"run:{run}":
         problem = f"the audit chain is that of {report.stream}, not of run {run}"
     else:
@@ -173,8 +173,8 @@ def _files(content: BundleContent, report: ChainReport, rollup: Rollup, key: Pub
         open_disclosure(line)
     _add(files, layout.README, text.encode())
     _add(files, layout.PUBLIC_KEY, key.pem)
-    _add(files, layout.EVENTS, b"".join(line + b"\n" for line in content.lines))
-    _add(files, layout.RUN_HEAD, _pretty(run_head(run.tenant_id, run.run_id, report)))
+    _add(files, layout.EVENTS, b"".join(line + b"\n" for lines in content.appends for line in lines))
+    _add(files, layout.RUN_HEAD, canonical_bytes(_run_head(content, report)) + b"\n")
     _add(files, layout.RUN, _pretty(_run(content)))
     _add(files, layout.DECISIONS, _pretty(rollup.decisions))
     _add(files, layout.COSTS, _pretty(rollup.costs()))
@@ -201,15 +201,15 @@ def _add(files: dict[str, bytes], name: str, data: bytes) -> None:
     files[name] = data
 
 
-def run_head(tenant_id: str, run_id: str, report: ChainReport) -> JsonObject:
-    """What ``run-head.json`` says about a chain."""
+def _run_head(content: BundleContent, report: ChainReport) -> JsonObject:
     return {
-        "v": 1,
-        "tenant": tenant_id,
-        "run": run_id,
+        "v": 2,
+        "tenant": content.run.tenant_id,
+        "run": content.run.run_id,
         "count": report.count,
         "head": report.head,
         "final": report.final,
+        "appends": [len(lines) for lines in content.appends],
     }
 
 

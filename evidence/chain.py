@@ -1,12 +1,17 @@
-"""The audit chain: every fact of a run or a tenant is one canonical line that names the hash of the line before it.
+"""The audit chain: every fact of a run or a tenant is one canonical line, and each append of lines moves the head.
 
 A line is the RFC 8785 bytes of::
 
-    {"v":1, "stream":"run:<id>" | "tenant:<id>", "seq":0…, "prev":<hex SHA-256 of the previous line's bytes>,
-     "ts":"2026-11-21T10:30:00.123456Z", "type":…, "actor":{"kind":…,"id":…}, "step":<step key>|null, "data":{…}}
+    {"v":2, "ts":"2026-11-21T10:30:00.123456Z", "type":…, "actor":{"kind":…,"id":…}, "step":<step key>|null, "data":{…}}
 
-``prev`` of the first line is 64 zeros. The stored bytes are what is hashed; nobody has to serialise anything again to
-check a chain. This module is pure: it holds no key, reads no clock and knows no database.
+It says nothing of its place, which its writer need not know. The place of a line is where it stands: in which append,
+and how many lines are before it (``seq``, counted over the stream from 0). The head before the first append is the
+SHA-256 of the stream's name (``run:<id>`` or ``tenant:<id>``). Each append makes it::
+
+    head = SHA-256(head before || SHA-256(lines of the append, joined by newlines))
+
+over the 32 bytes of each. The stored bytes are what is hashed; nobody has to serialise anything again to check a chain.
+This module is pure: it holds no key, reads no clock and knows no database.
 """
 
 from __future__ import annotations
@@ -15,106 +20,107 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
-from core.canonical import DEPTH_MAX, Json, audit_bytes
+from core.canonical import DEPTH_MAX, JsonObject, audit_bytes
 from core.errors import InputError
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS, Actor, Event, EventType, timestamp
 
 __all__ = [
-    "GENESIS",
     "Actor",
     "ChainHead",
     "ChainReport",
     "Event",
     "EventType",
-    "Line",
     "append",
-    "split_lines",
     "timestamp",
     "verify_lines",
 ]
 
-VERSION = 1
-GENESIS = "0" * 64
+VERSION = 2
 LINE_BYTES_MAX = 256 * 1024
 
-_KEYS = frozenset({"v", "stream", "seq", "prev", "ts", "type", "actor", "step", "data"})
+# Takes in a line that has passed.
+Observe: TypeAlias = Callable[[dict[str, Any]], None]
+
+_KEYS = frozenset({"v", "ts", "type", "actor", "step", "data"})
 _TIMESTAMP = re.compile(r"\d{4}-(?:0\d|1[0-2])-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d\.\d{6}Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class ChainHead:
-    """Where a stream stands: how many lines it has and the hash of the last one. It belongs in the stream's row."""
+    """Where a stream stands: how many lines it has, and its head. It belongs in the stream's row."""
 
     stream: str
     count: int
     hash: str
 
     @classmethod
-    def of_run(cls, run_id: object) -> ChainHead:
-        """The head of a run's stream before its first line."""
-        return cls(f"run:{run_id}", 0, GENESIS)
+    def of(cls, stream: str) -> ChainHead:
+        """The head of a stream before its first line."""
+        return cls(stream, 0, sha256(stream.encode()).hexdigest())
 
-    @classmethod
-    def of_tenant(cls, tenant_id: object) -> ChainHead:
-        """The head of a tenant's stream before its first line."""
-        return cls(f"tenant:{tenant_id}", 0, GENESIS)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One recorded line: its canonical bytes without a newline, and their SHA-256 in hexadecimal."""
-
-    seq: int
-    type: EventType
-    bytes: bytes
-    hash: str
+    def after(self, lines: Sequence[bytes]) -> ChainHead:
+        """The head after one append; the same if there are no lines."""
+        if not lines:
+            return self
+        return ChainHead(self.stream, self.count + len(lines), _moved(self.hash, digest_of(lines)))
 
 
-def append(head: ChainHead, events: Sequence[Event]) -> tuple[list[Line], ChainHead]:
-    """Chain ``events`` after ``head``: the lines to store, and the head to store with them in the same transaction.
+def digest_of(lines: Sequence[bytes]) -> bytes:
+    """The digest of an append, by which it moves the head."""
+    return sha256(b"\n".join(lines)).digest()
 
-    ``run.closed`` gets the stream's length as ``count``. ``InputError`` for what would not verify later: a type of
-    the other kind of stream, missing data, anything outside the audit domain, a run that does not start with
-    ``run.opened`` or goes on after ``run.closed``.
+
+def _moved(head: str, told: bytes) -> str:
+    return sha256(bytes.fromhex(head) + told).hexdigest()
+
+
+def line_of(event: Event) -> JsonObject:
+    """The content of an event's line."""
+    return {
+        "v": VERSION,
+        "ts": timestamp(event.at),
+        "type": str(event.type),
+        "actor": {"kind": event.actor.kind, "id": event.actor.id},
+        "step": event.step,
+        "data": event.data,
+    }
+
+
+def append(head: ChainHead, events: Sequence[Event]) -> tuple[list[bytes], ChainHead]:
+    """The lines of one append, without newlines, and the head as it is if nothing else was appended since ``head``.
+
+    ``run.closed`` gets the stream's length as ``count``; no other line depends on ``head``. ``InputError`` for what
+    would not verify later: a type of the other kind of stream, missing data, anything outside the audit domain, a run
+    that does not start with ``run.opened`` or goes on after ``run.closed`` with anything but ``action.late``.
     """
-    lines: list[Line] = []
-    for event in events:
-        if lines and lines[-1].type is EventType.RUN_CLOSED:
+    lines: list[bytes] = []
+    closed = False
+    for number, event in enumerate(events):
+        if closed and event.type is not EventType.ACTION_LATE:
             raise InputError(f"{event.type} cannot follow run.closed", where=head.stream)
-        line = _line(head, event)
-        lines.append(line)
-        head = ChainHead(head.stream, head.count + 1, line.hash)
-    return lines, head
+        closed |= event.type is EventType.RUN_CLOSED
+        lines.append(_line(head.stream, head.count + number, event))
+    return lines, head.after(lines)
 
 
-def _line(head: ChainHead, event: Event) -> Line:
-    data = {**event.data, "count": head.count + 1} if event.type is EventType.RUN_CLOSED else event.data
-    problem = _misplaced(head.stream, head.count, event.type, data)
+def _line(stream: str, seq: int, event: Event) -> bytes:
+    content = line_of(event)
+    if event.type is EventType.RUN_CLOSED:
+        content["data"] = {**event.data, "count": seq + 1}
+    problem = _misplaced(stream, seq, event.type, content["data"])
     if problem:
-        raise InputError(problem, where=head.stream)
-    content = audit_bytes(
-        {
-            "v": VERSION,
-            "stream": head.stream,
-            "seq": head.count,
-            "prev": head.hash,
-            "ts": timestamp(event.at),
-            "type": str(event.type),
-            "actor": {"kind": event.actor.kind, "id": event.actor.id},
-            "step": event.step,
-            "data": data,
-        }
-    )
-    if len(content) > LINE_BYTES_MAX:
-        raise InputError(f"the line of {event.type} is longer than {LINE_BYTES_MAX} bytes", where=head.stream)
-    return Line(head.count, event.type, content, sha256(content).hexdigest())
+        raise InputError(problem, where=stream)
+    line = audit_bytes(content)
+    if len(line) > LINE_BYTES_MAX:
+        raise InputError(f"the line of {event.type} is longer than {LINE_BYTES_MAX} bytes", where=stream)
+    return line
 
 
-def _misplaced(stream: str, seq: int, kind: EventType, data: dict[str, Json]) -> str | None:
+def _misplaced(stream: str, seq: int, kind: EventType, data: Any) -> str | None:
     """Why an event cannot stand here, in words; None if it can."""
     of_run = stream.startswith("run:")
     if kind not in (RUN_EVENTS if of_run else TENANT_EVENTS):
@@ -127,113 +133,86 @@ def _misplaced(stream: str, seq: int, kind: EventType, data: dict[str, Json]) ->
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class ChainReport:
-    """What reading a whole chain showed.
-
-    ``problem`` is the first fault, with its line, or None: a chain is worth nothing after its first fault.
-    ``count`` and ``head`` cover the lines before it. ``final`` says that the run closed. ``clock_steps_back`` counts
-    lines whose time is before that of the line above. The hashes give the order, so that proves no tampering, but an
-    auditor should know.
-    """
-
-    stream: str
-    count: int
-    head: str
-    final: bool
-    first_ts: str | None
-    last_ts: str | None
-    clock_steps_back: int
-    problem: str | None
-
-    @property
-    def ok(self) -> bool:
-        """Whether every line is canonical, in its place and linked to the one before."""
-        return self.problem is None
-
-
 class _Fault(Exception):
     pass
 
 
 @dataclass(slots=True)
-class _Reader:
-    stream: str = ""
-    count: int = 0
-    head: str = GENESIS
-    final: bool = False
-    first_ts: str | None = None
-    last_ts: str | None = None
-    steps_back: int = 0
+class ChainReport:
+    """What reading a whole chain showed.
 
-    def read(self, line: bytes) -> dict[str, Any]:
+    ``problem`` is the first fault, with its line or append, or None: a chain is worth nothing after its first fault.
+    ``count`` is that of the lines before it, ``head`` the one of the appends before it. ``final`` says that the run
+    closed. ``clock_steps_back`` counts lines whose time is before that of the line above. The chain gives the order, so
+    that proves no tampering, but an auditor should know.
+    """
+
+    stream: str
+    head: str
+    count: int = 0
+    final: bool = False
+    last_ts: str = ""
+    clock_steps_back: int = 0
+    problem: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every line is canonical and the appends come to the head."""
+        return self.problem is None
+
+    def append(self, size: object, lines: Iterator[bytes], observe: Observe) -> None:
+        """Take in the next append, of so many of the lines. A ``_Fault`` ends the reading."""
+        if type(size) is not int or size < 1:
+            raise _Fault(f"an append cannot have {size!r} lines")
+        told, between = sha256(), b""
+        for _ in range(size):
+            line = next(lines, None)
+            if line is None:
+                raise _Fault(f"not all {size} lines of its append are here")
+            observe(self._read(line))
+            self.count += 1
+            told.update(between + line)
+            between = b"\n"
+        self.head = _moved(self.head, told.digest())
+
+    def _read(self, line: bytes) -> dict[str, Any]:
         event = _parse(line)
-        if event["seq"] != self.count or type(event["seq"]) is not int:
-            raise _Fault(f"its seq is {event['seq']!r} and should be {self.count}: lines are missing, extra or moved")
-        if event["prev"] != self.head:
-            raise _Fault("its prev is not the hash of the line before: something before it was changed")
-        if self.final:
+        if self.final and event["type"] != EventType.ACTION_LATE:
             raise _Fault("it follows run.closed")
-        stream = event["stream"]
-        if self.count == 0:
-            self.stream, self.first_ts = stream, event["ts"]
-        elif stream != self.stream:
-            raise _Fault(f"it belongs to {stream}")
-        kind, data = _TYPES[event["type"]], event["data"]
-        problem = _misplaced(stream, self.count, kind, data)
+        kind, data, ts = _TYPES[event["type"]], event["data"], event["ts"]
+        problem = _misplaced(self.stream, self.count, kind, data)
         if problem:
             raise _Fault(problem)
         if kind is EventType.RUN_CLOSED:
             if data["count"] != self.count + 1:
                 raise _Fault(f"run.closed says {data['count']!r} lines and is number {self.count + 1}")
             self.final = True
-        self._clock(event["ts"])
-        self.count += 1
-        self.head = sha256(line).hexdigest()
+        self.clock_steps_back += ts < self.last_ts
+        self.last_ts, event["seq"] = ts, self.count
         return event
 
-    def _clock(self, ts: str) -> None:
-        if self.last_ts is not None and ts < self.last_ts:
-            self.steps_back += 1
-        self.last_ts = ts
 
+def verify_lines(
+    head: ChainHead, lines: Iterable[bytes], sizes: Iterable[object], observe: Observe = lambda _: None
+) -> ChainReport:
+    """Check a chain in constant memory against the head that it should come to; never raises for what the lines hold.
 
-def verify_lines(lines: Iterable[bytes], observe: Callable[[dict[str, Any]], None] | None = None) -> ChainReport:
-    """Check a chain, line by line without newlines, in constant memory; never raises for what the lines hold.
-
-    ``observe`` gets each parsed line after it has passed. It proves that the lines are one unbroken chain. That the
-    chain's head is the true one, only a signature over it can say.
+    ``lines`` are without newlines; ``sizes`` says how many of them each append has. ``observe`` gets each parsed line
+    after it has passed, with its place as ``seq``. It proves that the lines are those of ``head``, in this order and
+    in these appends. That ``head`` is the true one, only a signature over it can say.
     """
-    reader, problem = _Reader(), None
+    report, rest = ChainReport(head.stream, ChainHead.of(head.stream).hash), iter(lines)
     try:
-        for line in lines:
-            event = reader.read(line)
-            if observe is not None:
-                observe(event)
-        if reader.count == 0:
-            raise _Fault("there are no lines")
+        for size in sizes:
+            report.append(size, rest, observe)
+        if next(rest, None) is not None or report.count == 0:
+            raise _Fault("it is in no append" if report.count else "there are no lines")
     except _Fault as fault:
-        problem = f"line {reader.count + 1}: {fault}"
-    return ChainReport(
-        reader.stream,
-        reader.count,
-        reader.head,
-        reader.final,
-        reader.first_ts,
-        reader.last_ts,
-        reader.steps_back,
-        problem,
-    )
-
-
-def split_lines(data: bytes) -> Iterator[bytes]:
-    """The lines of an ``events.jsonl`` held in memory; what follows the last newline is a line of its own."""
-    start = 0
-    while start < len(data):
-        end = data.find(b"\n", start)
-        end = len(data) if end < 0 else end
-        yield data[start:end]
-        start = end + 1
+        report.problem = f"line {report.count + 1}: {fault}"
+    else:
+        if (report.count, report.head) != (head.count, head.hash):
+            report.problem = "the appends do not come to the head: a line, an append or its place was changed"
+    return report
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -251,7 +230,10 @@ def _parse(line: bytes) -> dict[str, Any]:
         raise _Fault(f"it has the keys {', '.join(sorted(event))}")
     _check_types(event)
     if not line.isascii() or not _plain(event["data"], 2):
-        _check_domain(event)
+        try:
+            audit_bytes(event)
+        except InputError as error:
+            raise _Fault(str(error)) from None
     return event
 
 
@@ -267,24 +249,13 @@ def _plain(value: dict[str, Any] | list[Any], depth: int) -> bool:
     return True
 
 
-def _check_domain(event: dict[str, Any]) -> None:
-    try:
-        audit_bytes(event)
-    except InputError as error:
-        raise _Fault(str(error)) from None
-
-
 def _check_types(event: dict[str, Any]) -> None:
-    actor, ts, stream, step = event["actor"], event["ts"], event["stream"], event["step"]
+    actor, ts, step = event["actor"], event["ts"], event["step"]
     if type(event["v"]) is not int or event["v"] != VERSION:
         raise _Fault(f"its version {event['v']!r} is unknown")
     if type(ts) is not str or not _TIMESTAMP.fullmatch(ts):
         raise _Fault("its ts is not a UTC time with six digits of the second")
-    if type(stream) is not str or not stream.startswith(("run:", "tenant:")):
-        raise _Fault("its stream is neither a run's nor a tenant's")
-    if type(actor) is not dict or actor.keys() != _ACTOR_KEYS:
-        raise _Fault("its actor is not a kind and an id")
-    if type(actor["kind"]) is not str or type(actor["id"]) is not str:
+    if type(actor) is not dict or actor.keys() != _ACTOR_KEYS or not type(actor["kind"]) is type(actor["id"]) is str:
         raise _Fault("its actor is not a kind and an id")
     if type(event["data"]) is not dict or not (step is None or type(step) is str):
         raise _Fault("its data or step is malformed")

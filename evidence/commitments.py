@@ -46,6 +46,11 @@ def path_of(*parts: str) -> str:
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 
+def reason_path(approval: str, person: str, ts: str) -> str:
+    """Where the audit commits to the reason of a vote: its approval, who gave it, and when, as its line says."""
+    return path_of("approval", approval, "vote", person, ts, "reason")
+
+
 def commit(run_key: bytes, path: str, value: object) -> str:
     """The commitment to ``value`` at ``path``. ``InputError`` if the value has no canonical JSON form."""
     return sha256_hex(_preimage(run_key, path, value))

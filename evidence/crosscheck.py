@@ -10,7 +10,7 @@ from core import bounded_json
 from core.canonical import Json, JsonObject, canonical_bytes, digest, sha256_hex
 from core.errors import InputError
 from evidence import layout
-from evidence.chain import ChainReport
+from evidence.chain import ChainHead, ChainReport
 from evidence.commitments import Disclosed, open_disclosure
 from evidence.container import FILE_BYTES_MAX, Files
 from evidence.events import EventType
@@ -28,6 +28,7 @@ class Crosscheck:
         self._history = History()
         self._rollup = Rollup()
         self._run: JsonObject = {}
+        self._head: JsonObject = {}
         self._committed = 0
         self._disclosed: dict[tuple[str, str], str] = {}
         self._disclosure_fault = ""
@@ -44,6 +45,14 @@ class Crosscheck:
         if event["type"] == EventType.APPROVAL_REQUESTED and type(event["data"]["card"]) is str:
             self._committed += 1
 
+    def claimed(self) -> tuple[ChainHead, list[Json]]:
+        """The head to which the chain should come, and how many lines each of its appends has."""
+        self._head = self._object(layout.RUN_HEAD)
+        match self._head:
+            case {"run": str(run), "count": int(count), "head": str(head), "appends": [*sizes]}:
+                return ChainHead(f"run:{run}", count, head), sizes
+        raise InputError("does not name a run, its head and its appends", where=layout.RUN_HEAD)
+
     def checks(self, report: ChainReport) -> Iterable[tuple[str, Callable[[], str]]]:
         """The checks by name, in the order of the table."""
         return (
@@ -57,6 +66,11 @@ class Crosscheck:
             ("costs", lambda: self._derived(layout.COSTS, self._rollup.costs(), "models' costs")),
             ("disclosures", self._disclosure_row),
         )
+
+    @property
+    def history(self) -> History:
+        """The history as it was observed."""
+        return self._history
 
     def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
         """The signed statement's claims about the chain."""
@@ -95,14 +109,13 @@ class Crosscheck:
         return value
 
     def _check_run(self, report: ChainReport) -> str:
-        head, run = self._object(layout.RUN_HEAD), self._object(layout.RUN)
+        run = self._object(layout.RUN)
         for name in ("inputs", "outputs"):
             self._commitments(run.get(name), "files")
-        wanted = {"v": 1, "count": report.count, "head": report.head, "final": report.final}
-        _compare(layout.RUN_HEAD, head, wanted)
         claims = {name: self._run.get(name) for name in ("tenant", "run", "status", "workflow")}
         _compare(layout.RUN, run, claims)
-        _compare(layout.RUN_HEAD, head, {name: claims[name] for name in ("tenant", "run")})
+        wanted = {"v": 2, "count": report.count, "final": report.final}
+        _compare(layout.RUN_HEAD, self._head, {**wanted, "tenant": claims["tenant"], "run": claims["run"]})
         if report.final and run["status"] != self._history.run_status:
             raise InputError("its status is not the one with which the run closed", where=layout.RUN)
         if self._history.inputs is not None:
@@ -202,6 +215,7 @@ class Crosscheck:
                 "operation": known.operation,
                 "status": str(known.status),
                 "attempt": known.attempt,
+                **({"late": known.late} if known.late else {}),
             }
             found = self._object(file)
             _compare(file, found, wanted)

@@ -62,6 +62,7 @@ class EventType(StrEnum):
     ACTION_HELD = "action.held"
     ACTION_DOUBT_RESOLVED = "action.doubt_resolved"
     ACTION_RECALLED = "action.recalled"
+    ACTION_LATE = "action.late"
     CHECKPOINT_COMMITTED = "checkpoint.committed"
     REQUEST_REFUSED = "request.refused"
     EVIDENCE_EXPORTED = "evidence.exported"
@@ -93,8 +94,9 @@ _TENANT_ONLY = frozenset(
     }
 )
 RUN_EVENTS: frozenset[EventType] = frozenset(EventType) - _TENANT_ONLY
-# A click that arrives after its run closed has no place in the run's closed chain.
-TENANT_EVENTS: frozenset[EventType] = _TENANT_ONLY | {EventType.APPROVAL_VOTE_REFUSED}
+# A click that arrives after its run closed has no place in the run's closed chain. A late answer has one, but of a run
+# that retention has emptied nothing can be committed to.
+TENANT_EVENTS: frozenset[EventType] = _TENANT_ONLY | {EventType.APPROVAL_VOTE_REFUSED, EventType.ACTION_LATE}
 
 REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
     {
@@ -109,7 +111,7 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
         # card: the commitment to the card as shown; action is null for a gate; committed: kind, requester and terms
         # under /approval/<id>/asked
         EventType.APPROVAL_REQUESTED: frozenset({"approval", "action", "card"}),
-        # committed: the reason under /approval/<id>/vote/<seq of this line>/reason, if one was given
+        # committed: the reason under /approval/<id>/vote/<actor's id>/<ts of this line>/reason, if one was given
         EventType.APPROVAL_VOTED: frozenset({"approval", "choice"}),
         EventType.APPROVAL_VOTE_REFUSED: frozenset({"approval", "code"}),
         # outcome: approved|rejected|canceled, or for an in-doubt approval happened|again|fail
@@ -133,6 +135,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
         # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
         EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
         EventType.ACTION_RECALLED: frozenset({"receipt"}),
+        # known: unanswered|succeeded|failed|in_doubt (evidence.receipts.LateAnswer); run: only in the tenant's stream
+        EventType.ACTION_LATE: frozenset({"receipt", "attempt", "epoch", "known", "sent"}),
         # kind: runtime.engine.states.WaitKind; completed also says by what (signal, timer, person, run, ...)
         EventType.WAIT_COMPLETED: frozenset({"wait", "kind"}),
         EventType.WAIT_TIMED_OUT: frozenset({"wait", "kind"}),

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import ConsistencyError
-from evidence.commitments import path_of
+from evidence.commitments import path_of, reason_path
 from evidence.events import EventType
-from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
+from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution, contradiction
 
 _SETTLES = {
     EventType.ACTION_SUCCEEDED: ReceiptEvent.SUCCEED,
@@ -43,18 +43,27 @@ _FOLLOWED = {str(kind) for kind in (*_SETTLES, *_OF_APPROVALS)} | {
     str(EventType.DECISION_MADE),
     str(EventType.ACTION_INTENDED),
     *map(str, _OF_DOUBT),
+    str(EventType.ACTION_LATE),
 }
+
+
+# What of a late answer's data is about its line, and not about the call.
+_BESIDES = frozenset({"receipt", "receipt_digest", "values", "state"})
 
 
 @dataclass(slots=True)
 class ReceiptHistory:
-    """One receipt by its events; ``digest`` is the last event's ``receipt_digest``, None if it has none."""
+    """One receipt by its events; ``digest`` is the last event's ``receipt_digest``, None if it has none.
+
+    ``late`` are the public facts of late answers about it.
+    """
 
     action: str
     operation: str
     status: ReceiptStatus
     attempt: int
     digest: object = None
+    late: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -86,6 +95,7 @@ class History:
     approvals: dict[str, ApprovalHistory] = field(default_factory=dict)
     receipts: dict[str, ReceiptHistory] = field(default_factory=dict)
     performed: int = 0
+    after_the_end: int = 0
     unauthorised: list[str] = field(default_factory=list)
     irregular: list[str] = field(default_factory=list)
 
@@ -112,8 +122,19 @@ class History:
             self._approval(kind, event)
         elif kind is EventType.ACTION_INTENDED:
             self._intend(event)
-        elif kind in _SETTLES or kind in _OF_DOUBT:
+        elif kind in _SETTLES or kind in _OF_DOUBT or kind is EventType.ACTION_LATE:
             self._settle(kind, event)
+
+    def late_answers(self) -> list[tuple[str, str | None]]:
+        """What was told of attempts whose lease was lost, and how it contradicts the receipt, None if it does not."""
+        return [
+            (
+                f"attempt {late['attempt']} of {receipt.operation}: {late['known']}",
+                contradiction(str(late["known"]), late["attempt"], str(receipt.status), receipt.attempt),
+            )
+            for receipt in self.receipts.values()
+            for late in receipt.late
+        ]
 
     def _decide(self, event: dict[str, Any]) -> None:
         data = event["data"]
@@ -140,7 +161,7 @@ class History:
             self.irregular.append(f"{where}: the approval {data['approval']} was never requested")
         elif kind is EventType.APPROVAL_VOTED:
             approval.votes.append((event["actor"]["id"], str(data["choice"])))
-            path = path_of("approval", data["approval"], "vote", str(event["seq"]), "reason")
+            path = reason_path(data["approval"], event["actor"]["id"], event["ts"])
             approval.reasons.append(_committed(data, path))
         elif kind is EventType.APPROVAL_DECIDED:
             if approval.status != "requested":
@@ -197,6 +218,10 @@ class History:
             self.unauthorised.append(f"{where}: an outcome is recorded for an action that was never intended")
             return
         receipt.digest = data.get("receipt_digest")
+        if kind is EventType.ACTION_LATE:
+            self.after_the_end += self.run_status is not None
+            receipt.late.append({name: data[name] for name in data if name not in _BESIDES})
+            return
         if kind in _SETTLES:
             self._move(receipt, _SETTLES[kind], where)
             return

@@ -43,18 +43,20 @@ Without any software of ours, in the directory into which you extracted it:
    Use your own copy of the key. public-key.pem in this archive says only which key was used; whoever
    can replace the archive can replace that file too.
 
-3. The events are one unbroken chain: each line names the SHA-256 of the line before it.
+3. The events are one unbroken chain. run-head.json says how many lines each append has; an append makes
+   the head the SHA-256 of the head before and of the SHA-256 of its lines.
 
     python3 - <<'END'
     import hashlib, json
-    previous, count = "0" * 64, 0
-    for line in open("events.jsonl", "rb"):
-        line = line.rstrip(b"\\n")
-        event = json.loads(line)
-        assert event["seq"] == count and event["prev"] == previous, f"broken at line {{count + 1}}"
-        previous, count = hashlib.sha256(line).hexdigest(), count + 1
-    head = json.load(open("run-head.json"))
-    print("chain ok" if (head["count"], head["head"]) == (count, previous) else "CHAIN DOES NOT END AT ITS HEAD")
+    told = json.load(open("run-head.json"))
+    head, count = hashlib.sha256(b"run:" + told["run"].encode()).digest(), 0
+    with open("events.jsonl", "rb") as events:
+        for size in told["appends"]:
+            lines = b"".join(events.readline() for _ in range(size))
+            head = hashlib.sha256(head + hashlib.sha256(lines[:-1]).digest()).digest()
+            count += lines.count(b"\\n")
+        whole = not events.read(1) and (told["count"], told["head"]) == (count, head.hex())
+    print("chain ok" if whole else "CHAIN DOES NOT END AT ITS HEAD")
     END
 
 4. A line of disclosures.txt, and a text named "..._disclosure", is base64url without padding of
@@ -67,13 +69,15 @@ FILES
 bundle.intoto.dsse.json    the signed statement (DSSE v1 around an in-toto Statement v1)
 SHA256SUMS                 checksums of all other files but that statement
 events.jsonl               the audit chain, one canonical JSON line (RFC 8785) per fact
-run-head.json              the chain's length and last hash
+run-head.json              the chain's length and head, and the number of lines of each append
 run.json                   the run: ids, times, status, by whom and why it was canceled, names of inputs
                            and outputs with commitments
 workflow/ policy/          the exact texts whose SHA-256 the events name
 approvals/                 the question as people saw it, for whom and of whom it was asked, and their votes
                            with the reasons; what has a disclosure beside it is what the events commit to
-receipts/                  one per side effect: what was attempted, what came of it, how to reverse it
+receipts/                  one per side effect: what was attempted, what came of it, how to reverse it; and what
+                           was learned of it too late (action.late), also after the run had closed: then this
+                           is a later edition of an archive whose events are the beginning of these
 decisions.json             every policy decision; derived from the events
 costs.json                 model use per provider and model; derived from the events
 checkpoints.json           the run's checkpoints with digests; derived from the events

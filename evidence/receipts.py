@@ -6,6 +6,7 @@ lease that is gone, or ``in_doubt``, may have happened: it is never repeated bef
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -45,6 +46,27 @@ class Resolution(StrEnum):
     FAILED = "failed"
 
 
+class LateAnswer(StrEnum):
+    """What a worker that had lost its lease knows of its call: that it may have been sent, or how it ended."""
+
+    UNANSWERED = "unanswered"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+
+
+def contradiction(known: str, attempt: int, status: str, last_attempt: int) -> str | None:
+    """How a late answer about an attempt contradicts its receipt, as a sentence; None if it does not."""
+    match known, status:
+        case LateAnswer.SUCCEEDED, ReceiptStatus.FAILED:
+            return "It counts as failed."
+        case LateAnswer.SUCCEEDED, ReceiptStatus.SUCCEEDED if attempt != last_attempt:
+            return f"Attempt {last_attempt} counts as done as well: it may have happened twice."
+        case LateAnswer.FAILED, ReceiptStatus.SUCCEEDED if attempt == last_attempt:
+            return "It counts as done."
+    return None
+
+
 RECEIPT: Machine[ReceiptStatus, ReceiptEvent] = Machine(
     name="receipt",
     initial=frozenset({ReceiptStatus.INTENDED}),
@@ -62,6 +84,10 @@ RECEIPT: Machine[ReceiptStatus, ReceiptEvent] = Machine(
 )
 
 
+# What of a late answer is a value, and committed to.
+_LATE_VALUES = ("detail", "external_id", "output")
+
+
 @dataclass(frozen=True, slots=True)
 class Reverse:
     """How to undo the effect: the operation and its complete input."""
@@ -76,7 +102,8 @@ class Receipt:
 
     ``attempt`` counts from 1. ``lease_epoch`` is that of the lease which intended it. ``external_id`` is the target
     system's own id of the effect. ``resolution`` says in words how a doubt was resolved. ``settled_at`` is None while
-    the receipt is intended.
+    the receipt is intended. ``late`` are the late answers about its attempts, each the facts of its event with
+    its values.
     """
 
     receipt_id: str
@@ -97,6 +124,7 @@ class Receipt:
     error: str | None
     intended_at: datetime
     settled_at: datetime | None
+    late: Sequence[JsonObject] = ()
 
     def to_evidence(self, run_key: bytes) -> JsonObject:
         """The receipt as a bundle shows it: metadata, and commitments in place of every value.
@@ -112,7 +140,7 @@ class Receipt:
                 "fields": [*fields],
                 "committed": commit_fields(run_key, self._path("reverse"), self.reverse.input),
             }
-        return {
+        shown: JsonObject = {
             "receipt": self.receipt_id,
             "run": self.run_id,
             "step": self.step_key,
@@ -127,6 +155,9 @@ class Receipt:
             "settled_at": None if self.settled_at is None else timestamp(self.settled_at),
             "committed": [[path, commit(run_key, path, value)] for path, value in self.values().items()],
         }
+        if self.late:
+            shown["late"] = [{name: late[name] for name in late if name not in _LATE_VALUES} for late in self.late]
+        return shown
 
     def values(self) -> dict[str, Json]:
         """Path and value of everything that ``to_evidence`` commits to at its top level; absent ones left out."""
@@ -137,7 +168,13 @@ class Receipt:
             "resolution": self.resolution,
             "target": self.target,
         }
-        return {self._path(name): value for name, value in named.items() if value is not None}
+        late = {
+            self._path("late", str(number), name): late[name]
+            for number, late in enumerate(self.late)
+            for name in _LATE_VALUES
+            if name in late
+        }
+        return late | {self._path(name): value for name, value in named.items() if value is not None}
 
     def _path(self, *parts: str) -> str:
         return path_of("receipt", self.receipt_id, *parts)

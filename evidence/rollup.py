@@ -41,7 +41,7 @@ class Rollup:
         if kind == EventType.DECISION_MADE:
             self.decisions.append({**data, "seq": event["seq"], "step": event["step"], "ts": event["ts"]})
         elif kind == EventType.CHECKPOINT_COMMITTED:
-            self.checkpoints.append({**data, "seq": event["seq"], "prev": event["prev"], "ts": event["ts"]})
+            self.checkpoints.append({**data, "seq": event["seq"], "ts": event["ts"]})
         if "usage" in data and not self._spend(data["usage"]):
             self.problems.append(f"event {event['seq']}: its usage is malformed")
 

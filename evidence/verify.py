@@ -97,10 +97,11 @@ class _Run:
         report = self._chain(cross)
         if report is None:
             return Verification((*self.rows, *_unproven("everything else")))
-        self._complete(report)
+        self._complete(report, cross.history.after_the_end)
         self._check("statement", lambda: cross.predicate(predicate, report))
         for name, check in cross.checks(report):
             self._check(name, check)
+        self._late(cross.history.late_answers())
         if report.clock_steps_back:
             detail = f"{report.clock_steps_back} events are dated before the event above them"
             self.rows.append(Row("clock", Status.WARNING, detail))
@@ -161,18 +162,27 @@ class _Run:
 
     def _chain(self, cross: Crosscheck) -> ChainReport | None:
         try:
-            report = verify_lines(self.container.lines(layout.EVENTS, LINE_BYTES_MAX), cross.observe)
+            head, sizes = cross.claimed()
+            report = verify_lines(head, self.container.lines(layout.EVENTS, LINE_BYTES_MAX), sizes, cross.observe)
             if report.problem is not None:
                 raise InputError(report.problem, where=layout.EVENTS)
         except InputError as error:
             self.rows.append(Row("chain", Status.FAILED, str(error)))
             return None
-        self._add("chain", f"{report.count} events, unbroken, head {report.head}")
+        self._add("chain", f"{report.count} events in {len(sizes)} appends, unbroken, head {report.head}")
         return report
 
-    def _complete(self, report: ChainReport) -> None:
+    def _late(self, answers: list[tuple[str, str | None]]) -> None:
+        """What workers told of calls after they had lost their leases; a warning where it contradicts the receipt."""
+        odds = [f"{what}. {problem}" for what, problem in answers if problem]
+        if answers:
+            detail = "; ".join(odds) or f"{len(answers)}; none contradicts its receipt"
+            self.rows.append(Row("late answers", Status.WARNING if odds else Status.OK, detail))
+
+    def _complete(self, report: ChainReport, after: int) -> None:
         if report.final:
-            detail = f"the run is closed; its last event counts {report.count} events, and all are here"
+            detail = f"the run is closed; its last event counts {report.count - after} events, and all are here"
+            detail += f", with {after} late answers that came after it" if after else ""
             self.rows.append(Row("completeness", Status.OK, detail))
             return
         status = Status.FAILED if self.require_final else Status.WARNING

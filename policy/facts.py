@@ -33,6 +33,10 @@ BASE_FACTS: Mapping[str, str] = {
 """The facts that every action has. To these come ``action.fields.<name>`` and ``action.before.<name>``."""
 
 
+COUNTER = "counters.writes_in_run"
+"""The fact that other steps of the run change."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperationFacts:
     """What an operation's declaration adds: the type of each field it may write, the fields that its diff reads."""

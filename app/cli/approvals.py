@@ -54,8 +54,8 @@ def show(approval_id: ApprovalId, as_person: As = None, as_json: Json = False) -
         return
     card = shown["card"]
     heads = {name: card[name] for name in ("title", "summary", "target", "operation", "risk", "reversible", "reverse")}
-    rest = {name: shown[name] for name in ("tier", "status", "state", "detail", "requester", "expires_at", "digest")}
-    fields = {**heads, **rest, "masked": shown["masked"], "run": shown["run_id"], "step": shown["step"]}
+    names = ("tier", "status", "state", "detail", "late", "requester", "expires_at", "digest", "masked")
+    fields = {**heads, **{name: shown[name] for name in names}, "run": shown["run_id"], "step": shown["step"]}
     if fields["summary"] == fields["title"]:
         del fields["summary"]
     print_fields({name: value for name, value in fields.items() if value not in ("", None)}, as_json=False)

@@ -45,7 +45,7 @@ async def _start(
     async with context.faces() as faces:
         settings = faces.settings
         who = context.actor(settings)
-        async with faces.database.transaction(settings.tenant) as connection:
+        async with faces.database.connection() as connection:
             request = starting.StartRequest(
                 tenant_id=settings.tenant,
                 workspace_id=context.name(workspace, "--workspace") if workspace else settings.workspace,
@@ -113,6 +113,10 @@ def show(
     bundle = row["bundle"] and f"{row['bundle']['uri']} (SHA-256 {row['bundle']['sha256']})"
     if row["evidence_problem"] is not None:
         bundle = f"NOT STORED: {row['evidence_problem']} {remedy(row['run_id'])}"
+    if len(row["editions"]) > 1:
+        fields["editions"] = ", ".join(row["editions"])
+    if row["late"]:
+        fields["late"] = " ".join(row["late"])
     if row["purged_at"] is not None:
         fields["payloads_removed_at"] = row["purged_at"]
     print_fields({**fields, "error": _error(row["error"]), "evidence": bundle}, as_json=False)
@@ -159,21 +163,21 @@ async def _show(run_id: str) -> dict[str, Any]:
             approvals = await read_models.approvals_page(connection, tenant, many, run_id=wanted)
     assert row is not None, "a run that was seen stays"
     return {
-        "run": {**row},
+        "run": {**row, "late": seen.late},
         "steps": [dict(item) for item in seen.steps[:many]],
         "receipts": [dict(item) for item in seen.receipts[:many]],
         "approvals": [
             {name: item[name] for name in ("approval_id", "step_key", "kind", "status", "choice", "reason")}
             for item in approvals
         ],
-        "timeline": [_event(line) for line in lines[:many]],
+        "timeline": [_event(seq, line) for seq, line in enumerate(lines[:many])],
     }
 
 
-def _event(line: bytes) -> dict[str, Any]:
+def _event(seq: int, line: bytes) -> dict[str, Any]:
     read = orjson.loads(line)
     actor = f"{read['actor']['kind']}:{read['actor']['id']}"
-    return {"seq": read["seq"], "at": read["ts"], "type": read["type"], "actor": actor, "step": read["step"]}
+    return {"seq": seq, "at": read["ts"], "type": read["type"], "actor": actor, "step": read["step"]}
 
 
 async def _checkpoints(run_id: str, *numbers: int) -> list[dict[str, Any]]:

@@ -121,6 +121,7 @@ def detail(row: Row, view: CardView, *, whole: bool) -> dict[str, Any]:
         **summary(row, whole=whole),
         "state": str(view.state),
         "detail": view.detail,
+        "late": view.late,
         "two_person": view.two_person,
         "votes": [
             {

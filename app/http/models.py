@@ -101,7 +101,8 @@ class RunDetail(Run):
 
     ``result`` is what it hands over once it has succeeded. ``parent_run_id`` is the run that it belongs to;
     ``children`` are the oldest hundred of the ``children_count`` that belong to it. ``extensions`` counts the
-    additions to its graph.
+    additions to its graph. ``bundle`` is the newest of the ``editions``, which are named oldest first: a late answer
+    after the run's end makes a longer one. ``late`` says what workers told after they had lost their leases.
     """
 
     audit_count: int
@@ -112,6 +113,8 @@ class RunDetail(Run):
     children: list[UUID]
     extensions: int
     bundle: BundleInfo | None
+    editions: list[str]
+    late: list[str]
     evidence_problem: str | None
 
 
@@ -142,28 +145,6 @@ class Checkpoint(BaseModel):
     created_at: datetime
 
 
-class Receipt(BaseModel):
-    """What was attempted, what happened, and how to reverse it."""
-
-    receipt_id: UUID
-    step_key: str
-    operation: str
-    target: str
-    idempotency_key: str
-    action_digest: str
-    status: str
-    attempt: int
-    reversible: bool
-    reverse: Any
-    external_id: str | None
-    output: Any
-    usage: Any
-    resolution: str | None
-    error: Any
-    intended_at: datetime
-    settled_at: datetime | None
-
-
 class TimelineEvent(BaseModel):
     """One fact of a run in its order."""
 
@@ -176,12 +157,12 @@ class TimelineEvent(BaseModel):
 
 
 class AuditLine(BaseModel):
-    """One line of the chain: SHA-256 of the UTF-8 bytes of ``line`` is ``hash``, and the next line names it."""
+    """One line of the chain: ``line`` is the text that is hashed, together with the others of the same ``append``."""
 
     seq: int
+    append: int
     type: str
     line: str
-    hash: str
 
 
 class VoteOut(BaseModel):
@@ -225,10 +206,11 @@ class ApprovalOut(BaseModel):
 
 
 class ApprovalDetail(ApprovalOut):
-    """One question with its votes, and what has become of the action."""
+    """One question with its votes, and what has become of the action; ``late`` is what was told of it too late."""
 
     state: str
     detail: str
+    late: str
     two_person: bool
     votes: list[VoteOut]
     progress: list[GroupOut]

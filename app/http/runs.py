@@ -26,6 +26,7 @@ from app.http.parts import (
     page,
     page_after,
 )
+from app.http.receipt_models import Receipt
 from app.wiring import Faces
 from core.changes import changes
 from core.errors import ConsistencyError, InputError, NotFoundError
@@ -56,7 +57,7 @@ async def start(
     key = body.idempotency_key or idempotency_key or str(new_id())
     if body.idempotency_key and idempotency_key and body.idempotency_key != idempotency_key:
         raise InputError("differs from the body's idempotency_key", where="Idempotency-Key")
-    async with faces.database.transaction(who.tenant) as connection:
+    async with faces.database.connection() as connection:
         request = StartRequest(
             tenant_id=who.tenant,
             workspace_id=body.workspace or faces.settings.workspace,
@@ -104,10 +105,10 @@ async def listed(
 @router.get("/{run_id}", response_model=models.RunDetail, summary="Look at one run")
 async def one(run_id: UUID, who: Reader, faces: FacesDep, response: Response) -> Row:
     """Its state, where its audit stands, and its evidence. The `ETag` is its version, for `If-Match`."""
-    await faces.looking.at(who.tenant, run_id)
+    seen = await faces.looking.at(who.tenant, run_id)
     row = await run_row(faces, who, run_id)
     response.headers["ETag"] = etag(row["version"])
-    return row
+    return {**row, "late": seen.late}
 
 
 @router.get("/{run_id}/steps", response_model=models.Page[models.Step], summary="The steps of a run")
@@ -163,7 +164,7 @@ async def ledger(
     return page(rows, limit, lambda row: (row["superstep"], row["number"]))
 
 
-@router.get("/{run_id}/receipts", response_model=models.Page[models.Receipt], summary="The receipts of a run")
+@router.get("/{run_id}/receipts", response_model=models.Page[Receipt], summary="The receipts of a run")
 async def receipts(
     run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
 ) -> dict[str, Any]:
@@ -180,7 +181,8 @@ async def timeline(
     """The facts of the audit chain in their order. They hold no values."""
     (last,) = decode_cursor(cursor, int) or [-1]
     lines = await faces.looking.lines(who.tenant, run_id)
-    events = [_event(line) for line in lines[max(last, -1) + 1 :][: limit + 1]]
+    first = max(last, -1) + 1
+    events = [_event(seq, line) for seq, line in enumerate(lines[first : first + limit + 1], first)]
     return page(events, limit, lambda row: (row["seq"],))
 
 
@@ -225,6 +227,6 @@ async def run_row(faces: Faces, who: Principal, run_id: UUID) -> Row:
     return row
 
 
-def _event(line: bytes) -> dict[str, Any]:
+def _event(seq: int, line: bytes) -> dict[str, Any]:
     told = orjson.loads(line)
-    return {"at": told["ts"], **{name: told[name] for name in ("seq", "type", "actor", "step", "data")}}
+    return {"seq": seq, "at": told["ts"], **{name: told[name] for name in ("type", "actor", "step", "data")}}

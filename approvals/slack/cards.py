@@ -108,6 +108,7 @@ def _short_body(view: CardView) -> list[Block]:
         *_if_short("*Operation*", content.operation),
         *_if_short("*Requested by*", content.requester),
         *_if_short("*Outcome*", view.detail),
+        *_if_short("*Late answer*", view.late),
         f"{len(view.votes)} votes so far.",
         "*Review* shows all of it.",
     ]

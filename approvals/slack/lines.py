@@ -118,10 +118,11 @@ def value_lines(field: str, value: Json) -> list[str]:
 
 
 def outcome_lines(view: CardView) -> list[str]:
-    """What became of it, unless a vote's reason, which is shown as well, says just that."""
+    """What became of it, unless a vote's reason, which is shown as well, says just that; and what was told late."""
+    late = entry("*Late answer*", view.late) if view.late else []
     if not view.detail or any(view.detail == vote.reason for vote in current_votes(view.votes)):
-        return []
-    return entry("*Outcome*", view.detail)
+        return late
+    return [*entry("*Outcome*", view.detail), *late]
 
 
 def vote_lines(view: CardView) -> list[str]:

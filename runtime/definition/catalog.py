@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 from uuid import UUID
 
 from connectors.catalog import Catalog
-from core.db import Connection
+from core.clock import DatabaseClock
+from core.db import Connection, within
 from core.errors import CountersealError, NotFoundError
 from policy.facts import OperationFacts
 from policy.load import Policy, load_policy
@@ -50,6 +51,17 @@ class _Recent(Generic[Key, Value]):
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class Startable:
+    """What a name meant when a run was started with it last, and the database's time then.
+
+    Whether it still means that is checked by the statement that opens the next run.
+    """
+
+    workflow: Workflow
+    clock: DatabaseClock
+
+
 def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     """What policies may know of each operation, from the declarations."""
     facts = {}
@@ -68,6 +80,7 @@ class Definitions:
         self._workflows: _Recent[tuple[str, int, str], Workflow] = _Recent()
         self._extended: _Recent[tuple[UUID, int], Workflow] = _Recent()
         self._policies: _Recent[str, Policy | BrokenPolicy] = _Recent()
+        self.startable: _Recent[tuple[str, str, int | None], Startable] = _Recent()
 
     def compile_policy(self, text: str, file: str) -> Policy:
         """A policy against the declarations of this release; ``DefinitionError`` lists its problems."""
@@ -78,7 +91,8 @@ class Definitions:
         known = self._workflows.get((name, version, digest))
         if known is not None:
             return known
-        stored = await documents.workflow(connection, tenant, name, version)
+        async with within(connection, tenant):
+            stored = await documents.workflow(connection, tenant, name, version)
         if stored is None or stored.digest != digest:
             raise NotFoundError(f"Workflow {name} version {version} is not what it was when the run started.")
         return self.compiled(stored)
@@ -96,7 +110,8 @@ class Definitions:
         base = await self.workflow(connection, run.tenant_id, run.workflow, run.workflow_version, run.workflow_digest)
         if not run.extensions:
             return base
-        added = await extensions.of_run(connection, run.run_id, run.run_key, run.extensions)
+        async with within(connection, run.tenant_id):
+            added = await extensions.of_run(connection, run.run_id, run.run_key, run.extensions)
         return self._with(run.run_id, base, added)
 
     async def editions(self, connection: Connection, book: Book) -> list[Workflow]:

@@ -134,7 +134,7 @@ class StepDocument(_Part):
     else_: Annotated[tuple[StepDocument, ...] | None, Field(alias="else")] = None
     foreach: Expression | None = None
     as_: Annotated[Identifier | None, Field(alias="as")] = None
-    max_parallel: Annotated[int, Field(ge=1, le=50)] | None = None
+    max_parallel: Annotated[int, Field(ge=1, le=1000)] | None = None
     while_: Annotated[Expression | None, Field(alias="while")] = None
     max: Annotated[int, Field(ge=1, le=10_000)] | None = None
     steps: tuple[StepDocument, ...] | None = None

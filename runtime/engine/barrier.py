@@ -25,7 +25,7 @@ from runtime.engine.states import STEP, RunState, WaitKind, WaitState
 class Barrier(Draft):
     """Counts the steps that leave their super-step; the last one commits the barrier."""
 
-    def _left(self) -> None:
+    def left(self) -> None:
         """A step is not executing any more; the last one to leave commits the barrier."""
         if self.run.executing == 0:
             self._barrier()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from core.canonical import Json, JsonObject
-from evidence.chain import ChainHead, Line
 from runtime.engine.states import CommandState, RunState, StepState, WaitKind, WaitState
 
 
@@ -100,7 +100,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class CommandRow:
-    """Something to be done outside after the commit (O-1). ``dedupe_key`` makes writing it twice harmless (O-2).
+    """Something to be done outside after the commit (O-1). ``dedupe_key``, of which its id is made, makes writing it
+    twice harmless (O-2).
 
     Of the commands with one ``ordering_key`` only one is leased at a time: two dispatchers must not post a card twice.
     """
@@ -117,7 +118,8 @@ class CommandRow:
 class ReceiptRow:
     """A receipt as it is after the commit. ``shared`` says that other steps and runs may mean this effect by its key.
 
-    ``replaces`` is the failed receipt, maybe of another run, whose attempt this one follows under that key.
+    ``replaces`` is the failed receipt, maybe of another run, whose attempt this one follows under that key. ``late``
+    are the late answers about its attempts (``ActionLate``); nothing else of it changes by them.
     """
 
     receipt_id: UUID
@@ -142,6 +144,7 @@ class ReceiptRow:
     run_id: UUID | None = None
     shared: bool = False
     replaces: UUID | None = None
+    late: tuple[JsonObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,28 +212,37 @@ class CheckpointRow:
 
 @dataclass(slots=True)
 class Commit:
-    """All rows of one transition. Guarded by ``expected_version``: if the run moved on, nothing is written.
+    """All rows of one transition, guarded by ``gate``: what commutes with it may have come in between, nothing else.
 
-    ``held`` additionally guards that this lease is still the newest of its step, and ``checks_policy`` that the
-    tenant's active policy is still ``expected_policy``, with which the decisions in here were made. ``queued`` are the
-    steps that may be claimed now, ``requeued`` those whose lease has run out, ``unqueued`` those that stand in line or
-    are held no more; ``handed`` names one that is over, and the one that the same worker goes on with. ``effects`` are
-    the shared receipts that begin or move. ``cancels_rest`` ends whatever of the run is still open (set-based: a run
-    may have thousands of steps). ``lease`` is how long a lease that is handed on holds. ``reference`` is the run's new
-    business reference, ``result`` what it hands to whoever waits for it. ``extended`` counts its new extensions.
-    ``state`` is the run as it is kept beside its book from now on, if it is by this append.
+    ``strict`` says that it must have seen everything, so that the run must be at ``expected_version`` too.
+    ``moves_gate`` says that later appends must have seen this one. ``executing`` and ``writes`` are differences;
+    ``writes_max`` bounds the run's writes; where a rule has ``counted`` them no other may have come in between.
+    ``held`` guards that these leases are still the newest of their steps, and ``checks_policy`` that the tenant's
+    active policy is still ``expected_policy``, with which the decisions in here were made.
+
+    ``queued`` are the steps that may be claimed now, ``requeued`` those whose lease has run out, ``unqueued`` those
+    that stand in line or are held no more. ``taken`` says under which step's lease each other was taken; ``handed`` are
+    those that are held by it now. ``effects`` are the shared receipts that begin or move. ``cancels_rest`` ends
+    whatever of the run is still open (set-based: a run may have thousands of steps). ``lease`` is how long a lease that
+    is handed on holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for
+    it. ``extended`` counts its new extensions. ``state`` is the run as it is kept beside its book from now on, if it is
+    by this append.
     """
 
     run_id: UUID
     tenant_id: str
     workspace_id: str
     expected_version: int
+    gate: int
     status: RunState
     superstep: int
-    executing: int
     width: int
-    writes: int
-    head: ChainHead
+    executing: int = 0
+    writes: int = 0
+    writes_max: int | None = None
+    strict: bool = True
+    counted: bool = False
+    moves_gate: bool = False
     error: JsonObject | None = None
     canceling: JsonObject | None = None
     reference: str | None = None
@@ -241,10 +253,11 @@ class Commit:
     checks_policy: bool = False
     expected_policy: str | None = None
     lease: timedelta = timedelta(seconds=30)
-    held: Claim | None = None
+    held: Sequence[Claim] = ()
     queued: list[QueueRow] = field(default_factory=list)
     requeued: list[str] = field(default_factory=list)
     unqueued: list[str] = field(default_factory=list)
+    taken: dict[str, str] = field(default_factory=dict)
     handed: list[tuple[str, StepRow]] = field(default_factory=list)
     new_waits: list[WaitRow] = field(default_factory=list)
     waits: list[WaitRow] = field(default_factory=list)
@@ -254,6 +267,6 @@ class Commit:
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
     values: bytes | None = None
     state: bytes | None = None

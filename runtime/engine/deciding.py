@@ -11,7 +11,7 @@ from core.ids import derived_id
 from evidence.chain import Actor
 from evidence.commitments import blind
 from policy.evaluate import Decision, deny, evaluate
-from policy.facts import FactContext, build_facts
+from policy.facts import COUNTER, FactContext, build_facts
 from runtime.engine.active_policy import ActivePolicy, BrokenPolicy, readable
 from runtime.engine.commit import StepRow
 from runtime.engine.events import DecisionMade
@@ -37,6 +37,7 @@ def judge(
     if isinstance(policy, BrokenPolicy):
         return deny("policy:unreadable", f"The policy cannot be read, so nothing is allowed. {policy.message}")
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
+    transition.rows.writes_max = min(caps, default=None)
     if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
         sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
         return deny("cap:max_writes_per_run", sentence, usable.digest if usable else None)
@@ -60,8 +61,13 @@ def judge(
 def record_decision(
     transition: Transition, step: StepRow, policy: ActivePolicy, decision: Decision, operation: str, bound: str
 ) -> UUID:
-    """Tell the decision about the action with this digest; the id of the decision."""
-    view, usable = transition.view, readable(policy)
+    """Tell the decision about the action with this digest; the id of the decision.
+
+    Its append is guarded by what it was decided on: the policy, and the run's counters where a rule has read them.
+    """
+    view, usable, rows = transition.view, readable(policy), transition.rows
+    rows.checks_policy, rows.expected_policy = True, view.policy_digest
+    rows.counted |= COUNTER in decision.facts_read
     name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
     decision_id = derived_id(view.run_id, name)
     named: JsonObject | None = None

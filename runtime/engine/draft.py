@@ -19,13 +19,13 @@ from runtime.engine.crossing import Crossing
 from runtime.engine.events import Event as RunEvent
 from runtime.engine.fold import fold
 from runtime.engine.graph import Graph
-from runtime.engine.keeping import EVERY, KEPT, digest_of, pack
+from runtime.engine.keeping import EVERY, digest_of, pack
 from runtime.engine.receipts import receipt_digest
 from runtime.engine.rows import Before, derive
 from runtime.engine.run import Run
 from runtime.engine.state import State
 from runtime.engine.states import CommandState
-from runtime.engine.told import Told, line_of, pack_values
+from runtime.engine.told import KEPT, RECEIPT, Told, line_of, pack_values
 from runtime.engine.view import RunView
 
 ENGINE = Actor("engine", "counterseal")
@@ -37,6 +37,7 @@ _BINDING = (
     EventType.ACTION_IN_DOUBT,
     EventType.ACTION_HELD,
     EventType.ACTION_DOUBT_RESOLVED,
+    EventType.ACTION_LATE,
 )
 
 
@@ -52,12 +53,10 @@ class Draft:
             tenant_id=view.tenant_id,
             workspace_id=view.workspace_id,
             expected_version=view.version,
+            gate=view.gate,
             status=view.status,
             superstep=view.run.superstep,
-            executing=view.run.executing,
             width=view.run.width,
-            writes=view.run.writes,
-            head=view.head,
             lease=lease,
         )
         self._before = Before.of(view.run)
@@ -73,18 +72,13 @@ class Draft:
         """The steps that are held, as they are after what was told."""
         return {**self.run.past, **self.run.steps}
 
-    @property
-    def next_line(self) -> int:
-        """The number of the next line of the run's audit, for paths of which each may be used once."""
-        return self.view.head.count + len(self._told)
-
     # -- the book ----------------------------------------------------------------------------------------------------
 
     def tell(
         self, event: RunEvent, *, step: str | None = None, actor: Actor = ENGINE, crossing: Crossing | None = None
     ) -> None:
         """Tell an event: it changes the run now, and the append records it."""
-        told = Told(self.next_line, event, actor, self.view.now, step)
+        told = Told(event, actor, self.view.now, step)
         fold(self.run, told, self.graph, crossing)
         self._told.append(told)
 
@@ -115,18 +109,19 @@ class Draft:
     # -- the result --------------------------------------------------------------------------------------------------
 
     def commit(self) -> Commit:
-        """Everything that this append writes, with the audit lines chained."""
+        """Everything that this append writes, with its lines."""
         rows = self.rows
         derive(rows, self._before, self.run)
         rows.reference = self.run.reference if self.run.reference != self.view.reference else None
+        rows.moves_gate = rows.cancels_rest or self._place(self.run) != self._place(self.view.run)
         lines = [self._line(told) for told in self._told]
         if lines and self._keeps():
-            rows.state = pack(self._rested())
+            rows.state = pack(self._rested(), self.view.head)
             last, values = lines[-1]
             data: JsonObject = {**last.data, KEPT: digest_of(rows.state, self.view.run_key)}
             lines[-1] = (replace(last, data=data), values)
-        rows.lines, rows.head = append(self.view.head, [line for line, _ in lines])
-        rows.values = pack_values([(told.seq, values) for told, (_, values) in zip(self._told, lines, strict=True)])
+        rows.lines, _ = append(self.view.head, [line for line, _ in lines])
+        rows.values = pack_values([values for _, values in lines])
         return rows
 
     def _line(self, told: Told) -> tuple[Event, JsonObject]:
@@ -139,24 +134,30 @@ class Draft:
         view = self.view
         bound = receipt_digest(row, view.tenant_id, view.run_id, view.run_key)
         if bound is not None:
-            line = replace(line, data={**line.data, "receipt_digest": bound})
+            line = replace(line, data={**line.data, RECEIPT: bound})
         return line, values
 
     def _keeps(self) -> bool:
         """True if this append keeps the run beside its book: where much of the book would have to be read again."""
         behind = self.view.version + 1 - self.view.kept_at
-        return not self.run.finished and behind >= EVERY and bool(self.view.run_key)
+        return self.rows.moves_gate and not self.run.finished and behind >= EVERY and bool(self.view.run_key)
+
+    @staticmethod
+    def _place(run: Run) -> tuple[object, ...]:
+        """What all steps of a super-step see alike: whoever changes it commutes with none of them."""
+        return run.status, run.superstep, run.canceling, run.extensions, run.reference, run.finished
 
     def _rested(self) -> Run:
         return self.run.copy().rest()
 
     def after(self) -> RunView:
-        """The view as the append leaves it; call it once the append has been made."""
+        """The view as the append leaves it, if it was guarded by the version; call it once the append has been made."""
         version = self.rows.expected_version + 1
         return replace(
             self.view,
             version=version,
-            head=self.rows.head,
+            gate=self.view.gate + self.rows.moves_gate,
+            head=self.view.head.after(self.rows.lines),
             run=self._rested(),
             kept_at=version if self.rows.state is not None else self.view.kept_at,
         )

@@ -1,7 +1,8 @@
 """A run kept beside its book, so that reading it need not begin at its first line. Pure.
 
 What is kept is a cache: its blinded digest stands in the last line of its append (``KEPT``), and is compared when the
-run is read again. The book stays the truth.
+run is read again. The head before that append is kept with it: from there on the chain is checked. So only an append
+that is guarded by the version may keep a run. The book stays the truth.
 """
 
 from __future__ import annotations
@@ -15,15 +16,13 @@ from uuid import UUID
 import orjson
 
 from core.canonical import sha256_hex
+from evidence.chain import ChainHead
 from evidence.commitments import blind
-from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, StepRow, WaitRow
+from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.plan import WINDOW, Window
 from runtime.engine.run import Run
 from runtime.engine.state import State
 from runtime.engine.states import RunState, StepState, WaitKind, WaitState
-
-# The name of the digest in the data of the line that ends an append whose run is kept.
-KEPT = "state"
 
 # So many appends may lie between what is kept and the end of the book.
 EVERY = 64
@@ -44,32 +43,41 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "WaitKind": WaitKind,
     "WaitState": WaitState,
     "datetime": datetime.fromisoformat,
+    "tuple[JsonObject, ...]": tuple,
     "timedelta": lambda value: timedelta(seconds=value),
 }
 
 
-def pack(run: Run) -> bytes:
+def pack(run: Run, before: ChainHead) -> bytes:
     """A run at rest as it is kept: JSON. Its trigger is not, nor all items of loops but the next ones."""
     whole: dict[str, Any] = {name: getattr(run, name) for name in _FACTS}
     whole |= {name: [asdict(row) for row in getattr(run, name).values()] for name in _ROWS}
-    whole |= {"status": str(run.status), "state": run.state.to_json(), "windows": _windows(run)}
+    whole["votes"] = [asdict(vote) for vote in run.votes]
+    whole |= {
+        "head": [before.count, before.hash],
+        "status": str(run.status),
+        "state": run.state.to_json(),
+        "windows": _windows(run),
+    }
     return orjson.dumps(whole, default=_seconds)
 
 
-def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> Run:
+def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> tuple[Run, ChainHead]:
     """Read what ``pack`` wrote; the trigger is that of the book's first line."""
     whole: dict[str, Any] = orjson.loads(kept)
     rows = {name: [_row(cls, row) for row in whole[name]] for name, (cls, _) in _ROWS.items()}
     keyed: dict[str, Any] = {name: {getattr(row, key): row for row in rows[name]} for name, (_, key) in _ROWS.items()}
-    return Run(
+    run = Run(
         run_id=run_id,
         run_key=run_key,
         status=RunState(whole["status"]),
         state=State.from_json(whole["state"]),
+        votes=[_row(VoteRow, row) for row in whole["votes"]],
         windows={key: Window(start, tuple(items)) for key, (start, items) in whole["windows"].items()},
         **{name: whole[name] for name in _FACTS},
         **keyed,
     )
+    return run, ChainHead(f"run:{run_id}", *whole["head"])
 
 
 def digest_of(kept: bytes, run_key: bytes) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from approvals.model import ApprovalKind, Choice, Terms
+from approvals.model import ApprovalKind, Choice, Terms, Vote, VoteChannel
 from approvals.states import ApprovalStatus
-from runtime.engine.commit import Claim, ReceiptRow, StepRow, WaitRow
+from approvals.tally import carried
+from runtime.engine.commit import ApprovalRow, Claim, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.moves import Given, Known
 from runtime.engine.run import Run
 from runtime.engine.states import WaitKind, WaitState
@@ -42,15 +43,24 @@ def _given(run: Run, step_key: str) -> Given | None:
         asked = run.approvals[approval_id]
         if asked.step_key == step_key and answer.status == ApprovalStatus.APPROVED and not answer.consumed:
             assert answer.choice is not None, "it is told with the decision"
+            terms, choice = Terms.from_json(asked.terms), Choice(answer.choice)
+            votes = [_vote(row, asked) for row in run.votes if row.approval_id == approval_id]
             given = Given(
                 approval_id=approval_id,
                 kind=ApprovalKind(asked.kind),
                 digest=asked.action_digest,
-                choice=Choice(answer.choice),
+                choice=choice,
                 reason=answer.reason or "",
-                terms=Terms.from_json(asked.terms),
+                terms=terms,
+                carried=choice not in (Choice.REJECT, Choice.FAIL)
+                and carried(terms, asked.requester, votes, choice, escalated=answer.escalated),
             )
     return given
+
+
+def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
+    said = (Choice(row.choice), row.reason, frozenset(row.groups), VoteChannel(row.channel))
+    return Vote(row.person_id, row.person_id, *said, "", asked.action_digest)
 
 
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:

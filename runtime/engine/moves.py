@@ -16,7 +16,10 @@ from runtime.engine.commit import ReceiptRow, StepRow, WaitRow
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An approval that people have given and that no action has consumed yet."""
+    """An approval that was given and that no action has consumed yet.
+
+    ``carried`` says that the votes in the book meet its terms, whatever was told of the decision.
+    """
 
     approval_id: UUID
     kind: ApprovalKind
@@ -24,6 +27,7 @@ class Given:
     choice: Choice
     reason: str
     terms: Terms
+    carried: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from core.canonical import JsonObject
 from core.errors import CountersealError
 from runtime.engine import events as e
+from runtime.engine import late
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.fold import fold
 from runtime.engine.graph import Graph
@@ -153,7 +154,7 @@ _RECEIPT = (
 
 def receipt_rows(past: Past) -> list[Row]:
     """The rows of the receipts as they are shown."""
-    return [{name: getattr(row, name) for name in _RECEIPT} for row in past.receipts()]
+    return [{**{name: getattr(row, name) for name in _RECEIPT}, "late": late.shown(row)} for row in past.receipts()]
 
 
 def emptied(past: Past) -> tuple[list[Row], list[Row], list[Row]]:
@@ -173,12 +174,14 @@ def _facts(error: Row | None) -> Row | None:
 
 def _emptied_receipt(row: Row) -> Row:
     facts = _facts(row["error"])
+    told = [{**each, "output": None, "detail": None} for each in row["late"]]
     lost = row["status"] == "succeeded" and row["error"] is None and row["output"] not in (None, {})
     return {
         **row,
         "action": {**row["action"], "input": {}, "before": None, "summary": REMOVED},
         "reverse": None,
         "output": None,
+        "late": late.shown({**row, "late": told}),
         "resolution": REMOVED if row["resolution"] else None,
         # Who shares an effect whose output is gone is told so, instead of going on with nothing.
         "error": OUTPUT_REMOVED if lost else facts and {**facts, "message": REMOVED},

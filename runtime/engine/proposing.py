@@ -6,6 +6,7 @@ returns is carried out only after the transition has been committed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 from approvals.model import ApprovalKind
@@ -17,7 +18,7 @@ from core.canonical import JsonObject
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.receipts import ReceiptStatus
 from policy.model import Outcome
-from runtime.engine import elsewhere, gates, settling, waiting
+from runtime.engine import asking, elsewhere, gates, settling, waiting
 from runtime.engine.active_policy import ActivePolicy
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.deciding import judge, record_decision
@@ -33,12 +34,29 @@ from runtime.engine.states import WaitState
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 
+_NOT_APPROVED: JsonObject = {
+    "class": "authorization",
+    "code": "not_approved",
+    "message": "It was told to be approved, but the votes in the run's book do not meet what was asked for.",
+}
+
 
 def begin(
     transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known, nonce: Nonce
 ) -> Next:
-    """Take a leased step as far as it goes without touching the outside."""
+    """Take a leased step as far as it goes without touching the outside.
+
+    An approval is worth the votes that the book holds for it: one that was only told to be given lets nothing out, and
+    of a doubt people are asked again (promise 1).
+    """
     leaf = transition.graph.leaf(step.key)
+    doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
+    if known.given is not None and not known.given.carried:
+        asking.supersede(transition, step, known.given.approval_id)
+        known = replace(known, given=None)
+        if not doubtful and transition.view.canceling is None:
+            transition.fail(step, _NOT_APPROVED)
+            return Over()
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
         return waiting.ended(transition, step, leaf, known.wait)
     if isinstance(leaf, GateNode):
@@ -48,7 +66,7 @@ def begin(
     elsewhere.forget(transition, known.wait)
     operation, receipt = workflow.operations[leaf.operation], known.receipt
     proposal = Proposal(transition, step, leaf, operation, workflow, policy, known, nonce)
-    if receipt is not None and receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT):
+    if doubtful and receipt is not None:
         if is_own(transition, step, receipt):
             return resolve(proposal, receipt)
         settling.under_way(transition, step)
@@ -115,12 +133,9 @@ def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
 
 
 def _decide(p: Proposal, action: Action, key: str) -> Next:
-    view = p.transition.view
     decision = judge(p.transition, p.step, p.workflow, p.policy, action)
     bound = action.digest(decision.policy_digest or "")
     decision_id = record_decision(p.transition, p.step, p.policy, decision, action.operation, bound)
-    p.transition.rows.checks_policy = True
-    p.transition.rows.expected_policy = view.policy_digest
     match decision.outcome:
         case Outcome.DENY:
             _void(p, bound, always=True)

@@ -35,6 +35,7 @@ def as_receipt(row: ReceiptRow, tenant: str, run_id: UUID) -> Receipt:
         error=str(row.error["message"]) if row.error else None,
         intended_at=row.intended_at,
         settled_at=row.settled_at,
+        late=row.late,
     )
 
 

@@ -101,8 +101,6 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
     decision = judge(transition, p.step, p.workflow, p.policy, action, counted=True)
     bound = receipt.action_digest
     decision_id = record_decision(transition, p.step, p.policy, decision, action.operation, bound)
-    transition.rows.checks_policy = True
-    transition.rows.expected_policy = transition.view.policy_digest
     if decision.outcome is Outcome.DENY:
         return _denied(p, receipt, how, decision, absent=absent)
     terms = asking.terms_of(decision.approval) if decision.approval is not None else None

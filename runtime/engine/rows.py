@@ -8,7 +8,7 @@ from uuid import UUID
 
 from runtime.engine.commit import ApprovalMove, Commit, EffectRow, QueueRow, ReceiptRow, StepRow, WaitRow
 from runtime.engine.run import Run
-from runtime.engine.states import RunState, StepState
+from runtime.engine.states import RUN, RunState, StepState
 
 
 @dataclass(slots=True)
@@ -18,23 +18,34 @@ class Before:
     steps: dict[str, StepRow]
     status: RunState
     superstep: int
+    executing: int
+    width: int
+    writes: int
     open: tuple[str, ...]
     waits: Mapping[UUID, WaitRow]
     receipts: Mapping[UUID, ReceiptRow]
     answers: Mapping[UUID, ApprovalMove]
+    votes: int
 
     @classmethod
     def of(cls, run: Run) -> Before:
         """The rows that this run has already."""
-        place = (run.status, run.superstep, tuple(run.state.open))
-        return cls(dict(run.steps), *place, run.waits, run.receipts, run.answers)
+        place = (run.status, run.superstep, run.executing, run.width, run.writes, tuple(run.state.open))
+        return cls(dict(run.steps), *place, run.waits, run.receipts, run.answers, len(run.votes))
+
+
+# The key of the row that stands for a barrier: the last step has left, and whoever was to commit it may have died.
+BARRIER = ""
 
 
 def derive(rows: Commit, before: Before, run: Run) -> None:
     """Fill the commit with the rows that differ from what was stored."""
-    rows.status, rows.superstep, rows.executing, rows.width = run.status, run.superstep, run.executing, run.width
-    rows.writes, rows.canceling, rows.error, rows.result = run.writes, run.canceling, run.error, run.result
-    rows.finished = run.finished
+    rows.status, rows.superstep, rows.width = run.status, run.superstep, run.width
+    rows.executing, rows.writes = run.executing - before.executing, run.writes - before.writes
+    if rows.counted:
+        rows.writes_max = run.writes  # they only grow
+    rows.canceling, rows.error, rows.result = run.canceling, run.error, run.result
+    rows.finished = run.finished and not RUN.terminal(before.status)  # what comes after the end ends nothing again
     _queue(rows, before, run)
     rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
     rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
@@ -45,7 +56,7 @@ def derive(rows: Commit, before: Before, run: Run) -> None:
         if row.approval_id not in before.answers
     ]
     rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
-    rows.votes, rows.ledger = run.votes, run.ledger
+    rows.votes, rows.ledger = run.votes[before.votes :], run.ledger
     rows.extended = len(run.mutations)
 
 
@@ -71,7 +82,12 @@ def _queue(rows: Commit, before: Before, run: Run) -> None:
     over = [key for key in was if key not in now]
     new = [step for key, step in now.items() if key not in was]
     running = [step for step in new if step.status is StepState.RUNNING]
-    rows.handed = [(over.pop(), step) for step in running]
+    rows.handed = [(rows.taken[step.key], step) for step in running]
+    going_on = {key for key, _ in rows.handed}
+    over = [key for key in over if key not in going_on]
+    due = before.width > 0 and before.executing == 0
+    if due and (run.superstep > before.superstep or run.finished):
+        over.append(BARRIER)
     starts = run.status is RunState.QUEUED
     rows.queued = [QueueRow(row.key, row.step_id, row.lease_epoch, starts) for row in new if row not in running]
     rows.requeued = [key for key in rows.requeued if key in now]

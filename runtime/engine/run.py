@@ -99,8 +99,8 @@ class Run:
         for key, row in steps.items():
             if row.eligible_in is not None:
                 steps[key] = replace(row, eligible_in=None)
-        self.votes, self.checkpoints = [], []
-        self.ledger, self.mutations = [], []
+        self.votes = [vote for vote in self.votes if vote.approval_id in self.approvals]
+        self.checkpoints, self.ledger, self.mutations = [], [], []
         return self
 
 

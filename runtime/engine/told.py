@@ -2,21 +2,24 @@
 
 A line never holds a value. It holds ``values``: the SHA-256 of the RFC 8785 bytes of the sorted ``[path, commitment]``
 pairs of the event's private values (``evidence.commitments``), so that each path can be disclosed by itself. A path is
-``/<seq>/<field>``, or ``/<seq>/<field>/<member>`` for each member of an object. An event without private values has
-none.
+``/<event>/<field>``, or ``/<event>/<field>/<member>`` for each member of an object, where the event is named by what
+its line says in public (``name_of``): who tells it need not know its place. An event without private values has none.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import orjson
 
-from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
+from core.canonical import Json, JsonObject, canonical_bytes, digest, sha256_hex
 from core.errors import ConsistencyError, InputError
+from evidence.chain import line_of as content_of
 from evidence.commitments import commit, path_of
 from evidence.events import Actor, EventType
 from evidence.events import Event as Line
@@ -24,6 +27,13 @@ from runtime.engine.events import Event, from_parts, parts
 
 # The public name of the digest over an event's private values.
 VALUES = "values"
+
+# More than any append has: 64 moves, each with a state, an output and a card.
+VALUES_BYTES_MAX = 256 * 1024 * 1024
+# The public name of the digest of an action's receipt, and of that of the run as it is kept from this append on.
+RECEIPT, KEPT = "receipt_digest", "state"
+# What is added to a line when its append is made: over values, over rows, by its place.
+_ADDED = frozenset({VALUES, RECEIPT, KEPT, "count"})
 
 
 class Diverged(ConsistencyError):
@@ -39,28 +49,32 @@ class Diverged(ConsistencyError):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One event of a run. ``seq`` is its place in the run's book, counted from 0."""
+    """One event of a run. ``seq`` is its place in the run's book, counted from 0; None before it is in the book."""
 
-    seq: int
     event: Event
     actor: Actor
     at: datetime
     step: str | None = None
+    seq: int | None = None
 
 
-def values_digest(run_key: bytes, seq: int, values: Mapping[str, Json]) -> str:
-    """The commitment to all private values of the event at this place."""
-    pairs = sorted([path, commit(run_key, path, value)] for path, value in paths(seq, values))
+def name_of(line: Mapping[str, Any]) -> str:
+    """The name of an event: the SHA-256 of its line, without what was added to it when its append was made."""
+    return digest({**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}})
+
+
+def values_digest(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, Json]) -> str:
+    """The commitment to all private values of the event of this line."""
+    pairs = sorted([path, commit(run_key, path, value)] for path, value in _paths(name_of(line), values))
     return sha256_hex(canonical_bytes(pairs))
 
 
-def paths(seq: int, values: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    """Each path of an event's values with what it holds."""
+def _paths(event: str, values: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            yield from ((path_of(str(seq), name, member), inner) for member, inner in value.items())
+            yield from ((path_of(event, name, member), inner) for member, inner in value.items())
         else:
-            yield path_of(str(seq), name), value
+            yield path_of(event, name), value
 
 
 def line_of(told: Told, run_key: bytes) -> tuple[Line, JsonObject]:
@@ -69,46 +83,51 @@ def line_of(told: Told, run_key: bytes) -> tuple[Line, JsonObject]:
     Of a run whose key is lost no value can be told any more: nothing could commit to it.
     """
     facts, values = parts(told.event)
+    line = Line(told.event.TYPE, told.actor, told.at, facts, told.step)
     values = values if run_key else {}
     if values:
-        facts[VALUES] = values_digest(run_key, told.seq, values)
-    return Line(told.event.TYPE, told.actor, told.at, facts, told.step), values
+        line = replace(line, data={**facts, VALUES: values_digest(run_key, content_of(line), values)})
+    return line, values
 
 
-def read_line(line: bytes, values: Mapping[str, Any], run_key: bytes, *, verify: bool = True) -> Told:
+def read_line(
+    line: bytes, values: Mapping[str, Any], run_key: bytes, seq: int | None = None, *, verify: bool = True
+) -> Told:
     """Read the event that a stored line and its values tell. ``Diverged`` if the line commits to other values.
 
     Without ``verify`` the values may be missing.
     """
     try:
         read: dict[str, Any] = orjson.loads(line)
-        seq, facts = read["seq"], read["data"]
-        committed = facts.pop(VALUES, None)
+        facts = read["data"]
         actor = Actor(read["actor"]["kind"], read["actor"]["id"])
-        kind, at = EventType(read["type"]), datetime.fromisoformat(read["ts"])
+        kind, at, step = EventType(read["type"]), datetime.fromisoformat(read["ts"]), read["step"]
+        committed = facts.get(VALUES)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise Diverged(f"a line of the book cannot be read: {error}", "chain") from None
-    if verify and committed != (_digest_or_none(run_key, seq, values) if values else None):
+    true = not verify
+    with suppress(InputError):  # raised for values to which nobody can have committed
+        true = true or committed == (values_digest(run_key, read, values) if values else None)
+    if not true:
         raise Diverged(f"line {seq} ({kind}) commits to other values than those that are stored")
-    return Told(seq, from_parts(kind, facts, values), actor, at, read["step"])
+    return Told(from_parts(kind, facts, values), actor, at, step, seq)
 
 
-def _digest_or_none(run_key: bytes, seq: int, values: Mapping[str, Any]) -> str | None:
-    """As ``values_digest``; None for what nobody can have committed to."""
-    try:
-        return values_digest(run_key, seq, values)
-    except InputError:
-        return None
+def pack_values(values: Sequence[JsonObject]) -> bytes | None:
+    """The values of one append as they are stored: a JSON object from the line's number in the append to its values.
 
-
-def pack_values(values: Sequence[tuple[int, JsonObject]]) -> bytes | None:
-    """The values of one append as they are stored: a JSON object from the event's place to its values."""
-    return orjson.dumps({str(seq): each for seq, each in values if each}) if any(each for _, each in values) else None
+    It is deflated: a third of what a run writes would be values.
+    """
+    told = {str(number): each for number, each in enumerate(values) if each}
+    return zlib.compress(orjson.dumps(told), 1) if told else None
 
 
 def unpack_values(stored: bytes | None) -> Mapping[int, JsonObject]:
     """Read what ``pack_values`` wrote. ``Diverged`` for anything else."""
+    if stored is None:
+        return {}
     try:
-        return {} if stored is None else {int(seq): dict(each) for seq, each in orjson.loads(stored).items()}
-    except (ValueError, TypeError, AttributeError):
+        told = zlib.decompressobj().decompress(stored, VALUES_BYTES_MAX)
+        return {int(number): dict(each) for number, each in orjson.loads(told).items()}
+    except (zlib.error, ValueError, TypeError, AttributeError):
         raise Diverged("the values of an append cannot be read") from None

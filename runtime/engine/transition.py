@@ -48,7 +48,7 @@ class Transition(Barrier):
             return
         names: list[Json] = [*sorted(writes.keys() - {REFERENCE})]
         self.tell(e.StepSucceeded(names, usage, output, writes or None), step=step.key)
-        self._left()
+        self.left()
 
     def fail(self, step: StepRow, error: JsonObject, usage: JsonObject | None = None) -> None:
         """The step failed for good, and its run with it at the barrier, unless the graph says what is done about it.
@@ -57,7 +57,7 @@ class Transition(Barrier):
         it resumes, and fails where it can go on (``resume`` with a result).
         """
         self.tell(_failed(error, usage), step=step.key)
-        self._left()
+        self.left()
 
     def park(self, step: StepRow, wait: WaitRow, error: JsonObject | None = None, *, known: bool = False) -> StepRow:
         """The step waits on ``wait_of`` it; it leaves its super-step and holds nothing (promise 10).
@@ -87,7 +87,7 @@ class Transition(Barrier):
 
     def _parked(self, step: StepRow) -> StepRow:
         parked = self.run.steps[step.key]
-        self._left()
+        self.left()
         return parked
 
     def resume(self, step: StepRow, wait: WaitRow) -> None:
@@ -96,7 +96,7 @@ class Transition(Barrier):
         What the step makes of it, also of a wait that has timed out, is decided by whoever claims it next.
         """
         self.tell(e.StepResumed(f"resume:{wait.wait_id}"), step=step.key)
-        self._left()
+        self.left()
 
     def expire_lease(self, step: StepRow, error: JsonObject | None = None) -> None:
         """The worker is gone: the step is ready for another, who will find out what became of its action (Q-8)."""
@@ -106,14 +106,15 @@ class Transition(Barrier):
     def cancel_step(self, step: StepRow) -> None:
         """The run is being canceled and this step has nothing under way: it ends here."""
         self.tell(e.StepCanceled(), step=step.key)
-        self._left()
+        self.left()
 
-    def take(self, owner: str) -> StepRow | None:
-        """Go on with the first newly planned step under the lease of the same worker, without a hop (section 4)."""
+    def take(self, owner: str, held: str) -> StepRow | None:
+        """Go on with the first newly planned step under the lease of one that is over, without a hop (section 4)."""
         new = (row for row in self.run.steps.values() if row.key not in self.view.steps)
         planned = next((row for row in new if row.status is StepState.READY), None)
         if planned is None or self.run.finished:
             return None
+        self.rows.taken[planned.key] = self.rows.taken.pop(held, held)
         return self.started(replace(planned, lease_owner=owner, lease_epoch=1))
 
     def cancel(self, actor: Actor, reason: str) -> None:
@@ -140,7 +141,7 @@ class Transition(Barrier):
             raise ConsistencyError("The run is over, or being canceled; nothing can be added to it.")
         self.tell(event, actor=actor)
         if self.run.status is not RunState.QUEUED:
-            self._left()
+            self.left()
 
     def give_up(self, step: StepRow, error: JsonObject) -> None:
         """Nothing can be evaluated, folded or planned for this step any more: the run fails with what it has."""

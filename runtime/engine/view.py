@@ -30,7 +30,9 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run, and where its book stands: ``version`` counts appends, ``head`` is the end of the chain.
+    """A run, and where its book stands: ``version`` is the number of the last append, ``head`` the end of the chain.
+
+    ``gate`` counts those appends that do not commute with others (a barrier, a cancel, an extension).
 
     ``run`` is changed by nobody: a transition works on a copy. ``kept_at`` is the version whose state is kept beside
     the run, 0 if there is none. ``parent`` is the run that waits for this one, ``depth`` how many runs are above it.
@@ -46,6 +48,7 @@ class RunView:
     workflow_digest: str
     trigger_type: str
     version: int
+    gate: int
     head: ChainHead
     run: Run
     constants: Mapping[str, object]

@@ -23,13 +23,13 @@ from evidence.bundle import (
     VoteRecord,
     build_bundle,
 )
-from evidence.commitments import blind, commit, commit_fields, disclosure, path_of
+from evidence.commitments import blind, commit, commit_fields, disclosure, path_of, reason_path
 from evidence.events import EventType, timestamp
 from evidence.signing import Signer
 from runtime.definition.catalog import Definitions
 from runtime.engine.asking import approval_path, asked, card_path
 from runtime.engine.commit import ApprovalRow
-from runtime.engine.events import ApprovalVoted
+from runtime.engine.events import ApprovalVoted, RunClosed
 from runtime.engine.past import Past
 from runtime.engine.receipts import as_receipt
 from runtime.engine.run import Run
@@ -104,7 +104,7 @@ class Bundling:
         key_id = self.signer.public_key.key_id
 
         async def record(connection: Connection) -> None:
-            await bundles.remember(connection, message.tenant_id, material.book.run_id, made, stored, key_id)
+            await bundles.remember(connection, material.book, made, stored, key_id)
 
         return Delivered(record)
 
@@ -149,14 +149,14 @@ def content_of(material: Material, producer: str) -> BundleContent:
             trigger_type=row["trigger_type"],
             status=str(run.status),
             opened_at=timestamp(book.told[0].at),
-            closed_at=timestamp(book.told[-1].at) if run.finished else None,
+            closed_at=_closed_at(book),
             inputs=commit_fields(key, path_of("trigger"), book.opened.inputs or {}),
             outputs=_outputs(past, key),
             canceled=_canceled(run, key),
         ),
         workflow=material.workflow,
         policies=material.policies,
-        lines=book.lines,
+        appends=[append.lines for append in book.appends],
         head=book.head,
         approvals=tuple(_approval(past, question, key) for _, question in sorted(run.approvals.items())),
         receipts=tuple(
@@ -165,6 +165,11 @@ def content_of(material: Material, producer: str) -> BundleContent:
         redaction="metadata",
         producer=producer,
     )
+
+
+def _closed_at(book: Book) -> str | None:
+    """When the run closed: late answers may have followed."""
+    return next((timestamp(told.at) for told in reversed(book.told) if isinstance(told.event, RunClosed)), None)
 
 
 def _outputs(past: Past, key: bytes) -> list[Json]:
@@ -203,7 +208,7 @@ def _approval(past: Past, row: ApprovalRow, key: bytes) -> ApprovalRecord:
 def _vote(row: ApprovalRow, told: Told, key: bytes, *, stands: bool) -> VoteRecord:
     vote, reason = _vote_of(told), None
     if stands and vote.reason:
-        path = approval_path(row.approval_id) + path_of("vote", str(told.seq), "reason")
+        path = reason_path(str(row.approval_id), told.actor.id, timestamp(told.at))
         reason = disclosure(key, path, vote.reason)
     return VoteRecord(told.actor.id, vote.choice, vote.channel, timestamp(told.at), reason)
 

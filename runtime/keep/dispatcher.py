@@ -207,18 +207,18 @@ class Dispatcher:
                         await result.record(connection)
                     if result.shows_all:
                         await outbox.end_shown(connection, message)
-                    await outbox.end_message(connection, message, self._owner, "dispatched", None, timedelta(0))
+                    await outbox.end_message(connection, message, "dispatched", None, timedelta(0))
                 case Later() if message.attempts < ATTEMPTS_MAX:
                     delay = timedelta(seconds=max(result.seconds or 0.0, _backoff(message.attempts)))
                     if message.attempts == 1:
                         log.warning("a message comes later", kind=message.kind, reason=clean(result.message))
-                    await outbox.end_message(connection, message, self._owner, "pending", clean(result.message), delay)
+                    await outbox.end_message(connection, message, "pending", clean(result.message), delay)
                 case _:
                     reason = clean(result.message)
                     if isinstance(result, Undeliverable) and result.record is not None:
                         await result.record(connection)
                     log.error("a message could not be delivered", kind=message.kind, reason=reason)
-                    await outbox.end_message(connection, message, self._owner, "failed", reason, timedelta(0))
+                    await outbox.end_message(connection, message, "failed", reason, timedelta(0))
 
 
 def _said(error: Exception) -> Deliver:

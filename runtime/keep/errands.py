@@ -69,7 +69,7 @@ class Errands:
         # The parent is about to wait, or has gone on with what it saw of the end itself.
         parent, _, step_key = str(row["trigger_ref"]).partition(":")
         async with self.database.transaction() as connection:
-            if not await step_is_over(connection, UUID(parent), step_key, self.definitions.graphs):
+            if not await step_is_over(connection, message.tenant_id, UUID(parent), step_key, self.definitions.graphs):
                 return Later("The run that waits for it is not parked yet.")
             result: JsonObject = {"code": str(SignalCode.LATE), "run": parent, "step": step_key}
             await notices.processed(connection, message.tenant_id, RUN, signal.id, result)

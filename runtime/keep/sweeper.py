@@ -31,6 +31,7 @@ from runtime.engine.events import (
 )
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.known import last_receipt, open_wait
+from runtime.engine.rows import BARRIER
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import ENGINE, Transition
 from runtime.keep import retention
@@ -107,6 +108,8 @@ class Sweeper:
             owner = await sweeps.take_away(connection, run_id, claim)
             if owner is None:
                 return False
+            if claim.key == BARRIER:
+                return await self._barrier(connection, run_id)
             graphs = self._definitions.graphs
             view = await load_to_end(connection, run_id, graphs, lock=True, leased=claim.key)
             transition = Transition(view, NO_GRAPH)
@@ -115,7 +118,16 @@ class Sweeper:
                 await sweeps.forget(connection, run_id, claim.key)
                 return True
             lease_over(transition, step)
-            return await apply(connection, transition.commit())
+            return await apply(connection, transition.commit()) is not None
+
+    async def _barrier(self, connection: Connection, run_id: UUID) -> bool:
+        """The last step of a super-step has left, and whoever was to append the barrier is gone."""
+        transition = await self._open(connection, run_id)
+        if transition.run.executing or transition.run.finished:
+            await sweeps.forget(connection, run_id, BARRIER)
+            return True
+        transition.left()
+        return await apply(connection, transition.commit()) is not None
 
     async def _end_wait(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
         try:
@@ -146,7 +158,7 @@ class Sweeper:
                     waiting.complete(transition, step, wait, {"output": {}}, ENGINE)
                 case _:
                     waiting.time_out(transition, step, wait)
-            return await apply(connection, transition.commit())
+            return await apply(connection, transition.commit()) is not None
 
     async def _open(self, connection: Connection, run_id: UUID) -> Transition:
         view = await load(connection, run_id, self._definitions.graphs, lock=True)

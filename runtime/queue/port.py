@@ -20,8 +20,8 @@ from core.db import Connection
 class Delivery(Protocol):
     """One thing to do, as the queue gave it."""
 
-    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> list[asyncpg.Record]:
-        """Lease what it names, in one statement; nothing if there is nothing to do (any more)."""
+    async def claim(self, connection: Connection, owner: str, lease: timedelta, count: int) -> list[asyncpg.Record]:
+        """Lease what it names, or up to ``count`` of what is ready, in one statement; nothing if nothing is to do."""
 
     async def extend(self, lease: timedelta) -> None:
         """Ask the queue to keep the message hidden. Advisory: the lease is what counts (Q-11)."""

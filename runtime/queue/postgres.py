@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from datetime import timedelta
 
 import asyncpg
@@ -13,15 +12,12 @@ from core.db import Connection
 from runtime.store import claims
 
 
-@dataclass(frozen=True, slots=True)
 class PostgresDelivery:
-    """A turn to look for so many steps."""
+    """A turn to look for steps."""
 
-    count: int
-
-    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> list[asyncpg.Record]:
+    async def claim(self, connection: Connection, owner: str, lease: timedelta, count: int) -> list[asyncpg.Record]:
         """Lease ready steps of the tenant whose turn it is."""
-        return await claims.claim_next(connection, owner, lease, self.count)
+        return await claims.claim_next(connection, owner, lease, count)
 
     async def extend(self, lease: timedelta) -> None:
         """Nothing is hidden, so nothing is to be extended."""
@@ -52,12 +48,12 @@ class PostgresQueue:
         self._woken.set()
 
     async def receive(self, count: int) -> list[PostgresDelivery]:
-        """One turn for ``count`` steps, once there is reason to look."""
+        """One turn, once there is reason to look."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._idle):
                 await self._woken.wait()
         self._woken.clear()
-        return [PostgresDelivery(count)]
+        return [PostgresDelivery()]
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
         """Steps stay where they are."""

@@ -96,7 +96,7 @@ class SqsDelivery:
     step_id: UUID
     handle: str
 
-    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> list[asyncpg.Record]:
+    async def claim(self, connection: Connection, owner: str, lease: timedelta, _: int) -> list[asyncpg.Record]:
         """Lease the step that the message names."""
         return await claims.claim_step(connection, owner, lease, self.step_id)
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from core.db import Connection
 from core.errors import ConsistencyError, NotFoundError
-from runtime.store import bundles
+from runtime.store import bundles, faces
 
 NOT_STORED = "The evidence of this run was not signed or not stored"
 
@@ -32,4 +32,4 @@ async def write_again(connection: Connection, tenant: str, run_id: UUID) -> None
         raise ConsistencyError("The evidence of this run is stored.", remedy="`counterseal evidence get` hands it out.")
     if not found["failed"]:
         raise ConsistencyError("The evidence of this run is being written, or the run has not ended.")
-    await bundles.order(connection, tenant, run_id)
+    await faces.order_message(connection, tenant, run_id, "bundle", {})

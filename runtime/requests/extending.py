@@ -9,7 +9,7 @@ from uuid import UUID
 
 from core.canonical import JsonObject
 from core.db import Connection, Database
-from core.errors import ConsistencyError, NotFoundError
+from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.definition.catalog import Definitions
@@ -19,8 +19,7 @@ from runtime.engine.events import RunExtended
 from runtime.engine.states import RUN
 from runtime.engine.transition import RunView, Transition
 from runtime.engine.workflow import Workflow
-from runtime.store import extensions
-from runtime.store.commits import apply
+from runtime.store import extensions, faces
 from runtime.store.views import load
 
 
@@ -53,8 +52,8 @@ class Extending:
         """
         extension = read_extension(source)
         async with self.database.transaction(tenant) as connection:
-            view = await load(connection, run_id, self.definitions.graphs, lock=True)
-            _check(view, tenant, expected_version)
+            view = await load(connection, run_id, self.definitions.graphs, lock=True, tenant=tenant)
+            _check(view, expected_version)
             base = await self.definitions.of_run(connection, replace(view.definition, extensions=0))
             before = await self.definitions.of_run(connection, view)
             check_past(before.graph, Transition(view, before.graph).state, extension)
@@ -65,7 +64,7 @@ class Extending:
             transition = Transition(view, after.graph)
             names = tuple(sorted(_ids(after) - _ids(before)))
             transition.extend(_event(view, added, names, _frozen(after, before), adopted), actor)
-            if not await apply(connection, transition.commit()):
+            if not await faces.append(connection, transition.commit()):
                 raise VersionMoved("The run has just moved on.", remedy="Look at it again, then extend it.")
         return Extended(added.number, names, view.version + 1)
 
@@ -81,13 +80,13 @@ class Extending:
                 "It can be read back only while no step is executing.",
                 remedy="Try again when the run waits.",
             )
-        past = (await load(connection, view.run_id, self.definitions.graphs, whole=True)).run.past
+        past = (
+            await load(connection, view.run_id, self.definitions.graphs, whole=True, tenant=view.tenant_id)
+        ).run.past
         return {key: past[key].output for key in missing if key in past}
 
 
-def _check(view: RunView, tenant: str, expected_version: int) -> None:
-    if view.tenant_id != tenant:
-        raise NotFoundError(f"There is no run {view.run_id}.")
+def _check(view: RunView, expected_version: int) -> None:
     if RUN.terminal(view.status) or view.canceling is not None:
         raise ConsistencyError(f"The run is {view.status}; nothing can be added to it.")
     if view.version != expected_version:

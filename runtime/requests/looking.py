@@ -34,6 +34,11 @@ class Seen:
     last: int
     purged: bool = False
 
+    @property
+    def late(self) -> list[str]:
+        """What workers told after they had lost their leases, a sentence for each call, with its step."""
+        return [f"{row['step_key']}: {late['says']}" for row in self.receipts for late in row["late"]]
+
 
 async def folded(connection: Connection, definitions: Definitions, book: Book, wanted: Container[int] = ()) -> Past:
     """The run that a book comes to, with the wanted checkpoints. ``Diverged`` if the run's row says something else."""
@@ -60,9 +65,10 @@ async def seen(
 
 
 async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:
-    """The receipt of the action that was approved: it says more than the vote. None until the approval was used."""
+    """The receipt of the action that was asked about: it says more than the vote. None if nothing was sent yet."""
     approval = stored.approval
-    if not stored.consumed or approval.kind is ApprovalKind.GATE:
+    doubted = approval.kind is ApprovalKind.IN_DOUBT
+    if not (stored.consumed or doubted) or approval.kind is ApprovalKind.GATE:
         return None
     every = (await seen(connection, definitions, approval.tenant_id, approval.run_id)).receipts
     own = (approval.step_key, approval.action_digest)

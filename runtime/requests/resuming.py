@@ -17,7 +17,7 @@ from runtime.engine import waiting
 from runtime.engine.known import open_wait
 from runtime.engine.states import StepState
 from runtime.engine.transition import Transition
-from runtime.store.commits import apply
+from runtime.store import faces
 from runtime.store.views import load
 
 CONFLICTS_MAX = 20
@@ -42,6 +42,7 @@ async def persistently(attempt: Callable[[bool], Awaitable[Answer]]) -> Answer:
 async def end_wait(
     connection: Connection,
     definitions: Definitions,
+    tenant: str,
     place: tuple[UUID, str, UUID],
     result: JsonObject,
     actor: Actor,
@@ -54,7 +55,7 @@ async def end_wait(
     commit leaves nothing, and whoever said it repeats it; after it, the run has resumed.
     """
     run_id, step_key, wait_id = place
-    view = await load(connection, run_id, definitions.graphs, lock=lock)
+    view = await load(connection, run_id, definitions.graphs, lock=lock, tenant=tenant)
     step, wait = view.steps.get(step_key), open_wait(view.run, step_key)
     if step is None or wait is None or wait.wait_id != wait_id or step.status is not StepState.WAITING:
         raise Moved
@@ -65,6 +66,6 @@ async def end_wait(
         waiting.complete(transition, step, wait, result, actor)
     else:
         waiting.ask_anew(transition, step, wait, actor)
-    if not await apply(connection, transition.commit()):
+    if not await faces.append(connection, transition.commit()):
         raise Moved
     return taken

@@ -130,7 +130,7 @@ class Signaling:
             return SignalAnswer(SignalCode.KEPT)
         if not found.waiting:
             # The name of a signal may be waited for again; what a run began outside is over with its step.
-            late = found.kind != WaitKind.SIGNAL and await self._is_over(connection, found)
+            late = found.kind != WaitKind.SIGNAL and await self._is_over(connection, signal.tenant_id, found)
             return await self._ignored(connection, signal, SignalCode.LATE, found) if late else _kept(found)
         if signal.token is not None and signal.token != found.token:
             return await self._ignored(connection, signal, SignalCode.STALE, found)
@@ -143,7 +143,7 @@ class Signaling:
     async def _complete(self, connection: Connection, signal: Signal, found: Found, *, lock: bool) -> SignalAnswer:
         result: JsonObject = {"output": signal.output} if signal.error is None else {"error": signal.error}
         place = (found.run_id, found.step_key, found.wait_id)
-        await end_wait(connection, self.definitions, place, result, signal.actor, lock=lock)
+        await end_wait(connection, self.definitions, signal.tenant_id, place, result, signal.actor, lock=lock)
         return await self._note(connection, signal, SignalCode.DELIVERED, found)
 
     async def _ignored(self, connection: Connection, signal: Signal, code: SignalCode, found: Found) -> SignalAnswer:
@@ -151,9 +151,9 @@ class Signaling:
         await audit.record(connection, signal.tenant_id, EventType.SIGNAL_IGNORED, signal.actor, facts)
         return await self._note(connection, signal, code, found)
 
-    async def _is_over(self, connection: Connection, found: Found) -> bool:
+    async def _is_over(self, connection: Connection, tenant: str, found: Found) -> bool:
         """True if nothing more can happen to the step whose wait this was."""
-        return await step_is_over(connection, found.run_id, found.step_key, self.definitions.graphs)
+        return await step_is_over(connection, tenant, found.run_id, found.step_key, self.definitions.graphs)
 
     async def _note(self, connection: Connection, signal: Signal, code: SignalCode, found: Found) -> SignalAnswer:
         result: JsonObject = {"code": str(code), "run": str(found.run_id), "step": found.step_key}

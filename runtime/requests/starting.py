@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
 from core.canonical import JsonObject
-from core.db import Connection
-from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError, NotFoundError
+from core.clock import DatabaseClock
+from core.db import Connection, within
+from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError
 from core.ids import new_id
 from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
-from runtime.definition.catalog import Definitions
+from runtime.definition.catalog import Definitions, Startable
 from runtime.engine.events import RunOpened, RunStarted
 from runtime.engine.finishing import checked_reference
 from runtime.engine.fitness import check_text
@@ -21,9 +23,12 @@ from runtime.engine.replaying import unopened
 from runtime.engine.states import RunState
 from runtime.engine.transition import RunView, Transition
 from runtime.engine.workflow import Workflow
-from runtime.store import documents, reads
-from runtime.store.commits import NewRun, apply, apply_start
+from runtime.store import documents, faces, reads
+from runtime.store.faces import NewRun
 from runtime.store.views import load_to_end
+
+# After this time without a start, the next one reads the database's time.
+CLOCK_SECONDS_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +62,54 @@ class Started:
 async def start_named(
     connection: Connection, definitions: Definitions, name: str, version: int | None, request: StartRequest
 ) -> Started:
-    """Start a run of this version, or of the newest that is not retired, inside the caller's transaction.
+    """Start a run of this version, or of the newest that is not retired. One exchange, if the version is known here.
 
     A trigger that has started its run finds it, whatever has become of the workflow since: retired, or so changed that
-    it would not take this input any more.
+    it would not take this input any more. A crash before the append leaves nothing, and the sender repeats.
     """
-    try:
-        stored = await documents.startable_workflow(connection, request.tenant_id, name, version)
-        return await start_run(connection, definitions.compiled(stored), request)
-    except CountersealError:
-        known = await _known(connection, name, request)
-        if known is None:
-            raise
-        return known
+    place = (request.tenant_id, name, version)
+    known = definitions.startable.get(place)
+    if known is not None and known.clock.age() < CLOCK_SECONDS_MAX:
+        with suppress(InputError):  # what this version refuses is looked at again, as it is published now
+            opened = await _open(connection, known.workflow, request, known.clock.now(), pinned=version is not None)
+            if opened is not None:
+                definitions.startable.put(place, Startable(known.workflow, opened[1]))
+                return opened[0]
+    async with within(connection, request.tenant_id):
+        try:
+            stored = await documents.startable_workflow(connection, request.tenant_id, name, version)
+            workflow = definitions.compiled(stored)
+            started, clock = await _opened(connection, workflow, request)
+        except CountersealError:
+            found = await _known(connection, name, request)
+            if found is None:
+                raise
+            return found
+    definitions.startable.put(place, Startable(workflow, clock))
+    return started
 
 
 async def start_run(connection: Connection, workflow: Workflow, request: StartRequest) -> Started:
-    """Start a run inside the caller's transaction. A crash before its commit leaves nothing, and the sender repeats."""
+    """Start a run of this very version, or find the one that its trigger has started."""
+    async with within(connection, request.tenant_id):
+        return (await _opened(connection, workflow, request))[0]
+
+
+async def _opened(connection: Connection, workflow: Workflow, request: StartRequest) -> tuple[Started, DatabaseClock]:
     now = await connection.fetchval("SELECT now()")
+    opened = await _open(connection, workflow, request, now, pinned=True)
+    if opened is not None:
+        return opened
+    known = await _known(connection, workflow.name, request)
+    if known is None:
+        raise ConsistencyError("The run that this trigger started cannot be seen yet.", remedy="Send it again.")
+    return known, DatabaseClock(now)
+
+
+async def _open(
+    connection: Connection, workflow: Workflow, request: StartRequest, now: datetime, *, pinned: bool
+) -> tuple[Started, DatabaseClock] | None:
+    """The new run, and the time; None if the trigger has started one, or if nothing starts with this version now."""
     view = _new_view(workflow, request, now)
     transition = Transition(view, workflow.graph)
     error = transition.open(_opening(workflow, request, view), request.actor)
@@ -92,15 +127,17 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
         parent=request.parent,
         depth=request.depth,
         cap="" if workflow.max_concurrency is None else workflow.name,
+        pinned=pinned,
     )
-    if not await apply_start(connection, transition.commit(), new_run):
-        known = await _known(connection, workflow.name, request)
-        if known is None:
-            raise ConsistencyError("The run that this trigger started cannot be seen yet.", remedy="Send it again.")
-        return known
-    if not transition.state.open:
-        await _end_at_once(connection, transition, workflow, error)
-    return Started(view.run_id, True, view.reference)
+    if transition.state.open:
+        opened = await faces.open_run(connection, transition.commit(), new_run)
+    else:
+        # It ends where it begins: all of it, or nothing.
+        async with within(connection, request.tenant_id):
+            opened = await faces.open_run(connection, transition.commit(), new_run)
+            if opened is not None:
+                await _end_at_once(connection, transition, workflow, error)
+    return None if opened is None else (Started(view.run_id, True, view.reference), DatabaseClock(opened))
 
 
 async def _known(connection: Connection, workflow: str, request: StartRequest) -> Started | None:
@@ -131,7 +168,8 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunVi
         workflow_digest=workflow.digest,
         trigger_type=request.trigger_type,
         version=0,  # its first commit makes it 1
-        head=ChainHead.of_run(run_id),
+        gate=0,
+        head=ChainHead.of(f"run:{run_id}"),
         run=replace(
             unopened(run_id, new_run_key(), workflow.graph), reference=reference, requested_by=request.requested_by
         ),
@@ -180,13 +218,13 @@ async def _end_at_once(
     """A run in which no step was to be taken: every condition was false, or the first one could not be evaluated."""
     transition = Transition(opened.after(), workflow.graph)
     transition.tell(RunStarted())
-    begun = await apply(connection, transition.commit())
+    begun = await faces.append(connection, transition.commit())
     closing = Transition(transition.after(), workflow.graph)
     if error:
         closing.close(RunState.FAILED_TERMINAL, error)
     else:
         closing.conclude()
-    if not (begun and await apply(connection, closing.commit())):
+    if not (begun and await faces.append(connection, closing.commit())):
         raise ConsistencyError("The run could not be ended where it began.", remedy="Start it again.")
 
 
@@ -198,12 +236,10 @@ async def cancel_run(
     ``ConsistencyError`` if it is over, or has just moved on.
     """
     check_text(reason, "reason")
-    view = await load_to_end(connection, run_id, definitions.graphs, lock=True)
-    if view.tenant_id != tenant:
-        raise NotFoundError(f"There is no run {run_id}.")
+    view = await load_to_end(connection, run_id, definitions.graphs, lock=True, tenant=tenant)
     # Nothing is evaluated or planned, so that a run whose workflow cannot be read any more can be canceled as well.
     transition = Transition(view, NO_GRAPH)
     transition.cancel(actor, reason)
-    if not await apply(connection, transition.commit()):
+    if not await faces.append(connection, transition.commit()):
         raise ConsistencyError("The run has just moved on.", remedy="Look at it again, then cancel.")
     return transition.run.status

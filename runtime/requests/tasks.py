@@ -67,7 +67,8 @@ class Tasks:
             return TaskAnswer(False, "invalid", "The form is not filled in as it has to be.", problems)
         place = (task.run_id, task.view.step, said.task_id)
         actor = Actor("person", said.person_id)
-        taken = await end_wait(connection, self.definitions, place, {"output": said.value}, actor, lock=lock)
+        result: JsonObject = {"output": said.value}
+        taken = await end_wait(connection, self.definitions, task.tenant_id, place, result, actor, lock=lock)
         return _RECORDED if taken else _ASKED_ANEW
 
 

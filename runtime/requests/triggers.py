@@ -14,18 +14,11 @@ from runtime.definition.catalog import Definitions
 from runtime.engine.fitness import clean
 from runtime.engine.workflow import ServiceNowStart, Workflow
 from runtime.requests.starting import Started, StartRequest, start_run
-from runtime.store import documents
+from runtime.store import documents, notices
 
 log = structlog.get_logger(__name__)
 
 REFERENCE_CHARACTERS_MAX = 500
-
-_RECORD = """
-INSERT INTO inbox (tenant_id, source, notification_id, payload) VALUES ($1, $2, $3, $4)
-ON CONFLICT (tenant_id, source, notification_id) DO NOTHING"""
-_PROCESSED = """
-UPDATE inbox SET processed_at = now(), result = $4
-WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at IS NULL"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +42,7 @@ async def start_from_servicenow(
     parsed = _parse(endpoint, event)
     source = f"servicenow:{endpoint}"
     notification = digest(event)
-    await connection.execute(_RECORD, tenant, source, notification, event)
+    await notices.record(connection, tenant, source, notification, event)
     started = []
     for stored in await documents.newest_workflows(connection, tenant):
         try:
@@ -64,7 +57,7 @@ async def start_from_servicenow(
         if _wanted(listens, parsed, workflow):
             started.append(await _start(connection, tenant, workspace, workflow, listens, parsed))
     runs: JsonObject = {"runs": [str(run.run_id) for run in started]}
-    await connection.execute(_PROCESSED, tenant, source, notification, runs)
+    await notices.processed(connection, tenant, source, notification, runs)
     return started
 
 

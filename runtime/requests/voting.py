@@ -1,7 +1,7 @@
 """Taking a vote: one verb for every face. The vote is committed before anybody is told that it counts (promise 4).
 
-The run's row comes first, then the step, then the approval: a vote that meets another commit of the run is judged again
-on what that left, so the same click ten times, or two people at once, is one decision.
+A vote is one read and one guarded append. One that meets another append of the run is judged again on what that left,
+at last with the run's row locked; so the same click ten times, or two people at once, is one decision.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from approvals.quorum import Counted, RefusalCode, Refused, consider
 from approvals.states import APPROVAL, ApprovalEvent
 from approvals.tally import plans
 from core.canonical import Json, JsonObject
-from core.db import Connection, Database
+from core.db import Connection, Database, within
 from core.errors import ConsistencyError
-from evidence.chain import Actor, EventType
-from evidence.commitments import commit_fields, path_of
+from core.ids import new_id
+from evidence.chain import Actor, EventType, timestamp
+from evidence.commitments import commit, reason_path
 from runtime.definition.catalog import Definitions
 from runtime.engine import asking, doubt, gates, waiting
-from runtime.engine.commit import StepRow, WaitRow
+from runtime.engine.commit import CommandRow, StepRow, WaitRow
 from runtime.engine.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
 from runtime.engine.fitness import check_text
 from runtime.engine.known import last_receipt, open_wait
-from runtime.engine.transition import Transition
+from runtime.engine.states import CommandState
+from runtime.engine.transition import RunView, Transition
 from runtime.requests.directory import DatabaseDirectory
 from runtime.requests.looking import receipt_of
-from runtime.store import approvals, audit, outbox
+from runtime.store import approvals, audit, faces
 from runtime.store.approvals import StoredApproval
-from runtime.store.commits import apply
-from runtime.store.views import load
 
 CONFLICTS_MAX = 20
+NOTE = "note"
 ASKED_ANEW = (
     "What this asks has changed since the card was made, so your answer does not count. "
     "A new card asks it as it is now; please look at that one."
@@ -99,8 +100,12 @@ class Voting:
         check_text(request.reason, "reason")
         slack = None
         for attempt in range(CONFLICTS_MAX):
+            lock = attempt > 1
+            # What locks the run keeps it until its append: in a transaction, on the one connection that it has.
+            reached = self.database.transaction(request.tenant_id) if lock else self.database.connection()
             try:
-                stored, answer = await self._once(request, slack, lock=attempt > 1)
+                async with reached as connection:
+                    stored, answer = await self._once(connection, request, slack, lock=lock)
             except asyncpg.TransactionRollbackError:
                 continue  # PostgreSQL chose this vote to end a deadlock
             if answer is not None:
@@ -113,14 +118,14 @@ class Voting:
         raise ConsistencyError("The run moves too fast to record this vote.", remedy="Try again.")
 
     async def _once(
-        self, request: VoteRequest, slack: Membership | None, *, lock: bool
+        self, connection: Connection, request: VoteRequest, slack: Membership | None, *, lock: bool
     ) -> tuple[StoredApproval, VoteAnswer | None]:
         """The approval, and the answer where nothing more has to be asked and the run did not move on meanwhile."""
-        async with self.database.transaction(request.tenant_id) as connection:
-            stored = await approvals.read(connection, request.approval_id, request.person_id)
-            if slack is None and _slack_groups(stored):
-                return stored, None
-            return stored, await self._judge(connection, request, stored, slack, lock=lock)
+        named = (request.tenant_id, request.approval_id, request.person_id)
+        stored, view = await approvals.read_to_decide(connection, *named, self.definitions.graphs, lock=lock)
+        if slack is None and _slack_groups(stored):
+            return stored, None
+        return stored, await self._judge(connection, request, stored, view, slack)
 
     async def view(self, tenant: str, approval_id: UUID) -> CardView:
         """The approval as every face shows it."""
@@ -132,7 +137,8 @@ class Voting:
         """Order an answer to one person without a vote."""
         async with self.database.transaction(tenant) as connection:
             stored = await approvals.read(connection, approval_id)
-            await _answer(connection, stored, answer_to, sentence)
+            note = _answer(stored, answer_to, sentence)
+            await faces.order_message(connection, tenant, stored.approval.run_id, NOTE, note)
 
     async def _ask_slack(self, stored: StoredApproval, wanted: list[GroupQuorum]) -> Membership:
         if self.directory is None:
@@ -144,16 +150,10 @@ class Voting:
         connection: Connection,
         request: VoteRequest,
         stored: StoredApproval,
+        view: RunView,
         slack: Membership | None,
-        *,
-        lock: bool,
     ) -> VoteAnswer | None:
         """The answer, or None if the run moved on meanwhile and the vote has to be judged again."""
-        view = await load(connection, stored.approval.run_id, self.definitions.graphs, lock=lock)
-        if lock:
-            stored = await approvals.read(connection, request.approval_id, request.person_id)
-        elif stored.run_version != view.version:
-            return None  # the two reads fell on either side of another commit of the run
         judged = consider(
             stored.approval,
             _voter(request, stored, slack or Membership(frozenset(), frozenset())),
@@ -173,9 +173,8 @@ class Voting:
         if gate and not gates.still_asks(transition, step, stored.approval.action_digest):
             return await _ask_anew(connection, transition, request, stored, _wait(transition, step))
         status = _count(transition, stored, judged)
-        if not await apply(connection, transition.commit()):
+        if not await _append(connection, transition, stored, request.answer_to, judged.sentence):
             return None
-        await _answer(connection, stored, request.answer_to, judged.sentence)
         return VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
 
 
@@ -190,18 +189,22 @@ def _voter(request: VoteRequest, stored: StoredApproval, slack: Membership) -> V
 
 
 async def _refuse(connection: Connection, request: VoteRequest, stored: StoredApproval, refused: Refused) -> VoteAnswer:
-    if refused.code in _TELLING:
-        data: JsonObject = {
-            "approval": str(stored.approval.id),
-            "run": str(stored.approval.run_id),
-            "code": str(refused.code),
-            "channel": str(request.channel),
-        }
-        actor = Actor("person", request.person_id)
-        await audit.record(connection, request.tenant_id, EventType.APPROVAL_VOTE_REFUSED, actor, data)
-    await _answer(connection, stored, request.answer_to, refused.sentence)
-    status = str(stored.approval.status)
-    return VoteAnswer(False, str(refused.code), refused.sentence, status, stored.approval.run_id)
+    """Record a refusal that tells something, and answer; a crash before the commit leaves a click without an answer."""
+    approval = stored.approval
+    async with within(connection, request.tenant_id):
+        if refused.code in _TELLING:
+            data: JsonObject = {
+                "approval": str(approval.id),
+                "run": str(approval.run_id),
+                "code": str(refused.code),
+                "channel": str(request.channel),
+            }
+            actor = Actor("person", request.person_id)
+            await audit.record(connection, request.tenant_id, EventType.APPROVAL_VOTE_REFUSED, actor, data)
+        if request.answer_to is not None:
+            note = _answer(stored, request.answer_to, refused.sentence)
+            await faces.order_message(connection, request.tenant_id, approval.run_id, NOTE, note)
+    return VoteAnswer(False, str(refused.code), refused.sentence, str(approval.status), approval.run_id)
 
 
 async def _ask_anew(
@@ -218,19 +221,28 @@ async def _ask_anew(
     transition.tell(refused, step=step.key, actor=actor)
     asking.supersede(transition, step, approval.id)
     transition.resume(step, wait)
-    if not await apply(connection, transition.commit()):
+    if not await _append(connection, transition, stored, request.answer_to, ASKED_ANEW):
         return None
-    await _answer(connection, stored, request.answer_to, ASKED_ANEW)
     status = str(APPROVAL.next(approval.status, ApprovalEvent.SUPERSEDE))
     return VoteAnswer(False, str(RefusalCode.CHANGED), ASKED_ANEW, status, approval.run_id)
 
 
-async def _answer(connection: Connection, stored: StoredApproval, to: AnswerTo | None, sentence: str) -> None:
-    if to is None:
-        return
-    approval = stored.approval
-    payload: JsonObject = {"approval": str(approval.id), "channel": to.channel, "user": to.user, "text": sentence}
-    await outbox.add_note(connection, approval.tenant_id, approval.run_id, payload)
+async def _append(
+    connection: Connection, transition: Transition, stored: StoredApproval, to: AnswerTo | None, sentence: str
+) -> bool:
+    """Append what a vote does, with the answer to whoever clicked; False if the run moved on meanwhile.
+
+    A crash before this leaves nothing, and the person clicks again; after it, vote and answer are on their way.
+    """
+    commit = transition.commit()
+    if to is not None:
+        key = new_id()
+        commit.commands.append(CommandRow(key, NOTE, str(key), CommandState.PENDING, _answer(stored, to, sentence)))
+    return await faces.append(connection, commit)
+
+
+def _answer(stored: StoredApproval, to: AnswerTo, sentence: str) -> JsonObject:
+    return {"approval": str(stored.approval.id), "channel": to.channel, "user": to.user, "text": sentence}
 
 
 def _wait(transition: Transition, step: StepRow) -> WaitRow:
@@ -247,8 +259,8 @@ def _count(transition: Transition, stored: StoredApproval, counted: Counted) -> 
     person = Actor("person", vote.voter)
     committed: list[Json] | None = None
     if vote.reason:
-        place = path_of("approval", str(approval.id), "vote", str(transition.next_line))
-        committed = commit_fields(transition.view.run_key, place, {"reason": vote.reason})
+        path = reason_path(str(approval.id), vote.voter, timestamp(transition.view.now))
+        committed = [[path, commit(transition.view.run_key, path, vote.reason)]]
     voted = ApprovalVoted(
         approval=approval.id,
         choice=str(vote.choice),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -24,9 +24,11 @@ from approvals.states import ApprovalStatus
 from approvals.tally import progress
 from core.db import Connection
 from core.errors import NotFoundError
+from runtime.engine.view import RunView
+from runtime.store.views import Graphs, loaded
 
-_READ = """
-SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id, r.version AS run_version,
+READ = """
+SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes,
@@ -34,6 +36,9 @@ SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id, r.version AS run_v
       FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
     FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = $2) AS person
 FROM approvals a JOIN runs r USING (run_id) WHERE a.approval_id = $1"""
+
+# The approval as ``READ`` gives it, and its run, of one snapshot: see ``runtime.store.faces``.
+_READ_QUESTION = "SELECT * FROM read_question($1, $2, $3, $4)"
 
 _SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id = $1"
 
@@ -50,7 +55,6 @@ class StoredApproval:
     choice: str | None
     reason: str | None
     workspace_id: str
-    run_version: int
     consumed: bool
     now: datetime
     created_at: datetime
@@ -60,7 +64,20 @@ class StoredApproval:
 
 async def read(connection: Connection, approval_id: UUID, person_id: str = "") -> StoredApproval:
     """One approval; ``NotFoundError`` if there is none that this connection may see."""
-    row = await connection.fetchrow(_READ, approval_id, person_id)
+    return _stored(await connection.fetchrow(READ, approval_id, person_id), approval_id)
+
+
+async def read_to_decide(
+    connection: Connection, tenant: str, approval_id: UUID, person_id: str, graphs: Graphs, *, lock: bool
+) -> tuple[StoredApproval, RunView]:
+    """One approval and its run, by one statement; ``lock`` holds the run until the transaction ends."""
+    row = await connection.fetchrow(_READ_QUESTION, approval_id, person_id, tenant, lock)
+    stored = _stored(row, approval_id)
+    view = await loaded(connection, row, graphs)
+    return stored, replace(view, kept_at=view.version)
+
+
+def _stored(row: Any, approval_id: UUID) -> StoredApproval:
     if row is None:
         raise NotFoundError(f"There is no approval {approval_id}.")
     item = row["approval"]
@@ -71,7 +88,6 @@ async def read(connection: Connection, approval_id: UUID, person_id: str = "") -
         choice=item["choice"],
         reason=item["reason"],
         workspace_id=row["workspace_id"],
-        run_version=row["run_version"],
         consumed=item["consumed_at"] is not None,
         now=row["now"],
         created_at=datetime.fromisoformat(item["created_at"]),
@@ -137,7 +153,7 @@ _ENDS = {
 def card_view(stored: StoredApproval, receipt: Mapping[str, Any] | None, link: str = "") -> CardView:
     """The card as a face draws it: the frozen content and what has become of it; ``receipt`` is that of its action."""
     approval = stored.approval
-    state, detail = _state(stored, receipt)
+    state, detail = _state(stored, receipt if stored.consumed else None)
     return CardView(
         approval_id=approval.id,
         nonce=approval.nonce,
@@ -149,6 +165,7 @@ def card_view(stored: StoredApproval, receipt: Mapping[str, Any] | None, link: s
         two_person=approval.terms.two_person,
         detail=detail,
         link=link,
+        late=" ".join(late["says"] for late in receipt["late"]) if receipt else "",
     )
 
 

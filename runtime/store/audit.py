@@ -1,4 +1,4 @@
-"""The tenant's own audit stream: what belongs to no run, or reaches a run after it has closed."""
+"""The tenant's own audit stream: what belongs to no run, or comes after its end. An append has one line."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ async def record(connection: Connection, tenant: str, kind: EventType, actor: Ac
     row = await connection.fetchrow(_HEAD, tenant)
     if row is None:
         raise NotFoundError(f"There is no tenant {tenant!r}.", remedy="Create it with `counterseal tenant create`.")
-    head = ChainHead(f"tenant:{tenant}", row["audit_count"], row["audit_head"])
-    (line,), _ = append(head, [Event(kind, actor, row["now"], data)])
-    await connection.execute(_LINE, tenant, row["stream_id"], line.seq, str(line.type), line.bytes, line.hash)
+    stream, count = f"tenant:{tenant}", row["audit_count"]
+    head = ChainHead(stream, count, row["audit_head"]) if count else ChainHead.of(stream)
+    (line,), after = append(head, [Event(kind, actor, row["now"], data)])
+    await connection.execute(_LINE, tenant, row["stream_id"], count, str(kind), line, after.hash)

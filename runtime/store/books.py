@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -21,11 +22,14 @@ from runtime.engine.events import RunOpened
 from runtime.engine.run import Run
 from runtime.engine.told import Diverged, Told
 from runtime.store import journal
+from runtime.store.journal import Append
+from runtime.store.schema import runs
 
 Answer = TypeVar("Answer")
 
-_RUN = """
-SELECT r.*, j.* FROM runs r CROSS JOIN LATERAL (
+_SHOWN = ", ".join(f"r.{column.name}" for column in runs.c if column.name != "state")
+_RUN = f"""
+SELECT {_SHOWN}, j.* FROM runs r CROSS JOIN LATERAL (
   SELECT array_agg(b.first_seq ORDER BY b.n) AS firsts, array_agg(b.lines ORDER BY b.n) AS every_lines,
     array_agg(b.vals ORDER BY b.n) AS every_vals
   FROM journal b WHERE b.run_id = r.run_id) j
@@ -36,10 +40,10 @@ _LONG = 300
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """A run's row with its key, its lines and its events. Of a run whose values were erased no event can be read."""
+    """A run's row with its key, its appends and its events. Of a run whose values were erased no event can be read."""
 
     row: asyncpg.Record
-    lines: Sequence[bytes]
+    appends: Sequence[Append]
     told: Sequence[Told]
 
     @property
@@ -55,7 +59,7 @@ class Book:
     @property
     def head(self) -> ChainHead:
         """The end of the chain."""
-        return ChainHead(f"run:{self.run_id}", self.row["audit_count"], self.row["audit_head"])
+        return _head(self.row)
 
     @property
     def opened(self) -> RunOpened:
@@ -95,30 +99,29 @@ async def aside(lines: int, work: Callable[[], Answer]) -> Answer:
 async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[bytes]:
     """The lines of a run alone. ``Diverged`` if they are not those that were written."""
     row = await fetch(connection, tenant, run_id)
-    return await aside(row["audit_count"], lambda: _unbroken(row, _lines_of(row)))
+    return await aside(row["audit_count"], lambda: [line for append in _unbroken(row) for line in append.lines])
 
 
-def _lines_of(row: asyncpg.Record) -> list[bytes]:
-    return [line for told in row["every_lines"] or () for line in told.split(b"\n")]
+def _head(row: asyncpg.Record) -> ChainHead:
+    return ChainHead(f"run:{row['run_id']}", row["audit_count"], row["audit_head"])
 
 
-def _unbroken(row: asyncpg.Record, every: Sequence[bytes]) -> Sequence[bytes]:
-    report = verify_lines(every)
+def _unbroken(row: asyncpg.Record) -> list[Append]:
+    every = journal.appends(row["firsts"] or (), row["every_lines"] or (), row["every_vals"] or ())
+    lines = [append.lines for append in every]
+    report = verify_lines(_head(row), chain.from_iterable(lines), map(len, lines))
     if not report.ok:
         raise Diverged(f"The audit chain is broken: {report.problem}", "chain")
-    if (report.count, report.head) != (row["audit_count"], row["audit_head"]):
-        raise Diverged("The audit chain is not as long as the run says, or ends with another line", "chain")
     return every
 
 
 def _checked(row: asyncpg.Record) -> Book:
-    lines = _unbroken(row, _lines_of(row))
-    appends = journal.appends(row["firsts"] or (), row["every_lines"] or (), row["every_vals"] or ())
+    every = _unbroken(row)
     if row["purged_at"] is not None:
-        return Book(row, lines, ())
+        return Book(row, every, ())
     if not row["run_key"]:
         raise Diverged("The run's key is gone, so nothing can be held against the audit")
-    return Book(row, lines, [told for append in appends for told in append.told(row["run_key"])])
+    return Book(row, every, [told for append in every for told in append.told(row["run_key"])])
 
 
 # What of a run's row only an append changes. Its status also moves when a worker claims its first step.

@@ -8,38 +8,33 @@ from uuid import UUID
 import asyncpg
 
 from core.db import Connection
-from core.ids import new_id
 from evidence.archive import Bundle
 from evidence.blobs import StoredBlob
 from evidence.bundle import DocumentText
 from runtime.store.books import Book
-from runtime.store.commits import MESSAGES_CHANNEL
 
 _SOURCE = "SELECT source FROM workflows WHERE tenant_id = $1 AND name = $2 AND version = $3"
 _POLICIES = """
 SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = ANY ($2::text[]) ORDER BY name, version"""
 _REMEMBER = """
-INSERT INTO bundles (run_id, tenant_id, name, uri, version_id, sha256, bytes, key_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (run_id) DO NOTHING"""
-_WHERE = "SELECT name, uri, version_id, sha256, bytes, key_id, created_at FROM bundles WHERE run_id = $1"
+INSERT INTO bundles (run_id, tenant_id, lines, name, uri, version_id, sha256, bytes, key_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (run_id, lines) DO NOTHING"""
+_WHERE = """
+SELECT name, uri, version_id, sha256, bytes, key_id, created_at FROM bundles WHERE run_id = $1
+ORDER BY lines DESC LIMIT 1"""
 
 _GIVEN_UP = """c.kind = 'bundle' AND c.status = 'failed'
-  AND NOT EXISTS (SELECT FROM bundles b WHERE b.run_id = c.run_id)
+  AND NOT EXISTS (SELECT FROM bundles b JOIN runs w ON w.run_id = b.run_id AND w.audit_count = b.lines
+    WHERE b.run_id = c.run_id)
   AND NOT EXISTS (SELECT FROM commands n WHERE n.run_id = c.run_id AND n.kind = 'bundle'
     AND n.status IN ('pending', 'leased'))"""
 _FAILURES = f"""
 SELECT DISTINCT ON (c.run_id) c.run_id, c.last_error FROM commands c
 WHERE c.tenant_id = $1 AND {_GIVEN_UP} ORDER BY c.run_id, c.command_id DESC"""
 _STATE = f"""
-SELECT EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id) AS bundled,
+SELECT EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count) AS bundled,
   EXISTS (SELECT FROM commands c WHERE c.tenant_id = r.tenant_id AND c.run_id = r.run_id AND {_GIVEN_UP}) AS failed
 FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2"""
-_ORDER = f"""
-WITH ordered AS (
-  INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, payload, status, ordering_key)
-  SELECT $1::uuid, tenant_id, run_id, 'bundle', $1::text, '{{}}', 'pending', 'bundle:' || run_id FROM runs
-  WHERE tenant_id = $2 AND run_id = $3)
-SELECT pg_notify('{MESSAGES_CHANNEL}', '')"""
 
 
 async def texts(
@@ -53,17 +48,14 @@ async def texts(
     return workflow, tuple(DocumentText(each["name"], each["version"], each["source"]) for each in found)
 
 
-async def remember(
-    connection: Connection, tenant: str, run_id: UUID, bundle: Bundle, stored: StoredBlob, key_id: str
-) -> None:
-    """Note where the run's bundle is, and its SHA-256 (Q-21)."""
-    await connection.execute(
-        _REMEMBER, run_id, tenant, bundle.name, stored.uri, stored.version_id, bundle.sha256, len(bundle.bytes), key_id
-    )
+async def remember(connection: Connection, book: Book, bundle: Bundle, stored: StoredBlob, key_id: str) -> None:
+    """Note where this edition of the run's bundle is, and its SHA-256 (Q-21)."""
+    where = (bundle.name, stored.uri, stored.version_id, bundle.sha256, len(bundle.bytes), key_id)
+    await connection.execute(_REMEMBER, book.run_id, book.row["tenant_id"], book.head.count, *where)
 
 
 async def where(connection: Connection, run_id: UUID) -> asyncpg.Record | None:
-    """Where the run's bundle is; None while there is none."""
+    """Where the newest edition of the run's bundle is; None while there is none."""
     return await connection.fetchrow(_WHERE, run_id)
 
 
@@ -75,8 +67,3 @@ async def failures(connection: Connection, tenant: str) -> list[tuple[UUID, str]
 async def state(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Record | None:
     """Whether a run's evidence is stored, and whether the writing of it was given up; None without such a run."""
     return await connection.fetchrow(_STATE, tenant, run_id)
-
-
-async def order(connection: Connection, tenant: str, run_id: UUID) -> None:
-    """Order a run's bundle. Those that were ordered before and given up stay on record."""
-    await connection.execute(_ORDER, new_id(), tenant, run_id)

@@ -168,7 +168,9 @@ UPDATE queue q SET expires_at = now() + $1 FROM ours WHERE q.run_id = ours.run_i
 RETURNING q.lease_id"""
 
 _HOLD = """
-SELECT status FROM queue WHERE run_id = $1 AND step_key = $2 AND lease_id = $3 AND epoch = $4 FOR NO KEY UPDATE"""
+SELECT q.lease_id, q.status FROM unnest($2::text[], $3::uuid[], $4::int[]) AS l(step_key, lease_id, epoch)
+JOIN queue q ON q.run_id = $1 AND q.step_key = l.step_key AND q.lease_id = l.lease_id AND q.epoch = l.epoch
+ORDER BY q.step_key FOR NO KEY UPDATE OF q"""
 
 
 async def claim_next(connection: Connection, owner: str, lease: timedelta, count: int = 1) -> list[asyncpg.Record]:
@@ -204,13 +206,13 @@ async def expected(connection: Connection, steps: Sequence[tuple[UUID, str]], wi
     await connection.execute(_EXPECTED, [run for run, _ in steps], [key for _, key in steps], within)
 
 
-async def hold(connection: Connection, run_id: UUID, claim: Claim) -> str | None:
-    """Lock the row of this lease, before the run's row is locked; its status, None if the lease is not the newest.
+async def hold(connection: Connection, run_id: UUID, held: Sequence[Claim]) -> dict[UUID, str]:
+    """Lock the rows of leases of a run, before the run's row is locked; their statuses, of those that are the newest.
 
     One that is claimable or sent has run out, and nobody has taken its step since.
     """
-    status: str | None = await connection.fetchval(_HOLD, run_id, claim.key, claim.id, claim.epoch)
-    return status
+    columns = ([getattr(claim, name) for claim in held] for name in ("key", "id", "epoch"))
+    return {row["lease_id"]: row["status"] for row in await connection.fetch(_HOLD, run_id, *columns)}
 
 
 async def heartbeat(connection: Connection, span: timedelta, held: Sequence[tuple[UUID, Claim]]) -> set[UUID]:

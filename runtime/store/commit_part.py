@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,7 +37,14 @@ class Part:
     @property
     def count(self) -> int:
         """How many parameters the SQL takes."""
-        return next(n for n in range(40) if f"{{{n}}}" not in self.sql)
+        return len(self.types)
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the parameters, as the SQL says them."""
+        found = re.findall(r"(json_to_recordset\()?\{(\d)\}(?:::(\w+(?:\[\])?))?", self.sql)
+        said = {int(number): cast or ("json" if records_ else "") for records_, number, cast in found}
+        return [said[number] for number in sorted(said)]
 
 
 def records(commits: Sequence[Commit], rows: str, *names: str) -> list[dict[str, object]]:

@@ -81,8 +81,8 @@ _CANCEL_APPROVALS = Part(
     "cancel_approvals",
     """UPDATE approvals SET status = 'canceled', decided_at = now() FROM guard g
       WHERE approvals.run_id = g.run_id AND approvals.status = 'requested'
-        AND approvals.approval_id <> ALL ({0}::uuid[])""",
-    lambda cs: [[row.approval_id for row in cs[0].approvals]],
+        AND approvals.approval_id <> ALL ({0}::uuid[]) AND {1}::bool""",
+    lambda cs: [[row.approval_id for row in cs[0].approvals], cs[0].cancels_rest],
     lambda c: c.cancels_rest,
     alone=True,
 )

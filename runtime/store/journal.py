@@ -11,14 +11,14 @@ from core.db import Connection
 from evidence.events import EventType
 from runtime.engine.told import Told, read_line, unpack_values
 
+_LINES = "SELECT lines FROM journal WHERE run_id = $1 ORDER BY n"
 _WITH = """
 SELECT first_seq, lines, vals FROM journal WHERE run_id = $1 AND position($2::bytea IN lines) > 0 ORDER BY n"""
-_LINES = "SELECT lines FROM journal WHERE run_id = $1 ORDER BY n"
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One append: its lines, the place of the first, and their values by place."""
+    """One append: its lines, the place of the first, and their values by their number in the append."""
 
     first_seq: int
     lines: Sequence[bytes]
@@ -27,7 +27,7 @@ class Append:
     def told(self, run_key: bytes) -> Iterator[Told]:
         """The events of the append. ``Diverged`` if a value is not the one that its line commits to."""
         for number, line in enumerate(self.lines):
-            yield read_line(line, self.values.get(self.first_seq + number, {}), run_key)
+            yield read_line(line, self.values.get(number, {}), run_key, self.first_seq + number)
 
 
 def appends(firsts: Sequence[int], lines: Sequence[bytes], vals: Sequence[bytes | None]) -> list[Append]:

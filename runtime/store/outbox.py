@@ -10,10 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
-from core.canonical import JsonObject
 from core.db import Connection
-from core.ids import new_id
-from runtime.store.commits import MESSAGES_CHANNEL
 
 # One at a time per ordering key: the partial unique index decides between dispatchers that look at once.
 _LEASE = """
@@ -33,13 +30,7 @@ _END_SHOWN = "UPDATE commands SET status = 'dispatched' WHERE command_id = ANY (
 _END = """
 UPDATE commands SET status = $3, last_error = $4, next_attempt_at = now() + $5, lease_owner = NULL,
   lease_expires_at = NULL
-WHERE command_id = $1 AND lease_owner = $2 AND status = 'leased' RETURNING command_id"""
-
-_NOTE = f"""
-WITH note AS (
-  INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, payload, status, ordering_key)
-  VALUES ($1::uuid, $2, $3, 'note', $1::text, $4, 'pending', NULL))
-SELECT pg_notify('{MESSAGES_CHANNEL}', '')"""
+WHERE command_id = $1 AND attempts = $2 AND status = 'leased' RETURNING command_id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +75,17 @@ async def lease_message(
 
 
 async def end_message(
-    connection: Connection, message: Message, owner: str, status: str, error: str | None, again_in: timedelta
+    connection: Connection, message: Message, status: str, error: str | None, again_in: timedelta
 ) -> bool:
-    """Say how it ended: dispatched, failed, or pending again after ``again_in``. False if the lease is gone."""
-    return await connection.fetchrow(_END, message.command_id, owner, status, error, again_in) is not None
+    """Say how it ended: dispatched, failed, or pending again after ``again_in``. False if the lease is gone.
+
+    Each lease is another attempt, also if the same dispatcher takes it: that is what says whose it is.
+    """
+    ended = (message.command_id, message.attempts, status, error, again_in)
+    return await connection.fetchrow(_END, *ended) is not None
 
 
 async def end_shown(connection: Connection, message: Message) -> None:
     """What was delivered shows what the messages behind it were to show: they are done, too."""
     if message.behind:
         await connection.execute(_END_SHOWN, list(message.behind))
-
-
-async def add_note(connection: Connection, tenant: str, run_id: UUID, payload: JsonObject) -> None:
-    """Order an answer to one person (an ephemeral message), in the caller's transaction."""
-    await connection.execute(_NOTE, new_id(), tenant, run_id, payload)

@@ -16,7 +16,6 @@ import orjson
 from sqlalchemy import Select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from core.canonical import sha256_hex
 from runtime.store import read_statements as read
 
 Row: TypeAlias = Mapping[str, Any]
@@ -92,18 +91,18 @@ async def ledger_page(
 async def audit_page(
     connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, after_seq: int = -1
 ) -> list[Row]:
-    """The lines of a run's chain, with the exact bytes that are hashed: also those that somebody has altered."""
+    """The lines of a run's chain, with the exact bytes that are hashed and their places: also altered ones."""
     found = await _all(connection, read.APPENDS, tenant=tenant, run=run_id, limit=limit, after_seq=after_seq)
-    lines = [_line(row["first_seq"] + n, line) for row in found for n, line in enumerate(row["lines"].split(b"\n"))]
+    lines = [_line(row, n, line) for row in found for n, line in enumerate(row["lines"].split(b"\n"))]
     return [line for line in lines if line["seq"] > after_seq][:limit]
 
 
-def _line(seq: int, line: bytes) -> Row:
+def _line(row: Row, number: int, line: bytes) -> Row:
     try:
         kind = str(orjson.loads(line)["type"])
     except (ValueError, TypeError, LookupError):
         kind = "unreadable"
-    return {"seq": seq, "type": kind, "line": line, "hash": sha256_hex(line)}
+    return {"seq": row["first_seq"] + number, "append": row["n"], "type": kind, "line": line}
 
 
 async def approvals_page(

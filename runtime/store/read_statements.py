@@ -71,11 +71,17 @@ _RUN_COLUMNS = (
     runs.c.purged_at,
     runs.c.deadline_at,
 )
-_BUNDLE = select(
-    func.jsonb_build_object(
-        "name", bundles.c.name, "uri", bundles.c.uri, "sha256", bundles.c.sha256, "bytes", bundles.c.bytes
+_BUNDLE = (
+    select(
+        func.jsonb_build_object(
+            "name", bundles.c.name, "uri", bundles.c.uri, "sha256", bundles.c.sha256, "bytes", bundles.c.bytes
+        )
     )
-).where(bundles.c.run_id == runs.c.run_id)
+    .where(bundles.c.run_id == runs.c.run_id)
+    .order_by(bundles.c.lines.desc())
+    .limit(1)
+)
+_EDITIONS = select(bundles.c.name).where(bundles.c.run_id == runs.c.run_id).order_by(bundles.c.lines)
 # Why its evidence was not signed or stored, where nobody tries that any more.
 _EVIDENCE_PROBLEM = (
     select(commands.c.last_error)
@@ -84,7 +90,9 @@ _EVIDENCE_PROBLEM = (
         commands.c.run_id == runs.c.run_id,
         commands.c.kind == "bundle",
         commands.c.status == "failed",
-        ~exists().where(bundles.c.run_id == runs.c.run_id),
+        ~exists(
+            select(bundles.c.run_id).where(bundles.c.run_id == commands.c.run_id, bundles.c.lines == runs.c.audit_count)
+        ),
     )
     .order_by(commands.c.command_id.desc())
     .limit(1)
@@ -121,6 +129,7 @@ RUN = _own(
     _CHILDREN.scalar_subquery().label("children_count"),
     func.array(_FIRST_CHILDREN.scalar_subquery()).label("children"),
     _BUNDLE.scalar_subquery().label("bundle"),
+    func.array(_EDITIONS.scalar_subquery()).label("editions"),
     _EVIDENCE_PROBLEM.scalar_subquery().label("evidence_problem"),
 ).where(runs.c.run_id == _run)
 WAITS = (
@@ -180,7 +189,7 @@ _first_append = (
     .scalar_subquery()
 )
 APPENDS = (
-    _own(journal, journal.c.first_seq, journal.c.lines)
+    _own(journal, journal.c.n, journal.c.first_seq, journal.c.lines)
     .where(journal.c.run_id == _run, journal.c.n >= _first_append)
     .order_by(journal.c.n)
     .limit(_limit)
@@ -199,7 +208,7 @@ APPROVALS = (
     .limit(_limit)
 )
 APPROVAL = _own(approvals).where(approvals.c.approval_id == bindparam("approval", type_=UUID(as_uuid=True)))
-BUNDLE_OF_RUN = _own(bundles).where(bundles.c.run_id == _run)
+BUNDLE_OF_RUN = _own(bundles).where(bundles.c.run_id == _run).order_by(bundles.c.lines.desc()).limit(1)
 WORKFLOWS = _own(
     workflows,
     workflows.c.name,

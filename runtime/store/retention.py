@@ -16,7 +16,8 @@ from runtime.store.books import Book
 
 # Only after the evidence is stored, never before; and while nothing that the run has ordered is still on its way, and
 # nobody waits for its result.
-MAY_BE_PURGED = """r.purge_at <= now() AND EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id)
+MAY_BE_PURGED = """r.purge_at <= now() AND EXISTS (
+    SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count)
   AND NOT EXISTS (SELECT FROM commands c WHERE c.run_id = r.run_id AND c.status = 'pending')
   AND NOT EXISTS (SELECT FROM commands c WHERE c.run_id = r.run_id AND c.lease_expires_at IS NOT NULL)
   AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL)"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runtime.engine.commit import Commit
 from runtime.store.commit_part import Part, columns, records, runs, texts
 
 # The rows of the queue. What the holder of a lease settles is locked by the guard. A row of another step, as a cancel
@@ -53,6 +54,25 @@ _HANDED = Part(
     lambda c: bool(c.handed),
 )
 
+# The last step leaves and nobody has seen all of the others leave: whoever is told so by this append commits the
+# barrier, and deletes this row with it. If that one dies first the row's lease runs out, and the sweeper does it.
+_BARRIER = Part(
+    "barrier",
+    """INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, owner, lease_id,
+        epoch, expires_at)
+      SELECT g.run_id, '', gen_random_uuid(), g.tenant_id, g.workspace_id, g.cap, false, 'leased', 'barrier',
+        gen_random_uuid(), 1, now() + {1}
+      FROM unnest({0}::uuid[]) AS b(run) JOIN guard g ON g.run_id = b.run WHERE g.executing = 0
+      ON CONFLICT DO NOTHING""",
+    lambda cs: [[c.run_id for c in cs if _may_be_last(c)], cs[0].lease],
+    lambda c: _may_be_last(c),
+)
+
+
+def _may_be_last(commit: Commit) -> bool:
+    return commit.executing < 0 and not commit.moves_gate
+
+
 _NEW_WAITS = Part(
     "new_waits",
     """INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token, context, due_at,
@@ -92,7 +112,7 @@ _COMMANDS = Part(
       SELECT c.command_id, g.tenant_id, g.run_id, c.kind, c.dedupe_key, c.status, c.payload, c.ordering_key
       FROM json_to_recordset({0}) AS c(run uuid, command_id uuid, kind text, dedupe_key text, status text,
         payload jsonb, ordering_key text) JOIN guard g ON g.run_id = c.run
-      ON CONFLICT (dedupe_key) DO NOTHING""",
+      ON CONFLICT (command_id) DO NOTHING""",
     lambda cs: [records(cs, "commands", "command_id", "kind", "dedupe_key", "status", "payload", "ordering_key")],
     lambda c: bool(c.commands),
 )
@@ -113,13 +133,13 @@ _LEDGER = Part(
 _JOURNAL = Part(
     "journal",
     """INSERT INTO journal (run_id, n, tenant_id, first_seq, lines, vals)
-      SELECT g.run_id, g.version, g.tenant_id, j.first_seq, j.lines, j.vals
-      FROM unnest({0}::uuid[], {1}::int[], {2}::bytea[], {3}::bytea[]) AS j(run, first_seq, lines, vals)
+      SELECT g.run_id, g.version, g.tenant_id, g.audit_count - j.count, j.lines, j.vals
+      FROM unnest({0}::uuid[], {1}::int[], {2}::bytea[], {3}::bytea[]) AS j(run, count, lines, vals)
       JOIN guard g ON g.run_id = j.run""",
     lambda cs: [
         [c.run_id for c in cs if c.lines],
-        [c.lines[0].seq for c in cs if c.lines],
-        [b"\n".join(line.bytes for line in c.lines) for c in cs if c.lines],
+        [len(c.lines) for c in cs if c.lines],
+        [b"\n".join(c.lines) for c in cs if c.lines],
         [c.values for c in cs if c.lines],
     ],
     lambda c: bool(c.lines),
@@ -128,14 +148,15 @@ _JOURNAL = Part(
 _CANCEL_QUEUE = Part(
     "cancel_queue",
     """DELETE FROM queue USING (
-        SELECT q.run_id, q.step_key FROM queue q JOIN guard g ON g.run_id = q.run_id FOR UPDATE OF q SKIP LOCKED) AS u
+        SELECT q.run_id, q.step_key FROM queue q JOIN guard g ON g.run_id = q.run_id
+        WHERE {0}::bool FOR UPDATE OF q SKIP LOCKED) AS u
       WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key""",
-    lambda cs: [],
+    lambda cs: [cs[0].cancels_rest],
     lambda c: c.cancels_rest,
     alone=True,
 )
 
 RUN_PARTS: tuple[Part, ...] = (
-    _QUEUED, _REQUEUED, _UNQUEUED, _HANDED, _NEW_WAITS, _WAITS, _COMMANDS,
+    _QUEUED, _REQUEUED, _UNQUEUED, _HANDED, _BARRIER, _NEW_WAITS, _WAITS, _COMMANDS,
     _LEDGER, _JOURNAL, _CANCEL_QUEUE,
 )  # fmt: skip

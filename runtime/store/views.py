@@ -1,7 +1,7 @@
 """Reading a run: what is kept of it and the rest of its book, folded, by one statement in one snapshot.
 
-What is kept must be what its line names, every value what its line commits to, and every line the one that the next
-names, up to the head. Otherwise nothing is decided on it: ``Diverged`` says where.
+What is kept must be what its line names, every value what its line commits to, and the appends since must come to the
+head. Otherwise nothing is decided on it: ``Diverged`` says where.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
-import orjson
 import structlog
 
-from core.canonical import JsonObject, sha256_hex
+from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 from evidence.chain import ChainHead
@@ -24,33 +23,38 @@ from runtime.engine.blind import blindly
 from runtime.engine.commit import StepRow
 from runtime.engine.events import RunOpened
 from runtime.engine.graph import NO_GRAPH, Graph
-from runtime.engine.keeping import KEPT, digest_of, unpack
+from runtime.engine.keeping import digest_of, unpack
 from runtime.engine.names import step_id_of
 from runtime.engine.past import refold
+from runtime.engine.plan import NeedsItems
 from runtime.engine.replaying import unopened
 from runtime.engine.run import Run
 from runtime.engine.states import STEP, RunState, StepState
-from runtime.engine.told import Diverged, Told, read_line
+from runtime.engine.told import KEPT, Diverged, Told, read_line
 from runtime.engine.view import Definition, RunView
 from runtime.store.journal import Append, appends
 
 log = structlog.get_logger(__name__)
 
-# The rest of the book of the run in ``{0}``: from the append on of which its state is kept, and the first append, which
-# tells the trigger.
+# The rest of the book of the run in ``{0}``, which ``{1}`` chooses.
 TAIL = """LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
     array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
-  FROM journal j WHERE j.run_id = {0}.run_id AND (j.n >= {1} OR j.n = 1)) tail ON true"""
+  FROM journal j WHERE j.run_id = {0}.run_id AND ({1})) tail ON true"""
+# From the append on of which its state is kept, and the first append, which tells the trigger.
+KEPT_ON = "j.n >= {0}.state_n OR j.n = 1"
 
-_SELECT = f"""
-SELECT to_jsonb(r) - 'state' - 'run_key' - 'error' - 'result' AS run, r.run_key,
-  CASE WHEN $2 THEN NULL ELSE r.state END AS state, t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
-FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id
-{TAIL.format("r", "CASE WHEN $2 THEN 0 ELSE r.state_n END")}
-WHERE r.run_id = $1"""
+_READ = f"""
+SELECT to_jsonb(r) - 'state' - 'run_key' - 'error' - 'result' AS run, r.run_key, {{0}} AS state,
+  t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
+FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id {TAIL.format("r", "{1}")} WHERE r.run_id = $1"""
+SELECT = _READ.format("CASE WHEN $2 THEN NULL ELSE r.state END", "$2 OR " + KEPT_ON.format("r"))
+_AFTER = _READ.format("NULL::bytea", "j.n > $2")
 
 _LOCK = "SELECT version FROM runs WHERE run_id = $1 FOR UPDATE"
+
+# The same under the faces' role, which sets the tenant and may lock: see ``runtime.store.faces``.
+_READ_RUN = "SELECT * FROM read_run($1, $2, $3, $4)"
 
 
 # Gives the graph of a run as it was published and after each extension.
@@ -72,17 +76,55 @@ async def load(
     *,
     lock: bool = False,
     whole: bool = False,
+    afresh: bool = False,
     before: RunView | None = None,
+    tenant: str | None = None,
 ) -> RunView:
     """The view of a run; ``whole`` folds it from its first line, and lets go of nothing. ``before`` as in ``view_of``.
 
-    Without ``lock`` the commit's version guard is what keeps the view honest; a caller that has lost that race before
-    asks for the lock, so that it is sure to win the next one. ``NotFoundError`` if there is no such run,
-    ``Purged`` if retention has emptied it, ``Diverged`` if something of it was altered.
+    ``afresh`` folds it from its first line too, because what is kept has too few items of a loop. ``tenant`` says whose
+    request it is that is decided on: no run of another one is found.
+
+    Without ``lock`` the commit's guard is what keeps the view honest; a caller that has lost that race before asks for
+    the lock, so that it is sure to win the next one. ``NotFoundError`` if there is no such run, ``Purged`` if retention
+    has emptied it, ``Diverged`` if something of it was altered.
     """
+    if before is not None and not afresh:
+        if lock:
+            await connection.fetchrow(_LOCK, run_id)
+        row = _there(run_id, await connection.fetchrow(_AFTER, run_id, before.version))
+        with suppress(NeedsItems):
+            view = await _followed(connection, row, graphs, before)
+            if view is not None:
+                return view
+    row = await _row(connection, run_id, whole or afresh, tenant, lock=lock)
+    try:
+        view = await loaded(connection, _there(run_id, row), graphs, whole=whole)
+    except NeedsItems:
+        return await load(connection, run_id, graphs, afresh=True, tenant=tenant)
+    return view if tenant is None else replace(view, kept_at=view.version)  # faces keep nothing beside the book
+
+
+async def _row(connection: Connection, run_id: UUID, whole: bool, tenant: str | None, *, lock: bool) -> Any:
+    if tenant is not None:
+        return await connection.fetchrow(_READ_RUN, run_id, whole, tenant, lock)
     if lock:
         await connection.fetchrow(_LOCK, run_id)
-    row = await connection.fetchrow(_SELECT, run_id, whole)
+    return await connection.fetchrow(SELECT, run_id, whole)
+
+
+async def loaded(
+    connection: Connection, row: Any, graphs: Graphs, *, whole: bool = False, before: RunView | None = None
+) -> RunView:
+    """The view in a row that was read for itself: errors as of ``load``."""
+    run_id = row["run"]["run_id"]
+    try:
+        return await view_of(connection, _there(run_id, row), graphs, whole=whole, before=before)
+    except Unfinished as error:  # both are of one snapshot here
+        raise Diverged(f"The book of run {run_id} is not as long as the run says") from error
+
+
+def _there(run_id: UUID, row: Any) -> Any:
     if row is None:
         raise NotFoundError(f"There is no run {run_id}.")
     if row["run"]["purged_at"] is not None:
@@ -90,16 +132,13 @@ async def load(
             f"The run {run_id} is over, and what it held was removed when its retention ended.",
             remedy="Its audit and its evidence bundle are kept.",
         )
-    try:
-        return await view_of(connection, row, graphs, whole=whole, before=before)
-    except Unfinished as error:  # both are of one snapshot here
-        raise Diverged(f"The book of run {run_id} is not as long as the run says") from error
+    return row
 
 
-async def step_is_over(connection: Connection, run_id: UUID, step_key: str, graphs: Graphs) -> bool:
+async def step_is_over(connection: Connection, tenant: str, run_id: UUID, step_key: str, graphs: Graphs) -> bool:
     """True if nothing more can happen to a step."""
     try:
-        step = (await load(connection, run_id, graphs)).steps.get(step_key)
+        step = (await load(connection, run_id, graphs, tenant=tenant)).steps.get(step_key)
     except Purged:
         return True
     return step is None or STEP.terminal(step.status)
@@ -113,12 +152,11 @@ async def view_of(
     ``before`` is an earlier view of the run, which was checked when it was made: only what follows it is folded.
     ``Unfinished`` if the tail is of an older snapshot than the run.
     """
+    view = None if before is None else await _followed(connection, row, graphs, before)
+    if view is not None:
+        return view
     definition, head = _places(row)
-    if before is not None and before.head.count > head.count:
-        return replace(before, now=row["now"], policy_digest=row["policy_digest"], writes_max=row["max_writes_per_run"])
-    every = await graphs(connection, definition)
-    run = None if before is None else _followed(row, before, head, every)
-    run = run or _folded(row, definition, head, every)
+    run = _folded(row, definition, head, await graphs(connection, definition))
     return _view(row, definition, head, run if whole else run.rest())
 
 
@@ -137,60 +175,47 @@ def _places(row: Any) -> tuple[Definition, ChainHead]:
 
 
 def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[Graph]) -> Run:
-    book = _appends(row)
-    kept = book[1:] if row["state"] is not None else book
-    count = kept[-1].first_seq + len(kept[-1].lines) if kept else 0
-    if count < head.count:
+    book, kept, key = _appends(row), row["state"], definition.run_key
+    if not book or book[-1].first_seq + len(book[-1].lines) < head.count:
         raise Unfinished(f"The book of run {definition.run_id} is not read whole.", remedy="Try again.")
-    _check_chain([line for append in kept for line in append.lines], head, count)
-    key = definition.run_key
-    if row["state"] is None:
-        run = unopened(definition.run_id, key, graphs[0])
-        return refold(run, [told for append in book for told in append.told(key)], graphs)
-    # What is kept is of the first append after the opening one: its own lines are in it.
-    if orjson.loads(kept[0].lines[-1])["data"].get(KEPT) != digest_of(row["state"], key):
-        raise Diverged(f"The state that is kept of run {definition.run_id} is not the one that was told")
-    run = unpack(row["state"], definition.run_id, key)
-    opened = next(book[0].told(key)).event
-    run.trigger = opened.inputs or {} if isinstance(opened, RunOpened) else {}
-    return refold(run, [told for append in kept[1:] for told in append.told(key)], graphs)
+    if kept is None:
+        run, before, since = unopened(definition.run_id, key, graphs[0]), ChainHead.of(head.stream), book
+        told = since
+    else:
+        opening, *since = book
+        # What is kept is of the first append after the opening one: its own lines are in it.
+        told = since[1:]
+        if not since or f'"{KEPT}":"{digest_of(kept, key)}"'.encode() not in since[0].lines[-1]:
+            raise Diverged(f"The state that is kept of run {definition.run_id} is not the one that was told")
+        run, before = unpack(kept, definition.run_id, key)
+        opened = next(opening.told(key)).event
+        run.trigger = opened.inputs or {} if isinstance(opened, RunOpened) else {}
+    if _head_after(before, since) != head:
+        raise Diverged(f"The book of {head.stream} is broken: its appends do not come to the head that the run names")
+    return refold(run, [event for append in told for event in append.told(key)], graphs)
 
 
-def _followed(row: Any, before: RunView, head: ChainHead, graphs: Sequence[Graph]) -> Run | None:
-    """The run of an earlier view with what has been told since; None if the tail does not reach back so far."""
-    if before.head == head:
-        return before.run.copy()
-    after, known, told = before.head.count, before.head.hash, list[Told]()
-    for append in _appends(row):
-        met = max(0, after - append.first_seq)
-        if met >= len(append.lines):
-            continue
-        if append.first_seq > after:
-            return None
-        for line in append.lines[met:]:
-            if orjson.loads(line)["prev"] != known:
-                return None
-            known = sha256_hex(line)
-        told += [*append.told(before.run_key)][met:]
-        after = append.first_seq + len(append.lines)
-    if (after, known) != (head.count, head.hash):
+async def _followed(connection: Connection, row: Any, graphs: Graphs, before: RunView) -> RunView | None:
+    """An earlier view with what has been told since; None if that does not follow, or does not reach back so far."""
+    definition, head = _places(row)
+    if before.head.count > head.count:
+        return replace(before, now=row["now"], policy_digest=row["policy_digest"], writes_max=row["max_writes_per_run"])
+    since = [append for append in _appends(row) if append.first_seq >= before.head.count]
+    if _head_after(before.head, since) != head:
         return None
-    return refold(before.run.copy(), told, graphs)
+    told = [told for append in since for told in append.told(before.run_key)]
+    run = refold(before.run.copy(), told, await graphs(connection, definition))
+    return _view(row, definition, head, run.rest())
 
 
 def _appends(row: Any) -> list[Append]:
     return appends(row["firsts"] or (), row["lines"] or (), row["vals"] or ())
 
 
-def _check_chain(lines: Sequence[bytes], head: ChainHead, count: int) -> None:
-    """Each line names the one before it, and the last is the head."""
-    known = None
-    for line in lines:
-        if known is not None and orjson.loads(line)["prev"] != known:
-            raise Diverged(f"The book of {head.stream} is broken: a line is not the one that the next one names")
-        known = sha256_hex(line)
-    if (count, known) != (head.count, head.hash):
-        raise Diverged(f"The book of {head.stream} is not as long as the run says, or ends with another line")
+def _head_after(head: ChainHead, since: Sequence[Append]) -> ChainHead:
+    for append in since:
+        head = head.after(append.lines)
+    return head
 
 
 def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunView:
@@ -204,6 +229,7 @@ def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunVie
         workflow_digest=definition.workflow_digest,
         trigger_type=stored["trigger_type"],
         version=stored["version"],
+        gate=stored["gate"],
         head=head,
         run=run,
         constants={
@@ -225,7 +251,13 @@ def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunVie
 
 
 async def load_to_end(
-    connection: Connection, run_id: UUID, graphs: Graphs, *, lock: bool = False, leased: str | None = None
+    connection: Connection,
+    run_id: UUID,
+    graphs: Graphs,
+    *,
+    lock: bool = False,
+    leased: str | None = None,
+    tenant: str | None = None,
 ) -> RunView:
     """The view of a run that is to be set back, given up or canceled: also of one that cannot be read any more.
 
@@ -233,9 +265,9 @@ async def load_to_end(
     is decided on it but its end.
     """
     try:
-        return await load(connection, run_id, graphs, lock=lock)
+        return await load(connection, run_id, graphs, lock=lock, tenant=tenant)
     except CountersealError as error:
-        row = await connection.fetchrow(_SELECT, run_id, True)
+        row = await _row(connection, run_id, True, tenant, lock=False)
         if row is None or row["run"]["purged_at"] is not None:
             raise
         log.error("a run cannot be read", run=str(run_id), reason=str(error))
@@ -255,7 +287,7 @@ def _unverified(row: Any) -> Iterator[Told]:
     key = row["run_key"] or b""
     for append in _appends(row):
         for number, line in enumerate(append.lines):
-            told = _read(line, append.values.get(append.first_seq + number, {}), key)
+            told = _read(line, append.values.get(number, {}), key)
             if told is not None:
                 yield told
 

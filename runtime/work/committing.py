@@ -17,7 +17,7 @@ import asyncpg
 
 from core.db import Database
 from runtime.engine.commit import Commit
-from runtime.store.commits import apply, apply_together, can_go_together
+from runtime.store.commits import Applied, apply, apply_together, can_go_together
 from runtime.work.setbacks import is_away
 
 WRITERS = 2
@@ -27,7 +27,7 @@ TOGETHER_MAX = 16
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     commit: Commit
-    applied: asyncio.Future[bool]
+    applied: asyncio.Future[Applied | None]
 
 
 class Committer:
@@ -39,8 +39,8 @@ class Committer:
         self._waiting: list[_Waiting] = []
         self._writing: set[asyncio.Task[None]] = set()
 
-    async def apply(self, commit: Commit) -> bool:
-        """Apply all of a commit, or nothing: False when its run is not as expected any more. See ``commits.apply``."""
+    async def apply(self, commit: Commit) -> Applied | None:
+        """Apply all of a commit, or nothing: None when its run is not as expected any more. See ``commits.apply``."""
         if not self._free and can_go_together(commit):
             waiting = _Waiting(commit, asyncio.get_running_loop().create_future())
             self._waiting.append(waiting)
@@ -99,21 +99,21 @@ class Committer:
                 _fail(waiting, error)
             return True
         for waiting in together:
-            _tell(waiting, applied=waiting.commit.run_id in applied)
+            _tell(waiting, applied.get(waiting.commit.run_id))
         return True
 
     async def _each(self, waiting: _Waiting) -> None:
         try:
-            _tell(waiting, applied=await self._alone(waiting.commit))
+            _tell(waiting, await self._alone(waiting.commit))
         except Exception as error:
             _fail(waiting, error)
 
-    async def _alone(self, commit: Commit) -> bool:
+    async def _alone(self, commit: Commit) -> Applied | None:
         async with self._database.connection() as connection:
             return await apply(connection, commit)
 
 
-def _tell(waiting: _Waiting, *, applied: bool) -> None:
+def _tell(waiting: _Waiting, applied: Applied | None) -> None:
     # Whoever was canceled meanwhile does not listen any more; the lease says what becomes of its step.
     if not waiting.applied.done():
         waiting.applied.set_result(applied)

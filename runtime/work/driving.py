@@ -14,7 +14,6 @@ import asyncpg
 import structlog
 
 from connectors.port import Before
-from core.clock import DatabaseClock
 from core.errors import CountersealError
 from core.ids import new_nonce
 from runtime.engine import settling, waiting
@@ -27,12 +26,15 @@ from runtime.engine.proposing import begin
 from runtime.engine.resolving import inquired
 from runtime.engine.states import StepState
 from runtime.engine.transition import Transition
+from runtime.engine.workflow import Workflow
 from runtime.store import claims, effects
 from runtime.work.claiming import claim_of, claimed
-from runtime.work.holding import CONFLICTS_MAX, Holding, Tools
-from runtime.work.leasing import Hold, Lease, LostLease
+from runtime.work.holding import Holding, Tools
+from runtime.work.late import Calling
+from runtime.work.leasing import Lease, LostLease
 from runtime.work.nesting import look, start_other
 from runtime.work.patience import Patience
+from runtime.work.pump import CONFLICTS_MAX
 from runtime.work.setbacks import is_passing, report, set_back
 
 log = structlog.get_logger(__name__)
@@ -92,15 +94,12 @@ class Drive:
     async def _begin(self, record: asyncpg.Record, claim: Claim, began: float) -> Next:
         """Propose, decide and intend. A crash before that is told leaves a lease that runs out without a word."""
         tools = self._tools
-        async with tools.database.connection() as connection:
-            view, step, known = await claimed(connection, record, tools.definitions, tools.recent)
-            workflow = await tools.definitions.of_run(connection, view)
-            policy = await tools.definitions.policy(connection, view.tenant_id, view.policy_digest)
+        met, step, known = await claimed(tools.database, record, tools.definitions, tools.recent)
         if step.status is not StepState.READY:
             raise LostLease
-        self._holding.begin(Hold(view, step, claim, workflow, policy, DatabaseClock(view.now), began))
+        self._holding.begin(met, step, claim, began)
 
-        def begun(transition: Transition, step: StepRow, policy: ActivePolicy) -> Next:
+        def begun(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
             return begin(transition, step, workflow, policy, known, new_nonce)
 
         return await self._holding.commit(begun)
@@ -121,13 +120,12 @@ class Drive:
                 return work
 
     async def _read_before(self, work: ReadBefore) -> Next:
-        hold = self._holding.now()
         read = await self._holding.lease.call(lambda: self._tools.calls.read_before(work))
         chance = random.random()
 
-        def proceed(transition: Transition, step: StepRow, policy: ActivePolicy) -> Next:
+        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
             if isinstance(read, Before):
-                return begin(transition, step, hold.workflow, policy, replace(work.known, before=read), new_nonce)
+                return begin(transition, step, workflow, policy, replace(work.known, before=read), new_nonce)
             perform = Perform(step, work.operation, work.call, None)
             settling.performed(transition, perform, read, nonce=new_nonce, chance=chance)
             return Over()
@@ -141,8 +139,10 @@ class Drive:
                 receipt = await effects.by_key(connection, graphs, hold.view.tenant_id, work.idempotency_key)
             known = replace(work.known, receipt=receipt, receipt_checked=True)
 
-            def proceed(transition: Transition, step: StepRow, policy: ActivePolicy, known: Known = known) -> Next:
-                return begin(transition, step, hold.workflow, policy, known, new_nonce)
+            def proceed(
+                transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known = known
+            ) -> Next:
+                return begin(transition, step, workflow, policy, known, new_nonce)
 
             try:
                 return await self._holding.commit(proceed)
@@ -153,19 +153,20 @@ class Drive:
     async def _perform(self, work: Perform) -> Next:
         if work.receipt is not None and not self._holding.may_send():
 
-            def unsent(transition: Transition, step: StepRow, _: ActivePolicy) -> Next:
+            def unsent(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
                 settling.unsent(transition, replace(work, step=step))
                 return Over()
 
             return await self._holding.commit(unsent, known=True)
-        outcome = await self._holding.lease.call(lambda: self._tools.calls.perform(work))
+        calling = Calling(self._tools, self._patience, self._holding, work)
+        outcome = await calling.perform()
         chance = random.random()
 
-        def settled(transition: Transition, step: StepRow, _: ActivePolicy) -> Next:
+        def settled(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
             settling.performed(transition, replace(work, step=step), outcome, nonce=new_nonce, chance=chance)
             return Over()
 
-        return await self._holding.commit(settled, known=True)
+        return await calling.settle(settled, outcome)
 
     async def _start_run(self, work: StartRun) -> Next:
         """Start the other run. One that is waited for is gone on with at once, as far as that needs no waiting."""
@@ -176,7 +177,7 @@ class Drive:
             async with tools.database.connection() as connection:
                 other = await look(connection, work.run_id)
 
-        def settled(transition: Transition, step: StepRow, _: ActivePolicy) -> Next:
+        def settled(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
             return waiting.started(transition, replace(work, step=step), other, new_nonce)
 
         return await self._holding.commit(settled)
@@ -204,13 +205,12 @@ class Drive:
             self._within = None
 
     async def _inquire(self, work: Inquire) -> Next:
-        hold = self._holding.now()
         probe = await self._holding.lease.call(lambda: self._tools.calls.inquire(work))
 
-        def answered(transition: Transition, step: StepRow, policy: ActivePolicy) -> Next:
+        def answered(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
             leaf = transition.graph.leaf(step.key)
             assert isinstance(leaf, OperationNode)
-            place = (transition, step, leaf, work.operation, hold.workflow, policy, work.known, new_nonce)
+            place = (transition, step, leaf, work.operation, workflow, policy, work.known, new_nonce)
             return inquired(Proposal(*place), work.receipt, probe)
 
         return await self._holding.commit(answered)

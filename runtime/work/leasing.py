@@ -9,38 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
-
-from core.clock import DatabaseClock
-from runtime.engine.active_policy import ActivePolicy
-from runtime.engine.commit import Claim, StepRow
-from runtime.engine.transition import RunView
-from runtime.engine.workflow import Workflow
 
 Result = TypeVar("Result")
 
 
 class LostLease(Exception):
-    """Somebody else has the step, or it is over: nothing that we know about it may be written."""
-
-
-@dataclass
-class Hold:
-    """The step that is held right now; the worker's heartbeat reads it. ``began`` is when the commit of it did."""
-
-    view: RunView
-    step: StepRow
-    claim: Claim
-    workflow: Workflow
-    policy: ActivePolicy
-    clock: DatabaseClock
-    began: float
-
-    def view_now(self) -> RunView:
-        """The view, as of now."""
-        return replace(self.view, now=self.clock.now())
+    """Somebody else has the step, or it is over: nothing is ours to decide. What is known is told (``work.late``)."""
 
 
 class Lease:

@@ -85,7 +85,7 @@ async def set_back(
 
     The step stays leased, begun or not. A lease that is somebody else's by now is left alone.
     """
-    status = await claims.hold(connection, run_id, claim)
+    status = (await claims.hold(connection, run_id, [claim])).get(claim.id)
     view = await load_to_end(connection, run_id, definitions.graphs, lock=True, leased=claim.key)
     transition = Transition(view, NO_GRAPH)
     step = leased(transition, claim, owner)

@@ -74,9 +74,8 @@ class Worker:
         """Deliveries for as many free places as there are; at least one place is waited for."""
         await self._free.acquire()
         self._free.release()
-        free = self._concurrency - len(self._jobs)
         try:
-            return await self._queue.receive(max(1, free))
+            return await self._queue.receive(await self._places())
         except CountersealError as error:
             log.error("queue unavailable", reason=str(error))
         except Exception:
@@ -87,8 +86,8 @@ class Worker:
     async def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[Delivery]) -> None:
         """Claim what the deliveries name. That is not left off when the worker is stopped: a lease would be lost."""
         for delivery in deliveries:
-            began = Lease.now()
-            for record in await self._claim(delivery):
+            began, free = Lease.now(), await self._places()
+            for record in await self._claim(delivery, free):
                 drive = Drive(self._tools, self._patience)
                 task = group.create_task(self._job(drive, delivery, record, began))
                 self._jobs[task] = _Job(drive, delivery)
@@ -99,17 +98,25 @@ class Worker:
             await self._drive(drive, delivery, record, began)
 
     async def _take(self, delivery: Delivery) -> int:
-        began, records = Lease.now(), await self._claim(delivery)
+        began, records = Lease.now(), await self._claim(delivery, 1)
         for record in records:
             await self._drive(Drive(self._tools), delivery, record, began)
         return len(records)
 
-    async def _claim(self, delivery: Delivery) -> Sequence[asyncpg.Record]:
+    async def _places(self) -> int:
+        """How many places are free. Steps that end by one append end one after the other: wait for those."""
+        met = -1
+        while met != len(self._jobs):
+            met = len(self._jobs)
+            await asyncio.sleep(0)
+        return max(1, self._concurrency - met)
+
+    async def _claim(self, delivery: Delivery, count: int) -> Sequence[asyncpg.Record]:
         await self._patience.calm()
         tools = self._tools
         try:
             async with tools.database.connection() as connection:
-                records = await delivery.claim(connection, tools.owner, tools.lease)
+                records = await delivery.claim(connection, tools.owner, tools.lease, count)
         except Exception as error:
             report("nothing could be claimed", error)
             await asyncio.sleep(PAUSE_SECONDS)

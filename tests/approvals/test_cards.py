@@ -118,6 +118,17 @@ def test_buttons_are_gone_once_it_is_decided(view: CardView, state: CardState, c
     assert "• `priority` `3` → `1`" in words_of(card.blocks)
 
 
+def test_a_late_answer_has_a_line_of_its_own(view: CardView, check_blocks: Any) -> None:
+    late = "A late answer: attempt 1 happened (INC001). It counts as failed."
+    card = render(replace(view, state=CardState.FAILED, detail="given up", late=late))
+    check_blocks(card.blocks, False)
+    assert f"*Outcome* `given up`\n*Late answer* `{late}`" in words_of(card.blocks)
+    repeated = replace(view, state=CardState.FAILED, late=late)
+    assert words_of(render(repeated).blocks).count("*Late answer*") == 1
+    long = replace(repeated, content=replace(view.content, summary="long " * 8000))
+    assert f"*Late answer* `{late}`" in words_of(render(long).blocks)
+
+
 def test_states_have_headings_of_their_own(view: CardView) -> None:
     headings = {render(replace(view, state=state)).blocks[0]["text"]["text"] for state in CardState}
     assert len(headings) == len(CardState)

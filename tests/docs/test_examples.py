@@ -13,6 +13,7 @@ import typer
 from app.cli.entry import root as command_line
 from app.explaining import explain_offline, read_action
 from connectors.catalog import Source, load_catalog
+from evidence.chain import ChainHead
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
 
@@ -74,6 +75,15 @@ def test_the_action_to_explain_is_explained(examples: Any, docs_root: Path) -> N
     policy = docs_root / "examples" / "policies" / "it-operations.yaml"
     explained = explain_offline(read_action(block.text.encode(), block.place), (policy.read_text(), str(policy)))
     assert explained.decision.outcome == "needs_approval"
+
+
+def test_the_example_of_the_chain_comes_to_the_head_that_it_names(examples: Any) -> None:
+    (block,) = examples("python", "from hashlib import sha256")
+    lines = [line.encode() for line in re.findall(r"b'(\{.*?\})'", block.text)]
+    head = ChainHead.of("run:0198a000-0000-7000-8000-000000000001").after(lines[:2]).after(lines[2:])
+    assert head.count == 3
+    assert f'"{head.hash}"' in block.text
+    exec(block.text, {})
 
 
 def test_the_slack_manifest_asks_for_what_is_called(examples: Any) -> None:

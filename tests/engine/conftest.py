@@ -66,25 +66,29 @@ class Simulation:
     items: dict[str, Window] = field(default_factory=dict)
     ledger: list[LedgerRow] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    head: ChainHead = field(default_factory=lambda: ChainHead.of(f"run:{RUN_ID}"))
     values: dict[int, Any] = field(default_factory=dict)
     error: Any = None
     executed: list[str] = field(default_factory=list)
     run: Commit | None = None
     version: int = 1
+    gate: int = 0
+    executing: int = 0
     finished: bool = False
     kept: bytes | None = None
     read: int = 0
 
     def view(self) -> RunView:
         graph = self.workflow.graph
-        run = unopened(RUN_ID, KEY, graph) if self.kept is None else unpack(self.kept, RUN_ID, KEY)
+        run = unopened(RUN_ID, KEY, graph) if self.kept is None else unpack(self.kept, RUN_ID, KEY)[0]
         told = [read_line(self.lines[n], self.values.get(n, {}), KEY) for n in range(self.read, len(self.lines))]
         past_of(run, told, [graph])
         # Every item is in the windows, as in a process that has not died since: only the next ones are kept.
         self.items = {**run.windows, **self.items}
         run.windows = {**run.windows, **self.items}
         if told:
-            self.kept, self.read = pack(run.rest()), len(self.lines)
+            self.kept, self.read = pack(run.rest(), self.head), len(self.lines)
         return RunView(
             run_id=RUN_ID,
             tenant_id="acme",
@@ -94,7 +98,8 @@ class Simulation:
             workflow_digest=self.workflow.digest,
             trigger_type="test",
             version=self.version,
-            head=self.run.head if self.run else ChainHead.of_run(RUN_ID),
+            gate=self.gate,
+            head=self.head,
             run=run,
             constants={"trigger": self.trigger, "run.id": str(RUN_ID)},
             now=NOW,
@@ -113,7 +118,9 @@ class Simulation:
     def apply(self, transition: Transition) -> Commit:
         """What the store does with a commit, as strict as the database."""
         commit = transition.commit()
-        assert commit.expected_version == self.version
+        assert (commit.expected_version, commit.gate) == (self.version, self.gate)
+        self.gate += commit.moves_gate
+        self.executing += commit.executing
         self.version += self.run is not None
         self.run, self.finished = commit, self.finished or commit.finished
         for row in [*transition.run.past.values(), *transition.run.steps.values()]:
@@ -133,9 +140,13 @@ class Simulation:
         for checkpoint in transition.run.checkpoints:
             assert checkpoint.superstep not in self.checkpoints, "a checkpoint is written once"
             self.checkpoints[checkpoint.superstep] = (orjson.dumps(checkpoint.state), checkpoint.digest)
-        self.values.update(unpack_values(commit.values))
+        told = unpack_values(commit.values)
+        self.values.update({len(self.lines) + number: each for number, each in told.items()})
         self.ledger += commit.ledger
-        self.lines += [line.bytes for line in commit.lines]
+        self.lines += commit.lines
+        self.sizes += [len(commit.lines)] if commit.lines else []
+        self.head = self.head.after(commit.lines)
+        assert transition.after().head == self.head
         return commit
 
     def _queue(self, commit: Commit) -> None:
@@ -241,8 +252,7 @@ class Simulation:
         return {key: str(row.status) for key, row in self.rows.items() if not STEP.terminal(row.status)}
 
     def verified(self) -> bool:
-        report = verify_lines(self.lines)
-        return report.ok
+        return verify_lines(self.head, self.lines, self.sizes).ok
 
 
 @pytest.fixture(scope="session")
@@ -308,7 +318,7 @@ def book_of() -> Callable[[Simulation, Writes], Replay]:
     def read(run: Simulation, writes: Writes) -> Replay:
         return Replay(
             first=unopened(RUN_ID, KEY, run.workflow.graph),
-            told=[read_line(line, run.values.get(seq, {}), KEY) for seq, line in enumerate(run.lines)],
+            told=[read_line(line, run.values.get(seq, {}), KEY, seq) for seq, line in enumerate(run.lines)],
             graphs=[run.workflow.graph],
             constants=run.view().constants,
             writes=writes,

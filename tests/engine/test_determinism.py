@@ -31,11 +31,11 @@ from runtime.engine.commit import StepRow, WaitRow
 from runtime.engine.crossing import REFERENCE
 from runtime.engine.events import WaitCompleted, WaitTimedOut
 from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, OperationNode, Scope, WhileNode
-from runtime.engine.keeping import KEPT
 from runtime.engine.past import past_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import replay
 from runtime.engine.states import StepState, WaitKind, WaitState
+from runtime.engine.told import KEPT
 from runtime.engine.transition import Transition, wait_of
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
@@ -324,7 +324,7 @@ class Play:
         run = self.run.run
         here = [row for row in self.run.rows.values() if row.superstep == run.superstep]
         executing = [row.key for row in here if row.status in (StepState.READY, StepState.RUNNING)]
-        assert len(executing) == run.executing
+        assert len(executing) == self.run.executing
         if self.order is None or self.order.superstep != run.superstep:
             self.order = Order.of(run.superstep, {key: self.answer(key) for key in executing})
         if not self.canceled and self.script.cancel_at == run.superstep:
@@ -387,7 +387,7 @@ class Play:
         def move(transition: Transition, step: StepRow) -> None:
             followed.clear()
             self.end(transition, step)
-            self.go_on(transition, followed)
+            self.go_on(transition, step.key, followed)
 
         at, answer = self.run.run.superstep, self.answer(key)
         transition = self.attempt(key, move)
@@ -400,12 +400,12 @@ class Play:
                 self.memory[following] = transition.after()
         self.counted["went on in one commit"] += bool(followed)
 
-    def go_on(self, transition: Transition, followed: list[str]) -> None:
+    def go_on(self, transition: Transition, held: str, followed: list[str]) -> None:
         """Take what follows in the same transaction, and end it in there as well if nothing can come between."""
         while self.luck and not transition.run.finished and transition.run.superstep != self.script.cancel_at:
             if self.luck.random() < 0.5:
                 return
-            following = transition.take("w")
+            following = transition.take("w", followed[-1] if followed else held)
             if following is None:
                 return
             followed.append(following.key)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 
 from core.errors import ConsistencyError
 from evidence.chain import Actor
-from runtime.engine.events import CheckpointCommitted, DecisionMade, RunOpened, StepStarted, StepSucceeded
+from runtime.engine.events import EVENTS, CheckpointCommitted, DecisionMade, RunOpened, StepStarted, StepSucceeded
 from runtime.engine.finishing import writes_of
 from runtime.engine.past import past_of
 from runtime.engine.replaying import Divergence, replay
@@ -93,9 +94,46 @@ def test_a_value_that_is_not_the_one_of_its_line_is_never_folded(simulate: Any) 
     (seq,) = [seq for seq, values in run.values.items() if "output" in values]
     forged = {**run.values[seq], "output": {"name": "forged"}}
     with pytest.raises(ConsistencyError, match=f"line {seq} .step.succeeded. commits to other values"):
-        read_line(run.lines[seq], forged, b"k" * 32)
+        read_line(run.lines[seq], forged, b"k" * 32, seq)
     with pytest.raises(ConsistencyError, match="commits to other values"):
         read_line(run.lines[seq], {}, b"k" * 32)
+
+
+def told_at(run: Any, place: int) -> Any:
+    """What a step's end writes, on a book that has grown by so many foreign lines meanwhile."""
+    view = run.view()
+    head = replace(view.head, count=view.head.count + place, hash=f"{place:064x}")
+    transition = Transition(replace(view, head=head, version=view.version + place), run.workflow.graph)
+    transition.succeed(run.rows["p0"], {"name": "a"}, {"seen": "a"})
+    return transition.commit()
+
+
+def test_what_is_told_of_a_step_does_not_depend_on_its_place(simulate: Any) -> None:
+    run = began(simulate, 2)
+    here, there = told_at(run, 0), told_at(run, 7)
+    assert here.lines
+    assert (here.lines, here.values) == (there.lines, there.values)
+
+
+def test_the_values_of_one_line_are_not_those_of_another(simulate: Any) -> None:
+    """Not even where the two lines say the same: each commits to its own."""
+    run = began(simulate, 2)
+    for key in ("p0", "p1"):
+        run.succeed(key, {"name": "same"})
+    one, two = (seq for seq, values in run.values.items() if "output" in values)
+    assert run.values[one] == run.values[two]
+    digests = [orjson.loads(run.lines[seq])["data"]["values"] for seq in (one, two)]
+    assert digests[0] != digests[1], "equal values are seen to be equal"
+    swapped = run.lines[one].replace(digests[0].encode(), digests[1].encode())
+    with pytest.raises(ConsistencyError, match="commits to other values"):
+        read_line(swapped, run.values[one], b"k" * 32)
+
+
+def test_no_public_fact_is_called_like_what_an_append_adds_to_a_line() -> None:
+    """Else the name of its event would not hold that fact."""
+    public = {item.name for cls in EVENTS.values() for item in fields(cls) if not str(item.type).startswith("Private[")}
+    assert not public & {"values", "receipt_digest", "state", "count"}
+    assert "reason_given" in public
 
 
 def change(book: Any, kind: type, **changes: Any) -> Any:
@@ -133,7 +171,7 @@ CUTS = {
     "a checkpoint of another state": (lambda b: change(b, CheckpointCommitted, digest="0" * 64), "not the one"),
     "a step that nobody knows": (
         lambda b: replace(
-            b, told=[*b.told, Told(99, StepStarted("x", 0, 1), Actor("w", "w"), b.told[0].at, "x")]
+            b, told=[*b.told, Told(StepStarted("x", 0, 1), Actor("w", "w"), b.told[0].at, "x", 99)]
         ),
         "not open",
     ),

@@ -32,13 +32,17 @@ CARD = {"title": "Raise the priority of INC0010001", "changes": [["priority", "3
 
 @dataclass
 class Story:
-    """Builds a run's events; tests change ``events``, ``approvals`` or ``receipts`` before ``content()``."""
+    """Builds a run's events; tests change ``events``, ``approvals`` or ``receipts`` before ``content()``.
+
+    Its appends have so many lines as ``sizes`` says, over and over.
+    """
 
     events: list[Event] = field(default_factory=list)
     approvals: list[ApprovalRecord] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     status: str = "succeeded"
     disclosures: list[str] = field(default_factory=list)
+    sizes: tuple[int, ...] = (1, 3, 2)
     workflow: DocumentText = field(default_factory=lambda: DocumentText("triage", 4, "workflow: triage\nversion: 4\n"))
     policy: DocumentText = field(default_factory=lambda: DocumentText("it-operations", 7, "policy: it-operations\n"))
 
@@ -69,7 +73,11 @@ class Story:
         self.add(kind, {"receipt": receipt.receipt_id, "receipt_digest": bound, **more})  # type: ignore[dict-item]
 
     def content(self) -> BundleContent:
-        lines, head = append(ChainHead.of_run(RUN_ID), self.events)
+        head, appends = ChainHead.of(f"run:{RUN_ID}"), list[list[bytes]]()
+        while head.count < len(self.events):
+            size = self.sizes[len(appends) % len(self.sizes)]
+            lines, head = append(head, self.events[head.count : head.count + size])
+            appends.append(lines)
         run = RunRecord(
             "acme",
             "main",
@@ -84,7 +92,7 @@ class Story:
             run=run,
             workflow=self.workflow,
             policies=(self.policy,),
-            lines=[line.bytes for line in lines],
+            appends=appends,
             head=head,
             approvals=tuple(self.approvals),
             receipts=tuple(receipt.to_evidence(RUN_KEY) for receipt in self.receipts),

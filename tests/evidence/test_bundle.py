@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import ConsistencyError, InputError
 from evidence import layout
-from evidence.bundle import DocumentText, build_bundle
+from evidence.bundle import ContradictionError, DocumentText, build_bundle
 from evidence.chain import ChainHead
 
 
@@ -79,14 +79,15 @@ def test_malformed_usage_is_not_signed(workshop: Any, price: Any) -> None:
 
 def test_a_broken_or_truncated_chain_is_not_signed(workshop: Any) -> None:
     content = workshop.tell().content()
-    lines = list(content.lines)
-    with pytest.raises(ConsistencyError, match="does not end at its recorded head"):
-        build_bundle(replace(content, lines=lines[:-1]), workshop.signer)
-    with pytest.raises(ConsistencyError, match="broken"):
-        build_bundle(replace(content, lines=[lines[0], *lines[2:]]), workshop.signer)
-    with pytest.raises(ConsistencyError):
+    appends = list(content.appends)
+    assert build_bundle(content, workshop.signer)
+    for forged in (appends[:-1], [appends[0], *appends[2:]], [appends[0], [*appends[1], *appends[2]], *appends[3:]]):
+        with pytest.raises(ContradictionError, match="broken") as caught:
+            build_bundle(replace(content, appends=forged), workshop.signer)
+        assert caught.value.checks == ("chain",)
+    with pytest.raises(ContradictionError, match="do not come to the head"):
         build_bundle(replace(content, head=ChainHead(content.head.stream, 14, "0" * 64)), workshop.signer)
-    with pytest.raises(ConsistencyError, match="not of run"):
+    with pytest.raises(ContradictionError, match="not of run"):
         build_bundle(replace(content, run=replace(content.run, run_id="other")), workshop.signer)
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import orjson
@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import InputError
-from evidence.chain import GENESIS, Actor, ChainHead, Event, EventType, Line, append, timestamp, verify_lines
+from evidence.chain import Actor, ChainHead, ChainReport, Event, EventType, append, timestamp, verify_lines
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS
 
 AT = datetime(2026, 11, 21, 10, 30, 0, 123456, tzinfo=UTC)
 KEEPER = Actor("keeper", "k1")
-HEAD = ChainHead.of_run("r1")
+HEAD = ChainHead.of("run:r1")
 WORKFLOW = {"name": "w", "version": 1, "digest": "0" * 64}
 
 ascii_keys = st.text(st.characters(max_codepoint=127), max_size=8)
@@ -44,43 +44,72 @@ def closed() -> Event:
     return Event(EventType.RUN_CLOSED, KEEPER, AT, {"status": "succeeded"})
 
 
-def chain_of(*events: Event) -> list[Line]:
+def chain_of(*events: Event) -> list[bytes]:
+    """The lines of one append."""
     return append(HEAD, events)[0]
 
 
-def raw(lines: list[Line]) -> list[bytes]:
-    return [line.bytes for line in lines]
+def appended(*portions: list[Event]) -> tuple[list[list[bytes]], ChainHead]:
+    """The lines of each append, and the head after all of them."""
+    head, appends = HEAD, []
+    for portion in portions:
+        lines, head = append(head, portion)
+        appends.append(lines)
+    return appends, head
+
+
+def verified(head: ChainHead, appends: list[list[bytes]]) -> ChainReport:
+    return verify_lines(head, chain.from_iterable(appends), [len(lines) for lines in appends])
+
+
+def read(lines: list[bytes]) -> ChainReport:
+    """The report about lines as those of one append, whose head is true."""
+    return verify_lines(HEAD.after(lines), lines, [len(lines)])
 
 
 @pytest.mark.req("U-7")
 def test_a_line_is_what_the_format_says() -> None:
     (line,), head = append(HEAD, [opened()])
-    assert line.bytes == (
+    assert line == (
         b'{"actor":{"id":"k1","kind":"keeper"},"data":{"workflow":{"digest":"'
         + b"0" * 64
-        + b'","name":"w","version":1}},'
-        b'"prev":"' + b"0" * 64 + b'","seq":0,"step":null,"stream":"run:r1","ts":"2026-11-21T10:30:00.123456Z",'
-        b'"type":"run.opened","v":1}'
+        + b'","name":"w","version":1}},"step":null,"ts":"2026-11-21T10:30:00.123456Z","type":"run.opened","v":2}'
     )
-    assert head == ChainHead("run:r1", 1, sha256(line.bytes).hexdigest())
-    assert line.hash == head.hash
+    assert ChainHead("run:r1", 0, sha256(b"run:r1").hexdigest()) == HEAD
+    assert head == ChainHead("run:r1", 1, sha256(sha256(b"run:r1").digest() + sha256(line).digest()).hexdigest())
 
 
-@given(st.lists(payloads, max_size=6), st.integers(0, 6))
+@given(st.lists(payloads, max_size=6), st.integers(1, 6))
 def test_what_is_appended_in_any_portions_verifies(payload: list[dict[str, Any]], cut: int) -> None:
     events = [opened(), *(started(data) for data in payload), closed()]
-    first, head = append(HEAD, events[:cut])
-    second, head = append(head, events[cut:])
-    assert raw(first + second) == raw(chain_of(*events))
-    report = verify_lines(raw(first + second))
+    portions = [portion for portion in (events[:cut], events[cut:]) if portion]
+    appends, head = appended(*portions)
+    assert [line for lines in appends for line in lines] == chain_of(*events), "a line says nothing of its append"
+    seen: list[int] = []
+    report = verify_lines(
+        head, chain.from_iterable(appends), map(len, appends), lambda event: seen.append(event["seq"])
+    )
     assert report.problem is None
     assert report.final
     assert ChainHead(report.stream, report.count, report.head) == head
+    assert seen == list(range(len(events)))
+
+
+@given(st.lists(payloads, min_size=1, max_size=4), st.integers(0, 4))
+def test_the_head_of_an_append_needs_only_the_digest_of_its_lines(payload: list[dict[str, Any]], cut: int) -> None:
+    """What the database computes is what a reader does, whatever was appended in between."""
+    (first, *rest), _ = appended([opened()], *([started(data)] for data in payload))
+    head = HEAD.after(first)
+    for lines in rest[cut:] + rest[:cut]:
+        told = sha256(bytes.fromhex(head.hash) + sha256(b"\n".join(lines)).digest()).hexdigest()
+        head = head.after(lines)
+        assert head.hash == told
+    assert verified(head, [first, *rest[cut:], *rest[:cut]]).ok
 
 
 @given(payloads)
 def test_orjson_rfc8785_and_json_write_the_same_line(data: dict[str, Any]) -> None:
-    line = chain_of(opened(), started(data))[1].bytes
+    line = chain_of(opened(), started(data))[1]
     value = json.loads(line)
     assert rfc8785.dumps(value) == line
     assert json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() == line
@@ -88,28 +117,55 @@ def test_orjson_rfc8785_and_json_write_the_same_line(data: dict[str, Any]) -> No
 
 
 @given(st.data(), st.lists(payloads, min_size=1, max_size=5))
-def test_any_removal_swap_or_repetition_is_found(data: st.DataObject, payload: list[dict[str, Any]]) -> None:
-    lines = raw(chain_of(opened(), *(started(item) for item in payload), closed()))
-    at = data.draw(st.integers(0, len(lines) - 2))
-    attacks = [
-        [*lines[:at], *lines[at + 1 :]],
-        [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]],
-        [*lines[: at + 1], lines[at], *lines[at + 1 :]],
-    ]
-    assert all(verify_lines(attack).problem for attack in attacks)
-    assert not verify_lines(lines[:-1]).final
+def test_any_alteration_of_lines_and_appends_is_found(data: st.DataObject, payload: list[dict[str, Any]]) -> None:
+    """Also where each remaining line stands in its order, and only the borders between appends have moved."""
+    steps = [started({"n": number, "data": item}) for number, item in enumerate(payload)]
+    appends, head = appended([opened(), *steps], [*steps, started()], [started({"x": 1}), closed()])
+    assert verified(head, appends).ok
+    first, second, third = appends
+    at = data.draw(st.integers(0, len(second) - 1))
+    attacks = {
+        "a line is gone": [first, [*second[:at], *second[at + 1 :]], third],
+        "a line is there twice": [first, [*second[:at], second[at], *second[at:]], third],
+        "two lines are swapped": [first, [second[-1], *second[1:-1], second[0]], third],
+        "a line is in the append before": [[*first, second[0]], second[1:], third],
+        "a line is in the append after": [first, second[:-1], [second[-1], *third]],
+        "one append is two": [first[:1], first[1:], second, third],
+        "two appends are one": [[*first, *second], third],
+        "an append is gone": [first, third],
+        "the last append is gone": [first, second],
+        "an append is there twice": [first, second, second, third],
+        "an append is empty": [first, [], second, third],
+    }
+    ok = [name for name, attack in attacks.items() if verified(head, attack).ok]
+    assert ok == []
+    assert not verified(head, [first, third[:1], second, third[1:]]).ok
+
+
+def test_what_the_appends_do_not_hold_is_found() -> None:
+    (lines,), head = appended([opened(), started(), closed()])
+    for sizes in ([2], [4], [3, 1], [], [0, 3], [-3], [True, 2], [3.0], ["3"], [None], [3, 10**12]):
+        assert verify_lines(head, lines, sizes).problem, sizes
+    assert verify_lines(head, lines, [3]).ok
+    (open_end,), head = appended([opened(), started()])
+    assert verify_lines(head, open_end, [2]).ok
+    assert "in no append" in str(verify_lines(head, [*open_end, open_end[-1]], [2]).problem)
+
+
+def test_the_chain_of_one_run_is_not_that_of_another() -> None:
+    appends, head = appended([opened()], [started(), closed()])
+    other = ChainHead("run:r2", head.count, head.hash)
+    assert "do not come to the head" in str(verified(other, appends).problem)
 
 
 @given(st.data())
 def test_any_changed_byte_is_found(data: st.DataObject) -> None:
-    lines = raw(chain_of(opened(), started({"a": "b", "n": [1, {"x": None}]}), closed()))
+    (lines,), head = appended([opened(), started({"a": "b", "n": [1, {"x": None}]}), closed()])
     at = data.draw(st.integers(0, 2))
     position = data.draw(st.integers(0, len(lines[at]) - 1))
     changed = bytearray(lines[at])
     changed[position] ^= data.draw(st.integers(1, 255))
-    genuine = verify_lines(lines)
-    report = verify_lines([*lines[:at], bytes(changed), *lines[at + 1 :]])
-    assert report.problem or report.head != genuine.head
+    assert verified(head, [[*lines[:at], bytes(changed), *lines[at + 1 :]]]).problem
 
 
 @pytest.mark.parametrize(
@@ -134,25 +190,20 @@ def test_any_changed_byte_is_found(data: st.DataObject) -> None:
         (b'"step.started"', b'"token.created"', "does not belong"),
         (b'"step.started"', b'"run.opened"', "starts with run.opened"),
         (b'"step.started"', b'"run.closed"', "lacks count, status"),
-        (b'"v":1', b'"v":2', "version"),
-        (b'"v":1', b'"v":true', "version"),
-        (b'"seq":1', b'"seq":2', "seq"),
-        (b'"seq":1', b'"seq":true', "seq"),
-        (b'"prev":"', b'"prev":"0', "prev"),
-        (b'"run:r1"', b'"run:r2"', "belongs to"),
-        (b'"run:r1"', b'"thing:r1"', "stream"),
+        (b'"v":2', b'"v":1', "version"),
+        (b'"v":2', b'"v":true', "version"),
         (b'"step":"s1"', b'"step":1', "step"),
         (b'"kind":"keeper"', b'"kind":1', "actor"),
         (b'"kind":"keeper"', b'"kind":"keeper","zeal":1', "actor"),
         (b".123456Z", b".123Z", "ts"),
         (b"T10:30", b"T10:61", "ts"),
-        (b',"v":1', b',"v":1,"w":1', "keys"),
+        (b',"v":2', b',"v":2,"w":1', "keys"),
     ],
 )
 def test_malformed_lines_are_refused_with_the_reason(old: bytes, new: bytes, says: str) -> None:
-    lines = raw(chain_of(opened(), started({"x": 1})))
+    lines = chain_of(opened(), started({"x": 1}))
     assert old in lines[1]
-    report = verify_lines([lines[0], lines[1].replace(old, new, 1)])
+    report = read([lines[0], lines[1].replace(old, new, 1)])
     assert report.problem is not None
     assert report.problem.startswith("line 2:")
     assert says in report.problem
@@ -161,7 +212,7 @@ def test_malformed_lines_are_refused_with_the_reason(old: bytes, new: bytes, say
 
 @pytest.mark.parametrize("lines", [[], [b""], [b"[]"], [b"null"], [b"{}"], [b"\0"], [b"1"], [b"{" * 99999]])
 def test_no_chain_at_all_is_a_problem(lines: list[bytes]) -> None:
-    assert verify_lines(lines).problem
+    assert read(lines).problem
 
 
 def test_depth_up_to_the_bound_is_accepted() -> None:
@@ -169,7 +220,7 @@ def test_depth_up_to_the_bound_is_accepted() -> None:
     for _ in range(30):
         value = [value]
     lines = chain_of(opened(), started({"x": value}))
-    assert verify_lines(raw(lines)).ok
+    assert read(lines).ok
     with pytest.raises(InputError):
         chain_of(opened(), started({"x": [[value]]}))
 
@@ -177,14 +228,13 @@ def test_depth_up_to_the_bound_is_accepted() -> None:
 def test_a_closed_run_takes_nothing_more() -> None:
     with pytest.raises(InputError, match="cannot follow"):
         chain_of(opened(), closed(), started())
-    lines, head = append(HEAD, [opened(), closed()])
-    late, _ = append(head, [started()])
-    assert "follows run.closed" in str(verify_lines(raw(lines + late)).problem)
+    appends, head = appended([opened(), closed()], [started()])
+    assert "follows run.closed" in str(verified(head, appends).problem)
 
 
 def test_the_closing_count_must_be_true() -> None:
-    lines = raw(chain_of(opened(), closed()))
-    report = verify_lines([lines[0], lines[1].replace(b'"count":2', b'"count":3')])
+    lines = chain_of(opened(), closed())
+    report = read([lines[0], lines[1].replace(b'"count":2', b'"count":3')])
     assert "3 lines" in str(report.problem)
 
 
@@ -208,9 +258,9 @@ def test_what_would_not_verify_is_not_appended(event: Event) -> None:
 
 
 def test_a_tenant_s_stream_holds_what_belongs_to_no_run() -> None:
-    head = ChainHead.of_tenant("acme")
-    lines, _ = append(head, [Event(EventType.EVIDENCE_READ, KEEPER, AT, {"run": "r1"})])
-    report = verify_lines(raw(lines))
+    head = ChainHead.of("tenant:acme")
+    lines, after = append(head, [Event(EventType.EVIDENCE_READ, KEEPER, AT, {"run": "r1"})])
+    report = verify_lines(after, lines, [1])
     assert report.ok
     assert not report.final
     with pytest.raises(InputError):
@@ -226,7 +276,7 @@ def test_time_is_written_in_utc_and_steps_back_are_counted() -> None:
     east = AT.astimezone(timezone(timedelta(hours=9)))
     assert timestamp(east) == timestamp(AT.replace(microsecond=123456)) == "2026-11-21T10:30:00.123456Z"
     assert timestamp(AT.replace(microsecond=0)) == "2026-11-21T10:30:00.000000Z"
-    report = verify_lines(raw(chain_of(opened(), started(at=AT - timedelta(seconds=1)), started())))
+    report = read(chain_of(opened(), started(at=AT - timedelta(seconds=1)), started()))
     assert report.ok
     assert report.clock_steps_back == 1
 
@@ -235,7 +285,3 @@ def test_time_is_written_in_utc_and_steps_back_are_counted() -> None:
 def test_timestamps_sort_as_times_do(times: list[datetime]) -> None:
     ordered = sorted(times)
     assert all(timestamp(a) <= timestamp(b) for a, b in pairwise(ordered))
-
-
-def test_the_first_line_names_no_predecessor() -> None:
-    assert json.loads(chain_of(opened())[0].bytes)["prev"] == GENESIS

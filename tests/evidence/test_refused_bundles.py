@@ -50,7 +50,7 @@ def no_decision(story: Any) -> None:
 
 
 def reason_added(story: Any) -> None:
-    line = disclosure(b"k" * 32, "/approval/a1/vote/9/reason", "I was asked to")
+    line = disclosure(b"k" * 32, f"/approval/a1/vote/maria/{story.approvals[0].votes[0].at}/reason", "I was asked to")
     vote = VoteRecord("maria", "approve", "slack", story.approvals[0].votes[0].at, line)
     story.approvals = [replace(story.approvals[0], votes=(vote,))]
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from core.canonical import canonical_bytes, sha256_hex
 from core.errors import InputError
 from evidence import layout
-from evidence.chain import ChainHead, Event, EventType, append
+from evidence.chain import ChainHead, EventType, append
 from evidence.commitments import disclosure
 from evidence.signing import FileSigner, PublicKey, open_envelope, pae
 from evidence.table import Row, Status, Verification
@@ -181,9 +181,53 @@ def test_missing_input_and_unusable_keys_are_unusable_input(workshop: Any, tmp_p
     assert main([str(workshop.save(workshop.build())), "--key", str(tmp_path / "bad.pem")]) == 2
 
 
-def rechained(events: list[Event], run_id: str) -> bytes:
-    lines, _ = append(ChainHead.of_run(run_id), events)
-    return b"".join(line.bytes + b"\n" for line in lines)
+def retold(files: Files, run_id: str, appends: list[list[bytes]]) -> None:
+    """Make these the appends of the bundle, and the head what they come to."""
+    head = ChainHead.of(f"run:{run_id}")
+    for lines in appends:
+        head = head.after(lines)
+    sizes = [len(lines) for lines in appends]
+    told = {**json.loads(files[layout.RUN_HEAD]), "count": head.count, "head": head.hash, "appends": sizes}
+    files[layout.EVENTS] = b"".join(line + b"\n" for lines in appends for line in lines)
+    files[layout.RUN_HEAD] = json.dumps(told).encode()
+
+
+def appends_of(files: Files) -> list[list[bytes]]:
+    lines = iter(files[layout.EVENTS].splitlines())
+    return [[next(lines) for _ in range(size)] for size in json.loads(files[layout.RUN_HEAD])["appends"]]
+
+
+def resized(change: Callable[[list[int]], list[int]]) -> Callable[[Files, Any], None]:
+    """Change the appends and leave the events and the head as they are."""
+
+    def apply(files: Files, workshop: Any) -> None:
+        told = json.loads(files[layout.RUN_HEAD])
+        files[layout.RUN_HEAD] = json.dumps({**told, "appends": change(told["appends"])}).encode()
+
+    return apply
+
+
+def rebordered(files: Files, workshop: Any) -> None:
+    appends = appends_of(files)
+    appends[2].insert(0, appends[1].pop())
+    retold(files, workshop.run_id, appends)
+
+
+def appends_swapped(files: Files, workshop: Any) -> None:
+    appends = appends_of(files)
+    appends[1], appends[2] = appends[2], appends[1]
+    sizes = [len(lines) for lines in appends]
+    files[layout.EVENTS] = b"".join(line + b"\n" for lines in appends for line in lines)
+    files[layout.RUN_HEAD] = json.dumps({**json.loads(files[layout.RUN_HEAD]), "appends": sizes}).encode()
+
+
+def of_another_run(files: Files, workshop: Any) -> None:
+    """The book of another run, which is whole, in the place of this one's."""
+    told = json.loads(files[layout.RUN_HEAD])
+    head = ChainHead.of("run:another")
+    for lines in appends_of(files):
+        head = head.after(lines)
+    files[layout.RUN_HEAD] = json.dumps({**told, "head": head.hash}).encode()
 
 
 def drop_receipt(story: Any) -> None:
@@ -327,7 +371,13 @@ def tail_cut(files: Files, workshop: Any) -> None:
 
 
 def rebuilt(files: Files, workshop: Any) -> None:
-    files[layout.EVENTS] = rechained(workshop.tell().events[:1] + workshop.tell().events[-1:], workshop.run_id)
+    lines, _ = append(ChainHead.of(f"run:{workshop.run_id}"), workshop.tell().events[:1] + workshop.tell().events[-1:])
+    retold(files, workshop.run_id, [lines])
+
+
+def rebuilt_as_it_was(files: Files, workshop: Any) -> None:
+    """Cut the tail in whole appends, and make the head that of the rest."""
+    retold(files, workshop.run_id, appends_of(files)[:-1])
 
 
 def lines_swapped(files: Files, workshop: Any) -> None:
@@ -344,11 +394,25 @@ FILE_ATTACKS = [
     (edited(layout.EVENTS, lambda d: b""), "chain"),
     (edited(layout.EVENTS, lambda d: b"[" * 100_000 + b"\n"), "chain"),
     (lines_swapped, "chain"),
-    (tail_cut, "completeness"),
+    (tail_cut, "chain"),
+    (rebuilt_as_it_was, "completeness"),
+    (rebuilt_as_it_was, "statement"),
     (rebuilt, "statement"),
-    (edited(layout.RUN_HEAD, lambda d: d.replace(b'"count": 14', b'"count": 13')), "run"),
-    (edited(layout.RUN_HEAD, lambda d: b"[]"), "run"),
-    (edited(layout.RUN_HEAD, lambda d: b"[" * 50_000), "run"),
+    (rebordered, "statement"),
+    (appends_swapped, "chain"),
+    (of_another_run, "chain"),
+    (resized(lambda sizes: [sizes[0] + 1, sizes[1] - 1, *sizes[2:]]), "chain"),
+    (resized(lambda sizes: [sum(sizes[:2]), *sizes[2:]]), "chain"),
+    (resized(lambda sizes: [1, *sizes]), "chain"),
+    (resized(lambda sizes: sizes[:-1]), "chain"),
+    (resized(lambda sizes: [*sizes, 1]), "chain"),
+    (resized(lambda sizes: [*sizes, 0]), "chain"),
+    (resized(lambda sizes: ["1", *sizes[1:]]), "chain"),
+    (resized(lambda sizes: {}), "chain"),
+    (edited(layout.RUN_HEAD, lambda d: d.replace(b'"count":14', b'"count":13')), "chain"),
+    (edited(layout.RUN_HEAD, lambda d: d.replace(b'"final":true', b'"final":false')), "run"),
+    (edited(layout.RUN_HEAD, lambda d: b"[]"), "chain"),
+    (edited(layout.RUN_HEAD, lambda d: b"[" * 50_000), "chain"),
     (edited(layout.RUN, lambda d: d.replace(b'"succeeded"', b'"canceled"')), "run"),
     (edited(layout.RUN, lambda d: d.replace(b'"run"', b'"run": "x", "run"')), "run"),
     (edited(layout.COSTS, lambda d: d.replace(b"0.0012", b"0.0001")), "costs"),

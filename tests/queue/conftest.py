@@ -19,7 +19,8 @@ from runtime.definition.workflow import load_workflow
 from runtime.engine.workflow import Workflow
 from runtime.queue.sqs import SqsQueue
 from runtime.requests.starting import StartRequest, start_run
-from runtime.store import claims
+from runtime.store import claims, documents
+from runtime.store.documents import StoredWorkflow
 from tests.support.trouble import Trouble
 
 OPERATIONS = """
@@ -61,7 +62,7 @@ class Office:
 
     async def claim(self, delivery: Any, owner: str = "w") -> list[UUID]:
         async with self.database.transaction() as connection:
-            found = await delivery.claim(connection, owner, LEASE)
+            found = await delivery.claim(connection, owner, LEASE, 10)
             return [UUID(row["step"]["step_id"]) for row in found]
 
     async def lose_leases(self) -> None:
@@ -75,6 +76,8 @@ async def office(database_url: str) -> AsyncIterator[Office]:
     async with Database(database_url, ENGINE_ROLE) as database:
         async with database.transaction() as connection:
             await connection.execute("INSERT INTO tenants (tenant_id, stream_id) VALUES ('acme', gen_random_uuid())")
+            stored = (workflow.name, workflow.version, workflow.digest, ONE_STEP, workflow.frozen_operations)
+            await documents.publish_workflow(connection, "acme", StoredWorkflow(*stored), "test")
         await Trouble(database).set_slots("acme", 50)
         yield Office(database, workflow)
 

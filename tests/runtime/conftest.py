@@ -18,7 +18,7 @@ from approvals.model import Choice, VoteChannel
 from connectors.catalog import Catalog, Source, load_catalog
 from connectors.registry import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
-from evidence.chain import Actor, verify_lines
+from evidence.chain import Actor
 from evidence.history import History
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
@@ -29,7 +29,7 @@ from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
 from runtime.requests.extending import Extending
 from runtime.requests.signaling import Signal, Signaling
-from runtime.requests.starting import Started, StartRequest, start_run
+from runtime.requests.starting import Started, StartRequest, start_named
 from runtime.requests.tasks import Tasks
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import documents
@@ -235,10 +235,9 @@ class Runtime:
         tenant: str = "acme",
         workspace: str = "main",
     ) -> Started:
-        async with self.database.transaction() as connection:
-            (stored,) = await documents.newest_workflows(connection, tenant, name)
+        async with self.faces.connection() as connection:
             request = StartRequest(tenant, workspace, "test", ref, trigger or {}, "requester", ACTOR)
-            return await start_run(connection, self.definitions.compiled(stored), request)
+            return await start_named(connection, self.definitions, name, None, request)
 
     async def go(self, text: str, trigger: dict[str, Any] | None = None, policy: str | None = ALLOW_ALL) -> UUID:
         """A tenant with this policy (None for none at all) starts this workflow, and a worker does what there is."""
@@ -335,7 +334,7 @@ class Runtime:
     async def history(self, run_id: UUID) -> History:
         """The run's chain as an auditor reads it: whole, and every action let out by a decision or an approval."""
         history = History()
-        report = verify_lines(await self.books.lines(run_id), history.observe)
+        report = await self.books.chain(run_id, history.observe)
         assert report.ok, report.problem
         assert (history.unauthorised, history.irregular) == ([], [])
         return history

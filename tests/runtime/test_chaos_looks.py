@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from chaos.checks import LEFT, NEVER
-from chaos.people import DOUBTS, Eyes
+from chaos.people import DOUBTS, Eyes, proposed
 from connectors.port import InDoubt
 from tests.support.trouble import Forger
 
@@ -46,7 +45,7 @@ async def test_an_action_in_doubt_is_found_with_what_was_to_be_done(runtime: Any
     assert receipt.status == "in_doubt"
     (doubt,) = await eyes.all(DOUBTS)
     assert (doubt["run_id"], doubt["step"], doubt["receipt"]) == (run_id, "a", str(receipt.id))
-    assert json.loads(doubt["action"])["input"] == {"name": "a"}
+    assert proposed(doubt)["input"] == {"name": "a"}
     assert await eyes.one(UNSETTLED) == 1
     await runtime.wait_is_due()
     assert (await eyes.one(UNSETTLED), await eyes.all(DOUBTS)) == (0, [])

@@ -16,6 +16,7 @@ from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.evidence import write_again
+from runtime.store import read_models
 from tests.runtime.conftest import ALLOW_ALL
 from tests.support.tampering import Tampering
 
@@ -104,10 +105,10 @@ def office(runtime: Any, tmp_path: Path, database_url: str) -> Office:
     return Office(runtime, tmp_path, database_url)
 
 
-async def assert_refused(office: Office, run_id: Any, check: str) -> None:
+async def assert_refused(office: Office, run_id: Any, check: str, status: str = "succeeded") -> None:
     """Nothing is stored or signed; the command, the audit and the figures say why. Trying again would not help."""
     await office.bundle()
-    assert await office.runtime.status(run_id) == "succeeded"
+    assert await office.runtime.status(run_id) == status
     assert office.blobs() == []
     assert await office.runtime.books.bundles() == []
     command = await office.runtime.books.command(kind="bundle")
@@ -124,7 +125,8 @@ async def test_what_was_altered_while_it_was_open_is_not_signed(office: Office, 
     run_id = await office.asked()
     await alter(office.tampering)
     await office.approved()
-    await assert_refused(office, run_id, check)
+    # What the wrong people approve meets nothing that was asked for, so it is not performed either.
+    await assert_refused(office, run_id, check, "failed_terminal" if what == "approvers" else "succeeded")
 
 
 @pytest.mark.tampers
@@ -136,6 +138,24 @@ async def test_what_was_altered_when_it_was_done_is_not_signed(office: Office, w
     await office.approved()
     await alter(office.tampering)
     await assert_refused(office, run_id, check)
+
+
+@pytest.mark.tampers
+@pytest.mark.usefixtures("quiet")
+async def test_why_a_run_is_not_signed_is_said_whatever_became_of_others(office: Office) -> None:
+    run_id = await office.asked()
+    await office.approved()
+    await office.tampering.result("INC2")
+    await office.bundle()
+    await office.runtime.policy(ALLOW_ALL)
+    await office.runtime.start("raise", {"name": "INC3"}, ref="2")
+    await office.runtime.worker().work_off()
+    await office.bundle()
+    assert len(await office.runtime.books.bundles()) == 1
+    async with office.runtime.faces.reading("acme") as connection:
+        row = await read_models.run(connection, "acme", run_id)
+    assert row is not None
+    assert "result" in row["evidence_problem"]
 
 
 @pytest.mark.tampers

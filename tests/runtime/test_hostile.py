@@ -296,7 +296,7 @@ class LossyDelivery:
 
     step_id: UUID
 
-    async def claim(self, connection: Connection, owner: str, lease: timedelta) -> Any:
+    async def claim(self, connection: Connection, owner: str, lease: timedelta, count: int) -> Any:
         return await claims.claim_step(connection, owner, lease, self.step_id)
 
     async def extend(self, lease: timedelta) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from runtime.engine import draft
 from runtime.engine.told import Diverged
 from runtime.queue.postgres import PostgresQueue
+from runtime.store import views
+from runtime.store.journal import appends
 from runtime.store.views import load
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
@@ -111,16 +114,43 @@ async def test_what_a_worker_remembers_of_a_run_is_what_its_book_says(runtime: A
     tools = Tools(runtime.database, runtime.definitions, runtime.connectors, "w1", timedelta(seconds=30))
     worker = Worker(tools, PostgresQueue(idle=timedelta(milliseconds=20)), concurrency=4)
     await worker.work_off()
-    remembered = tools.recent.get(run_id)
-    assert remembered is not None
+    met = tools.recent.get(run_id)
+    assert met is not None
+    remembered = met.exact
     await runtime.signal("go:r1", {})
     async with runtime.database.connection() as connection:
         graphs = runtime.definitions.graphs
         whole = await load(connection, run_id, graphs)
         followed = await load(connection, run_id, graphs, before=remembered)
         assert (await load(connection, run_id, graphs, before=whole)).run == whole.run
+        # Of a view that is not one of this book, nothing is taken.
+        stray = replace(remembered, head=replace(remembered.head, hash="0" * 64))
+        assert (await load(connection, run_id, graphs, before=stray)).run == whole.run
     assert remembered.head.count < whole.head.count
     assert (followed.run, followed.head) == (whole.run, whole.head)
     await worker.work_off()
     assert await runtime.status(run_id) == "succeeded"
     assert tools.recent.get(run_id) is None
+
+
+@pytest.mark.tampers
+async def test_of_a_run_that_is_remembered_only_what_is_new_is_read(
+    runtime: Any, forger: Forger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await parked(runtime)
+    graphs = runtime.definitions.graphs
+    async with runtime.database.connection() as connection:
+        before = await load(connection, run_id, graphs)
+        await runtime.signal("go:r1", {})
+        whole = await load(connection, run_id, graphs)
+        rows: list[Any] = []
+        monkeypatch.setattr(views, "appends", lambda *columns: (rows.append(columns), appends(*columns))[1])
+        followed = await load(connection, run_id, graphs, before=before)
+        ((firsts, _, _),) = rows
+        assert min(firsts) == before.head.count, "an append that was known is read once more"
+        await forger.lost_appends(run_id, before.version)
+        assert (await load(connection, run_id, graphs, before=before)).run == whole.run
+        with pytest.raises(Diverged, match="is broken"):
+            await load(connection, run_id, graphs)
+    assert before.version < whole.version == followed.version
+    assert (followed.run, followed.head) == (whole.run, whole.head)

@@ -21,7 +21,7 @@ from runtime.engine.commit import Commit
 from runtime.keep import sweeper as sweeper_module
 from runtime.keep.sweeper import Sweeper
 from runtime.store.commits import apply, apply_together
-from runtime.work import committing, holding
+from runtime.work import committing, pump
 
 # Nobody can be asked about a mail but people: a dropped outcome is a question.
 TWO = """
@@ -167,7 +167,7 @@ async def not_settled_at_once(runtime: Any) -> list[Any]:
 
 def tells(commit: Commit, kind: str) -> bool:
     """True if a line of this type is in the commit."""
-    return any(f'"type":"{kind}"'.encode() in line.bytes for line in commit.lines)
+    return any(f'"type":"{kind}"'.encode() in line for line in commit.lines)
 
 
 class Fault:
@@ -180,7 +180,7 @@ class Fault:
         self.faults: set[UUID] = set()
         self.grouped = 0
         monkeypatch.setattr(committing, "apply", self.apply)
-        monkeypatch.setattr(holding, "apply", self.apply)
+        monkeypatch.setattr(pump, "apply", self.apply)
         monkeypatch.setattr(committing, "apply_together", self.apply_together)
 
     def _new(self, commits: Sequence[Commit]) -> bool:
@@ -189,13 +189,12 @@ class Fault:
         self.faults |= new
         return bool(new)
 
-    async def apply(self, connection: Connection, commit: Commit) -> bool:
-        return bool(await self._do(connection, [commit], lambda: apply(connection, commit)))
+    async def apply(self, connection: Connection, commit: Commit) -> Any:
+        return await self._do(connection, [commit], lambda: apply(connection, commit))
 
-    async def apply_together(self, connection: Connection, commits: Sequence[Commit]) -> set[UUID]:
+    async def apply_together(self, connection: Connection, commits: Sequence[Commit]) -> Any:
         self.grouped += 1
-        found: set[UUID] = await self._do(connection, commits, lambda: apply_together(connection, commits))
-        return found
+        return await self._do(connection, commits, lambda: apply_together(connection, commits))
 
     async def _do(self, connection: Connection, commits: Sequence[Commit], write: Callable[[], Any]) -> Any:
         fails = self._new(commits)
@@ -272,8 +271,9 @@ async def test_an_outcome_is_refused_once_somebody_else_has_the_step(
             await asyncio.wait_for(other.reached.wait(), 60)
             before = (await runtime.books.run()).version
             line[0].mend()
-        # The worker has ended: it was refused, and wrote nothing.
-        assert (await runtime.books.run()).version == before
+        # The worker has ended: it was refused, and told what it knew once PostgreSQL was back, and nothing else.
+        assert (await runtime.books.run()).version == before + 1
+        assert (await runtime.events(run_id))[-1] == "action.late"
         other.opened.set()
         await owner
     assert (await runtime.status(run_id), len(runtime.outside.effects)) == ("succeeded", 1)

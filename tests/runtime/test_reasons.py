@@ -126,7 +126,7 @@ async def test_the_reason_of_a_rejection_stands_in_the_bundle_and_the_chain_comm
     without, with_reason = await desk.runtime.books.events(run_id, type="approval.voted")
     assert "committed" not in without.data
     ((path, _),) = with_reason.data["committed"]
-    assert path.endswith(f"/vote/{with_reason.seq}/reason")
+    assert path.endswith(f"/vote/ben/{with_reason.ts}/reason")
     files = await desk.files(run_id)
     assert [(vote["voter"], vote["reason"]) for vote in votes_in(files)] == [("ana", None), ("ben", NOTE)]
     assert NOTE.encode() not in files["events.jsonl"]

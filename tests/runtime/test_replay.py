@@ -256,7 +256,7 @@ ALTERED: dict[str, tuple[str, Callable[[Tampering], Awaitable[None]], str]] = {
     "when something was": ("sequence", lambda row: row.told_earlier("step.succeeded", DAY), "chain is broken"),
     "a checkpoint that is gone": ("sequence", lambda row: row.lost_audit("checkpoint.committed"), "chain is broken"),
     "the workflow": ("sequence", lambda row: row.workflow(), "The workflow w@1 is not what it was"),
-    "the end": ("sequence", lambda row: row.lost_audit("run.closed"), "not as long as the run says"),
+    "the end": ("sequence", lambda row: row.lost_audit("run.closed"), "do not come to the head"),
 }
 
 

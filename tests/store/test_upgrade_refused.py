@@ -3,60 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from typing import Any
-from uuid import uuid4
 
 import asyncpg
 import pytest
-from alembic import command
-from sqlalchemy.engine import make_url
-from sqlalchemy.ext.asyncio import create_async_engine
 
-from app import migrate
+from app import doctor, storage
+from app.cli.outcome import Exit
+from app.settings import load_settings
 from core.errors import ConfigurationError
 
-RUN = """
-INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
-  trigger_ref, reference, requested_by, status) VALUES ($1, 'acme', 'w', 'w', 1, 'd', 't', '1', 'r', 'ann', 'queued')"""
+REVISIONS = ("0001", "0004", "0005", "9999")
 
 
-async def _to(url: str, revision: str) -> None:
-    engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"))
-    async with engine.begin() as connection:
-        await connection.run_sync(lambda found: command.upgrade(migrate.alembic_config(found), revision))
-    await engine.dispose()
-
-
-@pytest.fixture
-async def older(postgres_url: str) -> Any:
-    """The address of a database with the schema of 0.1.0, with one run in it."""
-    name = f"older_{uuid4().hex}"
-    server = await asyncpg.connect(postgres_url)
-    await server.execute(f'CREATE DATABASE "{name}"')
-    url = make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
-    await _to(url, "0004")
-    connection = await asyncpg.connect(url)
-    await connection.execute("INSERT INTO tenants (tenant_id, stream_id) VALUES ('acme', gen_random_uuid())")
-    await connection.execute(RUN, uuid4())
+@pytest.fixture(params=REVISIONS)
+async def other(database_url: str, request: Any) -> Any:
+    """The address of a database whose schema another release made, with its revision."""
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("UPDATE alembic_version SET version_num = $1", request.param)
+    yield database_url, request.param
+    assert await connection.fetchval("SELECT version_num FROM alembic_version") == request.param
     await connection.close()
-    yield url
-    await server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-    await server.close()
 
 
-async def test_runs_of_an_older_release_are_not_carried_on(older: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"it holds runs of Counterseal 0\.1\.0") as refused:
-        await migrate.upgrade_async(older)
+@pytest.mark.parametrize("auto_migrate", [True, False])
+async def test_no_process_starts_on_the_schema_of_another_release(other: Any, auto_migrate: bool) -> None:
+    url, revision = other
+    with pytest.raises(ConfigurationError, match=f"at {revision}, .* another release made it") as refused:
+        async with storage.ready_database(load_settings(database_url=url, auto_migrate=auto_migrate)):
+            raise AssertionError
     assert "an empty database" in (refused.value.remedy or "")
-    connection = await asyncpg.connect(older)
-    assert await connection.fetchval("SELECT version_num FROM alembic_version") == "0004"
-    assert await connection.fetchval("SELECT count(*) FROM runs") == 1
-    await connection.close()
 
 
-async def test_an_empty_database_of_an_older_release_is_upgraded(older: str) -> None:
-    connection = await asyncpg.connect(older)
-    await connection.execute("DELETE FROM runs")
-    await asyncio.gather(*(migrate.upgrade_async(older) for _ in range(2)))
-    assert await connection.fetchval("SELECT to_regclass('journal') IS NOT NULL")
-    await connection.close()
+async def test_the_doctor_says_so_too(other: Any) -> None:
+    url, revision = other
+    checks = await doctor.examine(load_settings(database_url=url))
+    (check,) = (check for check in checks if check.what == "database")
+    assert check.state is doctor.State.BROKEN
+    assert f"at {revision}" in check.detail
+
+
+async def test_the_upgrade_is_refused_in_words(other: Any) -> None:
+    url, revision = other
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app", "db", "upgrade"),
+        env=os.environ | {"COUNTERSEAL_DATABASE_URL": url},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == Exit.CONFIGURATION
+    assert errors.startswith(b"counterseal: the database's schema is at " + revision.encode())
+    assert b"an empty database" in errors

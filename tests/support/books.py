@@ -7,8 +7,9 @@ stands for any of its members.
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -20,9 +21,11 @@ import orjson
 from connectors.catalog import load_catalog
 from core.db import ENGINE_ROLE, Connection, Database
 from core.errors import CountersealError
+from evidence.chain import ChainHead, ChainReport, verify_lines
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.run import Run as Folded
+from runtime.engine.told import unpack_values
 from runtime.requests.looking import folded
 from runtime.store import books, remains
 from runtime.store.schema import metadata
@@ -73,7 +76,7 @@ _PLACES = """
 SELECT run_id AS run, tenant_id AS tenant, step_key AS step, cap, starts_run, status, owner, lease_id, epoch
 FROM queue ORDER BY step_id"""
 _EVENTS = """
-SELECT stream, tenant, line FROM (
+SELECT stream, tenant, seq, line FROM (
   SELECT stream_id AS stream, tenant_id AS tenant, seq, line FROM audit_events
   UNION ALL SELECT run_id, tenant_id, seq, line FROM run_lines) AS every
 WHERE $1::uuid IS NULL OR stream = $1 ORDER BY stream, seq"""
@@ -285,9 +288,9 @@ class Books:
         """The lines of one type, each with its run and its values; those of a run that was emptied have none."""
         found = []
         for row in await self._rows(_TOLD, f'"type":"{kind}"'.encode()):
-            values = orjson.loads(row["vals"] or "{}")
-            lines = [line for line in map(orjson.loads, row["lines"].split(b"\n")) if line["type"] == kind]
-            found += [(row["run"], line, values.get(str(line["seq"]), {})) for line in lines]
+            values = unpack_values(row["vals"])
+            lines = [(n, line) for n, line in enumerate(map(orjson.loads, row["lines"].split(b"\n")))]
+            found += [(row["run"], line, values.get(n, {})) for n, line in lines if line["type"] == kind]
         return found
 
     async def decision(self, **wanted: object) -> Decision:
@@ -390,8 +393,8 @@ class Books:
         found = []
         for row in await self._rows(_EVENTS, stream):
             line = orjson.loads(row["line"])
-            said = {name: line[name] for name in ("seq", "type", "ts", "actor", "step", "data")}
-            event = Event(stream=row["stream"], tenant=row["tenant"], line=row["line"], **said)
+            said = {name: line[name] for name in ("type", "ts", "actor", "step", "data")}
+            event = Event(**row, **said)
             if _fits(event, wanted):
                 found.append(event)
         return found
@@ -402,6 +405,21 @@ class Books:
 
     async def event_types(self, run: UUID) -> list[str]:
         return [event.type for event in await self.events(run)]
+
+    async def chain(self, run: UUID, observe: Callable[[dict[str, Any]], None] = lambda _: None) -> ChainReport:
+        """What an auditor finds who reads the chain of one run against the head that its row names."""
+        (row,) = await self._rows("SELECT audit_count, audit_head FROM runs WHERE run_id = $1", run)
+        told = await self._rows("SELECT lines FROM journal WHERE run_id = $1 ORDER BY n", run)
+        every = [each["lines"].split(b"\n") for each in told]
+        head = ChainHead(f"run:{run}", row["audit_count"], row["audit_head"])
+        return verify_lines(head, [line for lines in every for line in lines], map(len, every), observe)
+
+    async def tenant_chain(self, tenant: str) -> ChainReport:
+        """As ``chain``, of the tenant's own stream: each line is an append."""
+        (row,) = await self._rows("SELECT audit_count, audit_head FROM tenants WHERE tenant_id = $1", tenant)
+        told = [event.line for event in await self.tenant_events(tenant)]
+        head = ChainHead(f"tenant:{tenant}", row["audit_count"], row["audit_head"])
+        return verify_lines(head, told, [1] * len(told))
 
     async def lines(self, run: UUID) -> list[bytes]:
         """The chain of one run as it is stored, also if a line cannot be read any more."""
@@ -490,7 +508,10 @@ class Books:
         """The tables that hold these words anywhere."""
         sql = "SELECT 1 FROM {} t WHERE strpos(t::text, $1) > 0 OR strpos(t::text, $2) > 0 LIMIT 1"
         shown = (words, words.encode().hex())  # bytes are shown in hexadecimal
-        return {name for name in _TABLES if await self._rows(sql.format(name), *shown)}
+        found = {name for name in _TABLES if await self._rows(sql.format(name), *shown)}
+        told = await self._rows("SELECT vals FROM journal WHERE vals IS NOT NULL")
+        deflated = any(words.encode() in zlib.decompress(row["vals"]) for row in told)
+        return found | {"journal"} if deflated else found
 
 
 async def tenants_seen(connection: Connection) -> set[str]:

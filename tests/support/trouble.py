@@ -6,17 +6,22 @@ rule of it stops.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
 import orjson
 
 from core.db import ENGINE_ROLE, Database
+from runtime.engine.told import pack_values, unpack_values
 from tests.support.asking import Source, asking
+
+# The lines of each append of a run, each with its values if it has any.
+Appends: TypeAlias = "list[list[tuple[bytes, Any]]]"
 
 _SECOND = timedelta(seconds=1)
 _REFUSE = """
@@ -258,14 +263,24 @@ class Forger:
 
     async def journal_text(self, run: UUID, told: str, other: str, *, column: str) -> None:
         """A text in ``lines`` or ``vals`` of the book of a run."""
-        changed = f"convert_to(replace(convert_from({column}, 'UTF8'), $2, $3), 'UTF8')"
-        sql = f"UPDATE journal SET {column} = {changed} WHERE run_id = $1 AND {column} <> {changed}"
-        await self._forge(sql, run, told, other)
+        async with self._owner() as connection:
+            rows = await connection.fetch(f"SELECT n, {column} AS told FROM journal WHERE run_id = $1", run)
+        deflated = column == "vals"
+        for row in rows:
+            before = row["told"] and (zlib.decompress(row["told"]) if deflated else row["told"])
+            after = before and before.replace(told.encode(), other.encode())
+            if after != before:
+                kept = zlib.compress(after) if deflated else after
+                await self._forge(f"UPDATE journal SET {column} = $3 WHERE run_id = $1 AND n = $2", run, row["n"], kept)
 
     async def lost_append(self, run: UUID) -> None:
         """The last append of a run."""
         last = "(SELECT max(n) FROM journal WHERE run_id = $1)"
         await self._forge(f"DELETE FROM journal WHERE run_id = $1 AND n = {last}", run)
+
+    async def lost_appends(self, run: UUID, until: int) -> None:
+        """The first appends of a run, up to this one."""
+        await self._forge("DELETE FROM journal WHERE run_id = $1 AND n <= $2", run, until)
 
     async def lost_values_of(self, run: UUID) -> None:
         """No value stands beside the lines of a run any more."""
@@ -315,6 +330,44 @@ class Forger:
             kind,
         )
 
+    async def appends(self, run: UUID) -> Appends:
+        """What is told of a run, as it is stored."""
+        async with self._owner() as connection:
+            rows = await connection.fetch("SELECT lines, vals FROM journal WHERE run_id = $1 ORDER BY n", run)
+        told = [(row["lines"].split(b"\n"), unpack_values(row["vals"])) for row in rows]
+        return [[(line, vals.get(n)) for n, line in enumerate(lines)] for lines, vals in told]
+
+    async def retold(self, run: UUID, after: Appends) -> None:
+        """The appends of a run are these instead; everything but the head agrees to them."""
+        assert after != await self.appends(run), "nothing is changed"
+        await self._forge("DELETE FROM journal WHERE run_id = $1", run)
+        first = 0
+        for n, append in enumerate(after, 1):
+            vals = pack_values([each or {} for _, each in append])
+            lines = b"\n".join(line for line, _ in append)
+            sql = (
+                "INSERT INTO journal (run_id, tenant_id, n, first_seq, lines, vals) "
+                "SELECT run_id, tenant_id, $2, $3, $4, $5 FROM runs WHERE run_id = $1"
+            )
+            await self._forge(sql, run, n, first, lines, vals)
+            first += len(append)
+
+    async def book_of_another(self, run: UUID, other: UUID) -> None:
+        """The whole book of another run, with its key, its head and its length, is shown as that of this one."""
+        await self._forge("DELETE FROM journal WHERE run_id = $1", run)
+        await self._forge(
+            "INSERT INTO journal (run_id, tenant_id, n, first_seq, lines, vals) "
+            "SELECT $1, tenant_id, n, first_seq, lines, vals FROM journal WHERE run_id = $2",
+            run,
+            other,
+        )
+        await self._forge(
+            "UPDATE runs SET audit_count = o.audit_count, audit_head = o.audit_head, run_key = o.run_key, "
+            "version = o.version FROM runs o WHERE runs.run_id = $1 AND o.run_id = $2",
+            run,
+            other,
+        )
+
     async def no_tenants(self) -> None:
         """No tenant has been made yet."""
         async with self._owner() as connection:
@@ -327,11 +380,11 @@ class Forger:
                 "SELECT run_id, n, vals FROM journal WHERE vals IS NOT NULL ORDER BY run_id, n"
             )
         for row in rows:
-            told = orjson.loads(row["vals"])
+            told = unpack_values(row["vals"])
             for values in told.values():
                 if field in values:
                     values[field] = value
-                    changed = orjson.dumps(told)
+                    changed = pack_values([told.get(number, {}) for number in range(max(told) + 1)])
                     sql = "UPDATE journal SET vals = $3 WHERE run_id = $1 AND n = $2"
                     await self._forge(sql, row["run_id"], row["n"], changed)
                     return

@@ -16,13 +16,14 @@ from uuid import UUID
 from core.canonical import Json, JsonObject
 from core.errors import ConsistencyError
 from evidence.events import EventType
-from evidence.receipts import Resolution
+from evidence.receipts import LateAnswer, Resolution
 from runtime.engine.events.of_actions import (
     ActionDoubtResolved,
     ActionFailed,
     ActionHeld,
     ActionInDoubt,
     ActionIntended,
+    ActionLate,
     ActionRecalled,
     ActionSucceeded,
     DecisionMade,
@@ -73,6 +74,7 @@ __all__ = [
     "ActionHeld",
     "ActionInDoubt",
     "ActionIntended",
+    "ActionLate",
     "ActionRecalled",
     "ActionSucceeded",
     "ApprovalConsumed",
@@ -125,7 +127,7 @@ Event: TypeAlias = (
     | ApprovalRequested | ApprovalVoted | ApprovalVoteRefused | ApprovalDecided | ApprovalConsumed
     | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated
     | ActionIntended | ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved
-    | ActionRecalled
+    | ActionRecalled | ActionLate
     | CheckpointCommitted
 )  # fmt: skip
 
@@ -146,6 +148,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "RunState": RunState,
     "WaitKind": WaitKind,
     "Resolution": Resolution,
+    "LateAnswer": LateAnswer,
 }
 
 

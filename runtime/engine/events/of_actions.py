@@ -8,7 +8,7 @@ from uuid import UUID
 
 from core.canonical import Json, JsonObject
 from evidence.events import EventType
-from evidence.receipts import Resolution
+from evidence.receipts import LateAnswer, Resolution
 from runtime.engine.events.private import Private
 
 
@@ -120,3 +120,23 @@ class ActionRecalled:
 
     TYPE: ClassVar = EventType.ACTION_RECALLED
     receipt: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ActionLate:
+    """A worker that had lost its lease tells what it knows of its call. It decides nothing, also after the run's end.
+
+    ``epoch`` is that of the lost lease. ``sent`` and ``answered`` are RFC 3339, of the database's time.
+    """
+
+    TYPE: ClassVar = EventType.ACTION_LATE
+    receipt: UUID
+    attempt: int
+    epoch: int
+    known: LateAnswer
+    sent: str
+    answered: str | None = None
+    code: str | None = None
+    output: Private[Json] = None
+    external_id: Private[str | None] = None
+    detail: Private[JsonObject | None] = None

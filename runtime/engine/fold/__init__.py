@@ -76,4 +76,5 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None]] = {
     e.ActionHeld: of_actions.held,
     e.ActionDoubtResolved: of_actions.doubt_resolved,
     e.ActionRecalled: _nothing,
+    e.ActionLate: of_actions.late,
 }

@@ -173,3 +173,12 @@ def doubt_resolved(run: Run, told: Told, event: e.ActionDoubtResolved) -> None:
             _settle(run, told, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
         case Resolution.NOT_APPLIED:
             pass  # the intent that follows moves the receipt
+
+
+def late(run: Run, told: Told, event: e.ActionLate) -> None:
+    """A second answer is kept beside the receipt; no status changes by it."""
+    if event.receipt not in run.receipts and told.step not in run.steps and told.step not in run.past:
+        return  # a run at rest has let go of the receipts of steps that are left behind
+    receipt, (facts, values) = _receipt(run, event.receipt), e.parts(event)
+    del facts["receipt"]
+    run.receipts[event.receipt] = replace(receipt, late=(*receipt.late, {**facts, **values}))

@@ -40,7 +40,7 @@ def extended(run: Run, told: Told, event: e.RunExtended) -> None:
     run.extensions += 1
     run.mutations.append(MutationRow(event.number, told.actor.id, event.source, event.operations))
     run.state.outputs.update(event.adopted or {})
-    if run.executing == 0 and run.status is not RunState.QUEUED:
+    if run.executing == 0 and run.status not in (RunState.QUEUED, RunState.RUNNING):
         run.status = RUN.next(run.status, RunEvent.RESUME)
 
 

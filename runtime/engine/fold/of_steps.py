@@ -117,7 +117,8 @@ def step_resumed(run: Run, told: Told, event: e.StepResumed) -> None:
         # Whoever reads the run back between here and the barrier sees a step that is ready, and not why it had parked.
         run.state.parked[step.key] = f"wait:{wait_of(run.run_id, step)}"
     _move(run, step, StepEvent.RESUME, superstep=run.superstep + 1, eligible_in=None)
-    if run.executing == 0:
+    # Where it still runs, the barrier of its last step is due.
+    if run.executing == 0 and run.status is not RunState.RUNNING:
         run.status = RUN.next(run.status, RunEvent.RESUME)
 
 

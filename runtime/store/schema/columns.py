@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, DateTime, ForeignKey, ForeignKeyConstraint, Integer, MetaData, Text, text
+from sqlalchemy import Column, DateTime, ForeignKey, Integer, MetaData, Text, text
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 
 metadata = MetaData(
@@ -57,8 +57,10 @@ def owner_column() -> Column[str]:
     return Column("tenant_id", Text, nullable=False)
 
 
-def run_columns(*, key: bool = False) -> tuple[Column[object], Column[str], ForeignKeyConstraint]:
-    """Which run it belongs to, and whose that is: one key for both, so that a row never names another tenant."""
-    names = ("run_id", "tenant_id")
+def run_columns(*, key: bool = False) -> tuple[Column[object], Column[str]]:
+    """Which run it belongs to, and whose that is: an append takes both from the row of the run that it guards.
+
+    A foreign key would lock that row once more in each append.
+    """
     run: Column[object] = Column("run_id", UUID(as_uuid=True), primary_key=key, nullable=False)
-    return run, owner_column(), ForeignKeyConstraint(names, [f"runs.{name}" for name in names])
+    return run, owner_column()

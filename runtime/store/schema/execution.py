@@ -48,6 +48,8 @@ runs = Table(
     text_column("requested_by"),
     text_column("status"),
     int_column("version", "1"),
+    # Moves with what does not commute: a barrier, a cancel, an extension. Steps of one super-step do.
+    int_column("gate", "0"),
     int_column("superstep", "0"),
     int_column("executing", "0"),
     int_column("width", "0"),
@@ -73,7 +75,6 @@ runs = Table(
     Column("retention", Interval),
     time_column("purge_at"),
     time_column("purged_at"),
-    UniqueConstraint("run_id", "tenant_id"),
     UniqueConstraint("tenant_id", "workflow", "trigger_type", "trigger_ref"),
     Index("ix_runs_recent", "tenant_id", "created_at", "run_id"),
     Index("ix_runs_purge", "purge_at", postgresql_where=text("purge_at IS NOT NULL")),
@@ -114,7 +115,6 @@ waits = Table(
     time_column("completed_at"),
     Index("ix_waits_due", "due_at", postgresql_where=text("status = 'waiting'")),
     Index("ix_waits_open", "run_id", postgresql_where=text("status = 'waiting'")),
-    Index("ix_waits_step", "step_id"),
     Index("ix_waits_tasks", "tenant_id", "wait_id", postgresql_where=text("kind = 'task'")),
     Index("ix_waits_correlation", "tenant_id", "correlation_key", postgresql_where=text("correlation_key IS NOT NULL")),
 )
@@ -179,7 +179,6 @@ commands = Table(
     text_column("last_error", null=True),
     time_column("next_attempt_at"),
     time_column("created_at", null=False, now=True),
-    UniqueConstraint("dedupe_key"),
     Index("ix_commands_messages", "command_id", postgresql_where=text("status = 'pending'")),
     Index(
         "ix_commands_behind",

@@ -1,0 +1,47 @@
+"""Receipts as HTTP shows them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+
+class LateAnswer(BaseModel):
+    """What a worker knew of its call when it had lost its lease; ``says`` puts it beside what the receipt says now."""
+
+    attempt: int
+    epoch: int
+    known: str
+    sent: str
+    answered: str | None = None
+    code: str | None = None
+    external_id: str | None = None
+    output: Any = None
+    detail: dict[str, Any] | None = None
+    says: str
+
+
+class Receipt(BaseModel):
+    """What was attempted, what happened, and how to reverse it."""
+
+    receipt_id: UUID
+    step_key: str
+    operation: str
+    target: str
+    idempotency_key: str
+    action_digest: str
+    status: str
+    attempt: int
+    reversible: bool
+    reverse: Any
+    external_id: str | None
+    output: Any
+    usage: Any
+    resolution: str | None
+    error: Any
+    intended_at: datetime
+    settled_at: datetime | None
+    late: list[LateAnswer]

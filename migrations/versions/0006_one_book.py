@@ -1,0 +1,206 @@
+"""The schema of 0.2.0 as one fresh migration; databases of 0.1.0 (revisions up to 0005) are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0006"
+down_revision = branch_labels = depends_on = None
+
+ENGINE = "counterseal_engine"
+FACES = "counterseal_faces"
+APPENDER = "counterseal_appender"
+BOTH = f"{ENGINE}, {FACES}"
+OWN = "tenant_id = current_setting('counterseal.tenant', true)"
+
+# Frozen here on purpose: a migration says what it did, whatever the tables in the code say later. One append may begin
+# a run or a step and move it on; a question or a wait may be told and canceled in one append.
+MOVES = {
+    "runs": {
+        "queued": "running waiting waiting_approval succeeded failed_retryable failed_terminal canceled",
+        "running": "waiting waiting_approval succeeded failed_retryable failed_terminal canceled",
+        "waiting": "running failed_terminal canceled",
+        "waiting_approval": "running failed_terminal canceled",
+        "failed_retryable": "running failed_terminal canceled",
+    },
+    "waits": {"waiting": "canceled completed timed_out"},
+    "commands": {
+        "deferred": "pending rejected",
+        "pending": "leased dispatched rejected",
+        "leased": "pending dispatched rejected failed",
+        "dispatched": "pending",
+    },
+    "approvals": {"requested": "approved rejected expired canceled superseded", "approved": "superseded"},
+    "effects": {
+        "intended": "succeeded failed in_doubt",
+        "in_doubt": "intended succeeded failed",
+        "failed": "intended",
+    },
+}
+BORN = {
+    "runs": "queued",
+    "waits": "waiting canceled",
+    "commands": "pending deferred",
+    "approvals": "requested canceled",
+    "effects": "intended",
+}
+# Who writes what. What was recorded is never changed, and nobody deletes it but ``purge_records``, once its time is
+# over. Only the engine lets an effect out, and nobody forgets one.
+ALL = "INSERT, UPDATE, DELETE"
+ENGINES = {
+    **dict.fromkeys("audit_events journal ledger remains".split(), "INSERT"),
+    "effects": "INSERT, UPDATE",
+    **dict.fromkeys(
+        """tenants workspaces caps workflows policies people group_members tokens runs queue waits approvals votes inbox
+        commands bundles""".split(),
+        ALL,
+    ),
+}
+# A face writes what it hears, documents, tokens and who a tenant is. Runs it changes by the appender's functions alone.
+FACES_OWN = {
+    "inbox": "INSERT, UPDATE (processed_at, result)",
+    "audit_events": "INSERT",
+    "tenants": "INSERT (tenant_id, stream_id),"
+    " UPDATE (policy_digest, max_concurrency, max_runs_per_min, max_writes_per_run, weight, audit_count, audit_head)",
+    "caps": "INSERT, UPDATE (slots)",
+    "workflows": "INSERT, UPDATE (retired_at)",
+    "policies": "INSERT",
+    "people": "INSERT, DELETE",
+    "group_members": "INSERT, DELETE",
+    "tokens": "INSERT, UPDATE (revoked_at)",
+}
+# The appender is nobody: it owns the functions, and has what their statements need. Locking a row takes an UPDATE.
+APPENDS = {
+    "runs": "SELECT, INSERT, UPDATE",
+    "queue": "SELECT, INSERT, DELETE, UPDATE (created_at)",
+    "waits": "SELECT, UPDATE",
+    "approvals": "SELECT, UPDATE",
+    "votes": "SELECT, INSERT, UPDATE",
+    "effects": "SELECT, UPDATE",
+    "commands": "SELECT, INSERT",
+    "workspaces": "SELECT, INSERT",
+    **dict.fromkeys(("journal", "ledger"), "SELECT, INSERT"),
+    **dict.fromkeys("tenants caps workflows people group_members".split(), "SELECT"),
+}
+FUNCTIONS = "append_to_run open_run order_message read_run read_question".split()
+
+
+def upgrade() -> None:
+    run = op.get_bind().exec_driver_sql
+    # Within a function a line may end with a semicolon; between two of them is a blank line.
+    for file, end in (("0006_tables.sql", ";\n"), ("0006_functions.sql", ";\n\n")):
+        for statement in Path(__file__).with_name(file).read_text().rstrip(";\n").split(end):
+            run(statement)
+    for role in (ENGINE, FACES, APPENDER):
+        run(
+            f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN "
+            f"CREATE ROLE {role} NOLOGIN; END IF; END $$"
+        )
+        run(f"GRANT {role} TO CURRENT_USER")
+        run(f"GRANT USAGE ON SCHEMA public TO {role}")
+    for table, writes in ENGINES.items():
+        run(f"GRANT SELECT, {writes} ON {table} TO {ENGINE}")
+        run(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        run(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
+        run(f"CREATE POLICY engine ON {table} TO {ENGINE} USING (true) WITH CHECK (true)")
+        run(f"CREATE POLICY tenant ON {table} TO {FACES}, {APPENDER} USING ({OWN}) WITH CHECK ({OWN})")
+        # What is kept of a run beside its book is read by the functions that decide.
+        shown = "SELECT" if table != "runs" else f"SELECT ({_columns_but('runs', 'state')})"
+        run(f"GRANT {shown} ON {table} TO {FACES}")
+    for role, rights in ((FACES, FACES_OWN), (APPENDER, APPENDS)):
+        for table, writes in rights.items():
+            run(f"GRANT {writes} ON {table} TO {role}")
+    _refuse_illegal_moves()
+    _own_functions()
+    _find_owners()
+    _purge()
+    _read_line_by_line()
+
+
+def _columns_but(table: str, hidden: str) -> str:
+    return op.get_bind().exec_driver_sql(
+        f"SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = '{table}'::regclass "
+        f"AND attnum > 0 AND NOT attisdropped AND attname <> '{hidden}'"
+    ).scalar_one()
+
+
+def _own_functions() -> None:
+    """What faces may do to runs. The engine calls the same where it hands on a request."""
+    found = op.get_bind().exec_driver_sql(
+        f"SELECT oid::regprocedure::text FROM pg_proc WHERE proname = ANY ('{{{','.join(FUNCTIONS)}}}')"
+    )
+    for signature in found.scalars():
+        _give(signature, APPENDER, BOTH)
+
+
+def _give(signature: str, owner: str, users: str) -> None:
+    """A new owner must be able to create in the schema at that moment; only then."""
+    op.execute(f"GRANT CREATE ON SCHEMA public TO {owner}")
+    op.execute(f"ALTER FUNCTION {signature} OWNER TO {owner}")
+    op.execute(f"REVOKE CREATE ON SCHEMA public FROM {owner}")
+    op.execute(f"REVOKE ALL ON FUNCTION {signature} FROM PUBLIC")
+    op.execute(f"GRANT EXECUTE ON FUNCTION {signature} TO {users}")
+
+
+def _refuse_illegal_moves() -> None:
+    op.execute(
+        "CREATE FUNCTION refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
+        "'illegal move of % to %', TG_TABLE_NAME, NEW.status USING ERRCODE = 'integrity_constraint_violation'; "
+        "END $$"
+    )
+    for table, moves in MOVES.items():
+        # One constant each: PostgreSQL reads a trigger's condition anew for every statement. Before the move, the trigger
+        # would lock the row once more.
+        legal = ",".join(f"{before} {after}" for before, every in moves.items() for after in every.split())
+        op.execute(
+            f"CREATE TRIGGER legal_move AFTER UPDATE OF status ON {table} FOR EACH ROW WHEN (OLD.status <> NEW.status "
+            f"AND (OLD.status || ' ' || NEW.status) <> ALL ('{{{legal}}}'::text[])) EXECUTE FUNCTION refuse_move()"
+        )
+        born = BORN[table].replace(" ", ",")
+        op.execute(
+            f"CREATE TRIGGER legal_birth AFTER INSERT ON {table} FOR EACH ROW "
+            f"WHEN (NEW.status <> ALL ('{{{born}}}'::text[])) EXECUTE FUNCTION refuse_move()"
+        )
+
+
+def _find_owners() -> None:
+    """What the faces must find before they can know the tenant: by an unguessable key, returning only the tenant."""
+    op.execute(
+        "CREATE FUNCTION token_owner(hash text) RETURNS TABLE (tenant_id text, subject text, roles text[]) "
+        "LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public AS $$ SELECT tenant_id, subject, roles "
+        "FROM tokens WHERE token_hash = hash AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()) $$"
+    )
+    op.execute(
+        "CREATE FUNCTION approval_owner(id uuid) RETURNS text LANGUAGE sql STABLE SECURITY DEFINER "
+        "SET search_path = public AS $$ SELECT tenant_id FROM approvals WHERE approval_id = id $$"
+    )
+    for signature in ("token_owner(text)", "approval_owner(uuid)"):
+        _give(signature, ENGINE, FACES)
+
+
+def _purge() -> None:
+    """Erasure removes the values; the lines stay, and commit to what nobody can know any more."""
+    for table in ("runs", "ledger", "journal"):
+        op.execute(f"CREATE POLICY owner ON {table} TO CURRENT_USER USING (true)")
+    over = "FROM runs r WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
+    op.execute(
+        "CREATE FUNCTION purge_records(id uuid) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = public "
+        f"AS $$ DELETE FROM ledger t USING {over[5:]} UPDATE journal t SET vals = NULL {over} $$"
+    )
+    op.execute("REVOKE ALL ON FUNCTION purge_records(uuid) FROM PUBLIC")
+    op.execute(f"GRANT EXECUTE ON FUNCTION purge_records(uuid) TO {ENGINE}")
+
+
+def _read_line_by_line() -> None:
+    """The audit of runs, a row for each line; whoever reads it sees the rows of the journal that he may see."""
+    op.execute(
+        "CREATE VIEW run_lines WITH (security_invoker = true) AS "
+        "SELECT j.run_id, j.tenant_id, j.n, j.first_seq + l.number::int - 1 AS seq, "
+        "l.line::json->>'type' AS type, convert_to(l.line, 'UTF8') AS line, "
+        "encode(sha256(convert_to(l.line, 'UTF8')), 'hex') AS hash "
+        "FROM journal j CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\\n') "
+        "WITH ORDINALITY AS l(line, number)"
+    )
+    op.execute(f"GRANT SELECT ON run_lines TO {BOTH}")

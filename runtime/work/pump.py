@@ -1,0 +1,289 @@
+"""The pump of a run: everything that is ready in this process goes into one append, in step order.
+
+Steps of one super-step commute: none of them touches what another sees before the barrier. So what is decided on the
+view at hand is good as long as the run's gate has not moved, whatever others have appended meanwhile. A barrier must
+have seen everything: where this process holds all steps that are open it goes with them, and where others hold some
+too, whoever is told that the last one has left reads the book and appends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from core.db import Connection, Database
+from core.errors import ConsistencyError, CountersealError
+from core.ids import new_nonce
+from runtime.definition.catalog import Definitions
+from runtime.engine.commit import Claim, StepRow
+from runtime.engine.crossing import step_order
+from runtime.engine.moves import Known, Next, Over
+from runtime.engine.plan import NeedsItems
+from runtime.engine.proposing import begin
+from runtime.engine.states import StepState
+from runtime.engine.transition import Transition
+from runtime.store import claims
+from runtime.store.commits import Applied, apply, landed
+from runtime.store.views import load
+from runtime.work.claiming import Met, Recent, meet
+from runtime.work.committing import Committer
+from runtime.work.leasing import Lease, LostLease
+from runtime.work.move import Move, Moved, Sent
+from runtime.work.setbacks import is_away, report
+
+log = structlog.get_logger(__name__)
+
+TOGETHER_MAX = 64
+CONFLICTS_MAX = 20
+# Of a run with many steps at once more are claimed, or end, at almost the same moment: so long is waited for those.
+LINGER_SECONDS = 0.002
+
+
+class _Refused(ConsistencyError):
+    """The run has moved on under a transaction that is to be undone whole."""
+
+
+class _Fault(ConsistencyError):
+    """One of several moves cannot be built."""
+
+    def __init__(self, move: Move, error: Exception) -> None:
+        super().__init__(str(error))
+        self.move, self.error = move, error
+
+
+@dataclass(frozen=True)
+class Means:
+    """What appends are made with. ``owner`` is this worker's name in leases, ``lease`` how long one holds."""
+
+    database: Database
+    definitions: Definitions
+    committer: Committer
+    recent: Recent
+    owner: str
+    lease: timedelta
+
+
+class Pump:
+    """The appends of this process to one run, one after the other."""
+
+    def __init__(self, means: Means, run_id: UUID) -> None:
+        self._means = means
+        self._run_id = run_id
+        self._ready: list[Move] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._busy = False
+
+    async def append(self, move: Move) -> Moved:
+        """Append a move with all others that are ready. Of a run of one step it goes at once, without a hop."""
+        met = self._means.recent.get(self._run_id)
+        if not self._busy and (met is None or met.view.run.executing <= 1):
+            self._busy = True
+            try:
+                await self._write([move])
+            finally:
+                self._go_on()
+        else:
+            self._ready.append(move)
+            if not self._busy:
+                self._go_on()
+        return await move.done
+
+    def _go_on(self) -> None:
+        self._busy = bool(self._ready)
+        if self._busy:
+            self._writing = asyncio.get_running_loop().create_task(self._take())
+
+    async def _take(self) -> None:
+        met = self._means.recent.get(self._run_id)
+        if met is not None and met.view.run.executing > len(self._ready):
+            await asyncio.sleep(LINGER_SECONDS)
+        moves, self._ready = self._ready[:TOGETHER_MAX], self._ready[TOGETHER_MAX:]
+        try:
+            await self._write(moves)
+        finally:
+            for move in moves:
+                move.done.cancel()
+            self._go_on()
+
+    async def _write(self, moves: Sequence[Move]) -> None:
+        """Append until it is in; a fault of one move costs the others nothing."""
+        try:
+            await self._append(moves)
+        except _Fault as fault:
+            fault.move.fail(fault.error)
+            await self._write([move for move in moves if move is not fault.move])
+        except Exception as error:
+            left = [move for move in moves if not move.done.done()]
+            if len(left) > 1 and not is_away(error):
+                for move in left:
+                    await self._write([move])
+            for move in left:
+                move.fail(error)
+
+    async def _append(self, moves: Sequence[Move]) -> None:
+        """On the view at hand first, then on the book. Whom PostgreSQL chose to end a deadlock tries again."""
+        met, afresh = self._means.recent.get(self._run_id), False
+        if met is not None and not any(move.unanswered for move in moves):
+            try:
+                if await self._at_hand(met, moves):
+                    return
+            except NeedsItems:
+                afresh = True
+            except asyncpg.TransactionRollbackError:
+                pass
+        for _ in range(CONFLICTS_MAX):
+            with suppress(_Refused, asyncpg.TransactionRollbackError):
+                await self._on_the_book(moves, afresh=afresh)
+                return
+        raise CountersealError(f"Run {self._run_id} moves too fast to commit to.")
+
+    async def _at_hand(self, met: Met, moves: Sequence[Move]) -> bool:
+        sent = self._built(replace(met, view=replace(met.view, now=met.clock.now())), moves)
+        if sent is None or (sent.commit.strict and met.drifted):
+            return False
+        try:
+            applied = await self._means.committer.apply(sent.commit)
+        except Exception:
+            sent.unanswered(moves)
+            raise
+        if applied is None:
+            return False
+        met = self._done(sent, applied)
+        if applied.executing == 0 and sent.commit.executing < 0 and not sent.commit.moves_gate:
+            await self._barrier(sent.commit.gate)
+        sent.settle(moves, met)
+        return True
+
+    def _built(self, met: Met, moves: Sequence[Move]) -> Sent | None:
+        """The append of these moves. None where a lease cannot be held any more, as far as can be seen from here."""
+        began = Lease.now()
+        transition = Transition(met.view, met.workflow.graph, lease=self._means.lease)
+        held: list[tuple[Move, StepRow]] = []
+        for move in moves:
+            step = met.view.steps.get(move.claim.key)
+            if step is None or step.status not in (StepState.READY, StepState.RUNNING):
+                return None
+            held.append((move, replace(step, lease_owner=self._means.owner, lease_epoch=move.claim.epoch)))
+        works: dict[Claim, Next] = {}
+        for move, step in sorted(held, key=lambda each: step_order(each[1])):
+            with _faults_of(move, alone=len(moves) == 1):
+                # It was claimed just now; or its lease ran out, and is taken back for what is known.
+                begun = transition.started(step) if step.status is StepState.READY else step
+                works[move.claim] = move.build(transition, begun, met.workflow, met.policy)
+        for move, step in held:
+            if move.goes_on:
+                with _faults_of(move, alone=len(moves) == 1):
+                    works[move.claim] = self._next(transition, step, works[move.claim], met)
+        commit = transition.commit()
+        commit.held = [move.claim for move in moves]
+        commit.strict = commit.moves_gate
+        return Sent(met, transition, commit, works, began)
+
+    def _next(self, transition: Transition, step: StepRow, work: Next, met: Met) -> Next:
+        """While a step is over without touching the outside, take the next one in the same append."""
+        while isinstance(work, Over):
+            following = transition.take(self._means.owner, step.key)
+            if following is None:
+                return work
+            step, work = following, begin(transition, following, met.workflow, met.policy, Known(), new_nonce)
+        return work
+
+    async def _on_the_book(self, moves: Sequence[Move], *, afresh: bool) -> None:
+        """On the run as it is now, which is locked: whoever is here has lost a race, and is to win the next one.
+
+        What was applied although its answer was lost is found here, and not done again. A lease that ran out, and of
+        which nobody has a newer one, is good for what is known, and for nothing else.
+        """
+        means, run_id, sent, left = self._means, self._run_id, None, [*moves]
+        try:
+            async with means.database.transaction() as connection:
+                status = await claims.hold(connection, run_id, [move.claim for move in moves])
+                met = await self._read(connection, lock=True, afresh=afresh)
+                left = await self._found(connection, met, moves)
+                for move in [*left]:
+                    found, step = status.get(move.claim.id), met.view.steps.get(move.claim.key)
+                    ours = found == "leased" or (move.known and found is not None)
+                    if not ours or step is None or step.status not in (StepState.READY, StepState.RUNNING):
+                        move.fail(LostLease())
+                        left.remove(move)
+                    move.goes_on &= found == "leased"
+                sent = self._built(met, left) if left else None
+                if sent is not None:
+                    applied = await apply(connection, sent.commit)
+                    if applied is None:
+                        raise _Refused(f"Run {run_id} has moved on.")
+        except (_Fault, _Refused, asyncpg.TransactionRollbackError):
+            raise
+        except Exception:
+            if sent is not None:
+                sent.unanswered(left)
+            raise
+        if sent is not None and applied is not None:
+            sent.settle(left, self._done(sent, applied))
+
+    async def _found(self, connection: Connection, met: Met, moves: Sequence[Move]) -> list[Move]:
+        """The moves that no lost answer was about; the others were applied, and are done."""
+        for sent in {id(sent): sent for move in moves for sent in move.unanswered}.values():
+            if await landed(connection, sent.commit):
+                sent.settle(moves, met)
+        return [move for move in moves if not move.done.done()]
+
+    def _done(self, sent: Sent, applied: Applied) -> Met:
+        after, before = sent.transition.after(), sent.met
+        drifted = before.drifted or applied.version != after.version
+        exact = before.exact if drifted else after
+        met = replace(before, exact=exact, view=after, seen=applied.version, drifted=drifted)
+        return self._means.recent.put(met)
+
+    async def _barrier(self, gate: int) -> None:
+        """The last step has left, and not all of them from here: append the barrier, unless somebody has.
+
+        A crash before that leaves the row that stands for it, whose lease runs out; the sweeper does it then.
+        """
+        means, afresh = self._means, False
+        try:
+            for _ in range(CONFLICTS_MAX):
+                async with means.database.connection() as connection:
+                    met = await self._read(connection, lock=False, afresh=afresh)
+                if met.view.gate != gate or met.view.run.executing:
+                    return
+                transition = Transition(met.view, met.workflow.graph, lease=means.lease)
+                try:
+                    transition.left()
+                except NeedsItems:
+                    afresh = True
+                    continue
+                applied = await means.committer.apply(transition.commit())
+                if applied is not None:
+                    after = transition.after()
+                    means.recent.put(replace(met, exact=after, view=after, seen=applied.version))
+                    return
+        except Exception as error:
+            report("a barrier is left to the sweeper", error, run=str(self._run_id))
+
+    async def _read(self, connection: Connection, *, lock: bool, afresh: bool) -> Met:
+        """The run as its book gives it now."""
+        means, known = self._means, self._means.recent.get(self._run_id)
+        before, graphs = None if known is None else known.exact, means.definitions.graphs
+        view = await load(connection, self._run_id, graphs, lock=lock, afresh=afresh, before=before)
+        return means.recent.put(await meet(connection, means.definitions, view))
+
+
+@contextmanager
+def _faults_of(move: Move, *, alone: bool) -> Iterator[None]:
+    """Say which move a fault is of, where there are several."""
+    try:
+        yield
+    except NeedsItems:
+        raise
+    except Exception as error:
+        if alone:
+            raise
+        raise _Fault(move, error) from error

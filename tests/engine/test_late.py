@@ -1,0 +1,111 @@
+"""The fold takes a late answer in beside the receipt, and changes nothing else by it; what it says is plain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from core.errors import ConsistencyError
+from evidence.chain import Actor, ChainHead, append
+from evidence.receipts import LateAnswer, ReceiptStatus
+from runtime.engine import late
+from runtime.engine.commit import ReceiptRow, StepRow
+from runtime.engine.events import ActionLate
+from runtime.engine.fold import fold
+from runtime.engine.graph import NO_GRAPH
+from runtime.engine.keeping import pack, unpack
+from runtime.engine.replaying import unopened
+from runtime.engine.run import Run
+from runtime.engine.states import RunState, StepState
+from runtime.engine.told import Told, line_of, read_line
+
+RECEIPT, RUN, KEY = UUID(int=1), UUID(int=2), b"k" * 32
+HEAD = ChainHead(f"run:{RUN}", 7, "0" * 64)
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+TWICE = "attempt 1 happened (e1). Attempt 2 counts as done as well: it may have happened twice."
+SENT = "2026-01-01T00:00:00.000000Z"
+
+
+def receipt(status: str = "succeeded", attempt: int = 1, external_id: str | None = "e2", **more: Any) -> ReceiptRow:
+    action = {"input": {}, "target": "t", "summary": "s", "before": None}
+    place = (RECEIPT, "a", "x.y.z", "t", "key", "0" * 64, action, status, attempt, 1, False, None, external_id)
+    return ReceiptRow(*place, intended_at=AT, run_id=RUN, **more)
+
+
+def run_with(row: ReceiptRow, *, finished: bool = False) -> Run:
+    run = unopened(RUN, KEY, NO_GRAPH)
+    run.status, run.finished = RunState.SUCCEEDED if finished else RunState.RUNNING, finished
+    run.steps["a"] = StepRow(UUID(int=3), "a", 0, "x.y.z", 0, StepState.RUNNING)
+    run.receipts[RECEIPT] = row
+    return run
+
+
+def told(known: str = "succeeded", attempt: int = 1, **more: Any) -> Told:
+    event = ActionLate(RECEIPT, attempt, 1, LateAnswer(known), SENT, **more)
+    return Told(event, Actor("worker", "w"), AT, "a")
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("status", [*ReceiptStatus])
+def test_nothing_but_the_receipts_late_answers_changes(status: str, finished: bool) -> None:
+    before = run_with(receipt(status), finished=finished)
+    after = fold(before.copy(), told(external_id="e1", output={"n": 1}, answered=SENT), NO_GRAPH)
+    (entry,) = after.receipts[RECEIPT].late
+    assert entry == {
+        "attempt": 1, "epoch": 1, "known": "succeeded", "sent": SENT, "answered": SENT, "external_id": "e1",
+        "output": {"n": 1},
+    }  # fmt: skip
+    after.receipts[RECEIPT] = replace(after.receipts[RECEIPT], late=())
+    assert after == before
+
+
+def test_each_one_is_kept_and_outlives_what_is_kept_of_the_run() -> None:
+    run = fold(run_with(receipt()), told("unanswered"), NO_GRAPH)
+    run = unpack(pack(fold(run, told("failed", 2, code="400"), NO_GRAPH).rest(), HEAD), RUN, KEY)[0]
+    assert [entry["known"] for entry in run.receipts[RECEIPT].late] == ["unanswered", "failed"]
+    assert isinstance(run.receipts[RECEIPT].late, tuple)
+
+
+def test_a_run_at_rest_passes_over_what_its_left_behind_and_a_whole_one_does_not() -> None:
+    rested = run_with(receipt())
+    del rested.steps["a"]
+    rested.rest()
+    assert fold(rested.copy(), told(), NO_GRAPH) == rested
+    whole = run_with(receipt())
+    del whole.receipts[RECEIPT]
+    with pytest.raises(ConsistencyError, match="there is no receipt"):
+        fold(whole, told(), NO_GRAPH)
+
+
+def test_no_value_stands_in_its_line_and_its_line_tells_it_again() -> None:
+    one = told("succeeded", external_id="secret-1", output={"n": "secret-2"}, detail={"message": "secret-3"})
+    line, values = line_of(one, KEY)
+    (written,), _ = append(HEAD, [line])
+    assert b"secret" not in written
+    assert read_line(written, values, KEY) == one
+
+
+@pytest.mark.parametrize(
+    ("row", "known", "attempt", "more", "words"),
+    [
+        (receipt("failed"), "succeeded", 1, {"external_id": "e1"}, "attempt 1 happened (e1). It counts as failed."),
+        (receipt(attempt=2), "succeeded", 1, {"external_id": "e1"}, TWICE),
+        (receipt(attempt=2), "succeeded", 1, {"external_id": "e2"}, "attempt 1 happened (e2)."),
+        (receipt(), "succeeded", 1, {"external_id": "e2"}, "attempt 1 happened (e2)."),
+        (receipt("in_doubt"), "succeeded", 1, {}, "attempt 1 happened."),
+        (receipt(), "failed", 1, {"code": "400"}, "attempt 1 failed (400). It counts as done."),
+        (receipt(attempt=2), "failed", 1, {"code": "400"}, "attempt 1 failed (400)."),
+        (receipt("failed"), "in_doubt", 1, {}, "nobody knows what became of attempt 1."),
+        (receipt(), "unanswered", 1, {}, "it may have been sent, and no answer is known."),
+    ],
+)
+def test_it_says_what_contradicts_the_receipt(
+    row: ReceiptRow, known: str, attempt: int, more: dict[str, Any], words: str
+) -> None:
+    run = fold(run_with(row), told(known, attempt, **more), NO_GRAPH)
+    (shown,) = late.shown(run.receipts[RECEIPT])
+    assert shown["says"].endswith(words)

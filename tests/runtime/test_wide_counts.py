@@ -1,0 +1,57 @@
+"""What a run of many parallel steps costs: appends a step, and races lost between appends that commute (W3)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from runtime.work.pump import Pump
+
+STEPS = 320
+IN_FLIGHT = 16
+WIDE = """
+workflow: wide
+version: 1
+steps:
+  - id: each
+    foreach: ${{ trigger.items }}
+    max_parallel: 1000
+    steps:
+      - {id: effect, do: probe.effect.apply, with: {name: "n${{ item }}"}}
+"""
+
+
+@pytest.mark.req("X-6")
+@pytest.mark.parametrize(("workers", "appends"), [(1, 0.2), (2, 0.3), (4, 0.6)])
+async def test_appends_of_a_wide_run(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch, workers: int, appends: float
+) -> None:
+    """Workers with tools of their own are as strange to each other as processes."""
+    refused = []
+    on_the_book = Pump._on_the_book
+
+    async def lost(self: Pump, *moves: Any, **how: Any) -> None:
+        refused.append(moves)
+        await on_the_book(self, *moves, **how)
+
+    monkeypatch.setattr(Pump, "_on_the_book", lost)
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(WIDE)
+    run_id = (await runtime.start("wide", {"items": [*range(STEPS)]})).run_id
+    stop = asyncio.Event()
+    every = [runtime.worker(f"w{n}", concurrency=IN_FLIGHT // workers) for n in range(workers)]
+    working = [asyncio.create_task(worker.run(stop)) for worker in every]
+
+    async def over() -> bool:
+        return bool(await runtime.status(run_id) == "succeeded")
+
+    await runtime.until(over)
+    stop.set()
+    await asyncio.gather(*working)
+    assert len(runtime.outside.effects) == STEPS
+    assert (await runtime.books.run(run_id)).version / STEPS <= appends
+    # The first append of a run moves its gate, and whoever holds another of its first steps decides again.
+    assert len(refused) <= workers - 1

@@ -1,0 +1,329 @@
+"""What a stolen login of the faces can do to a run: say what faces say, and nothing else (promises 1 and 8)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import orjson
+import pytest
+from sqlalchemy.engine import make_url
+
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from core.errors import ConsistencyError
+from evidence.chain import Actor
+from evidence.events import EventType
+from runtime.engine.events import ApprovalDecided, ApprovalVoted
+from runtime.engine.keeping import pack, unpack
+from runtime.engine.known import open_wait
+from runtime.engine.transition import Transition
+from runtime.store import approvals, faces
+from runtime.store.views import load
+from tests.runtime.conftest import ALLOW_ALL
+from tools.render_functions import PLACE, rendered
+
+pytestmark = pytest.mark.tampers
+
+ASKS = """
+policy: asks
+version: 1
+rules:
+  - id: all
+    match: {connector: probe}
+    outcome: needs_approval
+    approvers: [{group: owners, of: 2}]
+"""
+ONE = "workflow: one\nversion: 1\nreference: r\nsteps: [{id: a, do: probe.effect.apply, with: {name: a}}]\n"
+GATE = """
+workflow: one
+version: 1
+reference: r
+steps:
+  - {id: a, approve: {summary: "Go on?", approvers: {group: owners}, quorum: 2}}
+  - {id: b, needs: [a], do: probe.effect.apply, with: {name: b}}
+"""
+THIEF = Actor("person", "mallory")
+
+
+@pytest.fixture
+async def thief(runtime: Any, database_url: str) -> AsyncIterator[Any]:
+    """Who has stolen the login of the faces: a user that may be this role, and no other."""
+    name, word = f"thief_{uuid4().hex}", uuid4().hex
+    owner = await asyncpg.connect(database_url)
+    await owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{word}' IN ROLE {FACES_ROLE}")
+    url = make_url(database_url).set(username=name, password=word).render_as_string(hide_password=False)
+    async with Database(url, FACES_ROLE) as database:
+        yield database
+    await owner.execute(f"DROP ROLE {name}")
+    await owner.close()
+
+
+async def asked(runtime: Any, text: str = ONE, tenant: str = "acme") -> UUID:
+    """A run that waits for two owners."""
+    await runtime.tenant(tenant)
+    await runtime.policy(ASKS if text is ONE else ALLOW_ALL, tenant)
+    await runtime.publish(text, tenant)
+    for person in ("olga", "otto"):
+        await runtime.person(person, ("owners",), tenant)
+    run_id: UUID = (await runtime.start("one", tenant=tenant)).run_id
+    await runtime.worker().work_off()
+    assert await runtime.status(run_id) == "waiting_approval"
+    return run_id
+
+
+async def prepared(runtime: Any, database: Database, run_id: UUID, tenant: str = "acme") -> Transition:
+    """A transition of the run as a face would begin it."""
+    async with database.connection() as connection:
+        view = await load(connection, run_id, runtime.definitions.graphs, tenant=tenant)
+        return Transition(view, (await runtime.definitions.of_run(connection, view)).graph)
+
+
+def test_the_migration_holds_what_the_store_renders() -> None:
+    assert PLACE.read_text() == rendered(), "run `python tools/render_functions.py`"
+
+
+async def test_what_is_installed_is_what_the_store_renders(runtime: Any) -> None:
+    async with runtime.database.connection() as connection:
+        query = "SELECT proname, prosrc, prosecdef, pg_get_userbyid(proowner) AS owner, proconfig FROM pg_proc"
+        rows = await connection.fetch(f"{query} WHERE pronamespace = 'public'::regnamespace AND prosecdef")
+    bodies = dict(re.findall(r"CREATE FUNCTION (\w+).*?\$function\$(.*?)\$function\$", rendered(), re.DOTALL))
+    found = {row["proname"]: row for row in rows if row["proname"] in bodies}
+    assert {name: row["prosrc"] for name, row in found.items()} == bodies
+    assert {row["owner"] for row in found.values()} == {"counterseal_appender"}
+    assert {tuple(row["proconfig"]) for row in found.values()} == {("search_path=pg_catalog, public, pg_temp",)}
+
+
+async def test_the_owner_of_the_functions_is_nobody(runtime: Any) -> None:
+    async with runtime.database.connection() as connection:
+        query = "SELECT rolcanlogin, rolsuper, rolbypassrls, rolcreaterole FROM pg_roles WHERE rolname = $1"
+        assert not any(await connection.fetchrow(query, "counterseal_appender"))
+        for role in (ENGINE_ROLE, FACES_ROLE):
+            assert not await connection.fetchval("SELECT pg_has_role($1, 'counterseal_appender', 'member')", role)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *(f"SET ROLE {role}" for role in (ENGINE_ROLE, "counterseal_appender", "postgres")),
+        "SELECT state FROM runs",
+        "SELECT purge_records(gen_random_uuid())",
+        "CREATE FUNCTION queue() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "ALTER FUNCTION read_run(uuid, bool, text, bool) SECURITY INVOKER",
+        "ALTER TABLE runs DISABLE ROW LEVEL SECURITY",
+    ],
+)
+async def test_a_thief_becomes_nobody_else_and_changes_no_rule(thief: Any, statement: str) -> None:
+    """What a thief may write in tables is tried in ``test_database_rules``, for every table."""
+    async with thief.connection() as connection:
+        with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.InvalidParameterValueError)):
+            await connection.execute(statement)
+
+
+@pytest.mark.parametrize("kind", EventType)
+async def test_a_face_appends_only_what_faces_say(runtime: Any, thief: Any, kind: EventType) -> None:
+    """Promise 1: neither an allow, nor an intent, nor an outcome of a connector comes from a face."""
+    run_id = await asked(runtime)
+    transition = await prepared(runtime, thief, run_id)
+    transition.cancel(THIEF, "")
+    commit = transition.commit()
+    admitted = kind in faces.SAID | faces.FOLLOWS and kind is not EventType.ACTION_DOUBT_RESOLVED
+    told = [line for line in commit.lines if b'"type":"run.canceled"' in line]
+    commit.lines = [line.replace(b"run.canceled", kind.encode()) for line in told]
+    async with thief.connection() as connection:
+        if admitted:
+            assert await faces.append(connection, commit)
+            return
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="no face may append this"):
+            await faces.append(connection, commit)
+    assert await runtime.status(run_id) == "waiting_approval"
+
+
+@pytest.mark.parametrize(("resolution", "admitted"), [("failed", True), ("applied", False), ("not_applied", False)])
+async def test_a_face_ends_a_doubt_as_a_failure_alone(
+    runtime: Any, thief: Any, resolution: str, admitted: bool
+) -> None:
+    run_id = await asked(runtime)
+    transition = await prepared(runtime, thief, run_id)
+    transition.cancel(THIEF, "")
+    commit = transition.commit()
+    line = {**orjson.loads(commit.lines[0]), "type": "action.doubt_resolved", "data": {"resolution": resolution}}
+    commit.lines = [orjson.dumps(line)]
+    async with thief.connection() as connection:
+        if admitted:
+            assert await faces.append(connection, commit)
+        else:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="no face may append this"):
+                await faces.append(connection, commit)
+
+
+async def test_a_name_that_is_there_twice_admits_nothing(runtime: Any, thief: Any) -> None:
+    transition = await prepared(runtime, thief, await asked(runtime))
+    transition.cancel(THIEF, "")
+    commit = transition.commit()
+    twice = (
+        commit.lines[0]
+        .replace(b'"type":', b'"type":"run.canceled","type":')
+        .replace(b'"type":"run.canceled","type":"run.canceled"', b'"type":"run.canceled","type":"decision.made"')
+    )
+    commit.lines = [twice]
+    async with thief.connection() as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="no face may append this"):
+            await faces.append(connection, commit)
+
+
+async def test_another_tenant_s_run_is_neither_read_nor_appended_to(runtime: Any, thief: Any) -> None:
+    """Promise 8: the function sees the rows of the tenant that it was told, whatever run is named."""
+    run_id = await asked(runtime, tenant="beta")
+    await runtime.tenant("acme")
+    transition = await prepared(runtime, thief, run_id, "beta")
+    transition.cancel(THIEF, "")
+    async with thief.connection() as connection:
+        assert not await faces.append(connection, replace(transition.commit(), tenant_id="acme"))
+        assert await connection.fetch("SELECT * FROM read_run($1, false, 'acme', true)", run_id) == []
+        question = (await runtime.books.approval(tenant="beta")).id
+        assert await connection.fetch("SELECT * FROM read_question($1, 'olga', 'acme', false)", question) == []
+        await faces.order_message(connection, "acme", run_id, "note", {})
+        assert await connection.fetch("SELECT current_setting('counterseal.tenant', true)") in ([("",)], [(None,)])
+    assert await runtime.status(run_id) == "waiting_approval"
+    assert [order.kind for order in await runtime.books.commands(tenant="beta")] == ["card"]
+
+
+async def test_a_face_orders_no_message_but_a_note_or_a_bundle(runtime: Any, thief: Any) -> None:
+    run_id = await asked(runtime)
+    async with thief.connection() as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="no face may order cancel"):
+            await faces.order_message(connection, "acme", run_id, "cancel", {"run": str(run_id)})
+
+
+async def test_a_face_keeps_no_state_beside_the_book(runtime: Any, thief: Any) -> None:
+    run_id = await asked(runtime)
+    transition = await prepared(runtime, thief, run_id)
+    transition.cancel(THIEF, "")
+    commit = transition.commit()
+    commit.finished, commit.state = False, b'{"status": "running"}'
+    async with thief.connection() as connection:
+        assert await faces.append(connection, commit)
+    async with runtime.database.connection() as connection:
+        assert await connection.fetchval("SELECT state FROM runs WHERE run_id = $1", run_id) is None
+
+
+@pytest.mark.req("Q-6")
+@pytest.mark.parametrize("text", [ONE, GATE])
+@pytest.mark.parametrize("votes", [0, 1])
+async def test_a_decision_that_no_votes_carry_lets_nothing_out(runtime: Any, thief: Any, text: str, votes: int) -> None:
+    """Promise 1: the engine counts the votes that the book holds, and trusts nobody's word for the decision."""
+    run_id = await asked(runtime, text)
+    if votes:
+        assert (await runtime.vote("olga", "approve")).counted
+    await told_to_be_approved(runtime, thief, run_id)
+    await runtime.worker().work_off()
+    assert runtime.outside.effects == []
+    assert await runtime.status(run_id) == "failed_terminal"
+    error = (await runtime.books.run(run_id)).error
+    assert (error["class"], error["code"]) == ("authorization", "not_approved")
+    assert "votes in the run's book do not meet" in error["message"]
+    assert [approval.status for approval in await runtime.books.approvals()] == ["superseded"]
+
+
+async def test_votes_of_the_requester_or_of_strangers_carry_nothing(runtime: Any, thief: Any) -> None:
+    run_id = await asked(runtime)
+    question = UUID(str(await runtime.question()))
+    transition = await prepared(runtime, thief, run_id)
+    for person, groups in (("requester", ["group:owners"]), ("olga", ["group:owners"]), ("mallory", ["group:guests"])):
+        voted = ApprovalVoted(question, "approve", "cli", False, groups=groups)
+        transition.tell(voted, step="a", actor=Actor("person", person))
+    await told_to_be_approved(runtime, thief, run_id, transition)
+    await runtime.worker().work_off()
+    assert runtime.outside.effects == []
+    assert await runtime.status(run_id) == "failed_terminal"
+
+
+async def test_the_votes_that_were_told_carry_it(runtime: Any) -> None:
+    run_id = await asked(runtime)
+    for person in ("olga", "otto"):
+        assert (await runtime.vote(person, "approve")).counted
+    restarted = runtime.restarted()
+    await restarted.worker().work_off()
+    assert await runtime.status(run_id) == "succeeded"
+    assert len(runtime.outside.effects) == 1
+
+
+async def told_to_be_approved(runtime: Any, thief: Any, run_id: UUID, transition: Transition | None = None) -> None:
+    """The lie: that the open question was answered with yes."""
+    transition = transition or await prepared(runtime, thief, run_id)
+    transition.tell(ApprovalDecided(await runtime.question(), "approved", "approve", "so I say"), step="a", actor=THIEF)
+    wait = open_wait(transition.run, "a")
+    assert wait is not None
+    transition.resume(transition.run.steps["a"], wait)
+    async with thief.connection() as connection:
+        assert await faces.append(connection, transition.commit())
+
+
+async def test_a_start_checks_that_the_version_is_the_one_to_start_with(runtime: Any) -> None:
+    """What a process remembers of a name is checked where the run is opened."""
+    await runtime.tenant()
+    await runtime.publish(ONE)
+    assert (await runtime.start("one", ref="1")).created
+    await runtime.publish(ONE.replace("version: 1", "version: 2"))
+    second = await runtime.start("one", ref="2")
+    assert (await runtime.books.run(second.run_id)).workflow_version == 2
+    assert not (await runtime.start("one", ref="1")).created
+
+
+async def test_what_no_face_may_write_is_refused_before_it_is_sent(runtime: Any, thief: Any) -> None:
+    """The function has no parameter for it: without this, the row would be left out in silence."""
+    transition = await prepared(runtime, thief, await asked(runtime))
+    transition.cancel(THIEF, "")
+    commit = transition.commit()
+    commit.requeued = ["a"]
+    async with thief.connection() as connection:
+        with pytest.raises(ConsistencyError, match="No face may write this of a run: requeued"):
+            await faces.append(connection, commit)
+
+
+@pytest.mark.req("Q-6")
+async def test_sixteen_clicks_share_one_connection_and_make_one_decision(runtime: Any, database_url: str) -> None:
+    """Whoever votes holds one connection and waits for no other, also where the run's row has to be locked."""
+    run_id = await asked(runtime)
+    question = await runtime.question()
+    async with Database(database_url, FACES_ROLE, connections=1) as one:
+        world = replace(runtime, faces=one)
+        clicks = [world.vote(person, "approve", on=question) for person in ("olga", "otto") * 8]
+        answers = await asyncio.wait_for(asyncio.gather(*clicks), 60)
+    assert sum(answer.counted for answer in answers) == 2
+    await runtime.worker().work_off()
+    assert await runtime.status(run_id) == "succeeded"
+    assert len(runtime.outside.effects) == 1
+
+
+async def test_votes_are_kept_with_the_run_that_is_kept_beside_its_book(runtime: Any, thief: Any) -> None:
+    run_id = await asked(runtime)
+    assert (await runtime.vote("olga", "approve")).counted
+    transition = await prepared(runtime, thief, run_id)
+    run = transition.run
+    kept, _ = unpack(pack(run, transition.view.head), run.run_id, run.run_key)
+    assert kept.votes == run.votes != []
+
+
+async def test_a_vote_that_loses_every_race_locks_the_run_and_wins(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asked(runtime)
+    read, locked = approvals.read_to_decide, []
+
+    async def overtaken(*named: Any, lock: bool) -> Any:
+        found = await read(*named, lock=lock)
+        locked.append(lock)
+        if not lock:
+            async with runtime.database.connection() as connection:
+                await connection.execute("UPDATE runs SET version = version + 1")
+        return found
+
+    monkeypatch.setattr(approvals, "read_to_decide", overtaken)
+    assert (await runtime.vote("olga", "approve")).counted
+    assert locked == [False, False, True]

@@ -1,0 +1,147 @@
+"""Write the functions of the faces into the migration that installs them: `python tools/render_functions.py`.
+
+Their bodies are the statements of ``runtime.store``, with every part that a face may have. Run it after a change of a
+guard or a part, of what faces may say (``runtime.store.faces``), or of how a run is read for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from evidence.events import EventType
+from runtime.store import approvals, commits, faces, views
+from runtime.store.commit_part import Part
+
+PLACE = Path(__file__).resolve().parents[1] / "migrations" / "versions" / "0006_functions.sql"
+TENANT = "counterseal.tenant"
+
+
+def rendered() -> str:
+    """Every function, a blank line between them."""
+    return "\n\n".join((_append(), _open(), _order(), *_reads())) + "\n"
+
+
+def _function(name: str, types: Iterable[str], returns: str, body: str, declared: str = "") -> str:
+    return (
+        f"CREATE FUNCTION {name}({', '.join(types)}) RETURNS {returns} LANGUAGE plpgsql SECURITY DEFINER\n"
+        f"SET search_path = pg_catalog, public, pg_temp AS $function$\n#variable_conflict use_column\n{declared}BEGIN\n"
+        f"{body.strip()}\nEND $function$;"
+    )
+
+
+def _append() -> str:
+    guard = _guard_types()
+    kept = next(re.finditer(r"AS w\(([^)]*)\)", commits.GUARDS)).group(1).replace("\n", " ").split(",")
+    state = [name.strip() for name in kept].index("state") + 1
+    # What is kept of a run beside its book is the engine's word: see ``runtime.engine.keeping``.
+    text = re.sub(rf"\${state}\b", "NULL::bytea", commits.GUARD)
+    types = [*guard, *_types(faces.PARTS), "bool", "bool", "bool", "text"]
+    count = len(types)
+    woken = [
+        f", CASE WHEN ${count - 3} THEN pg_notify('{commits.STEPS_CHANNEL}', '') END",
+        f", CASE WHEN ${count - 2} THEN pg_notify('{commits.MESSAGES_CHANNEL}', '') END",
+        commits.WAKE_AT_CAP.replace("CASE WHEN EXISTS", f"CASE WHEN ${count - 1} AND EXISTS"),
+    ]
+    body = _set_tenant(count) + _admit(faces.SAID | faces.FOLLOWS, _lines(faces.PARTS, len(guard)))
+    body += _into("landed", commits.statement(text, len(guard), faces.PARTS, (), False), "run_id", "".join(woken))
+    return _function("append_to_run", types, "boolean", body + "RETURN landed IS NOT NULL;", "DECLARE landed uuid;\n")
+
+
+def _open() -> str:
+    guard = dict(re.findall(r"\$(\d+)::(\w+)", faces.START_GUARD))
+    own = [guard[str(n + 1)] for n in range(len(guard))]
+    types = [*own, *_types(faces.START_PARTS), "bool", "text"]
+    wake = f", CASE WHEN ${len(types) - 1} THEN pg_notify('{commits.STEPS_CHANNEL}', '') END"
+    body = _set_tenant(len(types)) + _admit(faces.OPENS, _lines(faces.START_PARTS, len(own)))
+    text = commits.statement(faces.START_GUARD, len(own), faces.START_PARTS, (), False)
+    body += _into("opened", text, "clock_timestamp()", wake)
+    return _function("open_run", types, "timestamptz", body + "RETURN opened;", "DECLARE opened timestamptz;\n")
+
+
+_ORDER = """  IF $3 NOT IN ('note', 'bundle') THEN
+    RAISE EXCEPTION 'no face may order %', $3 USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, payload, status, ordering_key)
+  SELECT $1, tenant_id, run_id, $3, $1::text, $4, 'pending', CASE $3 WHEN 'bundle' THEN 'bundle:' || run_id END
+  FROM runs WHERE run_id = $2;
+"""
+
+
+def _order() -> str:
+    body = f"{_set_tenant(5)}{_ORDER}  PERFORM pg_notify('{commits.MESSAGES_CHANNEL}', '');"
+    return _function("order_message", ("uuid", "uuid", "text", "jsonb", "text"), "void", body)
+
+
+_VIEW = (
+    "run jsonb, run_key bytea, state bytea, policy_digest text, max_writes_per_run int, now timestamptz, firsts int[],"
+    " lines bytea[], vals bytea[]"
+)
+_QUESTION = "approval jsonb, now timestamptz, workspace_id text, votes jsonb, person jsonb"
+
+
+def _reads() -> tuple[str, str]:
+    """A run and a question as a face needs them to decide. Whoever locks reads what the lock let through."""
+    locked = "  IF $4 THEN\n    PERFORM FROM runs WHERE run_id = {0} FOR UPDATE;\n  END IF;\n  RETURN QUERY {1};"
+    body = _set_tenant(3) + locked.format("$1", views.SELECT.strip())
+    run = _function("read_run", ("uuid", "bool", "text", "bool"), f"TABLE ({_VIEW})", body)
+    view = views.SELECT.strip().replace("$2", "false").replace("$1", "(q.approval ->> 'run_id')::uuid")
+    names = [name.split()[0] for name in f"{_QUESTION}, {_VIEW}".split(", ")]
+    own = len(_QUESTION.split(", "))
+    shown = ", ".join([f"q.{name}" for name in names[:own]] + [f"v.{name}" for name in names[own:] if name != "now"])
+    both = f"SELECT {shown}\nFROM ({approvals.READ}) q CROSS JOIN LATERAL ({view}) v"
+    owner = "(SELECT a.run_id FROM approvals a WHERE a.approval_id = $1)"
+    columns = f"{_QUESTION}, {_VIEW.replace(' now timestamptz,', '')}"
+    asked = _set_tenant(3) + locked.format(owner, both)
+    return run, _function("read_question", ("uuid", "text", "text", "bool"), f"TABLE ({columns})", asked)
+
+
+def _guard_types() -> list[str]:
+    """The values that the guard of several takes as arrays, and the leases, which are arrays in both."""
+    every = dict(re.findall(r"\$(\d+)::(\w+)\[\]", commits.GUARDS))
+    leases = len(re.findall(r"\$\d+::\w+\[\]", commits.GUARD))
+    values = len(every) - leases
+    own = ["jsonb" if n in commits.GUARD_JSON else every[str(n + 1)] for n in range(values)]
+    return own + [f"{every[str(n + 1)]}[]" for n in range(values, len(every))]
+
+
+def _types(parts: Iterable[Part]) -> list[str]:
+    return [kind for part in parts for kind in part.types]
+
+
+def _lines(parts: Iterable[Part], number: int) -> int:
+    """Which parameter holds the lines of the append."""
+    for part in parts:
+        if part.name == "journal":
+            return number + part.types.index("bytea[]") + 1
+        number += part.count
+    raise ValueError("an append without its lines")
+
+
+def _set_tenant(number: int) -> str:
+    return f"  PERFORM set_config('{TENANT}', ${number}, true);\n"
+
+
+def _admit(types: Iterable[EventType], number: int) -> str:
+    """Refuse an append with a line that no face may write. Of a name that is there twice, the last one counts."""
+    admitted = ",".join(sorted(types))
+    return f"""  IF EXISTS (
+    SELECT FROM unnest(${number}) AS j(lines)
+    CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\\n') AS l(line)
+    WHERE (l.line::jsonb ->> 'type' = ANY ('{{{admitted}}}'::text[])) IS NOT TRUE
+      OR l.line::jsonb ->> 'type' = 'action.doubt_resolved'
+        AND (l.line::jsonb #>> '{{data,resolution}}' = 'failed') IS NOT TRUE) THEN
+    RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+"""
+
+
+def _into(variable: str, statement: str, value: str, more: str) -> str:
+    head, found, _ = statement.rpartition("\nSELECT run_id, version, executing FROM guard")
+    assert found, "the statement of an append ends otherwise now"
+    return f"  {head}\nSELECT {value}{more} INTO {variable} FROM guard;\n  "
+
+
+if __name__ == "__main__":
+    PLACE.write_text(rendered())
