@@ -12,15 +12,17 @@ import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from app.settings import Settings
-from connectors.bpmn import BpmnConnector, BpmnSettings
+from connectors.bpmn.client import BpmnSettings
+from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog, Source, load_catalog
-from connectors.http import HttpConnector, HttpSettings
-from connectors.model import ModelConnector, ModelSettings
+from connectors.http.connector import HttpConnector, HttpSettings
+from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.port import Connector
 from connectors.registry import Connectors
-from connectors.servicenow import BasicAuth, ClientCredentials, ServiceNowConnector, ServiceNowSettings
-from connectors.slack import SlackConnector, SlackSettings
-from connectors.transform import TransformConnector
+from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
+from connectors.servicenow.connector import ServiceNowConnector
+from connectors.slack.connector import SlackConnector, SlackSettings
+from connectors.transform.connector import TransformConnector
 from core.errors import ConfigurationError, TransportError
 from evidence.blobs import BlobStore, StoredBlob
 from evidence.files import FileBlobStore

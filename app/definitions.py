@@ -24,7 +24,7 @@ from core.db import Connection
 from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine.active_policy import BrokenPolicy
+from runtime.engine.judge import BrokenPolicy
 from runtime.requests import publishing, renewing
 from runtime.requests.renewing import Before, Left, Renewed
 from runtime.store import documents

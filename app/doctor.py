@@ -22,9 +22,9 @@ from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError, CountersealError
 from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
-from runtime.engine.active_policy import BrokenPolicy
+from runtime.engine.judge import BrokenPolicy
 from runtime.requests.evidence import NOT_STORED, remedy
-from runtime.store import bundles, documents, read_models
+from runtime.store import bundles, documents, tenants
 
 SECONDS_MAX = 15.0
 RUNS_SHOWN = 20
@@ -98,13 +98,12 @@ async def _database(settings: Settings) -> list[Check]:
 
 async def _documents(settings: Settings, database: Database) -> list[Check]:
     definitions, tenant = Definitions(adapters.catalog_of(settings)), settings.tenant
-    async with database.reading(tenant) as reading:
-        row = await read_models.tenant_row(reading, tenant)
-    if row is None:
-        words = f"there is no tenant {tenant!r}; `counterseal tenant create {tenant}` creates it"
-        return [Check("tenant", State.BROKEN, words)]
     async with database.transaction(tenant) as connection:
-        policy = await definitions.policy(connection, tenant, row["policy_digest"])
+        found = await tenants.listed(connection)
+        if not found:
+            words = f"there is no tenant {tenant!r}; `counterseal tenant create {tenant}` creates it"
+            return [Check("tenant", State.BROKEN, words)]
+        policy = await definitions.policy(connection, tenant, found[0]["policy_digest"])
         stored = await documents.newest_workflows(connection, tenant)
         refused = await bundles.failures(connection, tenant)
     checks = _evidence(refused)

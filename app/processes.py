@@ -21,6 +21,7 @@ import structlog
 from app import definitions, occupancy, storage
 from app.settings import Settings
 from app.wiring import App, build
+from core.clock import rest
 from core.db import Database
 from core.errors import CountersealError
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
@@ -141,7 +142,7 @@ async def listen(database: Database, wakes: Mapping[str, list[Callable[[], None]
         except (CountersealError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             log.warning("not listening to the database; polling goes on", reason=str(error))
         if not stop.is_set():
-            await _rest(stop)
+            await rest(stop, RECONNECT_SECONDS)
 
 
 async def _first(lost: asyncio.Future[None], stop: asyncio.Event) -> None:
@@ -151,14 +152,6 @@ async def _first(lost: asyncio.Future[None], stop: asyncio.Event) -> None:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
-
-
-async def _rest(stop: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(RECONNECT_SECONDS):
-            await stop.wait()
-    except TimeoutError:
-        return
 
 
 def _stop_at_signals(stop: asyncio.Event) -> None:

@@ -21,7 +21,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from app.settings_pairs import pair_problems
-from connectors.http import AllowedHost
+from connectors.http.addresses import AllowedHost
 from core.db import check_tenant
 from core.errors import ConfigurationError, InputError
 from evidence.s3 import LockMode

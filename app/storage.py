@@ -14,6 +14,7 @@ from sqlalchemy.engine import make_url
 import migrations
 from app.embedded_postgres import EmbeddedPostgres
 from app.settings import Settings
+from core.clock import rest
 from core.errors import ConfigurationError, TransportError
 
 log = structlog.get_logger(__name__)
@@ -62,17 +63,9 @@ async def watch(settings: Settings, stop: asyncio.Event) -> None:
                     "the embedded PostgreSQL had died, and somebody else has taken its port.",
                     remedy="It has another port now: start this process again.",
                 )
-            await _pause(stop)
+            await rest(stop, WATCH_SECONDS)
     finally:
         await asyncio.to_thread(embedded.stop)
-
-
-async def _pause(stop: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(WATCH_SECONDS):
-            await stop.wait()
-    except TimeoutError:
-        return
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import ValidationError
 
 from core.canonical import INTEGER_MAX, Json
+from core.errors import path_text
 
 OPTION_CHARACTERS_MAX = 75
 TEXT_CHARACTERS_MAX = 3000
@@ -33,7 +34,7 @@ class FormProblem:
     @property
     def where(self) -> str:
         """``properties.owner.enum[3]``; "" for the whole."""
-        return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).removeprefix(".")
+        return path_text(self.path)
 
     @property
     def sentence(self) -> str:

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
-from uuid import UUID
 
-from approvals.model import CardView, GroupQuorum, VoteChannel
-from approvals.tasks import TaskAnswer, TaskView
-from core.canonical import JsonObject
+from approvals.model import CardView, GroupQuorum
+from approvals.tasks import TaskView
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,37 +104,11 @@ class Membership:
     unresolvable: frozenset[str]
 
 
-class Directory(Protocol):
-    """Who people are, and which groups they are in at this moment. Never raises for a failed look-up."""
-
-    async def person_of_slack_user(self, team: str, user: str) -> Person | None:
-        """The person behind a Slack account, which is the pair; None if nobody has claimed it. ``team`` is verified."""
-
-    async def membership(self, person_id: str, wanted: Collection[GroupQuorum]) -> Membership:
-        """Resolve the wanted groups of both sources now."""
-
-
 class SlackGroups(Protocol):
-    """Resolves Slack user groups for a Directory."""
+    """Resolves Slack user groups for the directory."""
 
     async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
         """``wanted`` are Slack groups, ``user`` is as in the directory.
 
         Never raises: what cannot be looked up is unresolvable.
-        """
-
-
-class TaskDesk(Protocol):
-    """Where tasks are looked up and completed. Every face comes here, after it has established who asks."""
-
-    async def view(self, tenant: str, task_id: UUID) -> TaskView:
-        """The task as it stands; ``NotFoundError`` if this tenant has none of this id."""
-
-    async def complete(
-        self, tenant: str, task_id: UUID, person_id: str, value: JsonObject, channel: VoteChannel
-    ) -> TaskAnswer:
-        """Check the right, then the state, then the value against the form; then commit, and wake the run (P-12).
-
-        It has committed when it returns, refusals included; a failure raises. Completing a task again with the same
-        value as the same person is answered as the first time, because a chat may send a submission twice.
         """

@@ -42,7 +42,7 @@ from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import claims
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
-from runtime.work.leasing import Lease
+from runtime.work.lease import Lease
 from runtime.work.worker import Worker
 
 ACTOR = Actor("benchmark", "bench")

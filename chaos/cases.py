@@ -12,7 +12,14 @@ from typing import Any
 from sandbox.world import World
 
 INTEGRATION = "counterseal.integration"
-KINDS = ("webhook", "webhook", "rejected", "two", "loop", "durable", "late", "child", "task", "canceled")
+KINDS = (
+    "webhook", "webhook", "rejected", "two", "loop", "durable", "late", "child", "task", "canceled", "wide", "mark",
+    "expired", "extended",
+)  # fmt: skip
+TENANT, OTHER = "default", "second"
+# What Slack, a webhook or the BPMN engine tells is the first tenant's; the second one's people use HTTP.
+ANYBODY = frozenset({"rejected", "two", "loop", "child", "canceled", "wide", "mark", "expired", "extended"})
+WIDE = 24
 
 
 @dataclass
@@ -26,6 +33,7 @@ class Case:
     records: tuple[str, ...] = ()
     input: dict[str, Any] = field(default_factory=dict)
     acknowledged: list[str] = field(default_factory=list)
+    tenant: str = TENANT
 
 
 def make(kind: str, number: int, world: World, chance: random.Random) -> Case:
@@ -36,7 +44,7 @@ def make(kind: str, number: int, world: World, chance: random.Random) -> Case:
         record = state.insert("incident", {"short_description": ref, "impact": "3", "urgency": "3"}, "raj.quist")
         effects = [f"{ref}:a", f"{ref}:b", f"priority {record['sys_id']}", f"{ref}:said"]
         return Case(kind, ref, Counter(effects), records=(record["sys_id"],))
-    count = 1 + (chance.randint(2, 4) if kind == "loop" else 0)
+    count = {"loop": 1 + chance.randint(2, 4), "wide": 1 + WIDE}.get(kind, 1)
     fields = {"short_description": ref, "priority": "4", "urgency": "3"}
     ids = tuple(state.insert("problem", fields, "raj.quist")["sys_id"] for _ in range(count))
     given: dict[str, Any] = {"ref": ref, "sys_id": ids[0]}
@@ -49,11 +57,18 @@ def make(kind: str, number: int, world: World, chance: random.Random) -> Case:
         "child": [f"{ref}:a", f"{ref}:b", f"{ref}:z"],
         "task": [f"{ref}:z"],
         "canceled": [f"{ref}:a"],
+        "wide": [*(f"{ref}:w{number}" for number in range(count - 1)), f"{ref}:z"],
+        "mark": [f"category {ids[0]}", f"{ref}:told"],
+        "expired": [f"{ref}:a"],
+        "extended": [f"{ref}:a", f"{ref}:more", f"{ref}:b"],
     }[kind]
     if kind == "loop":
         given["items"] = list(ids[1:])
-    status = {"rejected": "failed_terminal", "canceled": "canceled"}.get(kind, "succeeded")
-    return Case(kind, ref, Counter(wanted), status, ids, given)
+    if kind == "wide":
+        given["items"] = [{"id": one, "note": f"{ref}:w{number}"} for number, one in enumerate(ids[1:])]
+    ends = {"rejected": "failed_terminal", "expired": "failed_terminal", "canceled": "canceled"}
+    tenant = OTHER if kind in ANYBODY and chance.random() < 0.4 else TENANT
+    return Case(kind, ref, Counter(wanted), ends.get(kind, "succeeded"), ids, given, tenant=tenant)
 
 
 def happened(world: World) -> Counter[str]:
@@ -65,7 +80,7 @@ def happened(world: World) -> Counter[str]:
         for name, (_, after) in effect.changes.items():
             if name == "work_notes":
                 found[after.partition("\n")[0]] += 1
-            elif name in ("priority", "urgency"):
+            elif name in ("priority", "urgency", "category", "subcategory"):
                 found[f"{name} {effect.sys_id}"] += 1
     for message in world.slack.state.messages("C0INC"):
         found[message.text] += 1

@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from chaos import cases
+from chaos.authority import unauthorised
 from chaos.caps import Execution, exceeded, most_at_once, recorded
-from chaos.people import CHANNEL, RECEIPTS, Eyes, People
-from core.db import ENGINE_ROLE, Database
+from chaos.eyes import RECEIPTS, Eyes
+from chaos.people import CHANNEL, People
+from chaos.publish import Office
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.verify import verify_bundle
+from runtime.requests.replaying import Replaying
+from runtime.store import journal
 from sandbox.bpmn_state import ACTIVE
 from sandbox.world import World
 
@@ -71,6 +76,23 @@ async def violations(people: People, world: World, home: Path, executions: list[
     return found
 
 
+async def read_again(eyes: Eyes, url: str, office: Office, figures: dict[str, int]) -> list[str]:
+    """Replay every run, and count anew by what each of its actions went out. What was done is added to ``figures``."""
+    found: list[str] = []
+    runs = await eyes.all("SELECT tenant_id, run_id FROM runs ORDER BY created_at")
+    async with Database(url, ENGINE_ROLE, connections=1) as database, Database(url, FACES_ROLE) as faces:
+        replaying = Replaying(faces, office.definitions)
+        for tenant, run in runs:
+            async with database.transaction() as connection:
+                lines = await journal.lines(connection, run)
+            found += [f"{run}: {why}" for why in unauthorised(lines, office.owned)]
+            report = await replaying.replay(tenant, run)
+            figures["checkpoints derived again"] = figures.get("checkpoints derived again", 0) + report.equal
+            if not report.ok and report.purged_at is None:
+                found.append(f"{run} is not what its book says: {report.difference}")
+    return found
+
+
 def crowd(executions: list[Execution]) -> dict[str, int]:
     """For the report: how many executions there were, and how many at the fullest instant."""
     return {"executions of steps": len(executions), "most steps at once": most_at_once(executions).count}
@@ -89,7 +111,9 @@ def complaints(home: Path) -> Counter[str]:
 
 
 async def _runs(people: People) -> list[str]:
-    rows = await people.eyes.all("SELECT run_id, workflow, reference, status, error FROM runs WHERE depth = 0")
+    rows = await people.eyes.all(
+        "SELECT run_id, tenant_id, workflow, reference, status, error FROM runs WHERE depth = 0"
+    )
     by_reference: dict[str, list[Any]] = {}
     for row in rows:
         by_reference.setdefault(row["reference"], []).append(row)
@@ -100,6 +124,8 @@ async def _runs(people: People) -> list[str]:
             found.append(f"{case.ref} was never acknowledged")
         elif len(runs) != 1:
             found.append(f"{case.ref} was acknowledged and has {len(runs)} runs")
+        elif runs[0]["tenant_id"] != case.tenant:
+            found.append(f"{case.ref} is a run of {runs[0]['tenant_id']}")
         elif runs[0]["status"] != case.status:
             found.append(f"{case.ref} is {runs[0]['status']}: {runs[0]['error']}")
         elif {one for one in case.acknowledged if one} - {str(runs[0]["run_id"])}:

@@ -57,6 +57,36 @@ operations:
         sys_id: {type: string, x-evidence: value}
         fields: {type: object, additionalProperties: {type: string, x-evidence: value}}
     output_schema: {type: object}
+  - name: servicenow.problem.mark
+    handler: servicenow:update
+    side_effects: external_call
+    risk: low
+    summary: "Mark {sys_id}"
+    target: problem/{sys_id}
+    writes: fields
+    in_doubt: idempotent
+    timeouts: {perform: PT10S}
+    retry: *patient
+    diff: *diff
+    input_schema: *set
+    output_schema: {type: object}
+  - name: slack.chat.tell
+    handler: slack:post
+    side_effects: external_call
+    risk: low
+    summary: "Tell {text}"
+    target: channel/{channel}
+    in_doubt: ask
+    timeouts: {perform: PT10S}
+    retry: *patient
+    input_schema:
+      type: object
+      additionalProperties: false
+      required: [channel, text]
+      properties:
+        channel: {type: string, x-evidence: value}
+        text: {type: string, x-evidence: value}
+    output_schema: {type: object}
   - name: servicenow.problem.set
     handler: servicenow:update
     side_effects: external_call
@@ -111,8 +141,9 @@ POLICY = """
 policy: chaos
 version: 1
 rules:
+  - {id: marks, match: {operation: servicenow.problem.mark}, outcome: allow, because: "Edition 1."}
   - {id: notes, match: {operation: "*.note"}, outcome: allow}
-  - {id: words, match: {operation: slack.chat.say}, outcome: allow}
+  - {id: words, match: {operation: "slack.chat.*"}, outcome: allow}
   - {id: papers, match: {operation: bpmn.papers.request}, outcome: allow}
   - id: priority
     match: {operation: "*.set"}
@@ -125,6 +156,12 @@ rules:
     outcome: needs_approval
     approvers: [{group: owners, of: 2}]
     two_person: true
+  - id: nobody
+    match: {operation: "*.set"}
+    when: "'subcategory' in action.changed"
+    outcome: needs_approval
+    approvers: [{group: owners}]
+    expires: PT6S
 """
 
 DIRECTORY = """
@@ -145,6 +182,7 @@ _NOTE = (
 )
 _SET = '  - {id: ask, do: servicenow.problem.set, with: {sys_id: "${{ trigger.sys_id }}", fields: {%s: "1"}}}\n'
 _HEAD = "workflow: %s\nversion: 1\nreference: ${{ trigger.ref }}\nsteps:\n"
+_BRIEF = _HEAD.replace("steps:", "retention: PT5S\nsteps:")
 
 
 def _note(name: str) -> str:
@@ -164,8 +202,8 @@ steps:
   - {id: ask, do: servicenow.incident.set, with: {sys_id: "${{ trigger.sys_id }}", fields: {priority: "1"}}}
   - {id: said, do: slack.chat.say, with: {channel: C0INC, text: "${{ run.reference }}:said"}}
 """,
-    "rejected": _HEAD % "rejected" + _note("a") + _SET % "priority" + _note("never"),
-    "two": _HEAD % "two" + _SET % "urgency" + _note("z"),
+    "rejected": _BRIEF % "rejected" + _note("a") + _SET % "priority" + _note("never"),
+    "two": _BRIEF % "two" + _SET % "urgency" + _note("z"),
     "loop": _HEAD % "loop"
     + "  - foreach: ${{ trigger.items }}\n    as: thing\n    max_parallel: 3\n    steps:\n"
     + "      - id: ask\n        do: servicenow.problem.set\n"
@@ -186,6 +224,20 @@ steps:
     + "  - wait: {for: PT2S}\n"
     + _note("z"),
     "inner": _HEAD % "inner" + _note("a") + '  - wait: {signal: go, correlate: "${{ trigger.ref }}"}\n' + _note("b"),
+    "wide": _BRIEF % "wide"
+    + "  - foreach: ${{ trigger.items }}\n    as: thing\n    max_parallel: 40\n    steps:\n"
+    + "      - id: put\n        do: servicenow.problem.note\n"
+    + '        with: {sys_id: "${{ thing.id }}", work_notes: "${{ thing.note }}"}\n'
+    + _note("z"),
+    "mark": _HEAD % "mark"
+    + "  - id: mark\n    do: servicenow.problem.mark\n"
+    + '    with: {sys_id: "${{ trigger.sys_id }}", fields: {category: "network"}}\n'
+    + '  - {id: tell, do: slack.chat.tell, with: {channel: C0INC, text: "${{ trigger.ref }}:told"}}\n',
+    "expired": _BRIEF % "expired" + _note("a") + _SET % "subcategory" + _note("never"),
+    "extended": _HEAD % "extended"
+    + _note("a")
+    + '  - wait: {signal: more, correlate: "${{ trigger.ref }}"}\n'
+    + _note("b"),
     "canceled": _HEAD % "canceled"
     + _note("a")
     + '  - wait: {signal: never, correlate: "${{ trigger.ref }}"}\n'

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +15,8 @@ import asyncpg
 import httpx
 
 from chaos import cases
-from chaos.cases import Case
+from chaos.cases import TENANT, Case
+from chaos.eyes import AWAY, DOUBTS, Eyes, proposed
 from sandbox.web import BadRequest
 from sandbox.world import World
 
@@ -26,57 +25,6 @@ SLACK_USERS = {"U0ANA": "ana.lee", "U0BEN": "ben.ortiz", "U0CARA": "cara.diaz"}
 REQUESTER = "raj.quist"  # who asks for something has no say in it
 LOOKERS = ("ana.lee", "ben.ortiz")
 LOOK_SECONDS = 0.25
-# A row for each action that was intended, by the last line that moved it; ``{0}`` narrows the lines.
-RECEIPTS = """
-SELECT DISTINCT ON (run_id, receipt) l.run_id, t.line->>'step' AS step, t.line->'data'->>'receipt' AS receipt, l.type
-FROM run_lines l, CAST(convert_from(l.line, 'UTF8') AS json) AS t(line)
-WHERE l.type IN ('action.intended', 'action.succeeded', 'action.failed', 'action.in_doubt', 'action.doubt_resolved') {0}
-ORDER BY run_id, receipt, l.seq DESC"""
-_UNDER_WAY = "AND l.run_id IN (SELECT r.run_id FROM runs r WHERE r.finished_at IS NULL)"
-# Those in doubt of runs that go on, with the values of the first intent of each, which tell what was to be done.
-DOUBTS = f"""
-SELECT d.run_id, d.step, d.receipt, i.vals, i.number FROM ({RECEIPTS.format(_UNDER_WAY)}) d
-CROSS JOIN LATERAL (
-  SELECT j.vals, l.seq - j.first_seq AS number FROM run_lines l JOIN journal j USING (run_id, n)
-  WHERE l.run_id = d.run_id AND l.type = 'action.intended' AND position(d.receipt IN convert_from(l.line, 'UTF8')) > 0
-  ORDER BY l.seq LIMIT 1) i
-WHERE d.type = 'action.in_doubt'"""
-AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
-
-
-def proposed(doubt: asyncpg.Record) -> Any:
-    """What was to be done by an action of ``DOUBTS``."""
-    return json.loads(zlib.decompress(doubt["vals"]))[str(doubt["number"])]["proposed"]
-
-
-class Eyes:
-    """Looks into the database as its owner, by one connection that is made again when it is lost."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
-        self._lock = asyncio.Lock()
-
-    async def all(self, sql: str, *parameters: Any) -> list[asyncpg.Record]:
-        """The rows. Raises one of ``AWAY`` while the database is away."""
-        async with self._lock:
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await asyncpg.connect(self._url, timeout=5)
-            try:
-                return list(await self._connection.fetch(sql, *parameters, timeout=15))
-            except AWAY:
-                self._connection.terminate()
-                self._connection = None
-                raise
-
-    async def one(self, sql: str, *parameters: Any) -> Any:
-        """The first value of the first row."""
-        return (await self.all(sql, *parameters))[0][0]
-
-    async def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.terminate()
 
 
 @dataclass
@@ -86,7 +34,7 @@ class People:
     world: World
     eyes: Eyes
     url: str
-    tokens: dict[str, str]
+    tokens: dict[tuple[str, str], str]
     chance: random.Random
     cases: list[Case] = field(default_factory=list)
     clicks: set[tuple[str, str]] = field(default_factory=set)
@@ -101,7 +49,7 @@ class People:
 
     async def until_served(self) -> None:
         """Wait until somebody answers at all."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while True:
                 with contextlib.suppress(httpx.TransportError):
                     if (await self._client.get(f"{self.url}/healthz")).is_success:
@@ -125,7 +73,7 @@ class People:
         body = {"workflow": case.kind, "input": case.input, "idempotency_key": case.ref}
         again = self.chance.random() < 0.3
         while not case.acknowledged or again:
-            answer = await self._post("/v1/runs", body, REQUESTER)
+            answer = await self._post("/v1/runs", body, REQUESTER, case.tenant)
             if answer is not None and answer.status_code in (200, 201):
                 again = again and not case.acknowledged
                 case.acknowledged.append(answer.json()["run_id"])
@@ -142,6 +90,7 @@ class People:
                 await self._fill_in()
                 await self._signal()
                 await self._cancel()
+                await self._extend()
                 await self._edit()
                 self._upload()
             await asyncio.sleep(LOOK_SECONDS)
@@ -169,15 +118,20 @@ class People:
 
     async def _answer(self, row: asyncpg.Record) -> None:
         approval = str(row["approval_id"])
+        tenant = row["tenant_id"]
         if row["kind"] == "in_doubt":
             true = cases.took_place(self.world, proposed(row))
             # As many as the action itself needs have to say so.
-            await asyncio.gather(*(self._vote(approval, one, "happened" if true else "again") for one in LOOKERS))
+            await asyncio.gather(
+                *(self._vote(approval, one, "happened" if true else "again", tenant) for one in LOOKERS)
+            )
         elif row["workflow"] == "rejected":
-            await self._vote(approval, "ben.ortiz", "reject")
-        elif self.chance.random() < 0.2:
+            await self._vote(approval, "ben.ortiz", "reject", tenant)
+        elif row["workflow"] == "expired":
+            return  # nobody looks
+        elif tenant != TENANT or self.chance.random() < 0.2:
             people = list(SLACK_USERS.values())[: 2 if row["workflow"] == "two" else 1]
-            await asyncio.gather(*(self._vote(approval, person, "approve") for person in people))
+            await asyncio.gather(*(self._vote(approval, person, "approve", tenant) for person in people))
         elif cards := self._cards_of(approval):
             users = self.chance.sample(list(SLACK_USERS), 2 if self.chance.random() < 0.5 else 1)
             clicks = [*users, *(users[:1] if self.chance.random() < 0.3 else [])]
@@ -198,9 +152,9 @@ class People:
         if outcome.ok:
             self.clicks.add((approval, user))
 
-    async def _vote(self, approval: str, person: str, choice: str) -> None:
+    async def _vote(self, approval: str, person: str, choice: str, tenant: str) -> None:
         body = {"choice": choice, "reason": "looked at it"}
-        answer = await self._post(f"/v1/approvals/{approval}/votes", body, person)
+        answer = await self._post(f"/v1/approvals/{approval}/votes", body, person, tenant)
         if answer is not None and answer.status_code == 200:
             self.votes.add((approval, person))
             self.done[f"votes over HTTP acknowledged: {choice}"] += 1
@@ -217,7 +171,9 @@ class People:
         """Signals come before anybody waits for them as well as after, and some twice."""
         for case in self.cases:
             if case.kind == "child" and case.ref not in self._told and self.chance.random() < 0.1:
-                answer = await self._post(f"/v1/signals/go:{case.ref}", {"id": case.ref, "output": {}}, "ana.lee")
+                answer = await self._post(
+                    f"/v1/signals/go:{case.ref}", {"id": case.ref, "output": {}}, "ana.lee", case.tenant
+                )
                 if answer is not None and answer.status_code in (200, 202):
                     self.done["signals acknowledged"] += 1
                     if self.chance.random() < 0.7:
@@ -226,18 +182,38 @@ class People:
     async def _cancel(self) -> None:
         """Whoever operates gives up what waits for something that will never come."""
         waiting = await self.eyes.all(
-            "SELECT run_id FROM runs JOIN waits w USING (run_id) WHERE workflow = 'canceled' AND finished_at IS NULL "
-            "AND w.kind = 'signal' AND w.status = 'waiting'"
+            "SELECT run_id, w.tenant_id FROM runs JOIN waits w USING (run_id) WHERE workflow = 'canceled' "
+            "AND finished_at IS NULL AND w.kind = 'signal' AND w.status = 'waiting'"
         )
         for row in waiting:
-            answer = await self._post(f"/v1/runs/{row['run_id']}/cancel", {"reason": "nobody comes"}, "ana.lee")
+            answer = await self._post(
+                f"/v1/runs/{row['run_id']}/cancel", {"reason": "nobody comes"}, "ana.lee", row["tenant_id"]
+            )
             if answer is not None and answer.status_code == 200:
                 self.done["cancellations acknowledged"] += 1
+
+    async def _extend(self) -> None:
+        """An agent adds a step to a run that waits for it, then lets the run go on."""
+        waiting = await self.eyes.all(
+            "SELECT r.run_id, r.tenant_id, r.reference, r.version, r.extensions FROM runs r JOIN waits w USING (run_id)"
+            " WHERE workflow = 'extended' AND finished_at IS NULL AND w.kind = 'signal' AND w.status = 'waiting'"
+        )
+        for row in waiting:
+            ref, path = row["reference"], f"/v1/runs/{row['run_id']}/steps"
+            if row["extensions"]:
+                told = {"id": ref, "output": {}}
+                await self._post(f"/v1/signals/more:{ref}", told, "ana.lee", row["tenant_id"])
+                continue
+            given = {"sys_id": "${{ trigger.sys_id }}", "work_notes": "${{ trigger.ref }}:more"}
+            body = {"steps": [{"id": "more", "do": "servicenow.problem.note", "with": given}], "before": ["b"]}
+            answer = await self._post(path, body, "ana.lee", row["tenant_id"], {"If-Match": f'"{row["version"]}"'})
+            if answer is not None and answer.status_code == 201:
+                self.done["extensions acknowledged"] += 1
 
     async def _edit(self) -> None:
         """Somebody works on the very record whose change is in doubt, so that a probe may not be able to tell."""
         for row in await self.eyes.all(f"{DOUBTS} LIMIT 20"):
-            given = json.loads(row["action"]).get("input", {})
+            given = proposed(row).get("input", {})
             receipt = row["receipt"]
             if "fields" in given and receipt not in self._told and self.chance.random() < 0.5:
                 state = self.world.servicenow.state
@@ -255,8 +231,10 @@ class People:
                     self.world.bpmn.state.complete_user_task(task.activity_id, {"complete": True})
                     self.done["papers uploaded"] += 1
 
-    async def _post(self, path: str, body: dict[str, Any], person: str) -> httpx.Response | None:
-        headers = {"Authorization": f"Bearer {self.tokens[person]}"}
+    async def _post(
+        self, path: str, body: dict[str, Any], person: str, tenant: str = TENANT, more: dict[str, str] | None = None
+    ) -> httpx.Response | None:
+        headers = {"Authorization": f"Bearer {self.tokens[tenant, person]}", **(more or {})}
         try:
             answer = await self._client.post(self.url + path, json=body, headers=headers)
         except httpx.TransportError:

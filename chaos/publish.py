@@ -2,34 +2,103 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app import adapters, storage
 from app.access import Role, create_token
 from chaos import documents
+from chaos.cases import OTHER, TENANT
+from chaos.eyes import AWAY
+from chaos.people import SLACK_USERS
 from connectors.catalog import load_catalog
 from core.db import ENGINE_ROLE, Database
+from core.errors import TransportError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
 
-TENANT = "default"
 _ACTOR = Actor("test", "chaos")
 _ROLES = frozenset({Role.APPROVER, Role.OPERATOR, Role.TRIGGER})
 
 
-async def publish(url: str, folder: Path, people: list[str]) -> dict[str, str]:
+CHANGE_SECONDS = 8.0
+# A directory that PostgreSQL was away for stays as it was until the next change.
+UNCERTAIN_SECONDS = 12.0
+_OWNERS = [*SLACK_USERS.values()]
+
+
+def definitions_in(folder: Path) -> Definitions:
+    """What compiles the documents of this installation."""
+    return Definitions(load_catalog(adapters.documents_in(folder / "operations")))
+
+
+async def publish(url: str, folder: Path, people: list[str]) -> dict[tuple[str, str], str]:
     """Everything, as ``counterseal`` publishes it; the operations go to ``folder``. A token for each person."""
     (folder / "operations").mkdir(parents=True)
     (folder / "operations" / "chaos.yaml").write_text(documents.OPERATIONS)
     await storage.upgrade(url)
-    definitions = Definitions(load_catalog(adapters.documents_in(folder / "operations")))
+    definitions = definitions_in(folder)
     async with Database(url, ENGINE_ROLE) as engine:
-        async with engine.transaction() as connection:
-            await ensure_tenant(connection, TENANT, max_concurrency=documents.MAX_CONCURRENCY)
-            await publish_directory(connection, TENANT, documents.DIRECTORY, "directory.yaml", _ACTOR)
-            await publish_policy(connection, definitions, TENANT, documents.POLICY, "policy.yaml", _ACTOR)
-            # A workflow is published after those that it runs.
-            for name in sorted(documents.WORKFLOWS, key=lambda name: name != "inner"):
-                await publish_workflow(connection, definitions, TENANT, documents.WORKFLOWS[name], name, _ACTOR)
-        return {person: await create_token(engine, TENANT, person, _ROLES, None, _ACTOR) for person in people}
+        for tenant in (TENANT, OTHER):
+            async with engine.transaction() as connection:
+                await ensure_tenant(connection, tenant, max_concurrency=documents.MAX_CONCURRENCY)
+                await publish_directory(connection, tenant, documents.DIRECTORY, "directory.yaml", _ACTOR)
+                await publish_policy(connection, definitions, tenant, documents.POLICY, "policy.yaml", _ACTOR)
+                # A workflow is published after those that it runs.
+                for name in sorted(documents.WORKFLOWS, key=lambda name: name != "inner"):
+                    await publish_workflow(connection, definitions, tenant, documents.WORKFLOWS[name], name, _ACTOR)
+        return {
+            (tenant, person): await create_token(engine, tenant, person, _ROLES, None, _ACTOR)
+            for tenant in (TENANT, OTHER)
+            for person in people
+        }
+
+
+@dataclass
+class Office:
+    """Changes policy and directory again and again. ``owners`` are the members of that group, each set since when.
+
+    Cara Diaz is an owner only now and then. A change whose answer was lost counts from before it was tried.
+    """
+
+    url: str
+    definitions: Definitions
+    owners: list[tuple[float, frozenset[str]]] = field(default_factory=lambda: [(0.0, frozenset(_OWNERS))])
+    done: int = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Change them until ``stop``."""
+        async with Database(self.url, ENGINE_ROLE, connections=1) as database:
+            while not stop.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CHANGE_SECONDS):
+                        await stop.wait()
+                self.done += 1
+                owners = [*_OWNERS[: 2 + self.done % 2]]
+                self.owners.append((time.time(), frozenset(owners)))
+                with contextlib.suppress(*AWAY, TransportError):
+                    await self._change(database, self.done + 1, owners)
+
+    async def _change(self, database: Database, edition: int, owners: list[str]) -> None:
+        policy = documents.POLICY.replace("version: 1", f"version: {edition}").replace(
+            "Edition 1", f"Edition {edition}"
+        )
+        directory = documents.DIRECTORY.replace(f"owners: [{', '.join(_OWNERS)}]", f"owners: [{', '.join(owners)}]")
+        for tenant in (TENANT, OTHER):
+            async with database.transaction() as connection:
+                await publish_policy(connection, self.definitions, tenant, policy, "policy.yaml", _ACTOR)
+            async with database.transaction() as connection:
+                await publish_directory(connection, tenant, directory, "directory.yaml", _ACTOR)
+
+    def owned(self, person: str, at: float) -> bool:
+        """Whether the person may have been an owner when a vote was judged that was recorded then.
+
+        The changes of the moment before are uncertain: they may not have arrived, or not in time for that vote.
+        """
+        until = [members for since, members in self.owners if since <= at - UNCERTAIN_SECONDS][-1:]
+        around = [members for since, members in self.owners if at - UNCERTAIN_SECONDS < since <= at]
+        return any(person in members for members in until + around)

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from chaos import checks, trouble
+from chaos.eyes import AWAY, RECEIPTS, Eyes
 from chaos.gremlin import Gremlin, sqs
 from chaos.machines import Machines, Postgres
-from chaos.people import AWAY, CHANNEL, RECEIPTS, REQUESTER, SLACK_USERS, Eyes, People
-from chaos.publish import publish
+from chaos.people import CHANNEL, REQUESTER, SLACK_USERS, People
+from chaos.publish import Office, definitions_in, publish
 from chaos.schedule import Kind, plan
 from chaos.trouble import TroubleMaker
 from sandbox.bpmn_config import REST_PATH, BpmnConfig
@@ -67,13 +68,16 @@ async def run(plan_: Plan, say: Any) -> Report:
     """Carry the plan out. ``say`` gets a line now and then."""
     report = Report(plan_.seed, plan_.seconds, plan_.queue)
     async with _stage(plan_) as (machines, people, maker, world, gremlin):
-        eyes = Eyes(machines.environment["COUNTERSEAL_DATABASE_URL"])
+        url = machines.environment["COUNTERSEAL_DATABASE_URL"]
+        eyes = Eyes(url)
+        office = Office(url, definitions_in(plan_.home / "definitions"))
         stop = asyncio.Event()
         going = asyncio.create_task(people.go_on())
         starting = asyncio.create_task(people.start_runs(stop, plan_.pause, plan_.most))
         say(f"seed {plan_.seed}: trouble for {plan_.seconds:.0f} s")
         try:
             meddling = [asyncio.create_task(gremlin.run())] if gremlin else []
+            changing = asyncio.create_task(office.run(stop))
             await maker.run(plan(plan_.seed, plan_.seconds, kinds=plan_.kinds))
             stop.set()
             for task in meddling:
@@ -81,15 +85,18 @@ async def run(plan_: Plan, say: Any) -> Report:
             report.requests_hit = dict(sorted(maker.relent().items()))
             say(f"{len(people.cases)} runs were started; settling")
             await starting
+            await changing
             report.settled_after = await _settle(people, [going], say)
-            executions = await checks.executed(eyes, machines.environment["COUNTERSEAL_DATABASE_URL"])
+            executions = await checks.executed(eyes, url)
             report.violations = await checks.violations(people, world, plan_.home, executions)
+            report.violations += await checks.read_again(eyes, url, office, report.figures)
         finally:
             for task in (going, starting):
                 task.cancel()
             await asyncio.gather(going, starting, return_exceptions=True)
             await eyes.close()
         await _fill(report, machines, people, maker)
+        report.people["changes of policy and directory"] = office.done
         report.figures |= checks.crowd(executions)
         if gremlin:
             report.injected |= dict(sorted(gremlin.did.items()))
@@ -131,11 +138,14 @@ async def _fill(report: Report, machines: Machines, people: People, maker: Troub
         "actions in doubt": "SELECT count(*) FROM run_lines WHERE type = 'action.in_doubt'",
         "late answers": "SELECT count(*) FROM run_lines WHERE type = 'action.late'",
         "doubts put to people": "SELECT count(*) FROM approvals WHERE kind = 'in_doubt'",
+        "questions that expired": "SELECT count(*) FROM run_lines WHERE type = 'approval.expired'",
+        "extensions": "SELECT count(*) FROM run_lines WHERE type = 'run.extended'",
+        "runs purged": "SELECT count(*) FROM runs WHERE purged_at IS NOT NULL",
         "retries": "SELECT count(*) FROM run_lines WHERE type = 'step.retry_scheduled'",
         "audit events": "SELECT count(*) FROM run_lines",
     }
     report.complaints = dict(checks.complaints(machines.home).most_common())
-    report.figures = {name: await people.eyes.one(sql) for name, sql in figures.items()}
+    report.figures |= {name: await people.eyes.one(sql) for name, sql in figures.items()}
 
 
 @asynccontextmanager

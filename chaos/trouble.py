@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from chaos.eyes import AWAY, Eyes
 from chaos.machines import Machines, Postgres
-from chaos.people import AWAY, Eyes
 from chaos.schedule import READS, WRITES, Kind, Trouble
 from sandbox.faults import Effect, Fault, FaultKind, FaultTable
 from sandbox.world import World

@@ -18,6 +18,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_
 from tenacity.wait import wait_random_exponential
 
 from connectors.port import InDoubt, NotSent
+from core.errors import ConfigurationError
 
 ATTEMPTS = 3
 RETRY_AFTER_SECONDS_MAX = 2.0
@@ -32,6 +33,17 @@ _BACKOFF = wait_random_exponential(multiplier=0.1, max=1.0)
 def tls() -> ssl.SSLContext:
     """One TLS context for all clients: loading the certificates takes tens of milliseconds."""
     return httpx.create_ssl_context()
+
+
+def http_url(text: str, what: str, setting: str, example: str) -> httpx.URL:
+    """An address in the settings. ``ConfigurationError`` names the setting, and an example of what it should be."""
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise ConfigurationError(f"{what} {text!r} is not an http(s) URL.", remedy=f"Set {setting}, such as {example}.")
+    return url
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,11 +172,6 @@ class Operation(_Part):
         """The compiled input schema."""
         return validator_of(self.input_schema)
 
-    @cached_property
-    def output_validator(self) -> Draft202012Validator:
-        """The compiled output schema."""
-        return validator_of(self.output_schema)
-
     def writes_of(self, values: JsonObject) -> JsonObject:
         """The proposed writes in an input: one object property, some named properties, or the whole input."""
         if self.writes is None:

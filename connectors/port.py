@@ -156,6 +156,14 @@ class Connector(Protocol):
         """Release connections."""
 
 
+class NothingBefore:
+    """The half of a connector whose operations replace nothing: none of them declares ``diff``."""
+
+    async def read_before(self, call: Call) -> Before | Refused | NotSent:
+        """Refuse: there is nothing that could be read first."""
+        return Refused("no_pre_read", f"{call.operation} replaces nothing, so there is nothing to read first")
+
+
 @runtime_checkable
 class DurableConnector(Connector, Protocol):
     """An outside system whose operations of kind ``durable`` go on after their call."""

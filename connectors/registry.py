@@ -28,17 +28,17 @@ class Connectors:
     by_name: Mapping[str, Connector]
 
     def get(self, name: str) -> Connector:
-        """The connector; ``ConfigurationError`` names the setting that would provide it."""
+        """The connector of this name, or of this operation, whose name begins with it.
+
+        ``ConfigurationError`` names the setting that would provide it.
+        """
+        name = name.partition(".")[0]
         found = self.by_name.get(name)
         if found is None:
             setting = SETTINGS.get(name)
             remedy = f"Set {setting}." if setting else f"Known connectors: {', '.join(sorted(SETTINGS))}."
             raise ConfigurationError(f"the connector {name!r} is not configured.", remedy=remedy)
         return found
-
-    def for_operation(self, operation: str) -> Connector:
-        """The connector that performs the operation: the first part of its name."""
-        return self.get(operation.split(".", 1)[0])
 
     async def check(self) -> Mapping[str, tuple[bool, str]]:
         """Ask every connector how it is, all at once: ``counterseal doctor``."""

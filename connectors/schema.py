@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from core.canonical import Json
-from core.errors import InputError
+from core.errors import InputError, path_text
 
 # Under these, keys are names and not keywords; under those, everything is a value and not a schema.
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
@@ -68,11 +68,7 @@ def check(validator: Draft202012Validator, value: Json, *, where: str) -> None:
     if not faults:
         return
     more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
-    raise InputError(f"{_sentence(faults[0])}{more}", where=where + _path(faults[0].absolute_path))
-
-
-def _path(parts: Iterable[str | int]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    raise InputError(f"{_sentence(faults[0])}{more}", where=path_text(faults[0].absolute_path, where))
 
 
 def _sentence(fault: ValidationError) -> str:

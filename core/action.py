@@ -9,14 +9,11 @@ from core.canonical import Json, JsonObject, digest
 
 
 class Risk(StrEnum):
-    """How much harm an operation can do, as its declaration says. Ordered by ``RISK_ORDER``."""
+    """How much harm an operation can do, as its declaration says."""
 
     LOW = "low"
     MEDIUM = "medium"
     HIGH = "high"
-
-
-RISK_ORDER = {Risk.LOW: 0, Risk.MEDIUM: 1, Risk.HIGH: 2}
 
 
 class SideEffects(StrEnum):

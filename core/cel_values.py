@@ -54,10 +54,23 @@ def to_json(value: object, depth: int) -> Json:
     raise Unfit(kind_of(value))
 
 
-def _check_string(value: object) -> object:
-    if not isinstance(value, str):
-        raise Unfit(f"is {kind_of(value)}")
-    return value
+def _only(fits: Callable[[object], bool]) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        if not fits(value):
+            raise Unfit(f"is {kind_of(value)}")
+        return value
+
+    return check
+
+
+def is_strings(value: object) -> bool:
+    """Whether it is a list of strings."""
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def is_string_map(value: object) -> bool:
+    """Whether it is a map from strings to strings."""
+    return isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items())
 
 
 def _check_int(value: object) -> object:
@@ -65,12 +78,6 @@ def _check_int(value: object) -> object:
         raise Unfit(f"is {kind_of(value)}")
     if not _INT_MIN <= value <= _INT_MAX:
         raise Unfit("is an integer over 64 bit")
-    return value
-
-
-def _check_bool(value: object) -> object:
-    if type(value) is not bool:
-        raise Unfit(f"is {kind_of(value)}")
     return value
 
 
@@ -91,18 +98,6 @@ def _check_timestamp(value: object) -> object:
             raise Unfit("is not an RFC 3339 timestamp") from None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise Unfit("is not a timestamp with a time zone")
-    return value
-
-
-def _check_strings(value: object) -> object:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise Unfit(f"is {kind_of(value)}")
-    return value
-
-
-def _check_string_map(value: object) -> object:
-    if not isinstance(value, dict) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
-        raise Unfit(f"is {kind_of(value)}")
     return value
 
 
@@ -130,13 +125,13 @@ def _check_dyn(value: object, depth: int = 0) -> object:
 
 
 CHECKS: dict[str, Callable[[object], object]] = {
-    "string": _check_string,
+    "string": _only(lambda value: isinstance(value, str)),
     "int": _check_int,
-    "bool": _check_bool,
+    "bool": _only(lambda value: type(value) is bool),
     "double": _check_double,
     "timestamp": _check_timestamp,
-    "list<string>": _check_strings,
-    "map<string,string>": _check_string_map,
+    "list<string>": _only(is_strings),
+    "map<string,string>": _only(is_string_map),
     "dyn": _check_dyn,
 }
 

@@ -6,7 +6,9 @@ This clock stamps audit events of commits that need no reading of their own.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 
@@ -24,3 +26,10 @@ class DatabaseClock:
     def now(self) -> datetime:
         """The database's time, as far as this process can tell without asking again."""
         return self._reading + timedelta(seconds=time.monotonic() - self._read_at)
+
+
+async def rest(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, and so many seconds at most."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -15,6 +15,7 @@ CountersealError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,6 +45,14 @@ class InputError(CountersealError):
 
     def __str__(self) -> str:
         return f"{self.where}: {super().__str__()}" if self.where else super().__str__()
+
+
+def path_text(path: Iterable[str | int], prefix: str = "") -> str:
+    """``("fields", "tags", 0)`` under ``with`` as ``with.fields.tags[0]``."""
+    text = prefix
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
 
 
 @dataclass(frozen=True, slots=True)

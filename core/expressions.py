@@ -21,7 +21,7 @@ from cel_expr_python import cel
 from core.canonical import Json
 from core.cel_ast import Syntax, read_syntax
 from core.cel_messages import compile_error, one_of, quote, runtime_text
-from core.cel_values import CHECKS, WANTED, Unfit, kind_of, to_json
+from core.cel_values import CHECKS, WANTED, Unfit, is_string_map, is_strings, kind_of, to_json
 from core.errors import ExpressionError
 
 _T = cel.Type
@@ -253,9 +253,9 @@ class Expression:
         if not isinstance(value, WANTED[self.want]) or (self.want == "int" and isinstance(value, bool)):
             return False
         if self.want == "list<string>":
-            return isinstance(value, list) and all(isinstance(item, str) for item in value)
+            return is_strings(value)
         if self.want == "map<string,string>":
-            return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+            return is_string_map(value)
         return True
 
 

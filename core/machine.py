@@ -28,10 +28,6 @@ class Machine(Generic[State, Event]):
         except KeyError:
             raise ConsistencyError(f"a {self.name} that is {state} cannot {event}") from None
 
-    def allows(self, state: State, event: Event) -> bool:
-        """Whether the table has this row."""
-        return (state, event) in self.table
-
     def moves(self) -> frozenset[tuple[str, str]]:
         """Every legal (from, to) pair that changes state: what the database enforces."""
         return frozenset((str(a), str(b)) for (a, _), b in self.table.items() if a is not b)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from core.canonical import DEPTH_MAX, Json
-from core.errors import ExpressionError
+from core.errors import ExpressionError, path_text
 from core.expressions import Bound, Environment, Expression
 
 TEXT_CHARACTERS_MAX = 256 * 1024
@@ -119,14 +119,6 @@ class _List:
 
 
 _Node: TypeAlias = "Template | _Map | _List | str | bool | int | float | None"
-
-
-def path_text(path: Path, prefix: str = "") -> str:
-    """``("fields", "tags", 0)`` under ``with`` as ``with.fields.tags[0]``."""
-    text = prefix
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
 
 
 def _compile(environment: Environment, value: Json, path: Path, prefix: str) -> _Node:

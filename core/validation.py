@@ -10,7 +10,7 @@ from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, get_args, get_o
 from pydantic import BaseModel, Tag, ValidationError
 
 from core.canonical import Json
-from core.errors import DefinitionError, Problem
+from core.errors import DefinitionError, Problem, path_text
 
 Model = TypeVar("Model", bound=BaseModel)
 _Location: TypeAlias = tuple[str | int, ...]
@@ -35,7 +35,9 @@ def validate(document: Located, model: type[Model]) -> Model:
     """
     try:
         content = model.model_validate_json(json.dumps(document.value), strict=True)
-        problems = {document.problem(path, f"{_text(path)}: {EMPTY}.", EMPTY_REMEDY) for path in empty_keys(content)}
+        problems = {
+            document.problem(path, f"{path_text(path)}: {EMPTY}.", EMPTY_REMEDY) for path in empty_keys(content)
+        }
         if not problems:
             return content
     except ValidationError as error:
@@ -80,14 +82,14 @@ def _problem(document: Located, model: type[BaseModel], fault: Mapping[str, Any]
 def _explain(
     kind: str, fault: Mapping[str, Any], model: type[BaseModel], location: _Location, path: _Location
 ) -> tuple[str, str]:
-    name = _text(path)
+    name = path_text(path)
     prefix = f"{name}: " if name else ""
     context: Mapping[str, Any] = fault.get("ctx") or {}
     if kind == "missing":
         return f"{prefix}the key {location[-1]!r} is missing.", ""
     if kind == "extra_forbidden":
         known = _known_keys(model, location[:-1])
-        return f"{_text(path[:-1])}: unknown key {location[-1]!r}.".removeprefix(": "), _nearest(
+        return f"{path_text(path[:-1])}: unknown key {location[-1]!r}.".removeprefix(": "), _nearest(
             str(location[-1]), known
         )
     if kind in ("literal_error", "enum", "union_tag_invalid"):
@@ -182,10 +184,3 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     if near:
         return f"Did you mean {near[0]!r}?"
     return f"Known keys: {', '.join(known)}." if known else ""
-
-
-def _text(path: _Location) -> str:
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text

@@ -19,6 +19,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -26,7 +28,7 @@ import orjson
 
 from core.canonical import DEPTH_MAX, JsonObject, audit_bytes
 from core.errors import InputError
-from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS, Actor, Event, EventType, timestamp
+from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS, Actor, Event, EventType
 
 __all__ = [
     "Actor",
@@ -78,6 +80,14 @@ def _moved(head: str, told: bytes) -> str:
     return sha256(bytes.fromhex(head) + told).hexdigest()
 
 
+@lru_cache(maxsize=8)  # the lines of one commit have one time
+def timestamp(at: datetime) -> str:
+    """UTC with exactly six digits of the second, so that the text sorts as the time does."""
+    if at.tzinfo is None:
+        raise InputError("a time without a zone does not say when")
+    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
 def line_of(event: Event) -> JsonObject:
     """The content of an event's line."""
     return {
@@ -102,22 +112,17 @@ def append(head: ChainHead, events: Sequence[Event]) -> tuple[list[bytes], Chain
     for number, event in enumerate(events):
         if closed and event.type is not EventType.ACTION_LATE:
             raise InputError(f"{event.type} cannot follow run.closed", where=head.stream)
-        closed |= event.type is EventType.RUN_CLOSED
-        lines.append(_line(head.stream, head.count + number, event))
+        content, seq = line_of(event), head.count + number
+        if event.type is EventType.RUN_CLOSED:
+            closed, content["data"] = True, {**event.data, "count": seq + 1}
+        problem = _misplaced(head.stream, seq, event.type, content["data"])
+        if problem:
+            raise InputError(problem, where=head.stream)
+        line = audit_bytes(content)
+        if len(line) > LINE_BYTES_MAX:
+            raise InputError(f"the line of {event.type} is longer than {LINE_BYTES_MAX} bytes", where=head.stream)
+        lines.append(line)
     return lines, head.after(lines)
-
-
-def _line(stream: str, seq: int, event: Event) -> bytes:
-    content = line_of(event)
-    if event.type is EventType.RUN_CLOSED:
-        content["data"] = {**event.data, "count": seq + 1}
-    problem = _misplaced(stream, seq, event.type, content["data"])
-    if problem:
-        raise InputError(problem, where=stream)
-    line = audit_bytes(content)
-    if len(line) > LINE_BYTES_MAX:
-        raise InputError(f"the line of {event.type} is longer than {LINE_BYTES_MAX} bytes", where=stream)
-    return line
 
 
 def _misplaced(stream: str, seq: int, kind: EventType, data: Any) -> str | None:

@@ -15,6 +15,7 @@ from evidence.commitments import Disclosed, open_disclosure
 from evidence.container import FILE_BYTES_MAX, Files
 from evidence.events import EventType
 from evidence.history import History
+from evidence.receipts import ReceiptStatus
 from evidence.rollup import Rollup
 
 _SHOWN = 3
@@ -226,7 +227,7 @@ class Crosscheck:
             self._commitments(found.get("committed"), "files")
             reverse = found.get("reverse")
             self._commitments(reverse.get("committed") if isinstance(reverse, dict) else None, "files")
-        doubtful = sum(known.status in ("intended", "in_doubt") for known in history.values())
+        doubtful = sum(known.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT) for known in history.values())
         notes = f"; {doubtful} without a known outcome" if doubtful else ""
         notes += f"; {unbound} bound to the events by id, action, status and attempt only" if unbound else ""
         return f"{len(history)} receipts agree with the events{notes}"

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
 from types import MappingProxyType
 
 from core.canonical import JsonObject
-from core.errors import InputError
 
 
 class EventType(StrEnum):
@@ -172,11 +170,3 @@ class Event:
     at: datetime
     data: JsonObject = field(default_factory=dict)
     step: str | None = None
-
-
-@lru_cache(maxsize=8)  # the lines of one commit have one time
-def timestamp(at: datetime) -> str:
-    """UTC with exactly six digits of the second, so that the text sorts as the time does."""
-    if at.tzinfo is None:
-        raise InputError("a time without a zone does not say when")
-    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from core.canonical import Json, JsonObject
 from core.machine import Machine
+from evidence.chain import timestamp
 from evidence.commitments import blind, commit, commit_fields, path_of
-from evidence.events import timestamp
 
 
 class ReceiptStatus(StrEnum):

@@ -108,29 +108,5 @@ def declare(operations: Iterable[OperationFacts]) -> dict[str, str]:
     return variables
 
 
-def field_types(schema: Mapping[str, object]) -> dict[str, str]:
-    """The fact types of a JSON Schema object's properties; what has no type of its own here is ``dyn``."""
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return {}
-    return {str(name): _type_of(declared) for name, declared in properties.items()}
-
-
-_SCALARS = {"string": "string", "integer": "int", "number": "double", "boolean": "bool"}
-
-
-def _type_of(schema: object) -> str:
-    if not isinstance(schema, Mapping):
-        return "dyn"
-    kind = schema.get("type")
-    if isinstance(kind, str) and kind in _SCALARS:
-        return _SCALARS[kind]
-    if kind == "array" and _type_of(schema.get("items")) == "string":
-        return "list<string>"
-    if kind == "object" and not schema.get("properties") and _type_of(schema.get("additionalProperties")) == "string":
-        return "map<string,string>"
-    return "dyn"
-
-
 def _is_plain(name: str) -> bool:
     return "." not in name and is_variable_name(name)

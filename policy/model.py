@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -117,8 +117,3 @@ class PolicyDocument(_Part):
     policy: Name
     version: Annotated[int, Field(ge=1)]
     rules: tuple[RuleDocument, ...]
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a policy document, for editors."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **PolicyDocument.model_json_schema()}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evidence.events import EventType
 from runtime.store import approvals, commits, faces, views
-from runtime.store.commit_part import Part
+from runtime.store.run_parts import Part
 
 PLACE = Path(__file__).resolve().parents[1] / "migrations" / "versions" / "0006_functions.sql"
 TENANT = "counterseal.tenant"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, run
+from app.cli.outcome import Exit, awaited
 from app.cli.output import Json, print_fields, print_json, print_rows
 from core.errors import InputError, NotFoundError
 
@@ -20,35 +21,33 @@ As = Annotated[
 
 
 @approval.command("list")
-def listed(
+@awaited
+async def listed(
     status: Annotated[str, typer.Option(help="requested, approved, rejected, …, or all.")] = "requested",
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List what waits for people, newest first."""
+    from app.http.approvals import summary
     from approvals.states import ApprovalStatus
+    from runtime.store import read_models
 
     if status != "all" and status not in set(ApprovalStatus):
         words = ", ".join([*ApprovalStatus, "all"])
         raise InputError(f"{status!r} is not a status.", where="--status", remedy=f"One of {words}.")
-
-    async def found() -> list[dict[str, Any]]:
-        from app.http.approvals import summary
-        from runtime.store import read_models
-
-        wanted = None if status == "all" else status
-        async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
-            rows = await read_models.approvals_page(connection, faces.settings.tenant, limit, status=wanted)
-            return [{**summary(row), "title": row["card"].get("title")} for row in rows]
-
+    wanted = None if status == "all" else status
+    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+        found = await read_models.approvals_page(connection, faces.settings.tenant, limit, status=wanted)
+    rows = [{**summary(row), "title": row["card"].get("title")} for row in found]
     columns = ("approval_id", "title", "kind", "tier", "requester", "status", "expires_at")
-    print_rows(run(found()), columns, as_json=as_json, empty="Nothing waits for a decision.")
+    print_rows(rows, columns, as_json=as_json, empty="Nothing waits for a decision.")
 
 
 @approval.command("show")
-def show(approval_id: ApprovalId, as_person: As = None, as_json: Json = False) -> None:
+@awaited
+async def show(approval_id: ApprovalId, as_person: As = None, as_json: Json = False) -> None:
     """Show the whole card, its votes, and what has become of it. Sensitive values only for those whom it asks."""
-    shown = run(_show(approval_id, as_person))
+    shown = await _show(approval_id, as_person)
     if as_json:
         print_json(shown)
         return
@@ -92,29 +91,32 @@ async def _show(approval_id: str, as_person: str | None) -> dict[str, Any]:
 
 
 @approval.command("approve")
-def approve(
+@awaited
+async def approve(
     approval_id: ApprovalId,
     reason: Annotated[str, typer.Option(help="Why; kept with the vote.")] = "",
     as_person: As = None,
     as_json: Json = False,
 ) -> None:
     """Approve. Exit 4 if the vote does not count."""
-    _vote(approval_id, "approve", reason, as_person, as_json)
+    await _vote(approval_id, "approve", reason, as_person, as_json)
 
 
 @approval.command("reject")
-def reject(
+@awaited
+async def reject(
     approval_id: ApprovalId,
     reason: Annotated[str, typer.Option(help="Why; kept with the vote.")],
     as_person: As = None,
     as_json: Json = False,
 ) -> None:
     """Reject, with a reason. Exit 4 if the vote does not count."""
-    _vote(approval_id, "reject", reason, as_person, as_json)
+    await _vote(approval_id, "reject", reason, as_person, as_json)
 
 
 @approval.command("resolve")
-def resolve(
+@awaited
+async def resolve(
     approval_id: ApprovalId,
     choice: Annotated[str, typer.Argument(help="happened, again or fail.")],
     reason: Annotated[str, typer.Option(help="How you know; kept with the vote.")],
@@ -124,36 +126,21 @@ def resolve(
     """Say what became of an action in doubt: it happened, do it again, or count it as failed."""
     if choice not in ("happened", "again", "fail"):
         raise InputError(f"{choice!r} is no answer.", where="CHOICE", remedy="One of happened, again, fail.")
-    _vote(approval_id, choice, reason, as_person, as_json)
+    await _vote(approval_id, choice, reason, as_person, as_json)
 
 
-def _vote(approval_id: str, choice: str, reason: str, as_person: str | None, as_json: bool) -> None:
-    async def voted() -> dict[str, Any]:
-        from approvals.model import Choice, VoteChannel
-        from runtime.requests.voting import VoteRequest
+async def _vote(approval_id: str, choice: str, reason: str, as_person: str | None, as_json: bool) -> None:
+    from approvals.model import Choice, VoteChannel
+    from runtime.requests.voting import VoteRequest
 
-        async with context.faces() as faces:
-            request = VoteRequest(
-                tenant_id=faces.settings.tenant,
-                approval_id=context.uuid(approval_id, "APPROVAL"),
-                person_id=context.person(faces.settings, as_person),
-                choice=Choice(choice),
-                reason=reason,
-                channel=VoteChannel.CLI,
-            )
-            answer = await faces.voting.vote(request)
-        return {
-            "counted": answer.counted,
-            "code": answer.code,
-            "sentence": answer.sentence,
-            "status": answer.status,
-            "run_id": str(answer.run_id),
-        }
-
-    answer = run(voted())
+    wanted = context.uuid(approval_id, "APPROVAL")
+    async with context.faces() as faces:
+        tenant, person = faces.settings.tenant, context.person(faces.settings, as_person)
+        request = VoteRequest(tenant, wanted, person, Choice(choice), reason, VoteChannel.CLI)
+        answer = await faces.voting.vote(request)
     if as_json:
-        print_json(answer)
+        print_json(asdict(answer))
     else:
-        typer.echo(answer["sentence"])
-    if not answer["counted"]:
+        typer.echo(answer.sentence)
+    if not answer.counted:
         raise typer.Exit(Exit.CONFLICT)

@@ -32,28 +32,29 @@ async def faces(tenant: str | None = None, *, new_tenant: bool = False) -> Async
 
     ``NotFoundError`` if there is no such tenant, unless the command creates it.
     """
-    from app import logs
-    from app.settings import LogLevel, load_settings
     from app.wiring import build_faces
 
-    found = load_settings(**({"tenant": tenant} if tenant else {}))
-    # A command's answer is its output; what the parts have to say meanwhile matters only when it is bad.
-    logs.configure(found.log_format, max(found.log_level, LogLevel.WARNING, key=list(LogLevel).index))
-    async with build_faces(found, new_tenant=new_tenant) as built:
+    async with build_faces(_quietly(**({"tenant": tenant} if tenant else {})), new_tenant=new_tenant) as built:
         yield built
 
 
 @asynccontextmanager
 async def overview() -> AsyncIterator[Overview]:
     """All tenants of this installation, to be looked at by whoever operates it."""
-    from app import logs
-    from app.settings import LogLevel, load_settings
     from app.wiring import build_overview
 
-    found = load_settings()
-    logs.configure(found.log_format, max(found.log_level, LogLevel.WARNING, key=list(LogLevel).index))
-    async with build_overview(found) as built:
+    async with build_overview(_quietly()) as built:
         yield built
+
+
+def _quietly(**given: str) -> Settings:
+    """The settings. A command's answer is its output: what the parts say meanwhile matters only when it is bad."""
+    from app import logs
+    from app.settings import LogLevel, load_settings
+
+    found = load_settings(**given)
+    logs.configure(found.log_format, max(found.log_level, LogLevel.WARNING, key=list(LogLevel).index))
+    return found
 
 
 def person(settings_: Settings, given: str | None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, run
+from app.cli.outcome import Exit, awaited
 from app.cli.output import Json, print_json, print_rows
 from app.cli.workflows import problems_of, workflow
 from core.errors import ConsistencyError, CountersealError, DefinitionError, InputError, NotFoundError
@@ -85,26 +85,29 @@ def _checked(results: list[dict[str, Any]], as_json: bool) -> None:
 
 
 @workflow.command("publish")
-def workflow_publish(files: Files, as_json: Json = False) -> None:
+@awaited
+async def workflow_publish(files: Files, as_json: Json = False) -> None:
     """Publish workflow versions. A version never changes: another text needs another number."""
-    _publish("workflow", files, as_json)
+    await _publish("workflow", files, as_json)
 
 
 @policy.command("publish")
-def policy_publish(file: File, as_json: Json = False) -> None:
+@awaited
+async def policy_publish(file: File, as_json: Json = False) -> None:
     """Publish a policy and make it the active one: it judges every action from then on."""
-    _publish("policy", [file], as_json)
+    await _publish("policy", [file], as_json)
 
 
 @directory.command("publish")
-def directory_publish(file: File, as_json: Json = False) -> None:
+@awaited
+async def directory_publish(file: File, as_json: Json = False) -> None:
     """Replace the tenant's people and groups. Takes effect with the next vote."""
-    _publish("directory", [file], as_json)
+    await _publish("directory", [file], as_json)
 
 
-def _publish(kind: str, files: list[Path], as_json: bool) -> None:
+async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
     texts = [(str(path), context.read_text(path)) for path in files]
-    published = run(_publish_all(kind, texts))
+    published = await _publish_all(kind, texts)
     if as_json:
         print_json([asdict(one) for one in published])
         return
@@ -140,21 +143,20 @@ async def _publish_all(kind: str, texts: list[tuple[str, str]]) -> list[Publishe
 
 
 @policy.command("list")
-def policy_list(as_json: Json = False) -> None:
+@awaited
+async def policy_list(as_json: Json = False) -> None:
     """List every published policy, and which one is active."""
+    from runtime.store import read_models
 
-    async def listed() -> list[Any]:
-        from runtime.store import read_models
-
-        async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
-            return list(await read_models.policy_versions(connection, faces.settings.tenant))
-
+    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+        rows = await read_models.policy_versions(connection, faces.settings.tenant)
     columns = ("name", "version", "active", "digest", "published_by", "published_at")
-    print_rows(run(listed()), columns, as_json=as_json, empty="Nothing is published.")
+    print_rows(rows, columns, as_json=as_json, empty="Nothing is published.")
 
 
 @policy.command("explain")
-def policy_explain(
+@awaited
+async def policy_explain(
     action: Annotated[
         Path, typer.Argument(help='JSON: {"operation", "input", "before"?: {field: value}, "run"?: {fact: value}}.')
     ],
@@ -168,7 +170,7 @@ def policy_explain(
 
     described = explaining.read_action(context.read_input(action), str(action))
     text = None if policy_file is None else (context.read_text(policy_file), str(policy_file))
-    explained = explaining.explain_offline(described, text) if text else run(_explain_active(described))
+    explained = explaining.explain_offline(described, text) if text else await _explain_active(described)
     if as_json:
         print_json(explained.to_json())
         return
@@ -190,17 +192,17 @@ def policy_explain(
 
 async def _explain_active(described: Any) -> Any:
     from app import explaining
-    from runtime.store import read_models
+    from runtime.store import documents
 
     async with context.faces() as faces:
-        async with faces.database.reading(faces.settings.tenant) as connection:
-            row = await read_models.active_policy(connection, faces.settings.tenant)
-        if row is None:
+        async with faces.database.transaction(faces.settings.tenant) as connection:
+            active = await documents.active_policy_text(connection, faces.settings.tenant)
+        if active is None:
             raise ConsistencyError(
                 "No policy is published, so every action is denied.", remedy="Publish one, or give --policy FILE."
             )
         try:
-            compiled = faces.definitions.compile_policy(row["source"], f"{row['name']}@{row['version']}")
+            compiled = faces.definitions.compile_policy(active[1], active[0])
         except InputError as error:
             raise ConsistencyError(f"The active policy cannot be read, so every action is denied: {error}") from None
         return explaining.explain_with(compiled, faces.definitions.catalog, described)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, run
+from app.cli.outcome import Exit, awaited
 from app.cli.output import Json, print_fields, print_json
 from core.errors import ConsistencyError, InputError, NotFoundError
 
@@ -18,13 +18,14 @@ evidence = typer.Typer(help="Evidence bundles: get, again, key, verify.", no_arg
 
 
 @evidence.command("get")
-def get(
+@awaited
+async def get(
     run_id: Annotated[str, typer.Argument(help="The run's id.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
     as_json: Json = False,
 ) -> None:
     """Download a run's bundle. The export is recorded in the audit."""
-    name, data, sha256 = run(_get(run_id))
+    name, data, sha256 = await _get(run_id)
     path = output / name if output.is_dir() else output
     _write(path, data)
     if as_json:
@@ -59,17 +60,14 @@ async def _get(run_id: str) -> tuple[str, bytes, str]:
 
 
 @evidence.command("again")
-def again(run_id: Annotated[str, typer.Argument(help="The run's id.")], as_json: Json = False) -> None:
+@awaited
+async def again(run_id: Annotated[str, typer.Argument(help="The run's id.")], as_json: Json = False) -> None:
     """Write the evidence of a run that was refused or could not be stored, once what was wrong is put right."""
     from runtime.requests.evidence import write_again
 
     wanted = context.uuid(run_id, "RUN")
-
-    async def order() -> None:
-        async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-            await write_again(connection, faces.settings.tenant, wanted)
-
-    run(order())
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        await write_again(connection, faces.settings.tenant, wanted)
     print_fields({"run_id": run_id, "evidence": "ordered; `counterseal keep` writes it"}, as_json=as_json)
 
 

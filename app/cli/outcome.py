@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import wraps
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 
 from core.errors import CountersealError
 
 Value = TypeVar("Value")
+Given = ParamSpec("Given")
 
 
 class Exit(IntEnum):
@@ -48,9 +50,14 @@ CODES: Mapping[str, Exit] = MappingProxyType(
 )
 
 
-def run(command: Coroutine[Any, Any, Value]) -> Value:
-    """Run one command's coroutine to its end."""
-    return asyncio.run(command)
+def awaited(command: Callable[Given, Coroutine[Any, Any, Value]]) -> Callable[Given, Value]:
+    """A command that is a coroutine function, as one that runs it to its end."""
+
+    @wraps(command)
+    def to_its_end(*arguments: Given.args, **options: Given.kwargs) -> Value:
+        return asyncio.run(command(*arguments, **options))
+
+    return to_its_end
 
 
 @contextmanager

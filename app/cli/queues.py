@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit
-from app.cli.outcome import run as run_
+from app.cli.outcome import Exit, awaited
 from app.cli.output import Json, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ _SQS = ("queue", "waiting", "in_flight", "delayed")
 
 
 @queue.command("status")
-def status(
+@awaited
+async def status(
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant; all of them without it.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -32,9 +33,9 @@ def status(
     Steps that are pending wait for their turn; admitted ones are at SQS; running ones are leased, and abandoned ones of
     these have a lease that is over. Exit 5 if the database, or SQS, cannot be reached.
     """
-    found, sqs, problem = run_(_look(tenant))
+    found, sqs, problem = await _look(tenant)
     if as_json:
-        print_json({"tenants": [_document(one) for one in found], "sqs": sqs, "problem": problem})
+        print_json({"tenants": [asdict(one) for one in found], "sqs": sqs, "problem": problem})
     else:
         _print(found, sqs)
     if problem is not None:
@@ -44,8 +45,6 @@ def status(
 
 async def _look(tenant: str | None) -> tuple[list[TenantQueue], dict[str, Any] | None, str | None]:
     """The tenants, SQS's counts (None without SQS), and why there are none where there should be."""
-    from dataclasses import asdict
-
     from app import adapters, tenants
     from core.errors import TransportError
     from runtime.store import queue_reads
@@ -65,21 +64,10 @@ async def _look(tenant: str | None) -> tuple[list[TenantQueue], dict[str, Any] |
     return found, {name: asdict(depth) for name, depth in depths.items()}, None
 
 
-def _document(one: TenantQueue) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(one)
-
-
 def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:
     print_rows([row for one in found for row in _rows(one)], _STEPS, as_json=False, empty="There are no tenants.")
     caps = [
-        {
-            "tenant": one.tenant,
-            "workflow": cap.workflow,
-            "pending": cap.pending,
-            "slots": f"{cap.slots_used}/{cap.slots}",
-        }
+        {"tenant": one.tenant, **asdict(cap), "slots": f"{cap.slots_used}/{cap.slots}"}
         for one in found
         for cap in one.caps
     ]
@@ -87,13 +75,7 @@ def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:
         typer.echo("\nworkflows with a cap of their own")
         print_rows(caps, _CAPS, as_json=False, empty="")
     messages = [
-        {
-            "tenant": one.tenant,
-            "kind": item.kind,
-            "status": item.status,
-            "count": item.count,
-            "oldest": age(item.oldest_seconds),
-        }
+        {"tenant": one.tenant, **asdict(item), "oldest": age(item.oldest_seconds)}
         for one in found
         for item in one.messages
     ]
@@ -111,12 +93,8 @@ def _rows(one: TenantQueue) -> list[dict[str, Any]]:
     rows = [
         {
             **whole,
-            "workspace": lane.workspace,
-            "pending": lane.pending,
+            **asdict(lane),
             "oldest": age(lane.oldest_pending_seconds),
-            "admitted": lane.admitted,
-            "running": lane.running,
-            "abandoned": lane.abandoned,
             "parked": ", ".join(f"{kind} {count}" for kind, count in lane.parked.items()) or None,
         }
         for lane in one.lanes

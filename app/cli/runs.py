@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,10 +10,10 @@ import orjson
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit
-from app.cli.outcome import run as run_
+from app.cli.outcome import Exit, awaited
 from app.cli.output import Json, print_fields, print_json, print_rows
 from core.errors import InputError
+from runtime.engine.states import StepState
 
 run = typer.Typer(help="Runs: start, list, show, diff, replay, cancel.", no_args_is_help=True)
 
@@ -20,7 +21,8 @@ RunId = Annotated[str, typer.Argument(help="The run's id.")]
 
 
 @run.command("start")
-def start(
+@awaited
+async def start(
     workflow: Annotated[str, typer.Argument(help="The workflow's name.")],
     input_: Annotated[str, typer.Option("--input", help="The trigger as a JSON object, or @FILE.")] = "{}",
     version: Annotated[int | None, typer.Option(min=1, help="A version; the newest without it.")] = None,
@@ -30,18 +32,11 @@ def start(
 ) -> None:
     """Start a run."""
     from core import bounded_json
-
-    data = context.read_input(Path(input_[1:])) if input_.startswith("@") else input_.encode()
-    trigger = bounded_json.parse_object(data, where="--input")
-    print_fields(run_(_start(workflow, trigger, version, key, workspace)), as_json=as_json)
-
-
-async def _start(
-    name: str, trigger: dict[str, Any], version: int | None, key: str | None, workspace: str | None
-) -> dict[str, Any]:
     from core.ids import new_id
     from runtime.requests import starting
 
+    data = context.read_input(Path(input_[1:])) if input_.startswith("@") else input_.encode()
+    trigger = bounded_json.parse_object(data, where="--input")
     async with context.faces() as faces:
         settings = faces.settings
         who = context.actor(settings)
@@ -55,12 +50,14 @@ async def _start(
                 requested_by=who.id,
                 actor=who,
             )
-            started = await starting.start_named(connection, faces.definitions, name, version, request)
-    return {"run_id": str(started.run_id), "created": started.created, "reference": started.reference}
+            started = await starting.start_named(connection, faces.definitions, workflow, version, request)
+    answer = {"run_id": str(started.run_id), "created": started.created, "reference": started.reference}
+    print_fields(answer, as_json=as_json)
 
 
 @run.command("list")
-def listed(
+@awaited
+async def listed(
     status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
     workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.")] = None,
     reference: Annotated[str | None, typer.Option(help="Only runs with this business reference.")] = None,
@@ -69,18 +66,13 @@ def listed(
 ) -> None:
     """List runs, newest first."""
     from runtime.engine.states import RunState
+    from runtime.store import read_models
 
     if status is not None and status not in set(RunState):
         raise InputError(f"{status!r} is not a status.", where="--status", remedy=f"One of {', '.join(RunState)}.")
-
-    async def found() -> list[Any]:
-        from runtime.store import read_models
-
-        async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
-            wanted = read_models.RunFilter(status, workflow, reference)
-            return list(await read_models.runs_page(connection, faces.settings.tenant, wanted, limit))
-
-    rows = run_(found())
+    wanted = read_models.RunFilter(status, workflow, reference)
+    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+        rows = await read_models.runs_page(connection, faces.settings.tenant, wanted, limit)
     if not as_json:
         rows = [{**row, "workflow": f"{row['workflow']}@{row['workflow_version']}"} for row in rows]
     columns = ("run_id", "reference", "workflow", "status", "created_at", "finished_at")
@@ -88,7 +80,8 @@ def listed(
 
 
 @run.command("show")
-def show(
+@awaited
+async def show(
     run_id: RunId,
     at: Annotated[int | None, typer.Option("--at", min=0, help="Show its state at this checkpoint instead.")] = None,
     as_json: Json = False,
@@ -97,9 +90,9 @@ def show(
     from runtime.requests.evidence import remedy
 
     if at is not None:
-        _show_checkpoint(run_(_checkpoints(run_id, at))[0], as_json=as_json)
+        _show_checkpoint((await _checkpoints(run_id, at))[0], as_json=as_json)
         return
-    shown = run_(_show(run_id))
+    shown = await _show(run_id)
     if as_json:
         print_json(shown)
         return
@@ -132,7 +125,7 @@ def show(
 
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:
-    retried = step["status"] == "failed_retryable"
+    retried = step["status"] == StepState.FAILED_RETRYABLE
     return {
         **step,
         "next_try": step["next_eligible_at"] if retried else None,
@@ -204,7 +197,8 @@ def _part(value: Any) -> dict[str, Any]:
 
 
 @run.command("diff")
-def diff(
+@awaited
+async def diff(
     run_id: RunId,
     before: Annotated[int, typer.Argument(min=0, help="The number of one checkpoint.")],
     after: Annotated[int, typer.Argument(min=0, help="The number of another.")],
@@ -213,7 +207,7 @@ def diff(
     """Show what changed between two checkpoints of a run, as a JSON Patch with the values before."""
     from core.changes import changes
 
-    first, second = run_(_checkpoints(run_id, before, after))
+    first, second = await _checkpoints(run_id, before, after)
     rows = [
         {"op": str(change.op), "path": change.path, "before": change.before, "after": change.after}
         for change in changes(first["state"], second["state"])
@@ -222,16 +216,19 @@ def diff(
 
 
 @run.command("replay")
-def replay(run_id: RunId, as_json: Json = False) -> None:
+@awaited
+async def replay(run_id: RunId, as_json: Json = False) -> None:
     """Fold a run's book once more, evaluate everything anew, and compare. A difference ends with exit code 1.
 
     Every value must be the one that its line commits to, every expression and policy must give what was recorded,
     every checkpoint must be the one that its line names, and what is stored of the run itself, its waits, questions,
     votes and ledger must be what the book says.
     """
-    from dataclasses import asdict
+    from runtime.requests.replaying import Replaying
 
-    report = run_(_replay(run_id))
+    wanted = context.uuid(run_id, "RUN")
+    async with context.faces() as faces:
+        report = await Replaying(faces.database, faces.definitions).replay(faces.settings.tenant, wanted)
     if as_json:
         print_json({**asdict(report), "ok": report.ok})
     elif report.purged_at is not None:
@@ -245,31 +242,19 @@ def replay(run_id: RunId, as_json: Json = False) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
-async def _replay(run_id: str) -> Any:
-    from runtime.requests.replaying import Replaying
-
-    wanted = context.uuid(run_id, "RUN")
-    async with context.faces() as faces:
-        return await Replaying(faces.database, faces.definitions).replay(faces.settings.tenant, wanted)
-
-
 @run.command("cancel")
-def cancel(
+@awaited
+async def cancel(
     run_id: RunId,
     reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "",
     as_json: Json = False,
 ) -> None:
     """Cancel a run. An action under way ends first."""
+    from runtime.requests import starting
 
-    async def canceled() -> dict[str, Any]:
-        from runtime.requests import starting
-
-        wanted = context.uuid(run_id, "RUN")
-        async with context.faces() as faces:
-            tenant = faces.settings.tenant
-            async with faces.database.transaction(tenant) as connection:
-                actor = context.actor(faces.settings)
-                status = await starting.cancel_run(connection, faces.definitions, tenant, wanted, actor, reason)
-        return {"run_id": run_id, "status": str(status)}
-
-    print_fields(run_(canceled()), as_json=as_json)
+    wanted = context.uuid(run_id, "RUN")
+    async with context.faces() as faces:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        async with faces.database.transaction(tenant) as connection:
+            status = await starting.cancel_run(connection, faces.definitions, tenant, wanted, actor, reason)
+    print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)

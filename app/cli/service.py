@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit
+from app.cli.outcome import Exit, awaited
 from app.cli.output import Json, print_json, print_rows
 from core.errors import InputError
 
@@ -80,7 +80,8 @@ def _run(parts: frozenset[Part], as_json: bool) -> None:
         runner.run(run_settings(settings, parts, announce))
 
 
-def demo(
+@awaited
+async def demo(
     auto: Annotated[bool, typer.Option("--auto", help="No questions: decide by signed clicks, and verify.")] = False,
     aws: Annotated[str | None, typer.Option("--aws", help="moto: SQS and S3 through boto3, to moto's server.")] = None,
 ) -> None:
@@ -88,20 +89,19 @@ def demo(
     if aws not in (None, "moto"):
         raise InputError(f"{aws!r} is not known.", where="--aws", remedy="The only stand-in for AWS is moto.")
     from app import logs
-    from app.cli.outcome import run
     from app.demo.story import run_demo
     from app.settings import LogFormat, LogLevel
 
     logs.configure(LogFormat.CONSOLE, LogLevel.WARNING)
-    raise typer.Exit(run(run_demo(auto=auto, aws=aws is not None)))
+    raise typer.Exit(await run_demo(auto=auto, aws=aws is not None))
 
 
-def doctor(as_json: Json = False) -> None:
+@awaited
+async def doctor(as_json: Json = False) -> None:
     """Say what is configured, what is reachable, and what is missing. Exit 1 if something configured is broken."""
     from app import doctor as doctor_
-    from app.cli.outcome import run
 
-    checks = run(doctor_.examine(context.settings()))
+    checks = await doctor_.examine(context.settings())
     rows = [{"what": check.what, "state": str(check.state), "detail": check.detail} for check in checks]
     print_rows(rows, ("what", "state", "detail"), as_json=as_json, empty="")
     if any(check.state is doctor_.State.BROKEN for check in checks):
@@ -109,18 +109,14 @@ def doctor(as_json: Json = False) -> None:
 
 
 @db.command("upgrade")
-def db_upgrade(as_json: Json = False) -> None:
+@awaited
+async def db_upgrade(as_json: Json = False) -> None:
     """Bring the database's schema to this release's; safe to run at any time."""
     from app import storage
-    from app.cli.outcome import run
 
-    async def upgrade() -> tuple[str | None, str]:
-        async with storage.server(context.settings()) as url:
-            before = await storage.schema_revision(url)
-            await storage.upgrade(url)
-            return before, storage.head_revision()
-
-    before, after = run(upgrade())
+    async with storage.server(context.settings()) as url:
+        before, after = await storage.schema_revision(url), storage.head_revision()
+        await storage.upgrade(url)
     if as_json:
         print_json({"before": before, "after": after})
     else:
@@ -132,7 +128,8 @@ def _named(tenant: str | None) -> str | None:
 
 
 @token.command("create")
-def token_create(
+@awaited
+async def token_create(
     subject: Annotated[str, typer.Option(help="Whose it is: for people, their id in the directory.")],
     role: Annotated[list[str], typer.Option(help="admin, operator, approver, auditor or trigger; repeat for several.")],
     tenant: Tenant = None,
@@ -141,20 +138,13 @@ def token_create(
 ) -> None:
     """Create a token and print it, once: only its hash is kept."""
     from app import access
-    from app.cli.outcome import run
     from core.durations import parse_duration
 
     roles = frozenset(_role(name) for name in role)
     lifetime = parse_duration(expires) if expires else None
-
-    async def create() -> str:
-        async with context.faces(_named(tenant)) as faces:
-            owner = faces.settings.tenant
-            return await access.create_token(
-                faces.database, owner, subject, roles, lifetime, context.actor(faces.settings)
-            )
-
-    made = run(create())
+    async with context.faces(_named(tenant)) as faces:
+        owner, who = faces.settings.tenant, context.actor(faces.settings)
+        made = await access.create_token(faces.database, owner, subject, roles, lifetime, who)
     if as_json:
         print_json({"token": made, "subject": subject, "roles": sorted(roles)})
     else:
@@ -171,33 +161,27 @@ def _role(name: str) -> Role:
 
 
 @token.command("list")
-def token_list(tenant: Tenant = None, as_json: Json = False) -> None:
+@awaited
+async def token_list(tenant: Tenant = None, as_json: Json = False) -> None:
     """List tokens by the beginning of their hashes."""
-    from app.cli.outcome import run
     from runtime.store import tokens
 
-    async def listed() -> list[dict[str, object]]:
-        async with context.faces(_named(tenant)) as faces:
-            owner = faces.settings.tenant
-            async with faces.database.transaction(owner) as connection:
-                return [dict(row) for row in await tokens.listed(connection, owner)]
-
+    async with context.faces(_named(tenant)) as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        rows = [dict(row) for row in await tokens.listed(connection, faces.settings.tenant)]
     columns = ("token", "subject", "roles", "created_at", "expires_at", "revoked_at")
-    print_rows(run(listed()), columns, as_json=as_json, empty="There are no tokens.")
+    print_rows(rows, columns, as_json=as_json, empty="There are no tokens.")
 
 
 @token.command("revoke")
-def token_revoke(
+@awaited
+async def token_revoke(
     token: Annotated[str, typer.Argument(help="The token, or the beginning of its hash as `token list` shows it.")],
     tenant: Tenant = None,
 ) -> None:
     """Revoke a token; it is refused from this moment on."""
     from app import access
-    from app.cli.outcome import run
 
-    async def revoke() -> int:
-        async with context.faces(_named(tenant)) as faces:
-            owner = faces.settings.tenant
-            return await access.revoke_token(faces.database, owner, token, context.actor(faces.settings))
-
-    typer.echo(f"Revoked {run(revoke())}.")
+    async with context.faces(_named(tenant)) as faces:
+        owner, who = faces.settings.tenant, context.actor(faces.settings)
+        count = await access.revoke_token(faces.database, owner, token, who)
+    typer.echo(f"Revoked {count}.")

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit
-from app.cli.outcome import run as run_
+from app.cli.outcome import Exit, awaited
 from app.cli.output import Json, print_fields
 from core.errors import InputError
 
@@ -17,7 +16,8 @@ signal = typer.Typer(help="Signals: tell a run that waits what has happened.", n
 
 
 @signal.command("send")
-def send(
+@awaited
+async def send(
     key: Annotated[str, typer.Argument(help="The correlation key of the wait, as `run waits` shows it.")],
     output: Annotated[str | None, typer.Option(help="What happened, as JSON, or @FILE.")] = None,
     error: Annotated[str | None, typer.Option(help="It went wrong: the error's code.")] = None,
@@ -30,17 +30,23 @@ def send(
     as_json: Json = False,
 ) -> None:
     """Send a signal. Exit 4 if it is late, stale, or for another version of the run."""
+    from app.http.signals import outcome
+    from runtime.requests.signaling import Signal, default_id
+
     if error is not None and output is not None:
         raise InputError("goes without --output.", where="--error", remedy="A signal has one or the other.")
     if error is None and message:
         raise InputError("goes with --error.", where="--message", remedy="Give the error's code as well.")
-    said = {
+    said: dict[str, Any] = {
         "output": None if output is None else read_json(output, "--output"),
         "error": None if error is None else {"code": error, "message": message},
         "token": token,
         "version": version,
     }
-    answer = run_(_send(key, id_, said))
+    async with context.faces() as faces:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        sent = Signal(tenant, key, id_ or default_id(key, said), actor, **said)
+        answer = outcome(sent, await faces.signaling.signal(sent))
     print_fields(answer, as_json=as_json)
     if answer["code"] not in ("delivered", "kept"):
         raise typer.Exit(Exit.CONFLICT)
@@ -52,25 +58,3 @@ def read_json(text: str, where: str) -> Any:
 
     data = context.read_input(Path(text[1:])) if text.startswith("@") else text.encode(errors="surrogateescape")
     return bounded_json.parse(data, where=where)
-
-
-async def _send(key: str, id_: str | None, said: dict[str, Any]) -> dict[str, Any]:
-    from app.signals import default_id
-    from runtime.requests.signaling import Signal
-
-    async with context.faces() as faces:
-        sent = Signal(
-            tenant_id=faces.settings.tenant,
-            correlation_key=key,
-            id=id_ or default_id(key, said),
-            actor=context.actor(faces.settings),
-            **said,
-        )
-        answer = await faces.signaling.signal(sent)
-    return {
-        "code": str(answer.code),
-        "id": sent.id,
-        "repeated": answer.repeated,
-        "run_id": answer.run_id,
-        "step": answer.step,
-    }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, run
+from app.cli.outcome import Exit, awaited
 from app.cli.output import Json, print_fields, print_json, print_rows, printable
 from app.cli.signals import read_json
 from core.errors import InputError
@@ -21,49 +21,40 @@ TaskId = Annotated[str, typer.Argument(help="The task's id.")]
 
 
 @task.command("list")
-def listed(
+@awaited
+async def listed(
     state: Annotated[str, typer.Option(help="open, completed, expired, canceled, or all.")] = "open",
     group: Annotated[str | None, typer.Option(help="Only tasks of this group.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List tasks."""
+    from app.http.tasks import summary
     from approvals.tasks import TaskState
+    from runtime.store import tasks
+    from runtime.store.read_models import FIRST_ID
 
     if state != "all" and state not in set(TaskState):
         words = ", ".join([*TaskState, "all"])
         raise InputError(f"{state!r} is not a state.", where="--state", remedy=f"One of {words}.")
-
-    async def found() -> list[dict[str, Any]]:
-        from app.http.tasks import summary
-        from runtime.store import tasks
-        from runtime.store.read_models import FIRST_ID
-
-        wanted = None if state == "all" else TaskState(state)
-        async with context.faces() as faces:
-            tenant = faces.settings.tenant
-            async with faces.database.transaction(tenant) as connection:
-                rows = await tasks.page(connection, tenant, limit, FIRST_ID, state=wanted, group=group)
-        return [{**summary(row), "state": str(row.view.state)} for row in rows]
-
+    wanted = None if state == "all" else TaskState(state)
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        found = await tasks.page(connection, faces.settings.tenant, limit, FIRST_ID, state=wanted, group=group)
+    rows = [summary(task) for task in found]
     columns = ("task_id", "title", "group", "state", "reference", "due_at")
-    print_rows(run(found()), columns, as_json=as_json, empty="There are no such tasks.")
+    print_rows(rows, columns, as_json=as_json, empty="There are no such tasks.")
 
 
 @task.command("show")
-def show(task_id: TaskId, as_json: Json = False) -> None:
+@awaited
+async def show(task_id: TaskId, as_json: Json = False) -> None:
     """Show one task: what is asked, of whom, and the form's fields."""
+    from app.http.tasks import detail
+    from runtime.store import tasks
 
-    async def found() -> dict[str, Any]:
-        from app.http.tasks import detail
-        from runtime.store import tasks
-
-        wanted = context.uuid(task_id, "TASK")
-        async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-            shown = detail(await tasks.read(connection, wanted))
-        return {**shown, "state": str(shown["state"])}
-
-    shown = run(found())
+    wanted = context.uuid(task_id, "TASK")
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        shown = detail(await tasks.read(connection, wanted))
     if as_json:
         print_json(shown)
         return
@@ -89,7 +80,8 @@ def _fields(form: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @task.command("complete")
-def complete(
+@awaited
+async def complete(
     task_id: TaskId,
     as_person: Annotated[
         str | None, typer.Option("--as", help="Who completes it: a person's id in the directory.")
@@ -104,7 +96,7 @@ def complete(
     """Complete a task. Exit 2 if the form is not filled in as it has to be, 4 if you may not or it is over."""
     if value is not None and field:
         raise InputError("goes without --field.", where="--value", remedy="Give one or the other.")
-    answer = run(_complete(task_id, as_person, value, field or []))
+    answer = await _complete(task_id, as_person, value, field or [])
     if as_json:
         print_json(answer)
     else:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import context
-from app.cli.outcome import run
+from app.cli.outcome import awaited
 from app.cli.output import Json, print_fields, print_rows
 from core.errors import ConsistencyError
 
@@ -22,7 +22,8 @@ _COLUMNS = ("tenant_id", "max_concurrency", "max_runs_per_min", "max_writes_per_
 
 
 @tenant.command("create")
-def tenant_create(
+@awaited
+async def tenant_create(
     name: Annotated[str, typer.Argument(help="The new tenant's name: lower-case letters, digits, - and _.")],
     max_concurrency: MaxConcurrency = None,
     max_runs_per_min: MaxRunsPerMin = None,
@@ -32,11 +33,12 @@ def tenant_create(
 ) -> None:
     """Create a tenant, with its caps. Nothing else creates one, but for the `default` one, which `up` makes."""
     caps = _caps(max_concurrency, max_runs_per_min, max_writes_per_run, weight)
-    print_fields(run(_set(context.name(name, "NAME"), caps, new=True)), as_json=as_json)
+    print_fields(await _set(context.name(name, "NAME"), caps, new=True), as_json=as_json)
 
 
 @tenant.command("set")
-def tenant_set(
+@awaited
+async def tenant_set(
     name: Annotated[str | None, typer.Argument(help="The tenant; COUNTERSEAL_TENANT without it.")] = None,
     max_concurrency: MaxConcurrency = None,
     max_runs_per_min: MaxRunsPerMin = None,
@@ -46,7 +48,7 @@ def tenant_set(
 ) -> None:
     """Set a tenant's caps, and show them."""
     caps = _caps(max_concurrency, max_runs_per_min, max_writes_per_run, weight)
-    print_fields(run(_set(context.name(name, "NAME") if name else None, caps, new=False)), as_json=as_json)
+    print_fields(await _set(context.name(name, "NAME") if name else None, caps, new=False), as_json=as_json)
 
 
 def _caps(concurrency: int | None, runs: int | None, writes: int | None, weight: float | None) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def _caps(concurrency: int | None, runs: int | None, writes: int | None, weight:
 
 async def _set(name: str | None, caps: dict[str, Any], *, new: bool) -> dict[str, object]:
     from runtime.requests.publishing import ensure_tenant
-    from runtime.store import read_models
+    from runtime.store import tenants
 
     async with context.faces(name, new_tenant=new) as faces:
         owner = faces.settings.tenant
@@ -71,19 +73,16 @@ async def _set(name: str | None, caps: dict[str, Any], *, new: bool) -> dict[str
                 raise ConsistencyError(
                     f"The tenant {owner!r} exists.", remedy=f"`counterseal tenant set {owner}` changes its caps."
                 )
-        async with faces.database.reading(owner) as reading:
-            row = await read_models.tenant_row(reading, owner)
-    return {key: row[key] for key in _COLUMNS} if row is not None else {}
+            (row,) = await tenants.listed(connection)
+    return {key: row[key] for key in _COLUMNS}
 
 
 @tenant.command("list")
-def tenant_list(as_json: Json = False) -> None:
+@awaited
+async def tenant_list(as_json: Json = False) -> None:
     """List every tenant of this installation, with its caps."""
+    from runtime.store import tenants
 
-    async def listed() -> list[dict[str, object]]:
-        from runtime.store import tenants
-
-        async with context.overview() as overview, overview.database.transaction() as connection:
-            return await tenants.listed(connection)
-
-    print_rows(run(listed()), (*_COLUMNS, "created_at"), as_json=as_json, empty="There are no tenants.")
+    async with context.overview() as overview, overview.database.transaction() as connection:
+        rows = await tenants.listed(connection)
+    print_rows(rows, (*_COLUMNS, "created_at"), as_json=as_json, empty="There are no tenants.")

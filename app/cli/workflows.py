@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, run
+from app.cli.outcome import Exit, awaited
 from app.cli.output import Json, print_fields, print_json, print_rows, printable
 from core.errors import CountersealError, DefinitionError, InputError
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from connectors.catalog import Catalog
     from policy.load import Policy
-    from runtime.requests.publishing import Retired
 
 workflow = typer.Typer(help="Workflows: check, publish, list, show, retire.", no_args_is_help=True)
 
@@ -27,7 +26,8 @@ _REFERENCE = re.compile(r"(?P<name>[^@\s]{1,100})(?:@(?P<version>[1-9][0-9]{0,6}
 
 
 @workflow.command("check")
-def workflow_check(
+@awaited
+async def workflow_check(
     files: Annotated[list[Path], typer.Argument(help="YAML documents.")],
     policy_file: Annotated[
         Path | None, typer.Option("--policy", help="Tell what this policy makes of each operation in general.")
@@ -47,7 +47,7 @@ def workflow_check(
     policy = None
     if policy_file is not None:
         policy = Definitions(catalog).compile_policy(context.read_text(policy_file), str(policy_file))
-    results = [run(_check(path, settings, catalog, policy)) for path in files]
+    results = [await _check(path, settings, catalog, policy) for path in files]
     if as_json:
         print_json(results)
     else:
@@ -103,19 +103,14 @@ def _print_outline(told: Any, connectors: dict[str, str]) -> None:
 
 
 @workflow.command("list")
-def workflow_list(as_json: Json = False) -> None:
+@awaited
+async def workflow_list(as_json: Json = False) -> None:
     """List every published version, also retired ones."""
+    from runtime.store import documents
 
-    async def listed() -> list[dict[str, Any]]:
-        from runtime.store import documents
-
-        async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-            found = await documents.workflow_versions(connection, faces.settings.tenant)
-        return [
-            {**asdict(one), "operations": list(one.operations), "connectors": list(one.connectors)} for one in found
-        ]
-
-    rows = run(listed())
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        found = await documents.workflow_versions(connection, faces.settings.tenant)
+    rows = [{**asdict(one), "operations": list(one.operations), "connectors": list(one.connectors)} for one in found]
     if not as_json:
         rows = [{**row, "connectors": ", ".join(row["connectors"])} for row in rows]
     columns = ("name", "version", "digest", "connectors", "published_by", "published_at", "retired_at")
@@ -123,14 +118,15 @@ def workflow_list(as_json: Json = False) -> None:
 
 
 @workflow.command("show")
-def workflow_show(
+@awaited
+async def workflow_show(
     wanted: Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="The newest version without a number.")],
     source: Annotated[bool, typer.Option("--source", help="Print the exact text that was published, only.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show one published version: what it does, and the declarations that were frozen with it."""
     name, version = _named(wanted)
-    described, connectors = run(_show(name, version))
+    described, connectors = await _show(name, version)
     row = {
         **asdict(described.version),
         "operations": dict(described.operations),
@@ -165,34 +161,31 @@ async def _show(name: str, version: int | None) -> tuple[Described, dict[str, st
 
 
 @workflow.command("retire")
-def workflow_retire(
+@awaited
+async def workflow_retire(
     wanted: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="The version to retire.")], as_json: Json = False
 ) -> None:
     """Let no run start with a version any more, for good. Runs that have started go on with it.
 
     Runs then start with the newest version that is left; publish a new one to replace it.
     """
+    from runtime.requests import publishing
+
     name, version = _named(wanted)
     if version is None:
         raise InputError(
             f"{wanted!r} names no version.", where="NAME@VERSION", remedy="Give its number, such as triage@2."
         )
-    retired = run(_retire(name, version))
+    async with context.faces() as faces:
+        tenant, who = faces.settings.tenant, context.actor(faces.settings)
+        async with faces.database.transaction(tenant) as connection:
+            retired = await publishing.retire_workflow(connection, tenant, name, version, who)
     if as_json:
         print_json(asdict(retired))
         return
     words = "is retired" if retired.changed else "was retired already"
     left = "no version is left" if retired.starts_with is None else f"runs start with version {retired.starts_with}"
     typer.echo(f"workflow {name} version {version} {words}; {left}")
-
-
-async def _retire(name: str, version: int) -> Retired:
-    from runtime.requests import publishing
-
-    async with context.faces() as faces:
-        tenant, who = faces.settings.tenant, context.actor(faces.settings)
-        async with faces.database.transaction(tenant) as connection:
-            return await publishing.retire_workflow(connection, tenant, name, version, who)
 
 
 def _named(text: str) -> tuple[str, int | None]:

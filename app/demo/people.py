@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from app.demo.world import CARDS_CHANNEL, World
+from approvals.states import ApprovalStatus
 from core.errors import TransportError
+from runtime.engine.errors import REJECTED
+from runtime.engine.states import RunState
 
 APPROVER = "U0ANA"
 REJECTER = "U0BEN"
@@ -28,10 +32,34 @@ class Incident:
 
 # How the three end: a person approves, a person rejects, the policy denies.
 STORIES = (
-    ("Payroll is down for everyone in Berlin", "approved"),
-    ("Outage of the production order system", "rejected"),
+    ("Payroll is down for everyone in Berlin", ApprovalStatus.APPROVED),
+    ("Outage of the production order system", ApprovalStatus.REJECTED),
     ("The printer on floor 3 works again, please close", "policy_denied"),
 )
+ENDINGS: dict[str, tuple[RunState, str | None]] = {
+    ApprovalStatus.APPROVED: (RunState.SUCCEEDED, None),
+    ApprovalStatus.REJECTED: (RunState.FAILED_TERMINAL, REJECTED),
+    "policy_denied": (RunState.FAILED_TERMINAL, "policy_denied"),
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """One incident's run: its newest row, and its bundle once it is stored and verified."""
+
+    incident: Incident
+    run: Any = None
+    bundle: Path | None = None
+    sha256: str | None = None
+    verified: bool = False
+
+    @property
+    def ended_as_told(self) -> bool:
+        """Whether the run ended as its story says, with evidence that verifies."""
+        if self.run is None or self.bundle is None:
+            return False
+        error = (self.run["error"] or {}).get("code")
+        return (self.run["status"], error) == ENDINGS[self.incident.ending] and self.verified
 
 
 class People:
@@ -61,10 +89,10 @@ class People:
 
     async def decide(self, incident: Incident) -> None:
         """Wait for the incident's card and click on it, as its story says."""
-        if incident.ending == "approved":
+        if incident.ending == ApprovalStatus.APPROVED:
             ts = await self._card(incident, "counterseal.approve")
             await self._click(ts, "counterseal.approve", APPROVER)
-        elif incident.ending == "rejected":
+        elif incident.ending == ApprovalStatus.REJECTED:
             ts = await self._card(incident, "counterseal.reject")
             await self._click(ts, "counterseal.reject", REJECTER)
             await self._give_reason("Not during the month-end close.")

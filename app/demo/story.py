@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 
 from app import occupancy
-from app.demo.people import STORIES, Incident, People
-from app.demo.told import Told
+from app.demo.people import STORIES, Incident, People, Told
 from app.demo.view import View
 from app.demo.world import demo_world
 from app.settings import PREFIX, load_settings

@@ -13,19 +13,19 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from app.demo.people import Incident
-from app.demo.told import Told
+from app.demo.people import Incident, Told
 from app.demo.world import CARDS_CHANNEL, World
+from runtime.engine.states import RunState
 
-_WORDS = {
-    "queued": "[dim]queued[/]",
-    "running": "[cyan]running[/]",
-    "waiting_approval": "[bold yellow]waits for a person[/]",
-    "waiting": "[yellow]waits[/]",
-    "succeeded": "[green]succeeded[/]",
-    "failed_retryable": "[yellow]will be tried again[/]",
-    "failed_terminal": "[red]failed[/]",
-    "canceled": "[dim]canceled[/]",
+_WORDS: dict[str, str] = {
+    RunState.QUEUED: "[dim]queued[/]",
+    RunState.RUNNING: "[cyan]running[/]",
+    RunState.WAITING_APPROVAL: "[bold yellow]waits for a person[/]",
+    RunState.WAITING: "[yellow]waits[/]",
+    RunState.SUCCEEDED: "[green]succeeded[/]",
+    RunState.FAILED_RETRYABLE: "[yellow]will be tried again[/]",
+    RunState.FAILED_TERMINAL: "[red]failed[/]",
+    RunState.CANCELED: "[dim]canceled[/]",
 }
 
 

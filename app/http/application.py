@@ -10,7 +10,6 @@ from app.http import (
     definitions,
     evidence,
     extending,
-    graphs,
     problems,
     runs,
     signals,
@@ -48,7 +47,7 @@ def create_app(faces: Faces) -> FastAPI:
     application.state.slack = slack.endpoint_of(faces)
     problems.install(application)
     token = [Security(HTTPBearer(auto_error=False, description="`counterseal token create`"))]
-    for module in (runs, extending, graphs, evidence, approvals, tasks, signals, definitions):
+    for module in (runs, extending, evidence, approvals, tasks, signals, definitions):
         application.include_router(module.router, dependencies=token)
     application.include_router(system.router)
     application.include_router(webhooks.router)

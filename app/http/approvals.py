@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter
 
 from app.access import Role
 from app.http import models, problems
@@ -17,7 +18,7 @@ from approvals.model import CardContent, CardView, VoteChannel
 from approvals.quorum import RefusalCode
 from approvals.states import ApprovalStatus
 from core.errors import NotFoundError
-from runtime.requests.voting import VoteAnswer, VoteRequest
+from runtime.requests.voting import VoteRequest
 from runtime.store import read_models
 from runtime.store.read_models import Row
 
@@ -84,21 +85,9 @@ async def vote(approval_id: UUID, body: models.VoteIn, who: Approver, faces: Fac
     answer = await faces.voting.vote(request)
     faces.metrics.vote(VoteChannel.HTTP, answer.code)
     status = 200 if answer.counted else REFUSED[RefusalCode(answer.code)]
-    return _outcome(answer) if status == 200 else _refused(status, answer)
-
-
-def _outcome(answer: VoteAnswer) -> dict[str, Any]:
-    return {
-        "counted": answer.counted,
-        "code": answer.code,
-        "sentence": answer.sentence,
-        "status": answer.status,
-        "run_id": answer.run_id,
-    }
-
-
-def _refused(status: int, answer: VoteAnswer) -> Response:
-    return problems.problem(status, answer.code, answer.sentence, approval_status=answer.status)
+    if status != 200:
+        return problems.problem(status, answer.code, answer.sentence, approval_status=answer.status)
+    return asdict(answer)
 
 
 def summary(row: Row, *, whole: bool = False) -> dict[str, Any]:
@@ -124,14 +113,7 @@ def detail(row: Row, view: CardView, *, whole: bool) -> dict[str, Any]:
         "late": view.late,
         "two_person": view.two_person,
         "votes": [
-            {
-                "person": v.voter,
-                "name": v.name,
-                "choice": v.choice,
-                "reason": v.reason,
-                "channel": v.channel,
-                "at": v.at,
-            }
+            {"person": v.voter, **{name: getattr(v, name) for name in ("name", "choice", "reason", "channel", "at")}}
             for v in view.votes
         ],
         "progress": [

@@ -1,4 +1,4 @@
-"""A running graph: what it waits for, and steps that are added to it (V-5, V-6, X-17)."""
+"""A running graph: what it waits for, steps that are added to it, and what it is now (V-5, V-6, X-17)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from app.http import models, problems
 from app.http.parts import LIMIT_DEFAULT, Cursor, FacesDep, Limit, Operator, Reader, decode_cursor, page, page_after
 from app.http.runs import etag, run_row
 from core.errors import InputError
+from runtime.definition.edges import EdgeKind, edges_of, nodes_of
 from runtime.requests.extending import VersionMoved
 from runtime.store import read_models
 
@@ -64,6 +65,43 @@ class Wait(BaseModel):
     due_at: datetime | None
     created_at: datetime
     completed_at: datetime | None
+
+
+class NodeOut(BaseModel):
+    """One node; `inside` and `part` say in which condition, loop or branch it stands."""
+
+    id: str
+    operation: str
+    inside: str | None
+    part: str | None
+
+
+class EdgeOut(BaseModel):
+    """From one node to another."""
+
+    source: str
+    target: str
+    kind: EdgeKind
+
+
+class GraphOut(BaseModel):
+    """The workflow's graph with everything that was added to this run."""
+
+    workflow: str
+    version: int
+    extensions: int
+    nodes: list[NodeOut]
+    edges: list[EdgeOut]
+
+
+@router.get("/{run_id}/graph", response_model=GraphOut, summary="The graph of a run")
+async def graph(run_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
+    """Nodes, and edges of kind `sequence` (must be over), `data` (is read) and `branch` (stands inside)."""
+    row = await run_row(faces, who, run_id)
+    *earlier, workflow = await faces.looking.editions(who.tenant, run_id)
+    edges = [{"source": e.source, "target": e.target, "kind": e.kind} for e in edges_of(workflow.graph)]
+    named = {"workflow": row["workflow"], "version": row["workflow_version"], "extensions": len(earlier)}
+    return {**named, "nodes": nodes_of(workflow.graph), "edges": edges}
 
 
 @router.get("/{run_id}/waits", response_model=models.Page[Wait], summary="What a run waits for")

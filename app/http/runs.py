@@ -12,7 +12,6 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from app.access import Principal
 from app.http import models
-from app.http.checkpoint_models import CheckpointDiff, LedgerEntry
 from app.http.parts import (
     LIMIT_DEFAULT,
     Auditor,
@@ -26,7 +25,7 @@ from app.http.parts import (
     page,
     page_after,
 )
-from app.http.receipt_models import Receipt
+from app.http.past_models import CheckpointDiff, LedgerEntry, Receipt
 from app.wiring import Faces
 from core.changes import changes
 from core.errors import ConsistencyError, InputError, NotFoundError

@@ -11,8 +11,7 @@ from pydantic import BaseModel, Field
 
 from app.http import models, problems
 from app.http.parts import FacesDep, Signaler
-from app.signals import default_id
-from runtime.requests.signaling import ID_CHARACTERS_MAX, Signal, SignalAnswer, SignalCode
+from runtime.requests.signaling import ID_CHARACTERS_MAX, Signal, SignalAnswer, SignalCode, default_id
 
 router = APIRouter(prefix="/v1/signals", tags=["signals"])
 

@@ -8,7 +8,6 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
@@ -19,6 +18,7 @@ from app.http.middleware import read_body
 from app.http.parts import FacesDep, RefusalsDep
 from app.settings import WebhookEndpoint
 from app.wiring import Faces
+from approvals.slack.guard import Refusal
 from core import bounded_json
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
@@ -28,15 +28,6 @@ router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 
 CLOCK_SKEW_SECONDS_MAX = 300
 _HEX = re.compile(r"[0-9A-Fa-f]{64}\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request goes no further; ``detail`` never quotes it."""
-
-    status: int
-    code: str
-    detail: str
 
 
 @router.post(

@@ -80,7 +80,7 @@ class TaskService(Protocol):
         """
 
     async def complete(self, submission: TaskSubmission, value: JsonObject) -> TaskAnswer:
-        """Complete the task as the person who submitted; see ``approvals.ports.TaskDesk``. ``value`` is unchecked."""
+        """Complete the task as the person who submitted; ``value`` is unchecked. See ``runtime.requests.tasks``."""
 
     async def note_task(self, click: TaskClick, sentence: str) -> None:
         """Enqueue a sentence to the person who clicked."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import httpx
 
-from connectors.exchange import Answer, Reply, exchange, tls
+from connectors.exchange import Answer, Reply, exchange, http_url, tls
 from connectors.port import InDoubt, NotSent, Refused
 from core.bounded_json import parse, parse_object
 from core.canonical import Json, JsonObject
@@ -56,7 +56,7 @@ class EngineClient:
     """One engine. Safe for concurrent use."""
 
     def __init__(self, settings: BpmnSettings) -> None:
-        url = _http_url(
+        url = http_url(
             settings.url, "the BPMN engine's address", "COUNTERSEAL_BPMN_URL", "https://bpm.example/engine-rest"
         )
         if (settings.username is None) != (settings.password is None):
@@ -66,7 +66,7 @@ class EngineClient:
             )
         if settings.callback_url is not None:
             what = "the address for callbacks"
-            _http_url(settings.callback_url, what, "COUNTERSEAL_BPMN_CALLBACK_URL", "https://counterseal.example")
+            http_url(settings.callback_url, what, "COUNTERSEAL_BPMN_CALLBACK_URL", "https://counterseal.example")
         has_user = settings.username is not None and settings.password is not None
         self._client = httpx.AsyncClient(
             base_url=url,
@@ -102,16 +102,6 @@ class EngineClient:
     async def aclose(self) -> None:
         """Release connections."""
         await self._client.aclose()
-
-
-def _http_url(text: str, what: str, setting: str, example: str) -> httpx.URL:
-    try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL:
-        url = httpx.URL("")
-    if url.scheme not in {"http", "https"} or not url.host:
-        raise ConfigurationError(f"{what} {text!r} is not an http(s) URL.", remedy=f"Set {setting}, such as {example}.")
-    return url
 
 
 def _body(reply: Reply, bytes_max: int) -> Json | Failure:

@@ -16,11 +16,11 @@ from connectors.bpmn.variables import OWN_PREFIX, typed
 from connectors.bpmn.worker import TaskWorker
 from connectors.catalog import Catalog
 from connectors.port import (
-    Before,
     Call,
     Completion,
     Done,
     InDoubt,
+    NothingBefore,
     NotSent,
     Outcome,
     Parked,
@@ -46,7 +46,7 @@ class _Process:
     state: str
 
 
-class BpmnConnector:
+class BpmnConnector(NothingBefore):
     """One engine: a ``DurableConnector``, and the ``CompletionSource`` of its external tasks."""
 
     def __init__(self, settings: BpmnSettings, catalog: Catalog) -> None:
@@ -54,10 +54,6 @@ class BpmnConnector:
         self._catalog = catalog
         self._client = EngineClient(settings)
         self._worker = TaskWorker(self._client, settings.topic, settings.worker_id)
-
-    async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """Not used: a process that is to be started has nothing before it."""
-        return Refused("no_pre_read", f"{call.operation} writes nothing that could be read first")
 
     async def perform(self, call: Call) -> Outcome:
         """Start a process unless it is there already, or correlate a message, as the operation's handler says."""

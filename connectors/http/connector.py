@@ -10,7 +10,7 @@ import httpx
 
 from connectors.exchange import Answer, Reply, exchange, tls
 from connectors.http.addresses import Address, AllowedHost, Destination, destination
-from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
@@ -34,7 +34,7 @@ class HttpSettings:
     body_bytes_max: int = 256 * 1024
 
 
-class HttpConnector:
+class HttpConnector(NothingBefore):
     """Connections are not kept: one to an address was judged, and certified, for one host name only."""
 
     def __init__(self, settings: HttpSettings) -> None:
@@ -42,10 +42,6 @@ class HttpConnector:
         self._client = httpx.AsyncClient(
             verify=tls(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
         )
-
-    async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """Not used: a request to an unknown API has no general pre-read."""
-        return Refused("no_pre_read", "an HTTP request has nothing that could be read first")
 
     async def perform(self, call: Call) -> Outcome:
         """Send the request with ``Idempotency-Key``. Everything but GET and HEAD is in doubt when it ends badly."""

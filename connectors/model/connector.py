@@ -8,11 +8,11 @@ from decimal import Decimal
 import genai_prices
 import httpx
 
-from connectors.exchange import Answer, exchange, tls
-from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
+from connectors.exchange import Answer, exchange, http_url, tls
+from connectors.port import Call, Done, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
 from core.bounded_json import parse, parse_object
 from core.canonical import Json, JsonObject
-from core.errors import ConfigurationError, InputError
+from core.errors import InputError
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found"}
@@ -27,23 +27,14 @@ class ModelSettings:
     provider: str = "openai"
 
 
-class ModelConnector:
+class ModelConnector(NothingBefore):
     """One provider."""
 
     def __init__(self, settings: ModelSettings) -> None:
-        url = httpx.URL(settings.base_url)
-        if url.scheme not in {"http", "https"} or not url.host:
-            raise ConfigurationError(
-                f"the model address {settings.base_url!r} is not an http(s) URL.",
-                remedy="Set COUNTERSEAL_MODEL_URL, such as https://api.openai.com/v1.",
-            )
+        http_url(settings.base_url, "the model address", "COUNTERSEAL_MODEL_URL", "https://api.openai.com/v1")
         self._settings = settings
         self._url = settings.base_url.rstrip("/")
         self._client = httpx.AsyncClient(verify=tls(), headers={"Authorization": f"Bearer {settings.api_key}"})
-
-    async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """Not used: nothing is written."""
-        return Refused("no_pre_read", f"{call.operation} writes nothing, so there is nothing to read first")
 
     async def perform(self, call: Call) -> Outcome:
         """One completion. An answer that should be JSON and is not counts as failed, with its usage."""

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import httpx
 
-from connectors.exchange import Answer, Reply, exchange, tls
+from connectors.exchange import Answer, Reply, exchange, http_url, tls
 from connectors.port import InDoubt, NotSent, Refused
 from core.bounded_json import parse_object
 from core.canonical import JsonObject
-from core.errors import ConfigurationError, InputError
+from core.errors import InputError
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 TOKEN_MARGIN_SECONDS = 30.0
@@ -70,12 +70,8 @@ class TableClient:
     """Reads and writes records. Safe for concurrent use; one token is shared and refreshed once on 401."""
 
     def __init__(self, settings: ServiceNowSettings) -> None:
-        url = httpx.URL(settings.base_url)
-        if url.scheme not in {"http", "https"} or not url.host:
-            raise ConfigurationError(
-                f"the ServiceNow address {settings.base_url!r} is not an http(s) URL.",
-                remedy="Set COUNTERSEAL_SERVICENOW_URL, such as https://example.service-now.com.",
-            )
+        setting, example = "COUNTERSEAL_SERVICENOW_URL", "https://example.service-now.com"
+        url = http_url(settings.base_url, "the ServiceNow address", setting, example)
         self._settings = settings
         self._client = httpx.AsyncClient(
             base_url=url,

@@ -17,7 +17,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 
 EVENT_TYPE = "counterseal_action"
 PAGE_SIZE = 200
@@ -43,17 +43,13 @@ class SlackSettings:
     settle_seconds: float = 15.0
 
 
-class SlackConnector:
+class SlackConnector(NothingBefore):
     """One workspace."""
 
     def __init__(self, settings: SlackSettings) -> None:
         self._settings = settings
         # No retry handlers: the default one repeats a post whose connection broke, and so posts twice.
         self._client = AsyncWebClient(settings.token, base_url=settings.base_url, retry_handlers=[])
-
-    async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """Not used: a new message replaces nothing."""
-        return Refused("no_pre_read", "a new message replaces nothing, so there is nothing to read first")
 
     async def perform(self, call: Call) -> Outcome:
         """Post the message, once."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import Call, Done, NothingBefore, Outcome, Probe, ProbeVerdict
 
 
-class TransformConnector:
+class TransformConnector(NothingBefore):
     """Nothing outside is touched, so nothing can fail."""
-
-    async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """Not used: nothing is written."""
-        return Refused("no_pre_read", f"{call.operation} writes nothing, so there is nothing to read first")
 
     async def perform(self, call: Call) -> Outcome:
         """``{value}`` in, ``{value}`` out."""

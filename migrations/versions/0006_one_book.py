@@ -198,8 +198,7 @@ def _read_line_by_line() -> None:
     op.execute(
         "CREATE VIEW run_lines WITH (security_invoker = true) AS "
         "SELECT j.run_id, j.tenant_id, j.n, j.first_seq + l.number::int - 1 AS seq, "
-        "l.line::json->>'type' AS type, convert_to(l.line, 'UTF8') AS line, "
-        "encode(sha256(convert_to(l.line, 'UTF8')), 'hex') AS hash "
+        "l.line::json->>'type' AS type, convert_to(l.line, 'UTF8') AS line "
         "FROM journal j CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\\n') "
         "WITH ORDINALITY AS l(line, number)"
     )

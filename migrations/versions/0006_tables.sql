@@ -1,3 +1,7 @@
+-- Every table names its tenant. Where the statement that writes a row takes its run and its tenant from rows that are
+-- checked, there is no foreign key to these: it would lock the run's row once more in each append, and the tenant's row,
+-- at which all commits of a tenant would meet every claim.
+-- Rows that change often (runs, queue) are small, and have room beside them; large values stand in rows written once.
 CREATE TABLE audit_events (
   stream_id uuid NOT NULL, seq bigint NOT NULL, tenant_id text NOT NULL, type text NOT NULL, line bytea NOT NULL,
   hash text NOT NULL, CONSTRAINT pk_audit_events PRIMARY KEY (stream_id, seq)
@@ -12,6 +16,7 @@ CREATE TABLE tenants (
   created_at timestamptz DEFAULT now() NOT NULL, CONSTRAINT pk_tenants PRIMARY KEY (tenant_id),
   CONSTRAINT ck_tenants_weight_is_positive CHECK (weight > 0)
 );
+-- How many steps of a workflow may be held at once, where it has a cap of its own beside its tenant's.
 CREATE TABLE caps (
   tenant_id text NOT NULL, cap text NOT NULL, slots int NOT NULL, CONSTRAINT pk_caps PRIMARY KEY (tenant_id, cap),
   CONSTRAINT fk_caps_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
@@ -43,6 +48,8 @@ CREATE TABLE policies (
   CONSTRAINT pk_policies PRIMARY KEY (tenant_id, digest),
   CONSTRAINT fk_policies_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 );
+-- `gate` moves with what does not commute: a barrier, a cancel, an extension. `state` is the run as the append `state_n`
+-- left it, a cache of the book. `run_key` opens the book's commitments to its values; erasure removes it.
 CREATE TABLE runs (
   run_id uuid NOT NULL, tenant_id text NOT NULL, workspace_id text NOT NULL, workflow text NOT NULL,
   workflow_version int NOT NULL, workflow_digest text NOT NULL, trigger_type text NOT NULL, trigger_ref text NOT NULL,
@@ -73,6 +80,7 @@ CREATE TABLE workflows (
   retired_at timestamptz, CONSTRAINT pk_workflows PRIMARY KEY (tenant_id, name, version),
   CONSTRAINT fk_workflows_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 );
+-- Tenants take turns, and within a tenant its workspaces: see `runtime.store.claims`.
 CREATE TABLE workspaces (
   tenant_id text NOT NULL, workspace_id text NOT NULL, weight double precision DEFAULT '1' NOT NULL,
   virtual_start double precision DEFAULT '0' NOT NULL, virtual_time double precision DEFAULT '0' NOT NULL,
@@ -80,6 +88,7 @@ CREATE TABLE workspaces (
   CONSTRAINT ck_workspaces_weight_is_positive CHECK (weight > 0),
   CONSTRAINT fk_workspaces_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 );
+-- What changes comes last, and there is room beside a row: so a change is logged without the card before it.
 CREATE TABLE approvals (
   approval_id uuid NOT NULL, run_id uuid NOT NULL, tenant_id text NOT NULL, step_id uuid NOT NULL,
   step_key text NOT NULL, kind text NOT NULL, action_digest text NOT NULL, nonce text NOT NULL, tier text NOT NULL,
@@ -90,6 +99,7 @@ CREATE TABLE approvals (
 ) WITH (fillfactor = 50);
 CREATE INDEX ix_approvals_open ON approvals (tenant_id, approval_id) WHERE status = 'requested';
 CREATE INDEX ix_approvals_run ON approvals (run_id, status);
+-- `lines`: how many lines of the run's book it holds. A late answer after the end makes a longer edition.
 CREATE TABLE bundles (
   run_id uuid NOT NULL, tenant_id text NOT NULL, name text NOT NULL, uri text NOT NULL, version_id text, lines int NOT NULL,
   sha256 text NOT NULL, bytes bigint NOT NULL, key_id text NOT NULL, created_at timestamptz DEFAULT now() NOT NULL,
@@ -106,21 +116,28 @@ CREATE INDEX ix_commands_failed ON commands (tenant_id, kind) WHERE status = 'fa
 CREATE INDEX ix_commands_leased ON commands (lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX ix_commands_messages ON commands (command_id) WHERE status = 'pending';
 CREATE UNIQUE INDEX ix_commands_one_at_a_time ON commands (ordering_key) WHERE status = 'leased';
+-- One row for each key that steps and runs share. It outlives what retention takes of its run: no effect is repeated.
 CREATE TABLE effects (
   tenant_id text NOT NULL, key text NOT NULL, run_id uuid NOT NULL, step_key text NOT NULL, receipt_id uuid NOT NULL,
   status text NOT NULL, CONSTRAINT pk_effects PRIMARY KEY (tenant_id, key)
 ) WITH (fillfactor = 80);
 CREATE INDEX ix_effects_run ON effects (run_id);
+-- The book of a run: a row for each append, numbered by the version that it made. Erasure removes `vals` alone.
 CREATE TABLE journal (
   run_id uuid NOT NULL, tenant_id text NOT NULL, n int NOT NULL, first_seq int NOT NULL, lines bytea NOT NULL,
   vals bytea, CONSTRAINT pk_journal PRIMARY KEY (run_id, n)
 );
 ALTER TABLE journal ALTER lines SET STORAGE MAIN, ALTER vals SET STORAGE MAIN;
+-- Every write to a channel that is declared with a ledger, however few the channel itself keeps.
 CREATE TABLE ledger (
   run_id uuid NOT NULL, tenant_id text NOT NULL, superstep int NOT NULL, step_key text NOT NULL,
   channel text NOT NULL, value jsonb, written_at timestamptz DEFAULT now() NOT NULL,
   CONSTRAINT pk_ledger PRIMARY KEY (run_id, superstep, step_key, channel)
 );
+-- What workers take: a row for each step that can be begun, is on its way to a worker, or is held by one. The row is the
+-- lease, and a row that is sent or leased is a slot of its tenant, and of its workflow where that has a cap. `step_id`
+-- begins with its run's time, so it is the step's place in line too. `lease_id` is drawn anew for each claim; a row in
+-- line again keeps that of its last lease, so that a late outcome can tell that nobody has a newer one.
 CREATE TABLE queue (
   run_id uuid NOT NULL, tenant_id text NOT NULL, step_key text NOT NULL, step_id uuid NOT NULL,
   workspace_id text NOT NULL, cap text NOT NULL, starts_run boolean NOT NULL, status text NOT NULL, owner text,
@@ -131,6 +148,7 @@ CREATE TABLE queue (
 CREATE INDEX ix_queue_held ON queue (tenant_id, cap) WHERE status <> 'claimable';
 CREATE INDEX ix_queue_line ON queue (tenant_id, workspace_id, cap, starts_run, step_id) WHERE status = 'claimable';
 CREATE INDEX ix_queue_step ON queue (step_id);
+-- What is still shown of a run whose values retention has taken: without them nobody can fold its book.
 CREATE TABLE remains (
   run_id uuid NOT NULL, tenant_id text NOT NULL, steps jsonb NOT NULL, receipts jsonb NOT NULL,
   extensions jsonb NOT NULL, CONSTRAINT pk_remains PRIMARY KEY (run_id)

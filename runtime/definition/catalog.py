@@ -16,11 +16,11 @@ from policy.facts import OperationFacts
 from policy.load import Policy, load_policy
 from runtime.definition.extension import extended
 from runtime.definition.workflow import load_workflow, thaw_operations
-from runtime.engine.active_policy import ActivePolicy, BrokenPolicy
 from runtime.engine.commit import MutationRow
 from runtime.engine.graph import Graph
+from runtime.engine.judge import ActivePolicy, BrokenPolicy
+from runtime.engine.run import Definition
 from runtime.engine.told import Diverged
-from runtime.engine.view import Definition, RunView
 from runtime.engine.workflow import Workflow
 from runtime.store import documents, extensions
 from runtime.store.books import Book
@@ -102,7 +102,7 @@ class Definitions:
         every = [await self.of_run(connection, replace(run, extensions=n)) for n in range(run.extensions)]
         return [workflow.graph for workflow in [*every, await self.of_run(connection, run)]]
 
-    async def of_run(self, connection: Connection, run: RunView | Definition) -> Workflow:
+    async def of_run(self, connection: Connection, run: Definition) -> Workflow:
         """The workflow as this run runs it: the version that it started with, and what was added since (V-4, V-6)."""
         known = self._extended.get((run.run_id, run.extensions)) if run.extensions else None
         if known is not None:

@@ -17,7 +17,7 @@ from policy.evaluate import terms_of
 from policy.model import Outcome, PolicyDocument
 from runtime.definition.leaves import gate_terms, terms_json
 from runtime.definition.model import AssignDocument, EscalationDocument, GateDocument, WorkflowDocument
-from runtime.engine.asking import terms_of as approval_terms
+from runtime.engine.ask import terms_of as approval_terms
 
 UNCHECKED = "the tenant has no directory yet, so whether anybody can decide was not checked."
 _REMEDY = "Publish the directory first: `counterseal directory publish FILE`."

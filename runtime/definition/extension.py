@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from connectors.catalog import Catalog
 from core.documents import Document, load_document
-from core.errors import InputError
+from core.errors import InputError, path_text
 from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import GraphCompiler
 from runtime.definition.model import Identifier, StepDocument, WorkflowDocument
@@ -22,7 +22,7 @@ from runtime.definition.places import Path
 from runtime.definition.workflow import thaw_operations
 from runtime.engine.commit import MutationRow
 from runtime.engine.graph import Graph
-from runtime.engine.state import State
+from runtime.engine.run import State
 from runtime.engine.workflow import Workflow
 
 STEPS_MAX = 500
@@ -43,13 +43,13 @@ def read_extension(source: Mapping[str, Any]) -> ExtensionDocument:
         extension = ExtensionDocument.model_validate(source)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        where = _where(tuple(fault["loc"]))
+        where = path_text(tuple(fault["loc"]))
         strange = fault["type"] == "extra_forbidden"
         message = "is no key that an extension has" if strange else f"is not right: {fault['msg']}"
         remedy = "Send `steps` as a workflow has them, and `before`; see `counterseal schema workflow`."
         raise InputError(message, where=where, remedy=remedy) from None
     for place in empty_keys(extension):
-        raise InputError(EMPTY, where=_where(place), remedy=EMPTY_REMEDY)
+        raise InputError(EMPTY, where=path_text(place), remedy=EMPTY_REMEDY)
     return extension
 
 
@@ -110,7 +110,7 @@ class _Compiler(GraphCompiler):
         """Raise the first fault, at its place in the extension."""
         if len(path) > 1 and path[0] == "steps" and isinstance(path[1], int) and path[1] >= self._first:
             path = ("steps", path[1] - self._first, *path[2:])
-        raise InputError(message, where=_where(path), remedy=remedy)
+        raise InputError(message, where=path_text(path), remedy=remedy)
 
 
 def _added(steps: list[StepDocument], extension: ExtensionDocument) -> list[StepDocument]:
@@ -142,7 +142,3 @@ def _name(step: StepDocument, number: int) -> str:
     """As the compiler names a step of the outermost list."""
     kinds = step.kinds()
     return step.id or f"{kinds[0] if kinds else 'step'}_{number}"
-
-
-def _where(path: Sequence[str | int]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_val
 
 from core.durations import Duration
 from core.expressions import is_variable_name
-from runtime.engine.channels import Reducer
+from runtime.engine.graph import Reducer
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z][a-z0-9-]*$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=64)]

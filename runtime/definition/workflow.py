@@ -16,8 +16,7 @@ from core.validation import validate
 from runtime.definition.compiler import RUN_VARIABLES, GraphCompiler
 from runtime.definition.model import ServiceNowTrigger, WorkflowDocument
 from runtime.definition.places import Place
-from runtime.engine.channels import Channel
-from runtime.engine.graph import Graph
+from runtime.engine.graph import Channel, Graph
 from runtime.engine.workflow import ServiceNowStart, Workflow
 
 

@@ -7,8 +7,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from approvals.states import ApprovalStatus
 from core.canonical import Json, JsonObject
+from core.ids import derived_id
 from runtime.engine.states import CommandState, RunState, StepState, WaitKind, WaitState
+
+# The status of a row of the queue whose step somebody holds.
+HELD = "leased"
+# What a parked step's entry in the checkpoint begins with; which kind of wait it is, the wait says.
+PARKED = {
+    StepState.WAITING_APPROVAL: "approval",
+    StepState.WAITING: "wait",
+    StepState.FAILED_RETRYABLE: "retry",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +111,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class CommandRow:
-    """Something to be done outside after the commit (O-1). ``dedupe_key``, of which its id is made, makes writing it
-    twice harmless (O-2).
+    """Something to be done outside after the commit (O-1). Its id is made of ``dedupe_key``: never twice (O-2).
 
     Of the commands with one ``ordering_key`` only one is leased at a time: two dispatchers must not post a card twice.
     """
@@ -174,7 +184,7 @@ class ApprovalRow:
     card: JsonObject
     action: JsonObject | None
     expires_in: timedelta
-    status: str = "requested"
+    status: str = ApprovalStatus.REQUESTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,3 +280,21 @@ class Commit:
     lines: list[bytes] = field(default_factory=list)
     values: bytes | None = None
     state: bytes | None = None
+
+
+def step_id_of(run_id: UUID, key: str) -> UUID:
+    """The id of a step."""
+    return derived_id(run_id, f"step:{key}")
+
+
+def wait_of(run_id: UUID, step: StepRow) -> UUID:
+    """The id of the wait that a step parks on: a lease parks its step once."""
+    return derived_id(run_id, f"wait:{step.key}:{step.lease_epoch}")
+
+
+def expected_of(run_id: UUID, step: StepRow) -> UUID:
+    """The id of the wait for what this lease begins outside, which is written before the step parks (V-9).
+
+    It may be canceled, and the step park on another.
+    """
+    return derived_id(run_id, f"expected:{step.key}:{step.lease_epoch}")

@@ -7,18 +7,17 @@ the checkpoint; in the fold they are read back. So the fold evaluates nothing, a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
-from core.errors import InputError
+from core.errors import ExpressionError, InputError
 from core.ids import derived_id
-from runtime.engine.channels import fold as fold_channels
 from runtime.engine.commit import CheckpointRow, LedgerRow, StepRow
-from runtime.engine.graph import Graph
-from runtime.engine.plan import Choices, Window, plan
-from runtime.engine.run import Run
-from runtime.engine.state import SUCCEEDED, Failure, State
+from runtime.engine.graph import Channel, Graph, Reducer
+from runtime.engine.plan import Choices, plan
+from runtime.engine.run import SUCCEEDED, Failure, Run, State, Window
 from runtime.engine.states import StepState
 
 # Among a step's writes, what names the run anew: no channel can have this name.
@@ -69,7 +68,8 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
     for row in current:
         _take_in(state, row, graph, ledger, references)
     number = run.superstep + 1
-    failed = next((row for row in current if _fails_run(row, graph)), None)
+    ended_badly = (row for row in current if row.status is StepState.FAILED_TERMINAL)
+    failed = next((row for row in ended_badly if graph.branch(row.key, row.last_error or {}) is None), None)
     if failed is not None or run.canceling is not None:
         checkpoint = checkpoint_of(number, state)
         return Crossing(state, checkpoint, ending=True, failed=failed, ledger=(*ledger,), references=(*references,))
@@ -118,10 +118,6 @@ def checkpoint_of(number: int, state: State) -> CheckpointRow:
     return CheckpointRow(number, content, sha256_hex(data))
 
 
-def _fails_run(row: StepRow, graph: Graph) -> bool:
-    return row.status is StepState.FAILED_TERMINAL and graph.branch(row.key, row.last_error or {}) is None
-
-
 def _take_in(
     state: State, row: StepRow, graph: Graph, ledger: list[LedgerRow], references: list[tuple[str, str]]
 ) -> None:
@@ -129,7 +125,7 @@ def _take_in(
     if row.status is StepState.SUCCEEDED and row.key not in state.status:
         writes = dict(row.writes or {})
         reference = writes.pop(REFERENCE, None)
-        state.channels = fold_channels(graph.channels, state.channels, writes)
+        state.channels = fold_writes(graph.channels, state.channels, writes)
         ledger += [
             LedgerRow(name, row.superstep, row.key, value)
             for name, value in writes.items()
@@ -144,11 +140,84 @@ def _take_in(
     elif row.status is StepState.FAILED_TERMINAL and row.key not in state.failures:
         branch = graph.branch(row.key, row.last_error or {})
         if branch is not None:
-            state.failures[row.key] = Failure(branch, _seen(row))
+            # A failure as the expressions of its branch see it.
+            error = row.last_error or {}
+            seen: dict[str, Json] = {name: str(error.get(name, "")) for name in ("class", "code", "message")}
+            state.failures[row.key] = Failure(branch, {"step": row.key, **seen})
 
 
-def _seen(row: StepRow) -> JsonObject:
-    """A failure as the expressions of its branch see it."""
-    error = row.last_error or {}
-    seen: dict[str, Json] = {name: str(error.get(name, "")) for name in ("class", "code", "message")}
-    return {"step": row.key, **seen}
+# -- the reducers of channels (P-2, P-7, X-5) ------------------------------------------------------------------------
+
+
+def fold_writes(channels: Mapping[str, Channel], values: JsonObject, writes: JsonObject) -> JsonObject:
+    """The channel values after one step's writes. ``ExpressionError`` names a channel that cannot take its write."""
+    result = dict(values)
+    for name, value in writes.items():
+        channel = channels[name]
+        new = _REDUCERS[channel.reducer](name, result.get(name), value)
+        result[name] = new[-channel.keep :] if channel.keep is not None and isinstance(new, list) else new
+    return result
+
+
+def initial_values(channels: Mapping[str, Channel]) -> JsonObject:
+    """The values of all channels before the first step."""
+    return {channel.name: channel.initial for channel in channels.values()}
+
+
+def _replace(_: str, __: Json, write: Json) -> Json:
+    return write
+
+
+def _append(name: str, value: Json, write: Json) -> Json:
+    return [*_list_of(name, value), write]
+
+
+def _merge(name: str, value: Json, write: Json) -> Json:
+    if not isinstance(write, dict) or not (value is None or isinstance(value, dict)):
+        raise ExpressionError("merges objects only", where=f"state.{name}")
+    return {**(value or {}), **write}
+
+
+def _union(name: str, value: Json, write: Json) -> Json:
+    """Each distinct value once, in order of first appearance; a list adds its items."""
+    items, seen = _list_of(name, value), set()
+    result: list[Json] = []
+    for item in [*items, *(write if isinstance(write, list) else [write])]:
+        mark = canonical_bytes(item)
+        if mark not in seen:
+            seen.add(mark)
+            result.append(item)
+    return result
+
+
+def _number(choose: Callable[[Any, Any], Any]) -> Callable[[str, Json, Json], Json]:
+    def reduce(name: str, value: Json, write: Json) -> Json:
+        if not _is_number(write) or not (value is None or _is_number(value)):
+            raise ExpressionError("takes numbers only", where=f"state.{name}")
+        result: Json = write if value is None else choose(value, write)
+        return result
+
+    return reduce
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _list_of(name: str, value: Json) -> list[Json]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ExpressionError("holds no list to add to", where=f"state.{name}")
+    return value
+
+
+_REDUCERS: Mapping[Reducer, Callable[[str, Json, Json], Json]] = {
+    Reducer.REPLACE: _replace,
+    Reducer.APPEND: _append,
+    Reducer.MERGE: _merge,
+    Reducer.SUM: _number(lambda a, b: a + b),
+    Reducer.MAX: _number(max),
+    Reducer.MIN: _number(min),
+    Reducer.UNION: _union,
+}

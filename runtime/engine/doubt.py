@@ -1,23 +1,33 @@
-"""Doubt: an intent whose outcome nobody recorded. How it begins, how people are asked, and how it ends. Pure."""
+"""Doubt: an intent whose outcome nobody recorded. Find out, never repeat blindly (promises 1, 2). Pure.
+
+What is sent again is the action that was intended, with its digest and its key. Whatever causes that, it is judged by
+the policy of that moment, and the commit is guarded by it like that of a first intent.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
-from approvals.model import ApprovalKind, GroupQuorum, Terms, Tier
+from approvals.model import ApprovalKind, Choice, GroupQuorum, Terms, Tier
 from connectors.catalog import build_action, reverse_of
-from connectors.operation import Kind, Operation
-from core.canonical import Json
+from connectors.operation import InDoubtRule, Kind, Operation
+from connectors.port import Probe, ProbeVerdict
+from core.canonical import Json, JsonObject
 from evidence.receipts import ReceiptStatus, Resolution
-from runtime.engine import asking, elsewhere
-from runtime.engine.asking import CardWords, Question
+from policy.evaluate import Decision
+from policy.model import Outcome
+from runtime.engine import ask, intend
+from runtime.engine.ask import CardWords, Question
 from runtime.engine.commit import ReceiptRow, StepRow
-from runtime.engine.events import ActionDoubtResolved, ActionHeld, ActionInDoubt
-from runtime.engine.finishing import finish
-from runtime.engine.moves import Nonce
-from runtime.engine.receipting import call_of, tell_of
-from runtime.engine.transition import Transition
+from runtime.engine.errors import ErrorClass, StepError
+from runtime.engine.events import ActionDoubtResolved, ActionHeld, ActionInDoubt, ApprovalConsumed
+from runtime.engine.finish import finish
+from runtime.engine.intend import Proposal, ask_approval, call_of, intend_again, tell_of, void
+from runtime.engine.judge import denied, judge, record_decision
+from runtime.engine.moves import Inquire, Next, Nonce, Over, Perform
+from runtime.engine.transition import GIVEN_UP, Transition
 
 # Who is asked about an action that policy had let out without an approval.
 OPERATORS = "operators"
@@ -26,6 +36,12 @@ OPERATORS = "operators"
 SEND_WITHIN = timedelta(seconds=5)
 # A connector keeps its own deadline; this much later we stop waiting for one that does not.
 GRACE = timedelta(seconds=5)
+# A target that timed out may still be at work: the first look back at it waits this long.
+PROBE_AFTER = timedelta(seconds=5)
+# Probes that cannot tell yet, before people are asked.
+PROBES_MAX = 12
+# In a step's last error: how often its doubt was looked into, and that sending it again is not for us to decide.
+_LOOKS, _OPEN = "looks", "open"
 
 
 def rest(transition: Transition, operation: Operation, receipt: ReceiptRow) -> timedelta:
@@ -58,7 +74,7 @@ def applied(
     tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.APPLIED, how, output))
     if operation.kind is Kind.DURABLE:
         # What had happened is that it began; its end is still to come.
-        elsewhere.park(transition, step, operation, nonce)
+        intend.park_outside(transition, step, operation, nonce)
     else:
         finish(transition, step, output)
 
@@ -71,26 +87,213 @@ def ask_people(
     terms = Terms(Tier.HIGH, (GroupQuorum(OPERATORS),))
     if isinstance(stored, dict):
         terms = replace(Terms.from_json(stored), remind_seconds=(), escalate=None)
-    terms = replace(terms, expires_seconds=asking.DOUBT_EXPIRES_SECONDS)
+    terms = replace(terms, expires_seconds=ask.DOUBT_EXPIRES_SECONDS)
     call = call_of(operation, receipt)
     action = build_action(operation, call.input, call.before)
     reverse = reverse_of(operation, action, call.before)
     words = CardWords(
         reverse=f"{reverse['operation']} with the values read before" if reverse else "",
-        expires_seconds=asking.DOUBT_EXPIRES_SECONDS,
-        sensitive=asking.secret_fields(operation),
+        expires_seconds=ask.DOUBT_EXPIRES_SECONDS,
+        sensitive=ask.secret_fields(operation),
         evidence=evidence,
         tier=str(terms.tier),
     )
-    card = asking.action_card(transition, step, action, None, None, words)
-    asking.ask(transition, step, Question(ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card), nonce())
-
-
-def held(transition: Transition, receipt: ReceiptRow, how: str) -> None:
-    """The action is not sent again, for now or for good: what became of the first attempt stays in doubt."""
-    tell_of(transition, receipt, ActionHeld(receipt.receipt_id, how))
+    card = ask.action_card(transition, step, action, None, None, words)
+    ask.put(transition, step, Question(ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card), nonce())
 
 
 def given_up(transition: Transition, receipt: ReceiptRow, how: str) -> None:
     """The doubt ends as a failure: people said so, or nobody answered in time."""
     tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.FAILED, how))
+
+
+def under_way(transition: Transition, step: StepRow) -> None:
+    """The effect is shared with another run or step, whose own lease is at it: look again when that is settled."""
+    message = "Another run or step is doing this, and its outcome is not known yet."
+    error = StepError(ErrorClass.CONSISTENCY, "effect_under_way", message)
+    if not look_later(transition, step, error, PROBE_AFTER):
+        told = replace(error, message=f"{message} Resolve that one, then start this run again.")
+        transition.fail(step, told.to_json())
+
+
+def look_later(transition: Transition, step: StepRow, error: StepError, delay: timedelta) -> bool:
+    """Look again when ``delay`` has passed, which is no attempt; False if that was done often enough."""
+    before = (step.last_error or {}).get(_LOOKS)
+    looks = before if isinstance(before, int) else 0
+    if looks < PROBES_MAX:
+        later(transition, step, {**_counts(step), **error.to_json(), _LOOKS: looks + 1}, delay, attempted=False)
+    return looks < PROBES_MAX
+
+
+def put_off(transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, why: str) -> bool:
+    """Let the step wait if the intended call may still arrive (``rest``); true if it waits.
+
+    The wait is a row: a crash after its commit loses nothing, and a crash before it is a lease that runs out.
+    """
+    delay = rest(transition, operation, receipt)
+    if delay <= timedelta(0):
+        return False
+    later(transition, step, {**_counts(step), **unknown(why).to_json(), _OPEN: True}, delay, attempted=False)
+    return True
+
+
+def unknown(why: str) -> StepError:
+    """The error of a step of which nobody knows whether its action happened."""
+    return StepError(ErrorClass.TIMEOUT, "in_doubt", why)
+
+
+def _counts(step: StepRow) -> JsonObject:
+    """The counts in the step's last error. A wait in between is no outcome: a row of lost leases goes on."""
+    return {name: count for name, count in (step.last_error or {}).items() if name in (_LOOKS, *GIVEN_UP.values())}
+
+
+def is_for_people(step: StepRow) -> bool:
+    """True if a doubt was put off that people are to be asked about, or that was probed."""
+    return (step.last_error or {}).get(_OPEN) is True
+
+
+def later(
+    transition: Transition,
+    step: StepRow,
+    error: JsonObject,
+    delay: timedelta,
+    usage: JsonObject | None = None,
+    *,
+    attempted: bool = True,
+) -> None:
+    """Park the step until ``delay`` has passed, with the failure that made it wait and what the failed call cost.
+
+    ``attempted`` says that an attempt is over; a doubt that is waited out, or looked into, uses none up.
+    """
+    transition.retry_later(step, delay, error, usage, attempt=step.attempt + attempted)
+
+
+def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
+    """An earlier lease recorded an intent and no outcome: find out what became of it."""
+    transition, given, rule = p.transition, p.known.given, p.operation.in_doubt
+    receipt = mark(transition, receipt, "the worker that intended it is gone")
+    if given is not None and given.kind is ApprovalKind.IN_DOUBT and given.digest == receipt.action_digest:
+        if given.choice is Choice.HAPPENED:
+            _consume(p)
+            how = f"a person said it happened: {given.reason}"
+            applied(transition, p.step, p.operation, receipt, {}, how, p.nonce)
+            return Over()
+        return _again(p, receipt, f"a person said to do it again: {given.reason}")
+    if transition.view.run.canceling is not None and rule is not InDoubtRule.PROBE:
+        # Nothing more goes out for this run, and nobody can be asked: the evidence says that it is in doubt.
+        transition.cancel_step(p.step)
+        return Over()
+    if rule is InDoubtRule.PROBE:
+        assert receipt.intended_at is not None
+        since = (transition.view.now - receipt.intended_at).total_seconds()
+        return Inquire(p.step, p.operation, call_of(p.operation, receipt), receipt, p.known, since)
+    if given is not None and given.kind is ApprovalKind.ACTION:
+        # Asked for on the way to doing it again, which somebody had said, or the target's own deduping allows.
+        return _again(p, receipt, "people approved that it is done again")
+    if rule is InDoubtRule.IDEMPOTENT and not is_for_people(p.step):
+        return _again(p, receipt, "sent again: the target dedupes by its key")
+    _ask_or_wait(p, receipt, "This operation cannot be asked what became of it.")
+    return Over()
+
+
+def inquired(p: Proposal, receipt: ReceiptRow, probe: Probe) -> Next:
+    """Act on what the target said about an earlier intent; the evidence goes into the receipt."""
+    match probe.verdict:
+        case ProbeVerdict.APPLIED:
+            void(p)
+            output = probe.done.output if probe.done else {}
+            how = f"probe: applied. {probe.evidence}"
+            applied(p.transition, p.step, p.operation, receipt, output, how, p.nonce)
+            return Over()
+        case ProbeVerdict.NOT_APPLIED:
+            return _again(p, receipt, f"probe: not applied. {probe.evidence}", absent=True)
+        case ProbeVerdict.CANNOT_TELL:
+            error = unknown(probe.evidence)
+            seconds = probe.retry_after_seconds
+            if seconds is None or not look_later(p.transition, p.step, error, timedelta(seconds=seconds)):
+                _ask_or_wait(p, receipt, probe.evidence)
+            return Over()
+
+
+def _ask_or_wait(p: Proposal, receipt: ReceiptRow, evidence: str) -> None:
+    """Ask people, who may say *again*: so not before what was intended can no longer arrive."""
+    if not put_off(p.transition, p.step, p.operation, receipt, evidence):
+        ask_people(p.transition, p.step, p.operation, receipt, evidence, p.nonce)
+
+
+def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) -> Next:
+    """Intend the same action once more, if policy lets it out now. ``absent``: the target says that it is not there.
+
+    In a run that is being canceled nothing more goes out. A target that dedupes may be sent the same at any time; else
+    it is waited until the first one can no longer arrive.
+    """
+    transition = p.transition
+    if transition.view.run.canceling is not None:
+        _consume(p)
+        given_up(transition, receipt, f"{how}; the run is being canceled")
+        transition.cancel_step(p.step)
+        return Over()
+    dedupes = p.operation.in_doubt is InDoubtRule.IDEMPOTENT
+    if not dedupes and put_off(transition, p.step, p.operation, receipt, how):
+        return Over()
+    _consume(p)
+    call = call_of(p.operation, receipt)
+    action = build_action(p.operation, call.input, call.before)
+    decision = judge(transition, p.step, p.workflow, p.policy, action, counted=True)
+    bound = receipt.action_digest
+    decision_id = record_decision(transition, p.step, p.policy, decision, action.operation, bound)
+    if decision.outcome is Outcome.DENY:
+        return _denied(p, receipt, how, decision, absent=absent)
+    terms = ask.terms_of(decision.approval) if decision.approval is not None else None
+    if decision.outcome is Outcome.ALLOW or _covers(receipt, terms):
+        void(p)
+        return _intend_again(p, receipt, how, decision_id)
+    given = p.known.given
+    if given is None or given.kind is not ApprovalKind.ACTION or (given.digest, given.terms) != (bound, terms):
+        void(p)
+        p = replace(p, known=replace(p.known, before=call.before))
+        tell_of(
+            transition, receipt, ActionHeld(receipt.receipt_id, f"{how}; policy asks for an approval before it is sent")
+        )
+        return ask_approval(p, action, decision, bound, f"It was sent before, and is in doubt. {how}")
+    # From now on this approval is what lets the action out, and its people are those who are asked about it.
+    authority: JsonObject = {"approval": str(given.approval_id), "terms": given.terms.to_json()}
+    return _intend_again(p, receipt, how, decision_id, authority)
+
+
+def _consume(p: Proposal) -> None:
+    """Use up the answer that people gave about the doubt: it is acted on once."""
+    given = p.known.given
+    if given is not None and given.kind is ApprovalKind.IN_DOUBT:
+        p.transition.tell(ApprovalConsumed(given.approval_id), step=p.step.key)
+
+
+def _covers(receipt: ReceiptRow, terms: Terms | None) -> bool:
+    """True if the approval that let this very action out asked for what policy asks for now."""
+    stored = receipt.action.get("terms")
+    return receipt.action.get("approval") is not None and isinstance(stored, dict) and Terms.from_json(stored) == terms
+
+
+def _denied(p: Proposal, receipt: ReceiptRow, how: str, decision: Decision, *, absent: bool) -> Next:
+    """Policy stops it. What is known of the first attempt stays on record: not done, or in doubt for good.
+
+    A crash before this is committed leaves the doubt; whoever claims the step next judges anew.
+    """
+    void(p)
+    words = f"{how}; not sent again, because policy denies it now"
+    if absent:
+        given_up(p.transition, receipt, words)
+    else:
+        tell_of(p.transition, receipt, ActionHeld(receipt.receipt_id, words))
+    p.transition.fail(p.step, denied(decision).to_json())
+    return Over()
+
+
+def _intend_again(
+    p: Proposal, receipt: ReceiptRow, how: str, decision: UUID, authority: JsonObject | None = None
+) -> Next:
+    """Record the intent to send it again. A crash after its commit leaves doubt again, for the next lease."""
+    p.transition.tell(ActionDoubtResolved(receipt.receipt_id, Resolution.NOT_APPLIED, how), step=p.step.key)
+    retried = intend_again(p.transition, receipt, decision, how, authority)
+    intend.expect_end(p.transition, p.step, p.operation, p.nonce)
+    return Perform(p.step, p.operation, call_of(p.operation, receipt), retried)

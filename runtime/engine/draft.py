@@ -7,26 +7,136 @@ outside, and leases that have run out. Ids and dedupe keys are derived, so that 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from core.canonical import JsonObject, digest
+from core.errors import InputError
 from core.ids import derived_id
 from evidence.chain import Actor, Event, EventType, append
-from runtime.engine.commit import CommandRow, Commit, StepRow
+from evidence.receipts import Receipt, ReceiptStatus, Reverse
+from runtime.engine.commit import CommandRow, Commit, EffectRow, QueueRow, ReceiptRow, StepRow
 from runtime.engine.crossing import Crossing
 from runtime.engine.events import Event as RunEvent
 from runtime.engine.fold import fold
 from runtime.engine.graph import Graph
 from runtime.engine.keeping import EVERY, digest_of, pack
-from runtime.engine.receipts import receipt_digest
-from runtime.engine.rows import Before, derive
-from runtime.engine.run import Run
-from runtime.engine.state import State
-from runtime.engine.states import CommandState
+from runtime.engine.run import Run, RunView
+from runtime.engine.states import RUN, CommandState, RunState, StepState
 from runtime.engine.told import KEPT, RECEIPT, Told, line_of, pack_values
-from runtime.engine.view import RunView
+
+
+def as_receipt(row: ReceiptRow, tenant: str, run_id: UUID) -> Receipt:
+    """The receipt of this run. Its times are those of the audit's lines."""
+    assert row.intended_at is not None, "it is set when the intent is recorded"
+    reverse: Mapping[str, Any] | None = row.reverse
+    return Receipt(
+        receipt_id=str(row.receipt_id),
+        tenant_id=tenant,
+        run_id=str(run_id),
+        step_key=row.step_key,
+        operation=row.operation,
+        target=row.target,
+        idempotency_key=row.idempotency_key,
+        action_digest=row.action_digest,
+        status=ReceiptStatus(row.status),
+        attempt=row.attempt,
+        lease_epoch=row.lease_epoch,
+        reversible=row.reversible,
+        reverse=Reverse(reverse["operation"], reverse["input"]) if reverse else None,
+        external_id=row.external_id,
+        resolution=row.resolution,
+        error=str(row.error["message"]) if row.error else None,
+        intended_at=row.intended_at,
+        settled_at=row.settled_at,
+        late=row.late,
+    )
+
+
+def receipt_digest(row: ReceiptRow, tenant: str, run_id: UUID, run_key: bytes) -> str | None:
+    """What the audit says of a receipt: the digest of what the bundle will show. None if that has no canonical form.
+
+    An outcome is recorded all the same; its bundle is refused when it is made, by the same error.
+    """
+    try:
+        return digest(as_receipt(row, tenant, run_id).to_evidence(run_key))
+    except InputError:
+        return None
+
+
+# The key of the row that stands for a barrier: the last step has left, and whoever was to commit it may have died.
+BARRIER = ""
+
+
+def _derive(rows: Commit, before: Run, run: Run) -> None:
+    """Fill the commit with the rows that differ from what was stored."""
+    rows.status, rows.superstep, rows.width = run.status, run.superstep, run.width
+    rows.executing, rows.writes = run.executing - before.executing, run.writes - before.writes
+    if rows.counted:
+        rows.writes_max = run.writes  # they only grow
+    rows.canceling, rows.error, rows.result = run.canceling, run.error, run.result
+    rows.finished = run.finished and not RUN.terminal(before.status)  # what comes after the end ends nothing again
+    _queue(rows, before, run)
+    rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
+    rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
+    rows.effects = _moved_effects(before, run)
+    rows.new_approvals = [
+        replace(row, status=str(run.answers[row.approval_id].status))
+        for row in run.approvals.values()
+        if row.approval_id not in before.answers
+    ]
+    rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
+    rows.votes, rows.ledger = run.votes[len(before.votes) :], run.ledger
+    rows.extended = len(run.mutations)
+
+
+def queued(steps: Mapping[str, StepRow], status: RunState, superstep: int, first: str | None) -> dict[str, StepRow]:
+    """The steps that have a row in the queue: whoever is ready or runs in the current super-step.
+
+    What is parked has none, nor what joins the next super-step. Of a run that has not begun only the ``first`` step
+    has one, so that caps on starts count runs and not steps.
+    """
+    begun = status is not RunState.QUEUED
+    return {
+        key: step
+        for key, step in steps.items()
+        if step.status is StepState.RUNNING
+        or (step.status is StepState.READY and step.superstep == superstep and (begun or key == first))
+    }
+
+
+def _queue(rows: Commit, before: Run, run: Run) -> None:
+    """Say what may be claimed from now on, and what not any more. A lease goes on with its worker to the next step."""
+    was = queued(before.steps, before.status, before.superstep, next(iter(before.state.open), None))
+    now = {} if run.finished else queued(run.steps, run.status, run.superstep, next(iter(run.state.open), None))
+    over = [key for key in was if key not in now]
+    new = [step for key, step in now.items() if key not in was]
+    running = [step for step in new if step.status is StepState.RUNNING]
+    rows.handed = [(rows.taken[step.key], step) for step in running]
+    going_on = {key for key, _ in rows.handed}
+    over = [key for key in over if key not in going_on]
+    due = before.width > 0 and before.executing == 0
+    if due and (run.superstep > before.superstep or run.finished):
+        over.append(BARRIER)
+    starts = run.status is RunState.QUEUED
+    rows.queued = [QueueRow(row.key, row.step_id, row.lease_epoch, starts) for row in new if row not in running]
+    rows.requeued = [key for key in rows.requeued if key in now]
+    rows.unqueued = [] if rows.cancels_rest else over
+
+
+def _moved_effects(before: Run, run: Run) -> list[EffectRow]:
+    """The shared receipts whose status is another one, in the order in which their rows are locked."""
+    moved = []
+    for row in run.receipts.values():
+        known = before.receipts.get(row.receipt_id)
+        if row.shared and (known is None or known.status != row.status):
+            was = row.replaces if known is None else known.receipt_id
+            moved.append(EffectRow(row.idempotency_key, row.step_key, row.receipt_id, row.status, was))
+    return sorted(moved, key=lambda row: row.key)
+
 
 ENGINE = Actor("engine", "counterseal")
 
@@ -54,18 +164,12 @@ class Draft:
             workspace_id=view.workspace_id,
             expected_version=view.version,
             gate=view.gate,
-            status=view.status,
+            status=view.run.status,
             superstep=view.run.superstep,
             width=view.run.width,
             lease=lease,
         )
-        self._before = Before.of(view.run)
         self._told: list[Told] = []
-
-    @property
-    def state(self) -> State:
-        """The business state and the frontier, as they are after what was told."""
-        return self.run.state
 
     @property
     def steps(self) -> dict[str, StepRow]:
@@ -111,14 +215,16 @@ class Draft:
     def commit(self) -> Commit:
         """Everything that this append writes, with its lines."""
         rows = self.rows
-        derive(rows, self._before, self.run)
-        rows.reference = self.run.reference if self.run.reference != self.view.reference else None
+        _derive(rows, self.view.run, self.run)
+        rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
         rows.moves_gate = rows.cancels_rest or self._place(self.run) != self._place(self.view.run)
         lines = [self._line(told) for told in self._told]
-        if lines and self._keeps():
-            rows.state = pack(self._rested(), self.view.head)
+        behind = self.view.version + 1 - self.view.kept_at
+        # Where much of the book would have to be read again, this append keeps the run beside it.
+        if rows.moves_gate and not self.run.finished and behind >= EVERY and self.view.run.run_key and lines:
+            rows.state = pack(self.run.copy().rest(), self.view.head)
             last, values = lines[-1]
-            data: JsonObject = {**last.data, KEPT: digest_of(rows.state, self.view.run_key)}
+            data: JsonObject = {**last.data, KEPT: digest_of(rows.state, self.view.run.run_key)}
             lines[-1] = (replace(last, data=data), values)
         rows.lines, _ = append(self.view.head, [line for line, _ in lines])
         rows.values = pack_values([values for _, values in lines])
@@ -126,29 +232,21 @@ class Draft:
 
     def _line(self, told: Told) -> tuple[Event, JsonObject]:
         """The line of an event. One about an action names the digest of its receipt as this append leaves it."""
-        line, values = line_of(told, self.view.run_key)
+        line, values = line_of(told, self.view.run.run_key)
         receipt = getattr(told.event, "receipt", None)
         row = self.run.receipts.get(receipt) if isinstance(receipt, UUID) else None
         if row is None or told.event.TYPE not in _BINDING:
             return line, values
         view = self.view
-        bound = receipt_digest(row, view.tenant_id, view.run_id, view.run_key)
+        bound = receipt_digest(row, view.tenant_id, view.run_id, view.run.run_key)
         if bound is not None:
             line = replace(line, data={**line.data, RECEIPT: bound})
         return line, values
-
-    def _keeps(self) -> bool:
-        """True if this append keeps the run beside its book: where much of the book would have to be read again."""
-        behind = self.view.version + 1 - self.view.kept_at
-        return self.rows.moves_gate and not self.run.finished and behind >= EVERY and bool(self.view.run_key)
 
     @staticmethod
     def _place(run: Run) -> tuple[object, ...]:
         """What all steps of a super-step see alike: whoever changes it commutes with none of them."""
         return run.status, run.superstep, run.canceling, run.extensions, run.reference, run.finished
-
-    def _rested(self) -> Run:
-        return self.run.copy().rest()
 
     def after(self) -> RunView:
         """The view as the append leaves it, if it was guarded by the version; call it once the append has been made."""
@@ -158,6 +256,6 @@ class Draft:
             version=version,
             gate=self.view.gate + self.rows.moves_gate,
             head=self.view.head.after(self.rows.lines),
-            run=self._rested(),
+            run=self.run.copy().rest(),
             kept_at=version if self.rows.state is not None else self.view.kept_at,
         )

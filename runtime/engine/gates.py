@@ -10,12 +10,11 @@ from __future__ import annotations
 from approvals.model import ApprovalKind, Terms
 from core.canonical import Json, digest
 from core.errors import CountersealError, ExpressionError
-from runtime.engine import asking
-from runtime.engine.asking import Question
+from runtime.engine import ask
+from runtime.engine.ask import Question
 from runtime.engine.commit import StepRow
 from runtime.engine.events import ApprovalConsumed
-from runtime.engine.finishing import fail_expression, finish
-from runtime.engine.fitness import unfit
+from runtime.engine.finish import fail_expression, finish, unfit
 from runtime.engine.graph import GateNode
 from runtime.engine.moves import Known, Next, Nonce, Over
 from runtime.engine.plan import variables
@@ -24,7 +23,7 @@ from runtime.engine.transition import Transition
 
 def begin(transition: Transition, step: StepRow, leaf: GateNode, known: Known, nonce: Nonce) -> Next:
     """Ask, or go on where exactly this was answered with yes. An approval of another question is void."""
-    if transition.view.canceling is not None:
+    if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
     given = known.given if known.given is not None and known.given.kind is ApprovalKind.GATE else None
@@ -32,7 +31,7 @@ def begin(transition: Transition, step: StepRow, leaf: GateNode, known: Known, n
         question = _question(transition, step, leaf)
     except CountersealError as error:
         if given is not None:
-            asking.supersede(transition, step, given.approval_id)
+            ask.supersede(transition, step, given.approval_id)
         fail_expression(transition, step, error)
         return Over()
     if given is not None and given.digest == question.digest:
@@ -40,8 +39,8 @@ def begin(transition: Transition, step: StepRow, leaf: GateNode, known: Known, n
         finish(transition, step, {"approved": True, "reason": given.reason})
         return Over()
     if given is not None:
-        asking.supersede(transition, step, given.approval_id)
-    asking.ask(transition, step, question, nonce())
+        ask.supersede(transition, step, given.approval_id)
+    ask.put(transition, step, question, nonce())
     return Over()
 
 
@@ -57,10 +56,10 @@ def still_asks(transition: Transition, step: StepRow, bound: str) -> bool:
 def _question(transition: Transition, step: StepRow, leaf: GateNode) -> Question:
     """The question in the state that the run has now; ``ExpressionError`` if it cannot be made from that."""
     view = transition.view
-    summary = leaf.summary.render(variables(transition.graph, transition.state, view.constants, step.key))
+    summary = leaf.summary.render(variables(transition.graph, transition.run.state, view.constants, step.key))
     if problem := unfit(summary, "The summary"):
         raise ExpressionError(problem)
     terms = Terms.from_json(leaf.terms)
-    card = asking.gate_card(transition, step, str(summary), terms.expires_seconds or 0)
+    card = ask.gate_card(transition, step, str(summary), terms.expires_seconds or 0)
     shown: list[Json] = [card.title, card.summary, card.target, card.reference, card.requester, terms.to_json()]
     return Question(ApprovalKind.GATE, digest(["gate", str(view.run_id), step.key, *shown]), terms, card)

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from core.canonical import Json, JsonObject
-from runtime.engine.channels import Channel
+from runtime.engine.errors import REJECTED, ErrorClass
 
 
 class Renderable(Protocol):
@@ -22,6 +22,32 @@ class Renderable(Protocol):
 
     def render(self, values: Mapping[str, object]) -> Json:
         """The value for these variables."""
+
+
+class Reducer(StrEnum):
+    """How a new write and the value so far become the next value."""
+
+    REPLACE = "replace"
+    APPEND = "append"
+    MERGE = "merge"
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    UNION = "union"
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel's declaration. ``keep`` bounds a list to its last items; ``initial`` is the value before any write.
+
+    ``ledger`` keeps every write in a row of its own, however few the channel itself keeps (P-7).
+    """
+
+    name: str
+    reducer: Reducer = Reducer.REPLACE
+    keep: int | None = None
+    initial: Json = None
+    ledger: bool = False
 
 
 class Branch(StrEnum):
@@ -215,8 +241,8 @@ class Graph:
         leaf = self.leaves.get(step_key.rpartition(".")[2])
         if leaf is None:
             return None
-        specific = Branch.REJECTED if error.get("code") == "rejected" else None
-        if error.get("class") == "timeout":
+        specific = Branch.REJECTED if error.get("code") == REJECTED else None
+        if error.get("class") == ErrorClass.TIMEOUT:
             specific = Branch.TIMEOUT
         for branch in (specific, Branch.FAILURE):
             if branch is not None and branch in leaf.branches:

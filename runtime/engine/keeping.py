@@ -19,9 +19,8 @@ from core.canonical import sha256_hex
 from evidence.chain import ChainHead
 from evidence.commitments import blind
 from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, StepRow, VoteRow, WaitRow
-from runtime.engine.plan import WINDOW, Window
-from runtime.engine.run import Run
-from runtime.engine.state import State
+from runtime.engine.plan import WINDOW
+from runtime.engine.run import Run, State, Window
 from runtime.engine.states import RunState, StepState, WaitKind, WaitState
 
 # So many appends may lie between what is kept and the end of the book.

@@ -13,13 +13,13 @@ from uuid import UUID
 
 from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Refused
 from core.canonical import JsonObject
-from evidence.chain import Actor
-from evidence.events import timestamp
+from evidence.chain import Actor, timestamp
 from evidence.receipts import LateAnswer, contradiction
 from runtime.engine.commit import ReceiptRow
 from runtime.engine.events import ActionLate
 from runtime.engine.moves import Unfit
-from runtime.engine.transition import RunView, Transition
+from runtime.engine.run import RunView
+from runtime.engine.transition import Transition
 
 
 def known_of(

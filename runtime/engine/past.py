@@ -6,31 +6,33 @@ What is shown of a run follows from its book alone, so nobody can show anything 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from core.canonical import JsonObject
-from core.errors import CountersealError
+from core.errors import ConsistencyError, CountersealError
+from evidence.receipts import ReceiptStatus
 from runtime.engine import events as e
 from runtime.engine import late
-from runtime.engine.commit import ReceiptRow, StepRow
+from runtime.engine.commit import ReceiptRow, StepRow, step_id_of
+from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.fold import fold
-from runtime.engine.graph import Graph
+from runtime.engine.graph import NO_GRAPH, Graph
 from runtime.engine.plan import PlanError
 from runtime.engine.run import Run
-from runtime.engine.states import StepState
+from runtime.engine.states import STEP, StepState
 from runtime.engine.told import Diverged, Told
 
 Row: TypeAlias = Mapping[str, Any]
 
 # What stands in the place of words that retention took.
 REMOVED = "Removed by retention."
-OUTPUT_REMOVED: JsonObject = {
-    "class": "consistency",
-    "code": "output_removed",
-    "message": "This was done before, and what came of it was removed by retention.",
-}
+OUTPUT_REMOVED = StepError(
+    ErrorClass.CONSISTENCY,
+    "output_removed",
+    "This was done before, and what came of it was removed by retention.",
+).to_json()
 
 # What the fold may raise for events that do not follow from one another.
 MISFITS = (CountersealError, PlanError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
@@ -175,7 +177,7 @@ def _facts(error: Row | None) -> Row | None:
 def _emptied_receipt(row: Row) -> Row:
     facts = _facts(row["error"])
     told = [{**each, "output": None, "detail": None} for each in row["late"]]
-    lost = row["status"] == "succeeded" and row["error"] is None and row["output"] not in (None, {})
+    lost = row["status"] == ReceiptStatus.SUCCEEDED and row["error"] is None and row["output"] not in (None, {})
     return {
         **row,
         "action": {**row["action"], "input": {}, "before": None, "summary": REMOVED},
@@ -186,3 +188,26 @@ def _emptied_receipt(row: Row) -> Row:
         # Who shares an effect whose output is gone is told so, instead of going on with nothing.
         "error": OUTPUT_REMOVED if lost else facts and {**facts, "message": REMOVED},
     }
+
+
+def blindly(run: Run, told: Iterable[Told]) -> Run:
+    """The run after these events, as far as they can be followed without its graph."""
+    for each in told:
+        match each.event:
+            case e.CheckpointCommitted(number=number):
+                run.superstep, run.checkpointed = number, True
+                run.past.update((key, row) for key, row in run.steps.items() if STEP.terminal(row.status))
+                run.steps = {key: row for key, row in run.steps.items() if key not in run.past}
+                continue
+            case e.StepStarted(operation=operation) if each.step and each.step not in run.steps:
+                run.steps[each.step] = StepRow(
+                    step_id=step_id_of(run.run_id, each.step),
+                    key=each.step,
+                    index=0,
+                    operation=operation,
+                    superstep=run.superstep,
+                    status=StepState.READY,
+                )
+        with suppress(ConsistencyError, LookupError):
+            fold(run, each, NO_GRAPH)
+    return run

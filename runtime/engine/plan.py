@@ -9,7 +9,7 @@ from typing import Protocol
 from core.canonical import Json, canonical_bytes
 from core.errors import ConsistencyError, ExpressionError, InputError
 from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, Leaf, Node, Renderable, Scope, WhileNode
-from runtime.engine.state import FAILED, SKIPPED, SUCCEEDED, Loop, State
+from runtime.engine.run import FAILED, SKIPPED, SUCCEEDED, Loop, State, Window
 
 # A loop's items are rows of their own; these bound what the commit that begins the loop has to write.
 LOOP_ITEMS_MAX = 10_000
@@ -35,24 +35,6 @@ class Plan:
     ready: tuple[Planned, ...]
     finished: bool
     items: Mapping[str, list[Json]]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Some of a loop's items: those from the index ``start`` on."""
-
-    start: int
-    items: tuple[Json, ...]
-
-    def get(self, index: int) -> Json:
-        """``NeedsItems`` if it is not among these."""
-        if not self.start <= index < self.start + len(self.items):
-            raise NeedsItems
-        return self.items[index - self.start]
-
-
-class NeedsItems(Exception):
-    """The next item of a loop is not among those that were read."""
 
 
 class PlanError(Exception):
@@ -114,10 +96,20 @@ def variables(graph: Graph, state: State, constants: Mapping[str, object], key: 
         values["run.reference"] = state.reference
     for name, value in state.channels.items():
         values[f"state.{name}"] = value
-    scopes = _enclosing(scope_of(key))
+    # "", then each loop iteration around, outermost first, so that inner names win.
+    parts = key.split(".")[:-1]
+    scopes = ["", *(".".join(parts[: depth + 1]) + "." for depth in range(len(parts)))]
     for scope in scopes:
-        _add_steps(values, state, scope)
-        _add_item(values, state, scope)
+        for name, held in (("status", state.status), ("output", state.outputs)):
+            for step, value in held.items():
+                if scope_of(step) == scope:
+                    values[f"steps.{step[len(scope) :]}.{name}"] = value
+        if scope:
+            loop_key, _, index = scope[:-2].rpartition("[")
+            loop = state.loops[loop_key]
+            values["index"] = int(index)
+            if loop.total is not None:
+                values["item"] = values[loop.name] = loop.active[int(index)]
     leaf = graph.failed.get(key.rpartition(".")[2])
     if leaf is not None:
         error = next(state.failures[scope + leaf].error for scope in reversed(scopes) if scope + leaf in state.failures)
@@ -138,31 +130,6 @@ def plan(graph: Graph, state: State, choices: Choices, windows: Mapping[str, Win
 def scope_of(step_key: str) -> str:
     """The prefix of the scope that a step key belongs to: ``each[3].`` for ``each[3].assign``."""
     return step_key[: step_key.rfind(".") + 1]
-
-
-def _enclosing(prefix: str) -> list[str]:
-    """``""``, then each loop iteration around, outermost first, so that inner names win."""
-    parts = prefix.split(".")[:-1]
-    return [""] + [".".join(parts[: depth + 1]) + "." for depth in range(len(parts))]
-
-
-def _add_steps(values: dict[str, object], state: State, prefix: str) -> None:
-    for key, status in state.status.items():
-        if scope_of(key) == prefix:
-            values[f"steps.{key[len(prefix) :]}.status"] = status
-    for key, output in state.outputs.items():
-        if scope_of(key) == prefix:
-            values[f"steps.{key[len(prefix) :]}.output"] = output
-
-
-def _add_item(values: dict[str, object], state: State, prefix: str) -> None:
-    if not prefix:
-        return
-    loop_key, _, index = prefix[:-2].rpartition("[")
-    loop = state.loops[loop_key]
-    values["index"] = int(index)
-    if loop.total is not None:
-        values["item"] = values[loop.name] = loop.active[int(index)]
 
 
 @dataclass(slots=True)
@@ -239,13 +206,10 @@ class _Planner:
         while loop.next < loop.total and len(loop.active) < node.max_parallel:
             index = loop.next
             fresh = self.items.get(key)
-            loop.active[index] = fresh[index] if fresh is not None else self._known(key).get(index)
+            loop.active[index] = fresh[index] if fresh is not None else self.windows.get(key, Window(0, ())).get(index)
             loop.next += 1
             self._iterate(node.body, loop, key, index)
         return not loop.active and self._over(key, loop.total)
-
-    def _known(self, key: str) -> Window:
-        return self.windows.get(key, Window(0, ()))
 
     def _items(self, node: ForeachNode, key: str) -> list[Json]:
         items = self._value(node.items, key, list)

@@ -13,14 +13,12 @@ from uuid import UUID
 
 from core.canonical import Json, JsonObject, canonical_bytes
 from runtime.engine import events as e
-from runtime.engine.channels import initial_values
-from runtime.engine.crossing import cross
+from runtime.engine.crossing import cross, initial_values
 from runtime.engine.fold import fold
 from runtime.engine.graph import ChildNode, Graph, LeafNode
 from runtime.engine.past import MISFITS, graph_of, place
 from runtime.engine.plan import Evaluated
-from runtime.engine.run import Run
-from runtime.engine.state import State
+from runtime.engine.run import Run, State
 from runtime.engine.states import RunState, WaitKind, WaitState
 from runtime.engine.told import Told
 

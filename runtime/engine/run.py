@@ -1,12 +1,19 @@
-"""A run as its events have made it: the state that ``fold`` changes, and nobody else."""
+"""A run as its events have made it, what a checkpoint holds of it, and the view of it that a transition begins with.
+
+Only ``fold`` changes it. Outputs and statuses of a loop's iteration are dropped when the iteration is over, and of a
+loop's items only those under way are in a checkpoint, so the state grows with what is active, not with what is done.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from core.canonical import Json, JsonObject
+from evidence.chain import ChainHead
 from runtime.engine.commit import (
     ApprovalMove,
     ApprovalRow,
@@ -18,9 +25,130 @@ from runtime.engine.commit import (
     VoteRow,
     WaitRow,
 )
-from runtime.engine.plan import Window
-from runtime.engine.state import State
-from runtime.engine.states import RunState
+from runtime.engine.states import RunState, StepState
+
+SUCCEEDED = str(StepState.SUCCEEDED)
+SKIPPED = "skipped"
+FAILED = "failed"
+
+
+@dataclass(slots=True)
+class Loop:
+    """One active loop: the item's name, how many items there are (None for ``while``), the next index to start, and the
+    items under way by index.
+    """
+
+    name: str
+    total: int | None
+    next: int
+    active: dict[int, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A leaf that failed and whose branch is being done: the branch, and the error as expressions see it."""
+
+    branch: str
+    error: JsonObject
+
+
+@dataclass(slots=True)
+class State:
+    """The state of one run. Mutable only inside the engine, on a copy of its own.
+
+    ``channels`` is the author's business state, and ``reference`` the run's business reference once a step has named
+    it anew. ``outputs`` and ``status`` are keyed by step key, for scopes that are still active; ``branches`` remembers
+    each condition's outcome; ``failures`` the leaves whose branch is being done; ``open`` are the leaves of the current
+    super-step, ``parked`` maps those that wait to ``<kind>:<wait id>``.
+    """
+
+    channels: JsonObject
+    outputs: JsonObject = field(default_factory=dict)
+    status: dict[str, str] = field(default_factory=dict)
+    branches: dict[str, bool] = field(default_factory=dict)
+    loops: dict[str, Loop] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    open: list[str] = field(default_factory=list)
+    parked: dict[str, str] = field(default_factory=dict)
+    reference: str | None = None
+
+    def to_json(self) -> JsonObject:
+        """The checkpoint's content; empty parts are left out."""
+        loops: JsonObject = {key: _loop_json(loop) for key, loop in self.loops.items()}
+        failures: JsonObject = {
+            key: {"branch": failure.branch, "error": failure.error} for key, failure in self.failures.items()
+        }
+        whole: JsonObject = {
+            "channels": self.channels,
+            "outputs": dict(self.outputs),
+            "status": dict(self.status),
+            "branches": dict(self.branches),
+            "loops": loops,
+            "failures": failures,
+            "open": list(self.open),
+            "parked": dict(self.parked),
+            "reference": self.reference,
+        }
+        return {name: value for name, value in whole.items() if value or name == "channels"}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> State:
+        """Read what ``to_json`` wrote. The result shares nothing with ``value`` that the engine changes in place."""
+        return cls(
+            channels=dict(value["channels"]),
+            outputs=dict(value.get("outputs", {})),
+            status=dict(value.get("status", {})),
+            branches=dict(value.get("branches", {})),
+            loops={key: _loop(loop) for key, loop in value.get("loops", {}).items()},
+            failures={
+                key: Failure(failure["branch"], failure["error"]) for key, failure in value.get("failures", {}).items()
+            },
+            open=list(value.get("open", [])),
+            parked=dict(value.get("parked", {})),
+            reference=value.get("reference"),
+        )
+
+    def copy(self) -> State:
+        """An independent copy, as deep as the engine's changes go."""
+        return replace(
+            self,
+            channels=dict(self.channels),
+            outputs=dict(self.outputs),
+            status=dict(self.status),
+            branches=dict(self.branches),
+            loops={key: replace(loop, active=dict(loop.active)) for key, loop in self.loops.items()},
+            failures=dict(self.failures),
+            open=[*self.open],
+            parked=dict(self.parked),
+        )
+
+
+def _loop_json(loop: Loop) -> JsonObject:
+    active: JsonObject = {str(index): item for index, item in loop.active.items()}
+    return {"name": loop.name, "total": loop.total, "next": loop.next, "active": active}
+
+
+def _loop(value: Mapping[str, Any]) -> Loop:
+    active = {int(index): item for index, item in value["active"].items()}
+    return Loop(value["name"], value["total"], value["next"], active)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some of a loop's items: those from the index ``start`` on."""
+
+    start: int
+    items: tuple[Json, ...]
+
+    def get(self, index: int) -> Json:
+        """``NeedsItems`` if it is not among these."""
+        if not self.start <= index < self.start + len(self.items):
+            raise NeedsItems
+        return self.items[index - self.start]
+
+
+class NeedsItems(Exception):
+    """The next item of a loop is not among those that were read."""
 
 
 @dataclass(slots=True)
@@ -106,3 +234,56 @@ class Run:
 
 def _at_rest(wait: WaitRow) -> WaitRow:
     return wait if wait.due_in is None else replace(wait, due_in=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The workflow version that a run started with, and how often its graph was extended since."""
+
+    run_id: UUID
+    tenant_id: str
+    workflow: str
+    workflow_version: int
+    workflow_digest: str
+    extensions: int
+    run_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run, and where its book stands: ``version`` is the number of the last append, ``head`` the end of the chain.
+
+    ``gate`` counts those appends that do not commute with others (a barrier, a cancel, an extension).
+
+    ``run`` is changed by nobody: a transition works on a copy. ``kept_at`` is the version whose state is kept beside
+    the run, 0 if there is none. ``parent`` is the run that waits for this one, ``depth`` how many runs are above it.
+    ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
+    database's time. ``blind`` says that the run cannot be read, and only its lines say what of it is open.
+    """
+
+    run_id: UUID
+    tenant_id: str
+    workspace_id: str
+    workflow: str
+    workflow_version: int
+    workflow_digest: str
+    trigger_type: str
+    version: int
+    gate: int
+    head: ChainHead
+    run: Run
+    constants: Mapping[str, object]
+    now: datetime
+    deadline_at: datetime | None
+    policy_digest: str | None
+    writes_max: int | None
+    parent: UUID | None = None
+    depth: int = 0
+    kept_at: int = 0
+    blind: bool = False
+
+    @property
+    def definition(self) -> Definition:
+        """The definition of its graph as that is now."""
+        version = (self.workflow, self.workflow_version, self.workflow_digest)
+        return Definition(self.run_id, self.tenant_id, *version, self.run.extensions, self.run.run_key)

@@ -3,17 +3,19 @@
 A line never holds a value. It holds ``values``: the SHA-256 of the RFC 8785 bytes of the sorted ``[path, commitment]``
 pairs of the event's private values (``evidence.commitments``), so that each path can be disclosed by itself. A path is
 ``/<event>/<field>``, or ``/<event>/<field>/<member>`` for each member of an object, where the event is named by what
-its line says in public (``name_of``): who tells it need not know its place. An event without private values has none.
+its line says in public: who tells it need not know its place. An event without private values has none.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 import orjson
 
@@ -23,7 +25,9 @@ from evidence.chain import line_of as content_of
 from evidence.commitments import commit, path_of
 from evidence.events import Actor, EventType
 from evidence.events import Event as Line
-from runtime.engine.events import Event, from_parts, parts
+from evidence.receipts import LateAnswer, Resolution
+from runtime.engine.events import EVENTS, Event
+from runtime.engine.states import RunState, WaitKind
 
 # The public name of the digest over an event's private values.
 VALUES = "values"
@@ -58,23 +62,17 @@ class Told:
     seq: int | None = None
 
 
-def name_of(line: Mapping[str, Any]) -> str:
-    """The name of an event: the SHA-256 of its line, without what was added to it when its append was made."""
-    return digest({**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}})
-
-
 def values_digest(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, Json]) -> str:
     """The commitment to all private values of the event of this line."""
-    pairs = sorted([path, commit(run_key, path, value)] for path, value in _paths(name_of(line), values))
-    return sha256_hex(canonical_bytes(pairs))
-
-
-def _paths(event: str, values: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
+    # The name of the event: its line without what was added to it when its append was made.
+    event = digest({**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}})
+    told: dict[str, Json] = {}
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            yield from ((path_of(event, name, member), inner) for member, inner in value.items())
+            told |= {path_of(event, name, member): inner for member, inner in value.items()}
         else:
-            yield path_of(event, name), value
+            told[path_of(event, name)] = value
+    return sha256_hex(canonical_bytes(sorted([path, commit(run_key, path, value)] for path, value in told.items())))
 
 
 def line_of(told: Told, run_key: bytes) -> tuple[Line, JsonObject]:
@@ -131,3 +129,73 @@ def unpack_values(stored: bytes | None) -> Mapping[int, JsonObject]:
         return {int(number): dict(each) for number, each in orjson.loads(told).items()}
     except (zlib.error, ValueError, TypeError, AttributeError):
         raise Diverged("the values of an append cannot be read") from None
+
+
+# Public fields that have another name in the audit line, because Python reserves it.
+_LINE_NAMES = {("StepFailed", "kind"): "class", ("ActionFailed", "kind"): "class"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    line_name: str
+    private: bool
+    default: object
+    read: Callable[[Any], Any]
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "UUID": UUID,
+    "RunState": RunState,
+    "WaitKind": WaitKind,
+    "Resolution": Resolution,
+    "LateAnswer": LateAnswer,
+}
+
+
+def _fields(kind: type[Event]) -> tuple[_Field, ...]:
+    found = []
+    for item in fields(kind):
+        declared = str(item.type)
+        reader = _READERS.get(declared.removesuffix(" | None"), _as_it_is)
+        line_name = _LINE_NAMES.get((kind.__name__, item.name), item.name)
+        found.append(_Field(item.name, line_name, declared.startswith("Private["), item.default, reader))
+    return tuple(found)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_FIELDS: Mapping[EventType, tuple[_Field, ...]] = {kind: _fields(cls) for kind, cls in EVENTS.items()}
+
+
+def parts(event: Event) -> tuple[JsonObject, JsonObject]:
+    """An event's public facts, which stand in its line, and its private values, which lie beside it."""
+    facts: JsonObject = {}
+    values: JsonObject = {}
+    for item in _FIELDS[event.TYPE]:
+        value = getattr(event, item.name)
+        if item.default is MISSING or value != item.default:
+            plain = str(value) if isinstance(value, UUID | StrEnum) else value
+            (values if item.private else facts)[item.line_name] = plain
+    return facts, values
+
+
+def from_parts(kind: EventType, facts: Mapping[str, Any], values: Mapping[str, Any]) -> Event:
+    """The event that ``parts`` took apart. ``ConsistencyError`` if a field is missing or has another type."""
+    cls = EVENTS.get(kind)
+    if cls is None:
+        raise ConsistencyError(f"{kind} is no event of a run")
+    read: dict[str, Any] = {}
+    for item in _FIELDS[kind]:
+        source = values if item.private else facts
+        if item.line_name in source:
+            value = source[item.line_name]
+            try:
+                read[item.name] = None if value is None else item.read(value)
+            except (ValueError, TypeError, AttributeError):
+                raise ConsistencyError(f"{kind} has {value!r} as its {item.line_name}") from None
+        elif item.default is MISSING:
+            raise ConsistencyError(f"{kind} lacks its {item.line_name}")
+    return cls(**read)

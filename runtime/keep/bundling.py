@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+from approvals.model import ApprovalKind
 from core.canonical import Json, JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
@@ -23,19 +24,19 @@ from evidence.bundle import (
     VoteRecord,
     build_bundle,
 )
+from evidence.chain import timestamp
 from evidence.commitments import blind, commit, commit_fields, disclosure, path_of, reason_path
-from evidence.events import EventType, timestamp
+from evidence.events import EventType
 from evidence.signing import Signer
 from runtime.definition.catalog import Definitions
-from runtime.engine.asking import approval_path, asked, card_path
+from runtime.engine.ask import approval_path, asked, card_path
 from runtime.engine.commit import ApprovalRow
+from runtime.engine.draft import ENGINE, as_receipt
 from runtime.engine.events import ApprovalVoted, RunClosed
 from runtime.engine.past import Past
-from runtime.engine.receipts import as_receipt
 from runtime.engine.run import Run
 from runtime.engine.told import Diverged, Told
-from runtime.engine.transition import ENGINE
-from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable
+from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable, saying
 from runtime.requests.looking import folded
 from runtime.store import audit, books, bundles
 from runtime.store.books import Book
@@ -74,9 +75,9 @@ class Bundling:
         try:
             material = await self.material(connection, message.tenant_id, message.run_id)
         except Diverged as problem:
-            return partial(_given, _refused(message, f"{problem.check}: {problem.message}", [problem.check]))
+            return partial(saying, _refused(message, f"{problem.check}: {problem.message}", [problem.check]))
         except _UNREADABLE as error:
-            return partial(_given, _unreadable(message, error))
+            return partial(saying, _unreadable(message, error))
         return partial(self._make, message, material)
 
     async def material(self, connection: Connection, tenant: str, run_id: UUID) -> Material:
@@ -114,10 +115,6 @@ class Bundling:
 
 # What is stored is not as it was written. A closed run does not change, so trying again would not help.
 _UNREADABLE = (ConsistencyError, InputError, NotFoundError, LookupError, TypeError, ValueError)
-
-
-async def _given(result: Result) -> Result:
-    return result
 
 
 def _unreadable(message: Message, error: Exception) -> Undeliverable:
@@ -192,7 +189,7 @@ def _approval(past: Past, row: ApprovalRow, key: bytes) -> ApprovalRecord:
     place, put = approval_path(row.approval_id), asked(row.kind, row.requester, row.terms)
     own = [vote for vote in past.votes if _vote_of(vote).approval == row.approval_id]
     standing = {vote.actor.id: vote.seq for vote in own}
-    in_doubt = row.kind == "in_doubt" and answer.choice is not None
+    in_doubt = row.kind == ApprovalKind.IN_DOUBT and answer.choice is not None
     return ApprovalRecord(
         approval_id=str(row.approval_id),
         action=None if row.kind in _UNBOUND else blind(key, row.action_digest),

@@ -16,11 +16,13 @@ import structlog
 
 from connectors.port import Completion, CompletionSource
 from core.canonical import JsonObject
+from core.clock import rest
 from core.db import Database
 from core.errors import InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine.fitness import UNUSABLE, clean
+from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
+from runtime.engine.finish import clean
 from runtime.requests.signaling import Signal, Signaling
 from runtime.store import notices
 from runtime.work.setbacks import report
@@ -62,7 +64,7 @@ class Completing:
                 taken = []
             waited = asyncio.get_running_loop().time() - began
             if not any(taken) and waited < max(self.wait_seconds, self.pause_seconds):
-                await _rest(stop, self.pause_seconds)
+                await rest(stop, self.pause_seconds)
 
     async def take(self, name: str, source: CompletionSource, completion: Completion) -> bool:
         """Record one completion, then acknowledge it; whether it was. Its failure is no other completion's business."""
@@ -87,8 +89,8 @@ class Completing:
             await signaling.signal(_signal(tenant, name, completion, completion.output, completion.error))
         except InputError as fault:
             # Said once more it would be no better, so the run is told that there is an end, and that it is unusable.
-            error: JsonObject = {"class": "transport", "code": UNUSABLE, "message": clean(str(fault))}
-            await signaling.signal(_signal(tenant, name, completion, None, error))
+            error = StepError(ErrorClass.TRANSPORT, UNUSABLE, clean(str(fault)))
+            await signaling.signal(_signal(tenant, name, completion, None, error.to_json()))
         return True
 
 
@@ -116,11 +118,3 @@ async def _unless(stop: asyncio.Event, asking: Coroutine[Any, Any, Sequence[Comp
         stopping.cancel()
         task.cancel()
         await asyncio.gather(stopping, task, return_exceptions=True)
-
-
-async def _rest(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        return

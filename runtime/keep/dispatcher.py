@@ -15,8 +15,10 @@ from typing import Protocol, TypeAlias
 import asyncpg
 import structlog
 
+from core.clock import rest
 from core.db import Connection, Database
-from runtime.engine.fitness import clean
+from runtime.engine.finish import clean
+from runtime.engine.states import CommandState
 from runtime.store import outbox
 from runtime.store.outbox import Message
 from runtime.work.setbacks import is_passing, report
@@ -147,7 +149,7 @@ class Dispatcher:
         handler = self._handlers.get(message.kind)
         if handler is None:
             unknown = Undeliverable(f"Nobody here delivers messages of kind {message.kind!r}.")
-            return _Job(message, lambda: _saying(unknown))
+            return _Job(message, lambda: saying(unknown))
         try:
             return _Job(message, await handler(connection, message))
         except asyncpg.PostgresError:
@@ -165,11 +167,7 @@ class Dispatcher:
         self._woken.set()
 
     async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(self._idle):
-                await self._woken.wait()
-        except TimeoutError:
-            return
+        await rest(self._woken, self._idle)
         self._woken.clear()
 
     async def work_off(self) -> int:
@@ -207,26 +205,27 @@ class Dispatcher:
                         await result.record(connection)
                     if result.shows_all:
                         await outbox.end_shown(connection, message)
-                    await outbox.end_message(connection, message, "dispatched", None, timedelta(0))
+                    await outbox.end_message(connection, message, CommandState.DISPATCHED, None, timedelta(0))
                 case Later() if message.attempts < ATTEMPTS_MAX:
                     delay = timedelta(seconds=max(result.seconds or 0.0, _backoff(message.attempts)))
                     if message.attempts == 1:
                         log.warning("a message comes later", kind=message.kind, reason=clean(result.message))
-                    await outbox.end_message(connection, message, "pending", clean(result.message), delay)
+                    await outbox.end_message(connection, message, CommandState.PENDING, clean(result.message), delay)
                 case _:
                     reason = clean(result.message)
                     if isinstance(result, Undeliverable) and result.record is not None:
                         await result.record(connection)
                     log.error("a message could not be delivered", kind=message.kind, reason=reason)
-                    await outbox.end_message(connection, message, "failed", reason, timedelta(0))
+                    await outbox.end_message(connection, message, CommandState.FAILED, reason, timedelta(0))
 
 
 def _said(error: Exception) -> Deliver:
     later = Later(f"{type(error).__name__}: {error}")
-    return lambda: _saying(later)
+    return lambda: saying(later)
 
 
-async def _saying(result: Result) -> Result:
+async def saying(result: Result) -> Result:
+    """What a handler says that finds, while it reads, that nothing is to be sent."""
     return result
 
 

@@ -17,12 +17,12 @@ from core.db import Connection, Database
 from core.errors import ConsistencyError, CountersealError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
+from runtime.engine import states
 from runtime.engine.commit import ReceiptRow
-from runtime.engine.known import last_receipt
-from runtime.engine.moves import OtherRun
-from runtime.engine.receipting import call_of
-from runtime.engine.states import WaitKind
-from runtime.engine.waiting import child_result
+from runtime.engine.intend import call_of
+from runtime.engine.moves import OtherRun, last_receipt
+from runtime.engine.states import RunState, WaitKind
+from runtime.engine.waits import child_result
 from runtime.engine.workflow import Workflow
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable
 from runtime.requests.signaling import RUN, Signal, SignalCode, Signaling
@@ -92,7 +92,7 @@ class Errands:
                 return await self._cancel_run(connection, message.tenant_id, UUID(str((wait["context"] or {})["run"])))
             view = await load(connection, row["run_id"], self.definitions.graphs, whole=True)
             receipt = last_receipt(view.run, wait["step_key"])
-            workflow = await self.definitions.of_run(connection, view)
+            workflow = await self.definitions.of_run(connection, view.definition)
         return await self._cancel_outside(workflow, receipt)
 
     async def _cancel_run(self, connection: Connection, tenant: str, run_id: UUID) -> Result:
@@ -101,8 +101,7 @@ class Errands:
             await cancel_run(connection, self.definitions, tenant, run_id, Actor("engine", "parent"), reason)
         except ConsistencyError as error:
             status = (await reads.ending_of(connection, run_id))["status"]
-            over = status in ("succeeded", "failed_terminal", "canceled")
-            return Delivered() if over else Later(str(error))
+            return Delivered() if states.RUN.terminal(RunState(status)) else Later(str(error))
         return Delivered()
 
     async def _cancel_outside(self, workflow: Workflow, receipt: ReceiptRow | None) -> Result:
@@ -110,7 +109,7 @@ class Errands:
             return Undeliverable("Nothing was begun outside.")
         operation = workflow.operations[receipt.operation]
         try:
-            connector = self.connectors.for_operation(operation.name)
+            connector = self.connectors.get(operation.name)
         except CountersealError as error:
             return Later(str(error))
         if not isinstance(connector, DurableConnector):

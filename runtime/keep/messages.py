@@ -14,6 +14,7 @@ from functools import partial
 from uuid import UUID
 
 from approvals.ports import Absent, MessageRef, Messenger, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
+from approvals.states import ApprovalStatus
 from core.db import Connection
 from runtime.definition.catalog import Definitions
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Record, Result, Undeliverable
@@ -49,14 +50,9 @@ class ApprovalMessages:
         async def shown(connection: Connection, ref: MessageRef) -> None:
             await approvals.shown(connection, stored.approval.id, ref)
 
-        drawing = _Drawing(
-            key=key,
-            known=stored.message,
-            created_at=stored.created_at,
-            post=lambda: self.messenger.post_card(self.channel, view, key),
-            update=lambda ref: self.messenger.update_card(ref, view),
-            shown=shown,
-        )
+        post = partial(self.messenger.post_card, self.channel, view, key)
+        update = partial(self.messenger.update_card, view=view)
+        drawing = _Drawing(key, stored.message, stored.created_at, post, update, shown)
         again = _may_be_there(message, stored.created_at)
         return partial(drawing.deliver, self.messenger, self.channel, again=again)
 
@@ -86,7 +82,7 @@ class ApprovalMessages:
         return Delivered() if isinstance(outcome, PostInDoubt) else _result(outcome)
 
     async def _thread(self, stored: StoredApproval, message: Message, text: str) -> Result:
-        if stored.approval.status != "requested":
+        if stored.approval.status != ApprovalStatus.REQUESTED:
             return Delivered()
         if stored.message is None:
             return Later("The card is not posted yet.")
@@ -117,14 +113,9 @@ class TaskMessages:
         async def shown(connection: Connection, ref: MessageRef) -> None:
             await tasks.shown(connection, view.task_id, ref)
 
-        drawing = _Drawing(
-            key=key,
-            known=stored.message,
-            created_at=stored.created_at,
-            post=lambda: self.messenger.post_task(self.channel, view, key),
-            update=lambda ref: self.messenger.update_task(ref, view),
-            shown=shown,
-        )
+        post = partial(self.messenger.post_task, self.channel, view, key)
+        update = partial(self.messenger.update_task, view=view)
+        drawing = _Drawing(key, stored.message, stored.created_at, post, update, shown)
         again = _may_be_there(message, stored.created_at)
         return partial(drawing.deliver, self.messenger, self.channel, again=again)
 

@@ -14,13 +14,14 @@ from uuid import UUID
 
 import structlog
 
+from core.clock import rest
 from core.db import Database
 from core.errors import CountersealError
 from runtime.definition.catalog import Definitions
-from runtime.engine.fitness import clean
+from runtime.engine.finish import clean
 from runtime.queue.port import DeadLetter, DeadLetters
 from runtime.store import claims
-from runtime.work.claiming import claim_of
+from runtime.work.lease import claim_of
 from runtime.work.setbacks import PAUSE, report, set_back
 
 log = structlog.get_logger(__name__)
@@ -64,14 +65,7 @@ class Reconciler:
                 report("the dead letters could not be looked at", error)
                 found = 0
             if not found:
-                await self._rest(stop)
-
-    async def _rest(self, stop: asyncio.Event) -> None:
-        try:
-            async with asyncio.timeout(self._interval):
-                await stop.wait()
-        except TimeoutError:
-            return
+                await rest(stop, self._interval)
 
     async def reconcile(self) -> int:
         """Deal with one batch; how many letters are dealt with and gone. One letter's trouble is no other's."""

@@ -10,7 +10,7 @@ from uuid import UUID
 from core.db import Database
 from evidence.chain import EventType
 from runtime.definition.catalog import Definitions
-from runtime.engine.transition import ENGINE
+from runtime.engine.draft import ENGINE
 from runtime.requests.looking import folded
 from runtime.store import audit, books, retention
 

@@ -15,25 +15,22 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from core.canonical import JsonObject
+from approvals.model import ApprovalKind
+from approvals.states import ApprovalStatus
+from core.clock import rest
 from core.db import Connection, Database
 from core.errors import CountersealError
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
-from runtime.engine import doubt, waiting
+from runtime.engine import doubt, waits
 from runtime.engine.commit import Claim, StepRow, WaitRow
-from runtime.engine.events import (
-    ApprovalEscalated,
-    ApprovalExpired,
-    ApprovalReminded,
-    WaitPostponed,
-    WaitTimedOut,
-)
+from runtime.engine.draft import BARRIER, ENGINE
+from runtime.engine.errors import ErrorClass, StepError
+from runtime.engine.events import ApprovalEscalated, ApprovalExpired, ApprovalReminded, WaitPostponed, WaitTimedOut
 from runtime.engine.graph import NO_GRAPH
-from runtime.engine.known import last_receipt, open_wait
-from runtime.engine.rows import BARRIER
+from runtime.engine.moves import last_receipt, open_wait
 from runtime.engine.states import StepState, WaitKind
-from runtime.engine.transition import ENGINE, Transition
+from runtime.engine.transition import Transition
 from runtime.keep import retention
 from runtime.requests.signaling import Signaling
 from runtime.store import approvals, sweeps
@@ -68,11 +65,7 @@ class Sweeper:
                 report("a sweep failed", error)
                 if is_away(error):
                     self._spared_until = asyncio.get_running_loop().time() + SPARED_SECONDS
-            try:
-                async with asyncio.timeout(self._interval):
-                    await stop.wait()
-            except TimeoutError:
-                continue
+            await rest(stop, self._interval)
 
     async def sweep(self) -> int:
         """Set going whatever is due; how many things were."""
@@ -121,8 +114,11 @@ class Sweeper:
             return await apply(connection, transition.commit()) is not None
 
     async def _barrier(self, connection: Connection, run_id: UUID) -> bool:
-        """The last step of a super-step has left, and whoever was to append the barrier is gone."""
-        transition = await self._open(connection, run_id)
+        """The last step of a super-step has left, and whoever was to append the barrier is gone.
+
+        The next super-step may want more items of a loop than are kept beside the book, so the book is read whole.
+        """
+        transition = await self._open(connection, run_id, afresh=True)
         if transition.run.executing or transition.run.finished:
             await sweeps.forget(connection, run_id, BARRIER)
             return True
@@ -142,7 +138,7 @@ class Sweeper:
     async def _complete(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
         async with self._database.transaction() as connection:
             transition = await self._open(connection, run_id)
-            step, wait = transition.view.steps.get(step_key), open_wait(transition.run, step_key)
+            step, wait = transition.view.run.steps.get(step_key), open_wait(transition.run, step_key)
             if step is None or wait is None or wait.wait_id != wait_id:
                 return False
             match wait.kind:
@@ -155,14 +151,14 @@ class Sweeper:
                     due = int(PAUSE.total_seconds())
                     transition.tell(WaitPostponed(wait.wait_id, wait.kind, due), step=step_key)
                 case WaitKind.TIMER:
-                    waiting.complete(transition, step, wait, {"output": {}}, ENGINE)
+                    waits.complete(transition, step, wait, {"output": {}}, ENGINE)
                 case _:
-                    waiting.time_out(transition, step, wait)
+                    waits.time_out(transition, step, wait)
             return await apply(connection, transition.commit()) is not None
 
-    async def _open(self, connection: Connection, run_id: UUID) -> Transition:
-        view = await load(connection, run_id, self._definitions.graphs, lock=True)
-        workflow = await self._definitions.of_run(connection, view)
+    async def _open(self, connection: Connection, run_id: UUID, *, afresh: bool = False) -> Transition:
+        view = await load(connection, run_id, self._definitions.graphs, lock=True, afresh=afresh)
+        workflow = await self._definitions.of_run(connection, view.definition)
         return Transition(view, workflow.graph)
 
 
@@ -189,13 +185,13 @@ async def _expire(
 ) -> None:
     stored = await approvals.read(connection, approval_id)
     transition.tell(ApprovalExpired(approval_id), step=step.key)
-    transition.message("card", approval_id, "expired")
+    transition.message("card", approval_id, ApprovalStatus.EXPIRED)
     receipt = last_receipt(transition.run, step.key)
-    if stored.approval.kind == "in_doubt" and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
+    if (
+        stored.approval.kind is ApprovalKind.IN_DOUBT
+        and receipt is not None
+        and receipt.status == ReceiptStatus.IN_DOUBT
+    ):
         doubt.given_up(transition, receipt, "nobody said what became of it in time")
-    error: JsonObject = {
-        "class": "timeout",
-        "code": "expired",
-        "message": "Nobody decided in time, so it was not done.",
-    }
-    waiting.end_badly(transition, step, wait, WaitTimedOut, error)
+    error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.")
+    waits.end_badly(transition, step, wait, WaitTimedOut, error.to_json())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from datetime import timedelta
 
 import asyncpg
 
+from core.clock import rest
 from core.db import Connection
 from runtime.store import claims
 
@@ -49,9 +49,7 @@ class PostgresQueue:
 
     async def receive(self, count: int) -> list[PostgresDelivery]:
         """One turn, once there is reason to look."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._idle):
-                await self._woken.wait()
+        await rest(self._woken, self._idle)
         self._woken.clear()
         return [PostgresDelivery()]
 

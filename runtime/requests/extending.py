@@ -16,8 +16,9 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.extension import check_past, extended, read_extension
 from runtime.engine.commit import MutationRow
 from runtime.engine.events import RunExtended
+from runtime.engine.run import RunView
 from runtime.engine.states import RUN
-from runtime.engine.transition import RunView, Transition
+from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 from runtime.store import extensions, faces
 from runtime.store.views import load
@@ -55,10 +56,10 @@ class Extending:
             view = await load(connection, run_id, self.definitions.graphs, lock=True, tenant=tenant)
             _check(view, expected_version)
             base = await self.definitions.of_run(connection, replace(view.definition, extensions=0))
-            before = await self.definitions.of_run(connection, view)
-            check_past(before.graph, Transition(view, before.graph).state, extension)
-            known = await extensions.of_run(connection, run_id, view.run_key, view.extensions)
-            added = MutationRow(view.extensions + 1, actor.id, dict(source), {})
+            before = await self.definitions.of_run(connection, view.definition)
+            check_past(before.graph, view.run.state, extension)
+            known = await extensions.of_run(connection, run_id, view.run.run_key, view.run.extensions)
+            added = MutationRow(view.run.extensions + 1, actor.id, dict(source), {})
             after = extended(base, [*known, added], self.definitions.catalog)
             adopted = await self._outputs(connection, view, before, after)
             transition = Transition(view, after.graph)
@@ -71,7 +72,7 @@ class Extending:
     async def _outputs(self, connection: Connection, view: RunView, before: Workflow, after: Workflow) -> JsonObject:
         """The outputs of finished steps that only the new steps read: no checkpoint has carried them so far."""
         newly = sorted(after.graph.read - before.graph.read)
-        missing = [key for key in newly if key in view.state.status and key not in view.state.outputs]
+        missing = [key for key in newly if key in view.run.state.status and key not in view.run.state.outputs]
         if not missing:
             return {}
         if view.run.executing > 0:
@@ -87,8 +88,8 @@ class Extending:
 
 
 def _check(view: RunView, expected_version: int) -> None:
-    if RUN.terminal(view.status) or view.canceling is not None:
-        raise ConsistencyError(f"The run is {view.status}; nothing can be added to it.")
+    if RUN.terminal(view.run.status) or view.run.canceling is not None:
+        raise ConsistencyError(f"The run is {view.run.status}; nothing can be added to it.")
     if view.version != expected_version:
         raise VersionMoved(
             f"The run is at version {view.version}, not {expected_version}: it has moved on since you looked.",
@@ -99,7 +100,7 @@ def _check(view: RunView, expected_version: int) -> None:
 def _event(
     view: RunView, added: MutationRow, names: tuple[str, ...], operations: JsonObject, adopted: JsonObject
 ) -> RunExtended:
-    committed = commit_fields(view.run_key, path_of("mutation", str(added.number)), added.source)
+    committed = commit_fields(view.run.run_key, path_of("mutation", str(added.number)), added.source)
     return RunExtended(added.number, [*names], committed, added.source, operations, adopted or None)
 
 

@@ -17,9 +17,9 @@ from core.canonical import Json
 from core.db import Connection, Database
 from policy.evaluate import evaluate
 from runtime.definition.catalog import Definitions
-from runtime.engine.active_policy import ActivePolicy, readable
 from runtime.engine.events import DecisionMade
-from runtime.engine.finishing import writes_of
+from runtime.engine.finish import writes_of
+from runtime.engine.judge import ActivePolicy, readable
 from runtime.engine.replaying import Divergence, Replay, replay, unopened
 from runtime.engine.told import Diverged, Told
 from runtime.store import books

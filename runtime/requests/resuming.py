@@ -13,8 +13,8 @@ from core.db import Connection
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine import waiting
-from runtime.engine.known import open_wait
+from runtime.engine import waits
+from runtime.engine.moves import open_wait
 from runtime.engine.states import StepState
 from runtime.engine.transition import Transition
 from runtime.store import faces
@@ -56,16 +56,16 @@ async def end_wait(
     """
     run_id, step_key, wait_id = place
     view = await load(connection, run_id, definitions.graphs, lock=lock, tenant=tenant)
-    step, wait = view.steps.get(step_key), open_wait(view.run, step_key)
+    step, wait = view.run.steps.get(step_key), open_wait(view.run, step_key)
     if step is None or wait is None or wait.wait_id != wait_id or step.status is not StepState.WAITING:
         raise Moved
-    workflow = await definitions.of_run(connection, view)
+    workflow = await definitions.of_run(connection, view.definition)
     transition = Transition(view, workflow.graph)
-    taken = waiting.still_asks(transition, step, wait)
+    taken = waits.still_asks(transition, step, wait)
     if taken:
-        waiting.complete(transition, step, wait, result, actor)
+        waits.complete(transition, step, wait, result, actor)
     else:
-        waiting.ask_anew(transition, step, wait, actor)
+        waits.ask_anew(transition, step, wait, actor)
     if not await faces.append(connection, transition.commit()):
         raise Moved
     return taken

@@ -7,6 +7,7 @@ the same way. Whatever is late, stale or repeated changes nothing, and is on rec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,12 +15,12 @@ from uuid import UUID
 
 import asyncpg
 
-from core.canonical import JsonObject
+from core.canonical import JsonObject, digest
 from core.db import Connection, Database
 from core.errors import InputError
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
-from runtime.engine.fitness import check_text, unfit
+from runtime.engine.finish import check_text, unfit
 from runtime.engine.states import WaitKind
 from runtime.requests.resuming import Moved, end_wait, persistently
 from runtime.store import audit, notices
@@ -72,6 +73,15 @@ class SignalAnswer:
     repeated: bool = False
     run_id: UUID | None = None
     step: str | None = None
+
+
+def default_id(correlation_key: str, said: Mapping[str, Any]) -> str:
+    """The id of a signal that its sender gave none: SHA-256 over the key and all that was said (V-10).
+
+    So a repeated delivery is one signal. ``InputError`` if what was said has no canonical form: it could not be
+    recorded either.
+    """
+    return digest({**said, "key": correlation_key})
 
 
 @dataclass(frozen=True)

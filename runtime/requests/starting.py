@@ -16,12 +16,12 @@ from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.catalog import Definitions, Startable
 from runtime.engine.events import RunOpened, RunStarted
-from runtime.engine.finishing import checked_reference
-from runtime.engine.fitness import check_text
+from runtime.engine.finish import check_text, checked_reference
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.replaying import unopened
+from runtime.engine.run import RunView
 from runtime.engine.states import RunState
-from runtime.engine.transition import RunView, Transition
+from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 from runtime.store import documents, faces, reads
 from runtime.store.faces import NewRun
@@ -119,17 +119,17 @@ async def _open(
         workflow_digest=workflow.digest,
         trigger_type=request.trigger_type,
         trigger_ref=request.trigger_ref,
-        reference=view.reference,
+        reference=view.run.reference,
         requested_by=request.requested_by,
         sla=workflow.sla,
-        run_key=view.run_key,
+        run_key=view.run.run_key,
         retention=workflow.retention,
         parent=request.parent,
         depth=request.depth,
         cap="" if workflow.max_concurrency is None else workflow.name,
         pinned=pinned,
     )
-    if transition.state.open:
+    if transition.run.state.open:
         opened = await faces.open_run(connection, transition.commit(), new_run)
     else:
         # It ends where it begins: all of it, or nothing.
@@ -137,7 +137,7 @@ async def _open(
             opened = await faces.open_run(connection, transition.commit(), new_run)
             if opened is not None:
                 await _end_at_once(connection, transition, workflow, error)
-    return None if opened is None else (Started(view.run_id, True, view.reference), DatabaseClock(opened))
+    return None if opened is None else (Started(view.run_id, True, view.run.reference), DatabaseClock(opened))
 
 
 async def _known(connection: Connection, workflow: str, request: StartRequest) -> Started | None:
@@ -199,15 +199,15 @@ def _reference(workflow: Workflow, constants: dict[str, object]) -> str:
 
 
 def _opening(workflow: Workflow, request: StartRequest, view: RunView) -> RunOpened:
-    inputs = commit_fields(view.run_key, path_of("trigger"), request.trigger)
+    inputs = commit_fields(view.run.run_key, path_of("trigger"), request.trigger)
     return RunOpened(
         workflow={"name": workflow.name, "version": workflow.version, "digest": workflow.digest},
         definition=workflow.definition_digest,
         trigger=request.trigger_type,
         workspace=request.workspace_id,
-        committed=[*inputs, *commit_fields(view.run_key, "", {"reference": view.reference})],
+        committed=[*inputs, *commit_fields(view.run.run_key, "", {"reference": view.run.reference})],
         inputs=request.trigger,
-        reference=view.reference,
+        reference=view.run.reference,
         requested_by=request.requested_by,
     )
 

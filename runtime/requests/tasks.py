@@ -34,7 +34,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Tasks:
-    """Tasks of any tenant, under the faces' role: approvals.ports.TaskDesk."""
+    """Tasks of any tenant, under the faces' role. Every face comes here, after it has established who asks."""
 
     database: Database
     definitions: Definitions
@@ -47,7 +47,10 @@ class Tasks:
     async def complete(
         self, tenant: str, task_id: UUID, person_id: str, value: JsonObject, channel: VoteChannel
     ) -> TaskAnswer:
-        """Check the right, the state, then the value; commit, and wake the run. Refusals are committed as well."""
+        """Check the right, the state, then the value; commit, and wake the run (P-12). Refusals are committed as well.
+
+        The same value of the same person again is answered as the first time: a chat may send a submission twice.
+        """
         completion = Completion(task_id, person_id, value, channel)
 
         async def attempt(lock: bool) -> TaskAnswer:

@@ -11,7 +11,7 @@ from core.db import Connection
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine.fitness import clean
+from runtime.engine.finish import clean
 from runtime.engine.workflow import ServiceNowStart, Workflow
 from runtime.requests.starting import Started, StartRequest, start_run
 from runtime.store import documents, notices

@@ -23,13 +23,15 @@ from core.ids import new_id
 from evidence.chain import Actor, EventType, timestamp
 from evidence.commitments import commit, reason_path
 from runtime.definition.catalog import Definitions
-from runtime.engine import asking, doubt, gates, waiting
+from runtime.engine import ask, doubt, gates, waits
 from runtime.engine.commit import CommandRow, StepRow, WaitRow
+from runtime.engine.errors import REJECTED, ErrorClass, StepError
 from runtime.engine.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
-from runtime.engine.fitness import check_text
-from runtime.engine.known import last_receipt, open_wait
+from runtime.engine.finish import check_text
+from runtime.engine.moves import last_receipt, open_wait
+from runtime.engine.run import RunView
 from runtime.engine.states import CommandState
-from runtime.engine.transition import RunView, Transition
+from runtime.engine.transition import Transition
 from runtime.requests.directory import DatabaseDirectory
 from runtime.requests.looking import receipt_of
 from runtime.store import approvals, audit, faces
@@ -166,9 +168,9 @@ class Voting:
         )
         if isinstance(judged, Refused):
             return await _refuse(connection, request, stored, judged)
-        workflow = await self.definitions.of_run(connection, view)
+        workflow = await self.definitions.of_run(connection, view.definition)
         transition = Transition(view, workflow.graph)
-        step = view.steps[stored.approval.step_key]
+        step = view.run.steps[stored.approval.step_key]
         gate = stored.approval.kind is ApprovalKind.GATE
         if gate and not gates.still_asks(transition, step, stored.approval.action_digest):
             return await _ask_anew(connection, transition, request, stored, _wait(transition, step))
@@ -215,11 +217,11 @@ async def _ask_anew(
     One guarded commit: after a crash before it everything is as it was, after it the step is ready to ask again.
     """
     approval = stored.approval
-    step = transition.view.steps[approval.step_key]
+    step = transition.view.run.steps[approval.step_key]
     actor = Actor("person", request.person_id)
     refused = ApprovalVoteRefused(approval.id, str(RefusalCode.CHANGED), str(request.channel))
     transition.tell(refused, step=step.key, actor=actor)
-    asking.supersede(transition, step, approval.id)
+    ask.supersede(transition, step, approval.id)
     transition.resume(step, wait)
     if not await _append(connection, transition, stored, request.answer_to, ASKED_ANEW):
         return None
@@ -260,7 +262,7 @@ def _count(transition: Transition, stored: StoredApproval, counted: Counted) -> 
     committed: list[Json] | None = None
     if vote.reason:
         path = reason_path(str(approval.id), vote.voter, timestamp(transition.view.now))
-        committed = [[path, commit(transition.view.run_key, path, vote.reason)]]
+        committed = [[path, commit(transition.view.run.run_key, path, vote.reason)]]
     voted = ApprovalVoted(
         approval=approval.id,
         choice=str(vote.choice),
@@ -280,7 +282,7 @@ def _count(transition: Transition, stored: StoredApproval, counted: Counted) -> 
     decided = ApprovalDecided(approval.id, outcome, str(counted.decision), vote.reason)
     transition.tell(decided, step=approval.step_key, actor=person)
     transition.message("card", approval.id, "decided")
-    step = transition.view.steps[approval.step_key]
+    step = transition.view.run.steps[approval.step_key]
     wait = _wait(transition, step)
     if counted.effect is ApprovalEvent.APPROVE:
         transition.resume(step, wait)
@@ -291,7 +293,7 @@ def _count(transition: Transition, stored: StoredApproval, counted: Counted) -> 
             doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
     # Giving a doubt up is no rejection: nobody was asked whether it may be done, but what had become of it.
     doubtful = approval.kind is ApprovalKind.IN_DOUBT
-    kind, code = ("consistency", "given_up") if doubtful else ("authorization", "rejected")
-    error: JsonObject = {"class": kind, "code": code, "by": vote.voter, "message": vote.reason}
-    waiting.end_badly(transition, step, wait, WaitCompleted, error)
+    kind, code = (ErrorClass.CONSISTENCY, "given_up") if doubtful else (ErrorClass.AUTHORIZATION, REJECTED)
+    error = StepError(kind, code, vote.reason, {"by": vote.voter})
+    waits.end_badly(transition, step, wait, WaitCompleted, error.to_json())
     return status

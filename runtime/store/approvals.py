@@ -24,7 +24,8 @@ from approvals.states import ApprovalStatus
 from approvals.tally import progress
 from core.db import Connection
 from core.errors import NotFoundError
-from runtime.engine.view import RunView
+from evidence.receipts import ReceiptStatus
+from runtime.engine.run import RunView
 from runtime.store.views import Graphs, loaded
 
 READ = """
@@ -134,12 +135,12 @@ def _vote(item: Mapping[str, Any], name: str, digest: str) -> Vote:
     )
 
 
-_AFTER_APPROVAL = {
+_AFTER_APPROVAL: dict[str | None, CardState] = {
     None: CardState.RECORDED,
-    "intended": CardState.EXECUTING,
-    "succeeded": CardState.APPLIED,
-    "failed": CardState.FAILED,
-    "in_doubt": CardState.IN_DOUBT,
+    ReceiptStatus.INTENDED: CardState.EXECUTING,
+    ReceiptStatus.SUCCEEDED: CardState.APPLIED,
+    ReceiptStatus.FAILED: CardState.FAILED,
+    ReceiptStatus.IN_DOUBT: CardState.IN_DOUBT,
 }
 _ENDS = {
     ApprovalStatus.REQUESTED: CardState.PENDING,

@@ -19,9 +19,6 @@ SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = ANY
 _REMEMBER = """
 INSERT INTO bundles (run_id, tenant_id, lines, name, uri, version_id, sha256, bytes, key_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (run_id, lines) DO NOTHING"""
-_WHERE = """
-SELECT name, uri, version_id, sha256, bytes, key_id, created_at FROM bundles WHERE run_id = $1
-ORDER BY lines DESC LIMIT 1"""
 
 _GIVEN_UP = """c.kind = 'bundle' AND c.status = 'failed'
   AND NOT EXISTS (SELECT FROM bundles b JOIN runs w ON w.run_id = b.run_id AND w.audit_count = b.lines
@@ -52,11 +49,6 @@ async def remember(connection: Connection, book: Book, bundle: Bundle, stored: S
     """Note where this edition of the run's bundle is, and its SHA-256 (Q-21)."""
     where = (bundle.name, stored.uri, stored.version_id, bundle.sha256, len(bundle.bytes), key_id)
     await connection.execute(_REMEMBER, book.run_id, book.row["tenant_id"], book.head.count, *where)
-
-
-async def where(connection: Connection, run_id: UUID) -> asyncpg.Record | None:
-    """Where the newest edition of the run's bundle is; None while there is none."""
-    return await connection.fetchrow(_WHERE, run_id)
 
 
 async def failures(connection: Connection, tenant: str) -> list[tuple[UUID, str]]:

@@ -24,7 +24,7 @@ import asyncpg
 
 from core.db import Connection
 from runtime.engine.commit import Claim
-from runtime.store.found import FOUND
+from runtime.store.views import KEPT_ON, TAIL
 
 # The cap on starts is a token bucket of one minute's starts that refills all the time. A transaction that has waited
 # for another may have begun before it: time does not run backwards for that.
@@ -137,7 +137,16 @@ run AS (
 step AS (
   SELECT q.run_id, q.step_id, q.step_key, q.epoch AS lease_epoch, q.owner AS lease_owner, q.lease_id FROM taken q)"""
 
-_TAKE = f"{_TENANT}, {{line}}, {_FREE}, {_TAKEN.format(leased=_LEASED)}, {_ROWS} {FOUND.format(source='lane')}"
+# What a claim needs to know, besides what the leased rows themselves say. Of a run with many steps at once, most of
+# which the same workers take, the book is not read for each.
+_FOUND = f"""
+SELECT to_jsonb(run) - 'state' - 'run_key' - 'error' - 'result' AS run, run.state, to_jsonb(step) AS step, run.run_key,
+  t.policy_digest, t.max_writes_per_run, clock_timestamp() AS now, tail.*
+FROM {{source}} LEFT JOIN (run JOIN step USING (run_id)) ON true
+LEFT JOIN tenants t ON t.tenant_id = run.tenant_id
+{TAIL.format("run", f"({KEPT_ON.format('run')}) AND run.executing <= 1")}"""
+
+_TAKE = f"{_TENANT}, {{line}}, {_FREE}, {_TAKEN.format(leased=_LEASED)}, {_ROWS} {_FOUND.format(source='lane')}"
 
 CLAIM_NEXT = f"WITH {_LANE}, {_TAKE.format(line=_LINE)}"
 CLAIM_OF_RUN = f"WITH {_LANE_OF_RUN}, {_TAKE.format(line=_LINE_OF_RUN)}"
@@ -146,7 +155,7 @@ CLAIM_OF_RUN = f"WITH {_LANE_OF_RUN}, {_TAKE.format(line=_LINE_OF_RUN)}"
 CLAIM_STEP = f"""WITH
 taken AS (
   UPDATE queue q SET {_LEASED} WHERE q.step_id = $3 AND q.status = 'sent' {_RETURNING}), {_ROWS}
-{FOUND.format(source="taken")}"""
+{_FOUND.format(source="taken")}"""
 
 ADMIT = f"""WITH {_LANE}, {_TENANT}, {_LINE}, {_FREE}, {_TAKEN.format(leased=_SENT)}
 SELECT taken.run_id, taken.step_key, taken.step_id, taken.epoch FROM lane LEFT JOIN taken USING (tenant_id)"""

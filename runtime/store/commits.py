@@ -26,9 +26,8 @@ import orjson
 from core.db import Connection
 from evidence.chain import digest_of
 from runtime.engine.commit import Commit
-from runtime.store.commit_part import Part
 from runtime.store.governance_parts import GOVERNANCE_PARTS
-from runtime.store.run_parts import RUN_PARTS
+from runtime.store.run_parts import RUN_PARTS, Part
 
 STEPS_CHANNEL = "counterseal_steps"
 MESSAGES_CHANNEL = "counterseal_messages"

@@ -23,7 +23,7 @@ from core.ids import new_id
 from evidence.events import EventType as E
 from runtime.engine.commit import Commit
 from runtime.store import commits
-from runtime.store.commit_part import Part
+from runtime.store.run_parts import Part
 
 # What people and the outside say to a run that there is, and what follows from it in the same append: the end of a wait
 # or a question, a step that resumes or ends with it, the barrier behind that step, and the end of the run. Nothing of

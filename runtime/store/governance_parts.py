@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evidence.receipts import ReceiptStatus
-from runtime.store.commit_part import Part, columns, records
+from runtime.store.run_parts import Part, columns, records
 
 # Effects of wider scope than a step: their key holds neither run nor step, so the table makes it unique. Who
 # moves one holds its key; who begins one finds the key free, or takes it from an attempt that certainly failed. If

@@ -22,7 +22,8 @@ WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at I
 
 # The oldest that waits comes first; of what is over, the newest tells why nothing waits any more.
 _FIND = """
-SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, w.status, w.parked, r.version
+SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, w.status = 'waiting' AS waiting,
+  w.status = 'waiting' AND w.parked AS parked, r.version AS run_version
 FROM waits w JOIN runs r ON r.run_id = w.run_id
 WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = ANY ($3::text[])
 ORDER BY w.status = 'waiting' DESC, CASE WHEN w.status = 'waiting' THEN w.created_at END, w.created_at DESC LIMIT 1"""
@@ -89,18 +90,7 @@ async def processed(connection: Connection, tenant: str, source: str, notice_id:
 async def find(connection: Connection, tenant: str, key: str, kinds: Sequence[str]) -> Found | None:
     """The wait of one of these kinds that a notification with this key is for: one that waits, or the last that did."""
     row = await connection.fetchrow(_FIND, tenant, key, list(kinds))
-    if row is None:
-        return None
-    return Found(
-        wait_id=row["wait_id"],
-        run_id=row["run_id"],
-        step_key=row["step_key"],
-        kind=row["kind"],
-        token=row["token"],
-        waiting=row["status"] == "waiting",
-        parked=row["status"] == "waiting" and row["parked"],
-        run_version=row["version"],
-    )
+    return None if row is None else Found(**row)
 
 
 async def kept(connection: Connection) -> list[tuple[str, str, str]]:

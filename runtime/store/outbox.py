@@ -11,6 +11,7 @@ from uuid import UUID
 import asyncpg
 
 from core.db import Connection
+from runtime.engine.states import CommandState
 
 # One at a time per ordering key: the partial unique index decides between dispatchers that look at once.
 _LEASE = """
@@ -61,21 +62,11 @@ async def lease_message(
         return None
     if row is None:
         return None
-    return Message(
-        row["command_id"],
-        row["tenant_id"],
-        row["run_id"],
-        row["kind"],
-        row["dedupe_key"],
-        row["payload"],
-        row["attempts"],
-        row["created_at"].timestamp(),
-        tuple(row["behind"] or ()),
-    )
+    return Message(**{**row, "created_at": row["created_at"].timestamp(), "behind": tuple(row["behind"] or ())})
 
 
 async def end_message(
-    connection: Connection, message: Message, status: str, error: str | None, again_in: timedelta
+    connection: Connection, message: Message, status: CommandState, error: str | None, again_in: timedelta
 ) -> bool:
     """Say how it ended: dispatched, failed, or pending again after ``again_in``. False if the lease is gone.
 

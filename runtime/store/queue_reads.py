@@ -16,9 +16,9 @@ _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 # What is left of this minute's starts: the token bucket of claims, read and not drawn from.
 _TENANTS = f"""
-SELECT t.tenant_id, t.weight, t.max_runs_per_min, t.max_concurrency AS slots,
+SELECT t.tenant_id AS tenant, t.weight, t.max_concurrency AS slots,
   (SELECT count(*) FROM queue q WHERE q.tenant_id = t.tenant_id AND q.status <> 'claimable') AS slots_used,
-  floor({STARTS_LEFT})::int AS starts_left
+  t.max_runs_per_min, floor({STARTS_LEFT})::int AS starts_left
 FROM tenants t WHERE $1::text IS NULL OR t.tenant_id = $1 ORDER BY t.tenant_id"""
 
 _CAPS = """
@@ -138,7 +138,7 @@ async def queues(connection: Connection, tenant: str | None = None) -> list[Tena
     """Every tenant that the role may see, or the one named, in one snapshot: the first reads of a transaction."""
     await connection.execute(_SNAPSHOT)
     rows = await connection.fetch(_TENANTS, tenant)
-    names = [row["tenant_id"] for row in rows]
+    names = [row["tenant"] for row in rows]
     lanes = await _lanes(connection, names)
     caps, messages = defaultdict(list), defaultdict(list)
     for row in await connection.fetch(_CAPS, names):
@@ -146,20 +146,7 @@ async def queues(connection: Connection, tenant: str | None = None) -> list[Tena
     for row in await connection.fetch(_MESSAGES, names):
         found = MessageQueue(row["kind"], row["status"], row["count"], max(0.0, row["oldest"]))
         messages[row["tenant_id"]].append(found)
-    return [
-        TenantQueue(
-            row["tenant_id"],
-            row["weight"],
-            row["slots"],
-            row["slots_used"],
-            row["max_runs_per_min"],
-            row["starts_left"],
-            tuple(lanes[row["tenant_id"]]),
-            tuple(caps[row["tenant_id"]]),
-            tuple(messages[row["tenant_id"]]),
-        )
-        for row in rows
-    ]
+    return [TenantQueue(*row, *(tuple(many[row["tenant"]]) for many in (lanes, caps, messages))) for row in rows]
 
 
 async def _lanes(connection: Connection, names: list[str]) -> defaultdict[str, list[LaneQueue]]:

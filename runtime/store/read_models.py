@@ -7,16 +7,15 @@ pages: rows after a key, in the order of that key, one more than asked for where
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Select
+from sqlalchemy import Executable, text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
-
-from runtime.store import read_statements as read
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -25,6 +24,75 @@ FIRST_TIME = datetime(1, 1, 2, tzinfo=UTC)
 LAST_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 FIRST_ID = UUID(int=0)
 LAST_ID = UUID(int=2**128 - 1)
+
+
+_RUN_COLUMNS = """r.run_id, r.workspace_id, r.workflow, r.workflow_version, r.trigger_type, r.trigger_ref, r.reference,
+  r.requested_by, r.status, r.version, r.superstep, r.writes, r.error, r.created_at, r.started_at, r.finished_at,
+  r.purged_at, r.deadline_at"""
+_RUNS = text(f"""
+SELECT {_RUN_COLUMNS} FROM runs r
+WHERE r.tenant_id = :tenant AND (r.created_at, r.run_id) < (:after_at, :after_id)
+  AND (CAST(:status AS text) IS NULL OR r.status = :status)
+  AND (CAST(:workflow AS text) IS NULL OR r.workflow = :workflow)
+  AND (CAST(:reference AS text) IS NULL OR r.reference = :reference)
+ORDER BY r.created_at DESC, r.run_id DESC LIMIT :limit""").columns(error=JSONB)
+
+# The oldest children: a loop over many items may have one for each. The problem is why the evidence was not signed or
+# stored, where nobody tries that any more.
+_RUN = text(f"""
+SELECT {_RUN_COLUMNS}, r.audit_count, r.audit_head, r.result, r.parent_run_id, r.extensions,
+  (SELECT count(*) FROM runs c WHERE c.parent_run_id = r.run_id) AS children_count,
+  ARRAY(SELECT c.run_id FROM runs c WHERE c.parent_run_id = r.run_id ORDER BY c.created_at, c.run_id LIMIT 100)
+    AS children,
+  (SELECT jsonb_build_object('name', b.name, 'uri', b.uri, 'sha256', b.sha256, 'bytes', b.bytes) FROM bundles b
+    WHERE b.run_id = r.run_id ORDER BY b.lines DESC LIMIT 1) AS bundle,
+  ARRAY(SELECT b.name FROM bundles b WHERE b.run_id = r.run_id ORDER BY b.lines) AS editions,
+  (SELECT c.last_error FROM commands c
+    WHERE c.tenant_id = r.tenant_id AND c.run_id = r.run_id AND c.kind = 'bundle' AND c.status = 'failed'
+      AND NOT EXISTS (SELECT FROM bundles b WHERE b.run_id = c.run_id AND b.lines = r.audit_count)
+    ORDER BY c.command_id DESC LIMIT 1) AS evidence_problem
+FROM runs r WHERE r.tenant_id = :tenant AND r.run_id = :run""").columns(error=JSONB, result=JSONB, bundle=JSONB)
+
+# By their ids, because only the open waits are indexed by their run.
+_WAITS = text("""
+SELECT wait_id, step_key, kind, status, correlation_key, token, due_at, created_at, completed_at FROM waits
+WHERE tenant_id = :tenant AND wait_id = ANY (:ids) AND (created_at, wait_id) > (:after_at, :after_id)
+ORDER BY created_at, wait_id LIMIT :limit""")
+
+# The writes of a super-step are recorded in one commit, so their numbers within it never change.
+_LEDGER = text("""
+SELECT * FROM (
+  SELECT superstep, step_key, channel, value, written_at,
+    row_number() OVER (PARTITION BY superstep ORDER BY step_key, channel) AS number
+  FROM ledger WHERE tenant_id = :tenant AND run_id = :run AND superstep >= :after_superstep) l
+WHERE (superstep, number) > (:after_superstep, :after_number) ORDER BY superstep, number LIMIT :limit""").columns(
+    value=JSONB
+)
+
+# From the append of the wanted line on: a long run is read page by page, and each append has a line at least.
+_APPENDS = text("""
+SELECT n, first_seq, lines FROM journal
+WHERE tenant_id = :tenant AND run_id = :run AND n >= (
+  SELECT coalesce(max(n), 0) FROM journal WHERE tenant_id = :tenant AND run_id = :run AND first_seq <= :after_seq + 1)
+ORDER BY n LIMIT :limit""")
+
+_APPROVAL_COLUMNS = """approval_id, run_id, step_key, kind, status, action_digest, tier, requester, card, choice,
+  reason, created_at, expires_at, decided_at"""
+_APPROVALS = text(f"""
+SELECT {_APPROVAL_COLUMNS} FROM approvals
+WHERE tenant_id = :tenant AND (created_at, approval_id) < (:after_at, :after_id)
+  AND (CAST(:status AS text) IS NULL OR status = :status) AND (CAST(:run AS uuid) IS NULL OR run_id = :run)
+ORDER BY created_at DESC, approval_id DESC LIMIT :limit""").columns(card=JSONB)
+_APPROVAL = text(f"""
+SELECT {_APPROVAL_COLUMNS} FROM approvals WHERE tenant_id = :tenant AND approval_id = :approval""").columns(card=JSONB)
+
+_BUNDLE = text("""
+SELECT run_id, name, uri, version_id, sha256, bytes FROM bundles WHERE tenant_id = :tenant AND run_id = :run
+ORDER BY lines DESC LIMIT 1""")
+_POLICIES = text("""
+SELECT p.name, p.version, p.digest, p.published_by, p.published_at, p.digest = t.policy_digest AS active
+FROM policies p JOIN tenants t USING (tenant_id) WHERE tenant_id = :tenant ORDER BY p.published_at DESC, p.digest""")
+_COUNTS = text("SELECT status, count(*) AS count FROM runs WHERE tenant_id = :tenant GROUP BY status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +104,12 @@ class RunFilter:
     reference: str | None = None
 
 
-async def _all(connection: AsyncConnection, statement: Select[Any], **values: Any) -> list[Row]:
-    return list((await connection.execute(statement, values)).mappings())
+async def _all(connection: AsyncConnection, statement: Executable, **values: Any) -> list[Row]:
+    return [row._asdict() for row in await connection.execute(statement, values)]
 
 
-async def _one(connection: AsyncConnection, statement: Select[Any], **values: Any) -> Row | None:
-    row: Row | None = (await connection.execute(statement, values)).mappings().one_or_none()
-    return row
+async def _one(connection: AsyncConnection, statement: Executable, **values: Any) -> Row | None:
+    return next(iter(await _all(connection, statement, **values)), None)
 
 
 async def runs_page(
@@ -54,13 +121,13 @@ async def runs_page(
     after_id: UUID = LAST_ID,
 ) -> list[Row]:
     """Runs, newest first."""
-    values = {"status": wanted.status, "workflow": wanted.workflow, "reference": wanted.reference}
-    return await _all(connection, read.RUNS, tenant=tenant, limit=limit, after_at=after_at, after_id=after_id, **values)
+    values = {"limit": limit, "after_at": after_at, "after_id": after_id, **asdict(wanted)}
+    return await _all(connection, _RUNS, tenant=tenant, **values)
 
 
 async def run(connection: AsyncConnection, tenant: str, run_id: UUID) -> Row | None:
     """One run, with where its audit stands and its bundle, None until there is one."""
-    return await _one(connection, read.RUN, tenant=tenant, run=run_id)
+    return await _one(connection, _RUN, tenant=tenant, run=run_id)
 
 
 async def waits_page(
@@ -72,7 +139,7 @@ async def waits_page(
     after_id: UUID = FIRST_ID,
 ) -> list[Row]:
     """The waits of a run, open and over, by the ids that its book tells, oldest first."""
-    return await _all(connection, read.WAITS, tenant=tenant, ids=ids, limit=limit, after_at=after_at, after_id=after_id)
+    return await _all(connection, _WAITS, tenant=tenant, ids=ids, limit=limit, after_at=after_at, after_id=after_id)
 
 
 async def ledger_page(
@@ -85,14 +152,14 @@ async def ledger_page(
 ) -> list[Row]:
     """Writes to channels with a ledger, in the order of super-steps; ``number`` counts within one."""
     after = {"after_superstep": after_superstep, "after_number": after_number}
-    return await _all(connection, read.LEDGER, tenant=tenant, run=run_id, limit=limit, **after)
+    return await _all(connection, _LEDGER, tenant=tenant, run=run_id, limit=limit, **after)
 
 
 async def audit_page(
     connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, after_seq: int = -1
 ) -> list[Row]:
     """The lines of a run's chain, with the exact bytes that are hashed and their places: also altered ones."""
-    found = await _all(connection, read.APPENDS, tenant=tenant, run=run_id, limit=limit, after_seq=after_seq)
+    found = await _all(connection, _APPENDS, tenant=tenant, run=run_id, limit=limit, after_seq=after_seq)
     lines = [_line(row, n, line) for row in found for n, line in enumerate(row["lines"].split(b"\n"))]
     return [line for line in lines if line["seq"] > after_seq][:limit]
 
@@ -116,48 +183,25 @@ async def approvals_page(
     after_id: UUID = LAST_ID,
 ) -> list[Row]:
     """Approvals, newest first."""
-    return await _all(
-        connection,
-        read.APPROVALS,
-        tenant=tenant,
-        limit=limit,
-        status=status,
-        run_or_none=run_id,
-        after_at=after_at,
-        after_id=after_id,
-    )
+    after = {"after_at": after_at, "after_id": after_id}
+    return await _all(connection, _APPROVALS, tenant=tenant, limit=limit, status=status, run=run_id, **after)
 
 
 async def approval(connection: AsyncConnection, tenant: str, approval_id: UUID) -> Row | None:
     """One approval."""
-    return await _one(connection, read.APPROVAL, tenant=tenant, approval=approval_id)
+    return await _one(connection, _APPROVAL, tenant=tenant, approval=approval_id)
 
 
 async def bundle(connection: AsyncConnection, tenant: str, run_id: UUID) -> Row | None:
     """Where a run's evidence is; None until it was written."""
-    return await _one(connection, read.BUNDLE_OF_RUN, tenant=tenant, run=run_id)
-
-
-async def workflow_versions(connection: AsyncConnection, tenant: str) -> list[Row]:
-    """Every published version of every workflow."""
-    return await _all(connection, read.WORKFLOWS, tenant=tenant)
+    return await _one(connection, _BUNDLE, tenant=tenant, run=run_id)
 
 
 async def policy_versions(connection: AsyncConnection, tenant: str) -> list[Row]:
     """Every published policy, and which one is active."""
-    return await _all(connection, read.POLICIES, tenant=tenant)
-
-
-async def active_policy(connection: AsyncConnection, tenant: str) -> Row | None:
-    """The policy that judges actions now, with its text; None means that nothing is allowed."""
-    return await _one(connection, read.ACTIVE_POLICY, tenant=tenant)
-
-
-async def tenant_row(connection: AsyncConnection, tenant: str) -> Row | None:
-    """The tenant's caps and where its audit stands."""
-    return await _one(connection, read.TENANT, tenant=tenant)
+    return await _all(connection, _POLICIES, tenant=tenant)
 
 
 async def run_counts(connection: AsyncConnection, tenant: str) -> list[tuple[str, int]]:
     """How many runs have each status."""
-    return [(row["status"], row["count"]) for row in await _all(connection, read.COUNTS, tenant=tenant)]
+    return [(row["status"], row["count"]) for row in await _all(connection, _COUNTS, tenant=tenant)]

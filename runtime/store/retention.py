@@ -76,15 +76,7 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
     if book.row["trigger_type"] == "servicenow":
         source, notification = _event(book.row["trigger_ref"], book.opened.inputs or {})
         await connection.execute(_EVENT, run_id, book.row["tenant_id"], source, notification)
-    for statement in (
-        _SIGNALS,
-        _CHILDREN,
-        _WAITS,
-        _APPROVALS,
-        _VOTES,
-        _RECORDS,
-        _RUN,
-    ):
+    for statement in (_SIGNALS, _CHILDREN, _WAITS, _APPROVALS, _VOTES, _RECORDS, _RUN):
         await connection.execute(statement, run_id)
 
 

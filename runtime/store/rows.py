@@ -8,8 +8,8 @@ from uuid import UUID
 
 from core.db import Connection
 from evidence.receipts import ReceiptStatus
-from runtime.engine.commit import StepRow
-from runtime.engine.rows import queued
+from runtime.engine.commit import HELD, StepRow
+from runtime.engine.draft import BARRIER, queued
 from runtime.engine.run import Run
 from runtime.engine.states import StepState
 from runtime.engine.told import Diverged
@@ -63,7 +63,8 @@ _VOTE = "choice reason groups channel"
 
 
 def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:
-    yield "queue", "place in the queue", _QUEUE, {key: _place(step) for key, step in _queued(run).items()}
+    if not run.finished and run.canceling is None:  # a cancel leaves the rows that somebody has locked to their leases
+        yield "queue", "place in the queue", _QUEUE, _places(run)
     yield "waits", "wait", _WAITS, by(run.waits.values(), "wait_id", _WAIT)
     asked = [(str(key), columns(row, _APPROVAL), run.answers[key]) for key, row in run.approvals.items()]
     answered = {key: {**question, **columns(answer, _ANSWER)} for key, question, answer in asked}
@@ -87,12 +88,15 @@ def by(rows: Iterable[Any], key: str, names: str) -> Rows:
     return {str(getattr(row, key)): columns(row, names) for row in rows}
 
 
-def _queued(run: Run) -> Mapping[str, StepRow]:
+def _places(run: Run) -> Rows:
+    """One for each step in line or held; one for the barrier, from the end of the last step until it is crossed."""
+    if run.width and not run.executing:
+        return {BARRIER: {}}
     first = next(iter(run.state.open), None)
-    return {} if run.finished else queued(run.steps, run.status, run.superstep, first)
+    return {key: _place(step) for key, step in queued(run.steps, run.status, run.superstep, first).items()}
 
 
 def _place(step: StepRow) -> Mapping[str, Any]:
     if step.status is not StepState.RUNNING:
         return {"step_id": step.step_id}
-    return {"step_id": step.step_id, "status": "leased", "owner": step.lease_owner, "epoch": step.lease_epoch}
+    return {"step_id": step.step_id, "status": HELD, "owner": step.lease_owner, "epoch": step.lease_epoch}

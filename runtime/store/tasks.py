@@ -12,6 +12,7 @@ from approvals.tasks import TaskState, TaskView
 from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import NotFoundError
+from runtime.engine.states import WaitState
 
 _TASK = """
 SELECT to_jsonb(w) AS wait, r.workspace_id, r.workflow, r.workflow_version, r.reference, w.due_at, w.created_at,
@@ -33,11 +34,11 @@ ORDER BY w.wait_id LIMIT $5"""
 
 _SHOWN = "UPDATE waits SET channel = $2, message_ts = $3 WHERE wait_id = $1"
 
-_STATES = {
-    "waiting": TaskState.OPEN,
-    "completed": TaskState.COMPLETED,
-    "timed_out": TaskState.EXPIRED,
-    "canceled": TaskState.CANCELED,
+_STATES: dict[str, TaskState] = {
+    WaitState.WAITING: TaskState.OPEN,
+    WaitState.COMPLETED: TaskState.COMPLETED,
+    WaitState.TIMED_OUT: TaskState.EXPIRED,
+    WaitState.CANCELED: TaskState.CANCELED,
 }
 
 

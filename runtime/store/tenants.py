@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from core.db import Connection
@@ -57,8 +58,8 @@ async def names(connection: Connection) -> list[str]:
     return [row["tenant_id"] for row in await connection.fetch("SELECT tenant_id FROM tenants ORDER BY tenant_id")]
 
 
-async def listed(connection: Connection) -> list[dict[str, object]]:
-    """Every tenant with its caps, by name. Under the engine's role, too."""
+async def listed(connection: Connection) -> list[dict[str, Any]]:
+    """Every tenant that the role may see, by name, with its caps: the faces' role sees one."""
     return [dict(row) for row in await connection.fetch(_LISTED)]
 
 

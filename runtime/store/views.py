@@ -19,19 +19,15 @@ from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 from evidence.chain import ChainHead
-from runtime.engine.blind import blindly
-from runtime.engine.commit import StepRow
+from runtime.engine.commit import StepRow, step_id_of
 from runtime.engine.events import RunOpened
 from runtime.engine.graph import NO_GRAPH, Graph
 from runtime.engine.keeping import digest_of, unpack
-from runtime.engine.names import step_id_of
-from runtime.engine.past import refold
-from runtime.engine.plan import NeedsItems
+from runtime.engine.past import blindly, refold
 from runtime.engine.replaying import unopened
-from runtime.engine.run import Run
+from runtime.engine.run import Definition, NeedsItems, Run, RunView
 from runtime.engine.states import STEP, RunState, StepState
 from runtime.engine.told import KEPT, Diverged, Told, read_line
-from runtime.engine.view import Definition, RunView
 from runtime.store.journal import Append, appends
 
 log = structlog.get_logger(__name__)
@@ -138,7 +134,7 @@ def _there(run_id: UUID, row: Any) -> Any:
 async def step_is_over(connection: Connection, tenant: str, run_id: UUID, step_key: str, graphs: Graphs) -> bool:
     """True if nothing more can happen to a step."""
     try:
-        step = (await load(connection, run_id, graphs, tenant=tenant)).steps.get(step_key)
+        step = (await load(connection, run_id, graphs, tenant=tenant)).run.steps.get(step_key)
     except Purged:
         return True
     return step is None or STEP.terminal(step.status)
@@ -203,7 +199,7 @@ async def _followed(connection: Connection, row: Any, graphs: Graphs, before: Ru
     since = [append for append in _appends(row) if append.first_seq >= before.head.count]
     if _head_after(before.head, since) != head:
         return None
-    told = [told for append in since for told in append.told(before.run_key)]
+    told = [told for append in since for told in append.told(before.run.run_key)]
     run = refold(before.run.copy(), told, await graphs(connection, definition))
     return _view(row, definition, head, run.rest())
 

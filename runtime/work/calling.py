@@ -1,10 +1,16 @@
-"""Calling connectors: bounded, and honest where one is missing, overruns, raises, or returns what no row can hold."""
+"""Calling connectors: bounded, honest whatever comes back, and told even if the lease is lost meanwhile.
+
+A missing connector, a timeout, an exception or an unstorable result becomes an ``Outcome``, never an exception. A call
+whose lease is lost is cut off, not let finish: what it has not sent yet must not go out any more, because whoever has
+the step now may be sending it. What it knows is told without a lease and decides nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import datetime
 from math import isfinite
 from typing import TypeVar
 
@@ -27,10 +33,23 @@ from connectors.port import (
 from connectors.registry import Connectors
 from core.canonical import INTEGER_MAX
 from core.errors import CountersealError
-from runtime.engine.doubt import GRACE
-from runtime.engine.fitness import UNUSABLE, clean, unfit
-from runtime.engine.moves import Inquire, Perform, ReadBefore, Unfit
-from runtime.engine.settling import PROBE_AFTER
+from evidence.chain import Actor
+from evidence.events import EventType
+from runtime.engine import late
+from runtime.engine.doubt import GRACE, PROBE_AFTER
+from runtime.engine.errors import UNUSABLE
+from runtime.engine.events import ActionLate
+from runtime.engine.finish import clean, unfit
+from runtime.engine.graph import NO_GRAPH
+from runtime.engine.moves import Inquire, Next, Perform, ReadBefore, Unfit
+from runtime.engine.told import parts
+from runtime.engine.transition import Transition
+from runtime.store import audit
+from runtime.store.commits import apply
+from runtime.store.views import Purged, load
+from runtime.work.holding import Holding, Patience, Tools
+from runtime.work.lease import Build, LostLease
+from runtime.work.setbacks import is_away, report
 
 log = structlog.get_logger(__name__)
 
@@ -41,58 +60,55 @@ EXTERNAL_ID_CHARACTERS_MAX = 1000
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Calls:
-    """Performs what governance has let out, on the connectors that ``app`` has made."""
+async def read_before(connectors: Connectors, work: ReadBefore) -> Before | Refused | NotSent | InDoubt:
+    """Read the target for the diff."""
+    connector = _connector(connectors, work.operation)
+    if isinstance(connector, Refused):
+        return connector
+    read = await _bounded(connector.read_before(work.call), work.call.timeout_seconds)
+    if not isinstance(read, Before):
+        return _said(read)
+    problem = unfit([read.values, read.version, read.facts], "What was read from the target")
+    return read if problem is None else Refused(UNUSABLE, problem)
 
-    connectors: Connectors
 
-    async def read_before(self, work: ReadBefore) -> Before | Refused | NotSent | InDoubt:
-        """Read the target for the diff."""
-        connector = self._connector(work.operation)
-        if isinstance(connector, Refused):
-            return connector
-        read = await _bounded(connector.read_before(work.call), work.call.timeout_seconds)
-        if not isinstance(read, Before):
-            return _said(read)
-        problem = unfit([read.values, read.version, read.facts], "What was read from the target")
-        return read if problem is None else Refused(UNUSABLE, problem)
+async def perform(connectors: Connectors, work: Perform) -> Outcome | Unfit:
+    """Perform the call whose intent is recorded."""
+    connector = _connector(connectors, work.operation)
+    if isinstance(connector, Refused):
+        return connector
+    outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds)
+    match outcome:
+        case Done():
+            return _kept(outcome)
+        case Parked():
+            return _begun(outcome)
+        case _:
+            return _said(outcome)
 
-    async def perform(self, work: Perform) -> Outcome | Unfit:
-        """Perform the call whose intent is recorded."""
-        connector = self._connector(work.operation)
-        if isinstance(connector, Refused):
-            return connector
-        outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds)
-        match outcome:
-            case Done():
-                return _kept(outcome)
-            case Parked():
-                return _begun(outcome)
-            case _:
-                return _said(outcome)
 
-    async def inquire(self, work: Inquire) -> Probe:
-        """Ask the target what became of an earlier intent; what cannot be asked now is asked later."""
-        connector = self._connector(work.operation)
-        if isinstance(connector, Refused):
-            return _cannot_tell(connector.message)
-        asking = connector.probe(work.call, seconds_since_intent=work.seconds_since_intent)
-        asked = await _bounded(asking, work.call.timeout_seconds)
-        if isinstance(asked, InDoubt):
-            return _cannot_tell(clean(asked.message))
-        delay = _delay(asked.retry_after_seconds)
-        probe = replace(asked, evidence=clean(asked.evidence), retry_after_seconds=delay)
-        kept = _kept(asked.done) if asked.done is not None else None
-        if not isinstance(kept, Unfit):
-            return replace(probe, done=kept)
-        return replace(probe, done=kept.done, evidence=clean(f"{probe.evidence} {kept.problem}"))
+async def inquire(connectors: Connectors, work: Inquire) -> Probe:
+    """Ask the target what became of an earlier intent; what cannot be asked now is asked later."""
+    connector = _connector(connectors, work.operation)
+    if isinstance(connector, Refused):
+        return _cannot_tell(connector.message)
+    asking = connector.probe(work.call, seconds_since_intent=work.seconds_since_intent)
+    asked = await _bounded(asking, work.call.timeout_seconds)
+    if isinstance(asked, InDoubt):
+        return _cannot_tell(clean(asked.message))
+    delay = _delay(asked.retry_after_seconds)
+    probe = replace(asked, evidence=clean(asked.evidence), retry_after_seconds=delay)
+    kept = _kept(asked.done) if asked.done is not None else None
+    if not isinstance(kept, Unfit):
+        return replace(probe, done=kept)
+    return replace(probe, done=kept.done, evidence=clean(f"{probe.evidence} {kept.problem}"))
 
-    def _connector(self, operation: Operation) -> Connector | Refused:
-        try:
-            return self.connectors.for_operation(operation.name)
-        except CountersealError as error:
-            return Refused("not_configured", str(error))
+
+def _connector(connectors: Connectors, operation: Operation) -> Connector | Refused:
+    try:
+        return connectors.get(operation.name)
+    except CountersealError as error:
+        return Refused("not_configured", str(error))
 
 
 def _kept(done: Done) -> Done | Unfit:
@@ -155,3 +171,95 @@ async def _bounded(call: Awaitable[Result], seconds: float) -> Result | InDoubt:
     except Exception as error:
         log.exception("connector raised")
         return InDoubt(f"The connector failed: {type(error).__name__}: {error}")
+
+
+class Calling:
+    """One call of a connector, from its sending to the commit that settles it; a lost lease drops nothing of it.
+
+    Of a call without a receipt, which has no side effect, nothing is told.
+    """
+
+    def __init__(self, tools: Tools, patience: Patience, holding: Holding, work: Perform) -> None:
+        self._tools = tools
+        self._patience = patience
+        self._holding = holding
+        self._hold = holding.now()
+        self._work = work
+        self._sent: datetime | None = None
+        self._answered: datetime | None = None
+
+    async def perform(self) -> Outcome | Unfit:
+        """Perform the call under the lease. ``LostLease`` if it is lost meanwhile: then it may have been sent."""
+        try:
+            return await self._holding.lease.call(self._send)
+        except LostLease:
+            await self._tell(None)
+            raise
+
+    async def _send(self) -> Outcome | Unfit:
+        self._sent = self._hold.met.clock.now()
+        outcome = await perform(self._tools.connectors, self._work)
+        self._answered = self._hold.met.clock.now()
+        return outcome
+
+    async def settle(self, build: Build, outcome: Outcome | Unfit) -> Next:
+        """Commit what came of it. ``LostLease`` if that is not for us to decide any more: then it is told."""
+        try:
+            return await self._holding.commit(build, known=True)
+        except (LostLease, Purged) as over:
+            await self._tell(outcome)
+            raise LostLease from over
+
+    async def _tell(self, outcome: Outcome | Unfit | None) -> None:
+        """Tell it, as often as PostgreSQL is away.
+
+        A crash before that loses this report alone: the step is in doubt by its intent, and whoever has it now sees
+        to that.
+        """
+        receipt, hold, sent = self._work.receipt, self._hold, self._sent
+        if receipt is None or sent is None:
+            return
+        event = late.known_of(receipt, hold.claim.epoch, sent, self._answered, outcome)
+        if event is None:
+            return
+        self._holding.hold = None  # its lease is beaten no more
+        facts = {"run": str(hold.view.run_id), "step": hold.step.key, "receipt": str(receipt.receipt_id)}
+        log.warning("a lease was lost during a call; what is known of it is told", known=str(event.known), **facts)
+        tries = 0
+        try:
+            while True:
+                try:
+                    await self._append(event)
+                    return
+                except Exception as error:
+                    if not is_away(error):
+                        report("what is known of a call could not be told", error, **facts)
+                        return
+                    await self._patience.pause(self, tries, error, hold.step)
+                    tries += 1
+        finally:
+            self._patience.told(self)
+
+    async def _append(self, event: ActionLate) -> None:
+        """On the run as it is now, which is locked, so its version is the one that is read. The queue is not touched.
+
+        The run is folded whole, because the receipt's step may be long over: this is rare.
+        """
+        tools, view = self._tools, self._hold.view
+        async with tools.database.transaction() as connection:
+            try:
+                whole = await load(connection, view.run_id, tools.definitions.graphs, lock=True, whole=True)
+            except Purged:
+                facts = {"run": str(view.run_id), **parts(event)[0]}  # no value: nothing could commit to it any more
+                await audit.record(connection, view.tenant_id, EventType.ACTION_LATE, self._actor, facts)
+                return
+            transition = Transition(late.without_rows(whole), NO_GRAPH)
+            if late.is_told(transition, event):
+                return
+            late.tell(transition, event, self._actor)
+            if not await apply(connection, transition.commit()):
+                raise CountersealError(f"Run {view.run_id} moved on although it was locked.")
+
+    @property
+    def _actor(self) -> Actor:
+        return Actor("worker", self._tools.owner)

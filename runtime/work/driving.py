@@ -14,26 +14,28 @@ import asyncpg
 import structlog
 
 from connectors.port import Before
+from core.db import Connection, Database
 from core.errors import CountersealError
 from core.ids import new_nonce
-from runtime.engine import settling, waiting
-from runtime.engine.active_policy import ActivePolicy
+from evidence.chain import Actor
+from runtime.definition.catalog import Definitions
+from runtime.engine import settle, waits
 from runtime.engine.commit import Claim, StepRow
+from runtime.engine.doubt import inquired
 from runtime.engine.graph import OperationNode
-from runtime.engine.intending import Proposal
-from runtime.engine.moves import Inquire, Known, LookUp, Next, Over, Perform, ReadBefore, StartRun
-from runtime.engine.proposing import begin
-from runtime.engine.resolving import inquired
+from runtime.engine.intend import Proposal
+from runtime.engine.judge import ActivePolicy
+from runtime.engine.moves import Inquire, Known, LookUp, Next, OtherRun, Over, Perform, ReadBefore, StartRun
+from runtime.engine.run import RunView
 from runtime.engine.states import StepState
+from runtime.engine.step import begin
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
-from runtime.store import claims, effects
-from runtime.work.claiming import claim_of, claimed
-from runtime.work.holding import Holding, Tools
-from runtime.work.late import Calling
-from runtime.work.leasing import Lease, LostLease
-from runtime.work.nesting import look, start_other
-from runtime.work.patience import Patience
+from runtime.requests.starting import StartRequest, start_named
+from runtime.store import claims, effects, reads
+from runtime.work.calling import Calling, inquire, read_before
+from runtime.work.holding import Holding, Patience, Tools
+from runtime.work.lease import Lease, LostLease, claim_of, claimed
 from runtime.work.pump import CONFLICTS_MAX
 from runtime.work.setbacks import is_passing, report, set_back
 
@@ -120,14 +122,14 @@ class Drive:
                 return work
 
     async def _read_before(self, work: ReadBefore) -> Next:
-        read = await self._holding.lease.call(lambda: self._tools.calls.read_before(work))
+        read = await self._holding.lease.call(lambda: read_before(self._tools.connectors, work))
         chance = random.random()
 
         def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
             if isinstance(read, Before):
                 return begin(transition, step, workflow, policy, replace(work.known, before=read), new_nonce)
             perform = Perform(step, work.operation, work.call, None)
-            settling.performed(transition, perform, read, nonce=new_nonce, chance=chance)
+            settle.performed(transition, perform, read, nonce=new_nonce, chance=chance)
             return Over()
 
         return await self._holding.commit(proceed)
@@ -154,7 +156,7 @@ class Drive:
         if work.receipt is not None and not self._holding.may_send():
 
             def unsent(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
-                settling.unsent(transition, replace(work, step=step))
+                settle.unsent(transition, replace(work, step=step))
                 return Over()
 
             return await self._holding.commit(unsent, known=True)
@@ -163,7 +165,7 @@ class Drive:
         chance = random.random()
 
         def settled(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
-            settling.performed(transition, replace(work, step=step), outcome, nonce=new_nonce, chance=chance)
+            settle.performed(transition, replace(work, step=step), outcome, nonce=new_nonce, chance=chance)
             return Over()
 
         return await calling.settle(settled, outcome)
@@ -178,7 +180,7 @@ class Drive:
                 other = await look(connection, work.run_id)
 
         def settled(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
-            return waiting.started(transition, replace(work, step=step), other, new_nonce)
+            return waits.started(transition, replace(work, step=step), other, new_nonce)
 
         return await self._holding.commit(settled)
 
@@ -205,7 +207,7 @@ class Drive:
             self._within = None
 
     async def _inquire(self, work: Inquire) -> Next:
-        probe = await self._holding.lease.call(lambda: self._tools.calls.inquire(work))
+        probe = await self._holding.lease.call(lambda: inquire(self._tools.connectors, work))
 
         def answered(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
             leaf = transition.graph.leaf(step.key)
@@ -214,3 +216,34 @@ class Drive:
             return inquired(Proposal(*place), work.receipt, probe)
 
         return await self._holding.commit(answered)
+
+
+TRIGGER_TYPE = "workflow"
+
+
+async def start_other(database: Database, definitions: Definitions, view: RunView, work: StartRun) -> OtherRun:
+    """Start the run that a step orders, or find it. What is wrong with the order is the ``problem`` of the answer."""
+    try:
+        async with database.transaction() as connection:
+            request = StartRequest(
+                tenant_id=view.tenant_id,
+                workspace_id=view.workspace_id,
+                trigger_type=TRIGGER_TYPE,
+                trigger_ref=f"{view.run_id}:{work.step.key}",
+                trigger=work.inputs,
+                requested_by=view.run.requested_by,
+                actor=Actor("run", str(view.run_id)),
+                run_id=work.run_id,
+                parent=view.run_id if work.waits else None,
+                depth=view.depth + 1,
+            )
+            await start_named(connection, definitions, work.workflow, work.version, request)
+            return await look(connection, work.run_id)
+    except CountersealError as error:
+        return OtherRun(problem=str(error))
+
+
+async def look(connection: Connection, run_id: UUID) -> OtherRun:
+    """Where the other run is."""
+    row = await reads.ending_of(connection, run_id)
+    return OtherRun(row["status"], row["result"], row["error"])

@@ -22,20 +22,18 @@ from core.db import Connection, Database
 from core.errors import ConsistencyError, CountersealError
 from core.ids import new_nonce
 from runtime.definition.catalog import Definitions
-from runtime.engine.commit import Claim, StepRow
+from runtime.engine.commit import HELD, Claim, StepRow
 from runtime.engine.crossing import step_order
 from runtime.engine.moves import Known, Next, Over
-from runtime.engine.plan import NeedsItems
-from runtime.engine.proposing import begin
+from runtime.engine.run import NeedsItems
 from runtime.engine.states import StepState
+from runtime.engine.step import begin
 from runtime.engine.transition import Transition
 from runtime.store import claims
 from runtime.store.commits import Applied, apply, landed
 from runtime.store.views import load
-from runtime.work.claiming import Met, Recent, meet
 from runtime.work.committing import Committer
-from runtime.work.leasing import Lease, LostLease
-from runtime.work.move import Move, Moved, Sent
+from runtime.work.lease import Lease, LostLease, Met, Move, Moved, Recent, Sent, meet
 from runtime.work.setbacks import is_away, report
 
 log = structlog.get_logger(__name__)
@@ -167,7 +165,7 @@ class Pump:
         transition = Transition(met.view, met.workflow.graph, lease=self._means.lease)
         held: list[tuple[Move, StepRow]] = []
         for move in moves:
-            step = met.view.steps.get(move.claim.key)
+            step = met.view.run.steps.get(move.claim.key)
             if step is None or step.status not in (StepState.READY, StepState.RUNNING):
                 return None
             held.append((move, replace(step, lease_owner=self._means.owner, lease_epoch=move.claim.epoch)))
@@ -208,12 +206,12 @@ class Pump:
                 met = await self._read(connection, lock=True, afresh=afresh)
                 left = await self._found(connection, met, moves)
                 for move in [*left]:
-                    found, step = status.get(move.claim.id), met.view.steps.get(move.claim.key)
-                    ours = found == "leased" or (move.known and found is not None)
+                    found, step = status.get(move.claim.id), met.view.run.steps.get(move.claim.key)
+                    ours = found == HELD or (move.known and found is not None)
                     if not ours or step is None or step.status not in (StepState.READY, StepState.RUNNING):
                         move.fail(LostLease())
                         left.remove(move)
-                    move.goes_on &= found == "leased"
+                    move.goes_on &= found == HELD
                 sent = self._built(met, left) if left else None
                 if sent is not None:
                     applied = await apply(connection, sent.commit)

@@ -24,11 +24,12 @@ from core.errors import TransportError
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
 from runtime.engine import doubt
-from runtime.engine.commit import Claim, StepRow
+from runtime.engine.commit import HELD, Claim, StepRow
+from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import StepSetBack, WaitPostponed, WaitTimedOut
-from runtime.engine.fitness import clean
+from runtime.engine.finish import clean
 from runtime.engine.graph import NO_GRAPH
-from runtime.engine.known import last_receipt, open_wait
+from runtime.engine.moves import last_receipt, open_wait
 from runtime.engine.states import StepState
 from runtime.engine.transition import GIVEN_UP, Transition
 from runtime.store import claims
@@ -89,7 +90,7 @@ async def set_back(
     view = await load_to_end(connection, run_id, definitions.graphs, lock=True, leased=claim.key)
     transition = Transition(view, NO_GRAPH)
     step = leased(transition, claim, owner)
-    if status != "leased" or step is None:
+    if status != HELD or step is None:
         return
     count = _count(step.last_error)
     log.error("a step met what nobody foresaw", run=str(run_id), step=step.key, setbacks=count, exc_info=error)
@@ -103,7 +104,7 @@ async def set_back(
 
 def leased(transition: Transition, claim: Claim, owner: str | None) -> StepRow | None:
     """The step of a lease, begun now if its owner has not begun it; None if it is over, or waits."""
-    step = transition.view.steps.get(claim.key)
+    step = transition.view.run.steps.get(claim.key)
     if step is None or step.status not in (StepState.READY, StepState.RUNNING):
         return None
     step = replace(step, lease_owner=owner, lease_epoch=claim.epoch)
@@ -119,13 +120,11 @@ def lease_over(transition: Transition, step: StepRow) -> None:
         transition.expire_lease(step)
         return
     count = _count(step.last_error, _LEASES)
-    facts: JsonObject = {
-        "class": "consistency",
-        "code": "lease_lost",
-        "message": f"The lease of this step ran out {count} times in a row without an outcome (last of "
-        f"{step.lease_owner}). Look in the workers' logs for what ends or stalls them at this step.",
-        _LEASES: count,
-    }
+    message = (
+        f"The lease of this step ran out {count} times in a row without an outcome (last of {step.lease_owner}). "
+        "Look in the workers' logs for what ends or stalls them at this step."
+    )
+    facts = StepError(ErrorClass.CONSISTENCY, "lease_lost", message, {_LEASES: count}).to_json()
     if count < LEASES_MAX:
         transition.expire_lease(step, facts)
         return
@@ -145,7 +144,7 @@ async def set_back_wait(
 ) -> None:
     """As ``set_back``, for a wait that is due and whose step cannot be set going."""
     view = await load_to_end(connection, run_id, definitions.graphs, lock=True)
-    step, wait = view.steps.get(step_key), open_wait(view.run, step_key)
+    step, wait = view.run.steps.get(step_key), open_wait(view.run, step_key)
     if step is None or wait is None or wait.wait_id != wait_id:
         return
     transition = Transition(view, NO_GRAPH)
@@ -167,4 +166,4 @@ def _count(noted: JsonObject | None, what: str = _SETBACKS) -> int:
 
 def _facts(error: Exception, count: int) -> JsonObject:
     message = clean(f"{type(error).__name__}: {error}")
-    return {"class": "consistency", "code": "unexpected", "message": message, _SETBACKS: count}
+    return StepError(ErrorClass.CONSISTENCY, "unexpected", message, {_SETBACKS: count}).to_json()

@@ -15,9 +15,8 @@ from runtime.engine.commit import Claim
 from runtime.queue.port import Delivery, WorkQueue
 from runtime.store import claims
 from runtime.work.driving import Drive
-from runtime.work.holding import Tools
-from runtime.work.leasing import Lease
-from runtime.work.patience import Patience
+from runtime.work.holding import Patience, Tools
+from runtime.work.lease import Lease
 from runtime.work.setbacks import report
 
 log = structlog.get_logger(__name__)

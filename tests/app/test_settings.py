@@ -11,7 +11,7 @@ import structlog
 
 from app import logs
 from app.settings import LogFormat, LogLevel, Settings, load_settings, unknown_variables
-from connectors.http import AllowedHost
+from connectors.http.addresses import AllowedHost
 from core.errors import ConfigurationError
 
 LONG = "s3cr3t-value-that-must-not-be-shown"

@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from connectors.bpmn import BpmnConnector, BpmnSettings
+from connectors.bpmn.client import BpmnSettings
+from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog, build_action, catalog_of
 from connectors.catalog import Source as Declarations
 from connectors.operation import Kind

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from connectors.http import AllowedHost, HttpConnector, HttpSettings
-from connectors.http.addresses import is_public
+from connectors.http.addresses import AllowedHost, is_public
+from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.port import Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
 
 SEND = "http.request.send"

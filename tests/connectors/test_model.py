@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from connectors.exchange import retry_after_seconds
-from connectors.model import ModelConnector, ModelSettings
+from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.port import Call, Done, NotSent, ProbeVerdict, Refused, Usage
 from core.errors import ConfigurationError
 

@@ -4,15 +4,17 @@ from collections.abc import Callable
 
 import pytest
 
-from connectors.bpmn import BpmnConnector, BpmnSettings
+from connectors.bpmn.client import BpmnSettings
+from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
-from connectors.http import HttpConnector, HttpSettings
-from connectors.model import ModelConnector, ModelSettings
+from connectors.http.connector import HttpConnector, HttpSettings
+from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.port import Call, Connector, Done, ProbeVerdict
 from connectors.registry import Connectors
-from connectors.servicenow import BasicAuth, ServiceNowConnector, ServiceNowSettings
-from connectors.slack import SlackConnector, SlackSettings
-from connectors.transform import TransformConnector
+from connectors.servicenow.client import BasicAuth, ServiceNowSettings
+from connectors.servicenow.connector import ServiceNowConnector
+from connectors.slack.connector import SlackConnector, SlackSettings
+from connectors.transform.connector import TransformConnector
 from core.errors import ConfigurationError
 
 MakeCall = Callable[..., Call]
@@ -41,14 +43,14 @@ async def test_every_packaged_operation_has_a_connector(catalog: Catalog) -> Non
     }
     connectors = Connectors(by_name)
     for operation in catalog.operations.values():
-        assert connectors.for_operation(operation.name) is by_name[operation.connector]
+        assert connectors.get(operation.name) is by_name[operation.connector]
     await connectors.aclose()
 
 
 async def test_what_is_not_configured_names_its_setting() -> None:
     connectors = Connectors({"transform": TransformConnector()})
     with pytest.raises(ConfigurationError, match=r"not configured\. Set COUNTERSEAL_SERVICENOW_URL"):
-        connectors.for_operation("servicenow.incident.get")
+        connectors.get("servicenow.incident.get")
     with pytest.raises(ConfigurationError, match="Known connectors"):
         connectors.get("zzz")
     assert await connectors.check() == {"transform": (True, "works in process")}

@@ -7,7 +7,8 @@ import pytest
 
 from connectors.catalog import Catalog
 from connectors.port import Before, Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
-from connectors.servicenow import BasicAuth, ClientCredentials, ServiceNowConnector, ServiceNowSettings
+from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
+from connectors.servicenow.connector import ServiceNowConnector
 from core.errors import ConfigurationError
 
 ID = "a" * 32

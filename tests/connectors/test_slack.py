@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from connectors.port import Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
-from connectors.slack import SlackConnector, SlackSettings
+from connectors.slack.connector import SlackConnector, SlackSettings
 
 POST = "slack.message.post"
 MESSAGE = {"channel": "C0OPS", "text": "hello"}

@@ -239,9 +239,13 @@ class Stage:
             **Errands(engine, self.definitions, self.connectors).handlers(),
         }
         self.dispatcher = Dispatcher(engine, handlers, "dispatcher")
-        queue = killer.wrap("queue", PostgresQueue(idle=timedelta(milliseconds=1)), "receive")
-        self.worker = Worker(Tools(engine, self.definitions, self.connectors, f"w{os.getpid()}", SPENT), queue)
+        self.workers = [self._worker(killer, number) for number in range(self.work.workers)]
         self.sweeper = Sweeper(engine, self.definitions)
+
+    def _worker(self, killer: Killer, number: int) -> Worker:
+        queue = killer.wrap("queue", PostgresQueue(idle=timedelta(milliseconds=1)), "receive")
+        tools = Tools(self.engine, self.definitions, self.connectors, f"w{os.getpid()}.{number}", SPENT)
+        return Worker(tools, queue)
 
     async def prepare(self) -> None:
         """The tenant and its documents; idempotent."""
@@ -264,7 +268,8 @@ class Stage:
 
     async def go_on(self) -> bool:
         """One round of everybody; whether anything moved."""
-        moved = await self.worker.work_off() + await self.dispatcher.work_off() + await self.sweeper.sweep()
+        moved = sum(await asyncio.gather(*(worker.work_off() for worker in self.workers)))
+        moved += await self.dispatcher.work_off() + await self.sweeper.sweep()
         return bool(moved) or await self.people() or await self.clock()
 
     async def people(self) -> bool:

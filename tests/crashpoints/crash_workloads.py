@@ -54,7 +54,10 @@ def _effects(*names: str) -> str:
 
 @dataclass(frozen=True)
 class Workload:
-    """What runs, what people choose, and what is to be true at the end. ``effects`` happen exactly once each."""
+    """What runs, what people choose, and what is to be true at the end. ``effects`` happen exactly once each.
+
+    ``workers`` work at the same time, with nothing in common but the database and the process that dies.
+    """
 
     name: str
     workflows: tuple[str, ...]
@@ -64,6 +67,7 @@ class Workload:
     choice: str = "approve"
     refuses_first: frozenset[str] = frozenset()
     times_out: bool = False
+    workers: int = 1
 
 
 _ALL = (
@@ -86,6 +90,18 @@ _ALL = (
         ),
         frozenset({"ask1", "ask2", "z"}),
         trigger={"items": ["ask1", "ask2"]},
+    ),
+    Workload(
+        "wide",
+        (
+            HEAD % "wide"
+            + "  - foreach: ${{ trigger.items }}\n    max_parallel: 4\n"
+            + "    steps: [{id: e, do: probe.effect.apply, with: {name: '${{ item }}'}}]\n"
+            + _effects("z"),
+        ),
+        frozenset({"a", "b", "c", "d", "z"}),
+        trigger={"items": ["a", "b", "c", "d"]},
+        workers=2,
     ),
     Workload(
         "durable",

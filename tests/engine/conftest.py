@@ -15,14 +15,14 @@ from connectors.catalog import Catalog, Source, load_catalog
 from core.ids import derived_id
 from evidence.chain import Actor, ChainHead, verify_lines
 from runtime.definition.workflow import load_workflow
-from runtime.engine.commit import CommandRow, Commit, LedgerRow, QueueRow, StepRow, WaitRow
+from runtime.engine.commit import CommandRow, Commit, LedgerRow, QueueRow, StepRow, WaitRow, wait_of
 from runtime.engine.events import RunOpened, RunStarted
 from runtime.engine.graph import Graph, OperationNode
 from runtime.engine.keeping import pack, unpack
 from runtime.engine.past import past_of
-from runtime.engine.plan import Window, variables
+from runtime.engine.plan import variables
 from runtime.engine.replaying import Replay, Writes, unopened
-from runtime.engine.state import State
+from runtime.engine.run import RunView, State, Window
 from runtime.engine.states import (
     COMMAND,
     STEP,
@@ -32,7 +32,7 @@ from runtime.engine.states import (
     WaitState,
 )
 from runtime.engine.told import read_line, unpack_values
-from runtime.engine.transition import RunView, Transition, wait_of
+from runtime.engine.transition import Transition
 
 OPERATIONS = """
 operations:
@@ -203,7 +203,7 @@ class Simulation:
         assert isinstance(leaf, OperationNode)
 
         def move(transition: Transition, step: StepRow) -> None:
-            values = variables(transition.graph, transition.state, transition.view.constants, key)
+            values = variables(transition.graph, transition.run.state, transition.view.constants, key)
             result = leaf.inputs.render(values) if output is None else output
             values["output"] = result
             writes = {name: source.render(values) for name, source in leaf.sets.items()}
@@ -245,7 +245,7 @@ class Simulation:
 
     @property
     def state(self) -> State:
-        return self.view().state
+        return self.view().run.state
 
     @property
     def open_steps(self) -> dict[str, str]:

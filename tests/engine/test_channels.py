@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from core.errors import ExpressionError
-from runtime.engine.channels import Channel, Reducer, fold, initial_values
+from runtime.engine.crossing import fold_writes, initial_values
+from runtime.engine.graph import Channel, Reducer
 
 
 def folded(channel: Channel, *writes: Any) -> Any:
     channels = {channel.name: channel}
     values = initial_values(channels)
     for write in writes:
-        values = fold(channels, values, {channel.name: write})
+        values = fold_writes(channels, values, {channel.name: write})
     return values[channel.name]
 
 
@@ -69,5 +70,5 @@ def test_a_write_that_does_not_fit_names_the_channel(reducer: Reducer, writes: l
 def test_folding_leaves_the_values_before_as_they_were() -> None:
     channels = {"c": Channel("c", Reducer.APPEND)}
     before: dict[str, Any] = {"c": [1]}
-    assert fold(channels, before, {"c": 2}) == {"c": [1, 2]}
+    assert fold_writes(channels, before, {"c": 2}) == {"c": [1, 2]}
     assert before == {"c": [1]}

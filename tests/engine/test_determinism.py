@@ -26,17 +26,16 @@ from hypothesis import strategies as st
 
 from core.errors import ExpressionError
 from evidence.chain import Actor
-from runtime.engine.channels import Channel, Reducer
-from runtime.engine.commit import StepRow, WaitRow
+from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.crossing import REFERENCE
 from runtime.engine.events import WaitCompleted, WaitTimedOut
-from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, OperationNode, Scope, WhileNode
+from runtime.engine.graph import Branch, Channel, ForeachNode, Graph, IfNode, OperationNode, Reducer, Scope, WhileNode
 from runtime.engine.past import past_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import replay
 from runtime.engine.states import StepState, WaitKind, WaitState
 from runtime.engine.told import KEPT
-from runtime.engine.transition import Transition, wait_of
+from runtime.engine.transition import Transition
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 GRAPHS = 50_000 if DEEP else 2_000
@@ -409,7 +408,7 @@ class Play:
             if following is None:
                 return
             followed.append(following.key)
-            alone = transition.run.width == 1 and not transition.state.parked
+            alone = transition.run.width == 1 and not transition.run.state.parked
             if not alone or self.answer(following.key).verb == "park" or self.luck.random() < 0.5:
                 return
             self.end(transition, following)
@@ -542,7 +541,7 @@ def writes(graph: Graph, state: Any, constants: Any, key: str, more: Any) -> Any
 
 def settle(transition: Transition, step: StepRow, output: Any) -> None:
     try:
-        made = writes(transition.graph, transition.state, transition.view.constants, step.key, {"output": output})
+        made = writes(transition.graph, transition.run.state, transition.view.constants, step.key, {"output": output})
     except ExpressionError as error:
         transition.fail(step, {"class": "expression", "code": "expression", "message": str(error)})
         return

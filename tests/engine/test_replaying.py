@@ -12,7 +12,7 @@ import pytest
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.engine.events import EVENTS, CheckpointCommitted, DecisionMade, RunOpened, StepStarted, StepSucceeded
-from runtime.engine.finishing import writes_of
+from runtime.engine.finish import writes_of
 from runtime.engine.past import past_of
 from runtime.engine.replaying import Divergence, replay
 from runtime.engine.states import WaitKind

@@ -167,7 +167,7 @@ def test_a_write_that_does_not_fit_fails_the_run_and_leaves_the_last_checkpoint(
     run.succeed("a")
     assert run.status == "failed_terminal"
     assert "state.n" in run.run.error["message"]
-    assert run.view().state.channels["n"] == 0
+    assert run.view().run.state.channels["n"] == 0
 
 
 @pytest.mark.parametrize("output", [{"name": 2**60}, {"name": float("inf")}])
@@ -255,7 +255,7 @@ def test_a_slot_goes_on_with_its_worker_to_the_step_that_executes(
     run.claim("s")
     view = run.view()
     transition = Transition(view, run.workflow.graph)
-    transition.succeed(view.steps["s"], {}, {})
+    transition.succeed(view.run.steps["s"], {}, {})
     going_on(transition, ends)
     commit = run.apply(transition)
     goes_on = [("s", handed, step_id(handed), 1)] if handed else []

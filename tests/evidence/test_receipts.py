@@ -37,7 +37,7 @@ def test_every_pair_of_the_table(status: ReceiptStatus, event: ReceiptEvent) -> 
 
 def test_only_success_is_final_and_an_intent_is_never_simply_repeated() -> None:
     assert [status for status in S if RECEIPT.terminal(status)] == [S.SUCCEEDED]
-    assert not RECEIPT.allows(S.INTENDED, E.RETRY)
+    assert (S.INTENDED, E.RETRY) not in RECEIPT.table
     assert RECEIPT.initial == {S.INTENDED}
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from core.errors import DefinitionError
-from policy.facts import OperationFacts, declare, field_types
+from policy.facts import OperationFacts, declare
 from policy.load import Policy, load_policy
-from policy.model import json_schema
+from policy.model import PolicyDocument
 
 UPDATE = "match: {operation: servicenow.incident.update}"
 
@@ -112,29 +112,8 @@ def test_conflicting_and_unwritable_fields() -> None:
     assert fields == {"action.fields.limit": "dyn", "action.fields.x": "string", "action.before.state": "dyn"}
 
 
-def test_field_types_of_a_json_schema() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "s": {"type": "string"},
-            "i": {"type": "integer"},
-            "n": {"type": "number"},
-            "b": {"type": "boolean"},
-            "l": {"type": "array", "items": {"type": "string"}},
-            "ln": {"type": "array", "items": {"type": "integer"}},
-            "m": {"type": "object", "additionalProperties": {"type": "string"}},
-            "o": {"type": "object"},
-            "u": {"type": ["string", "null"]},
-            "a": True,
-        },
-    }
-    types = {"s": "string", "i": "int", "n": "double", "b": "bool", "l": "list<string>", "ln": "dyn"}
-    assert field_types(schema) == {**types, "m": "map<string,string>", "o": "dyn", "u": "dyn", "a": "dyn"}
-    assert field_types({}) == {}
-
-
 def test_the_published_schema_names_what_is_accepted() -> None:
-    rule = json_schema()["$defs"]["RuleDocument"]
+    rule = PolicyDocument.model_json_schema()["$defs"]["RuleDocument"]
     assert rule["additionalProperties"] is False
     assert rule["properties"]["expires"]["pattern"].startswith("^P")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chaos.checks import LEFT, NEVER
-from chaos.people import DOUBTS, Eyes, proposed
+from chaos.eyes import DOUBTS, Eyes, proposed
 from connectors.port import InDoubt
 from tests.support.trouble import Forger
 

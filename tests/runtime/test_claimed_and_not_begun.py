@@ -13,7 +13,7 @@ from runtime.requests.starting import cancel_run
 from runtime.store import claims
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
-from runtime.work.leasing import Lease
+from runtime.work.lease import Lease
 from runtime.work.setbacks import LEASES_MAX
 
 LEASE = timedelta(seconds=30)

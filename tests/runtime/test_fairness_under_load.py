@@ -20,7 +20,7 @@ import pytest
 
 from chaos import caps
 from chaos.caps import Execution
-from evidence.events import timestamp
+from evidence.chain import timestamp
 from runtime.store import claims
 
 LEASE = timedelta(seconds=30)

@@ -15,8 +15,8 @@ from core.db import Connection
 from runtime.engine.commit import Commit
 from runtime.requests.looking import Looking
 from runtime.store.commits import apply
-from runtime.work import late
-from runtime.work.leasing import LostLease
+from runtime.work import calling
+from runtime.work.lease import LostLease
 
 STEPS = """
 workflow: w
@@ -197,7 +197,7 @@ async def test_nothing_is_told_of_a_call_that_never_began(runtime: Any, gate: An
 
     worker = runtime.worker("slow")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("runtime.work.leasing.Lease.call", lambda self, call: lost(call))
+        patched.setattr("runtime.work.lease.Lease.call", lambda self, call: lost(call))
         await worker.work_off()
     assert await told(runtime, run_id) == []
     assert "step.set_back" not in await runtime.events(run_id)
@@ -224,7 +224,7 @@ async def test_it_is_told_once_while_postgresql_is_away_or_its_answer_is_lost(
             raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
         return written
 
-    monkeypatch.setattr(late, "apply", fails)
+    monkeypatch.setattr(calling, "apply", fails)
     async with stalled(runtime, gate):
         await runtime.worker("fast").work_off()
     runtime.outside.may_repeat.add("a")

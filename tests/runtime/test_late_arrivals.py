@@ -166,7 +166,7 @@ async def test_a_worker_that_stalls_between_intent_and_call_sends_nothing(
 
     worker = runtime.worker()
     with monkeypatch.context() as patched:
-        patched.setattr("runtime.work.leasing.Lease.now", staticmethod(time))
+        patched.setattr("runtime.work.lease.Lease.now", staticmethod(time))
         await worker.work_off()
     assert runtime.outside.effects == []
     assert (await runtime.books.receipt()).status == "failed"

@@ -14,7 +14,7 @@ from runtime.engine.transition import Transition
 from runtime.requests.starting import cancel_run
 from runtime.store import claims
 from runtime.store.commits import apply, apply_together
-from runtime.work.claiming import Recent, claim_of, claimed
+from runtime.work.lease import Recent, claim_of, claimed
 
 # Leases are taken by hand here, so rows move that no line of a run tells.
 pytestmark = pytest.mark.tampers
@@ -112,7 +112,7 @@ async def test_a_settle_under_another_lease_or_epoch_writes_nothing(runtime: Any
     await queued(runtime, "acme", 1)
     first = await claim(runtime, "slow")
     stale = await begun(runtime, first)
-    stale.succeed(stale.view.steps["a"], {"late": True}, {})
+    stale.succeed(stale.view.run.steps["a"], {"late": True}, {})
     commit = stale.commit()
     commit.held = [claim_of(first)[0]]
     await runtime.execute(f"UPDATE queue SET {change}")
@@ -130,7 +130,7 @@ async def test_a_lease_retaken_while_its_old_owner_waits_for_the_lock_is_lost(ru
     await queued(runtime, "acme", 1)
     first = await claim(runtime, "slow")
     stale = await begun(runtime, first)
-    stale.succeed(stale.view.steps["a"], {"late": True}, {})
+    stale.succeed(stale.view.run.steps["a"], {"late": True}, {})
     commit = stale.commit()
     commit.held = [claim_of(first)[0]]
 
@@ -424,7 +424,7 @@ async def test_a_cancel_does_not_wait_for_whoever_settles_just_now_and_that_one_
         async with runtime.database.transaction() as connection:
             await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "no")
     left = await runtime.all("SELECT step_key FROM queue ORDER BY step_key")
-    assert [row["step_key"] for row in left] == sorted([first.view.state.open[0], lease.key])
+    assert [row["step_key"] for row in left] == sorted([first.view.run.state.open[0], lease.key])
     await runtime.execute("UPDATE queue SET expires_at = now() - interval '1 s' WHERE step_key = $1", lease.key)
     assert await runtime.sweep() == 1
     assert len(await runtime.all("SELECT FROM queue")) == 1, "the sweep forgets what is over"

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from core.errors import NotFoundError
-from runtime.engine.commit import QueueRow
-from runtime.engine.settling import later
-from runtime.engine.transition import Transition, wait_of
+from runtime.engine.commit import QueueRow, wait_of
+from runtime.engine.doubt import later
+from runtime.engine.transition import Transition
 from runtime.store.commits import apply
 from runtime.store.views import load
 
@@ -75,9 +75,9 @@ async def test_of_two_commits_on_one_version_one_is_applied_and_nothing_of_the_o
     view, graph, working = await held_view(runtime, gate)
     one, other = Transition(view, graph), Transition(view, graph)
     error = {"class": "transport", "code": "not_sent", "message": "no"}
-    later(one, view.steps["left"], error, one.rows.lease)
+    later(one, view.run.steps["left"], error, one.rows.lease)
     other.message("card", uuid4(), "other")
-    other.succeed(view.steps["left"], {"other": True}, {"seen": "other"})
+    other.succeed(view.run.steps["left"], {"other": True}, {"seen": "other"})
     async with runtime.database.connection() as first, runtime.database.connection() as second:
         applied = await asyncio.gather(apply(first, one.commit()), apply(second, other.commit()))
     assert sorted(landed is not None for landed in applied) == [False, True]
@@ -85,7 +85,7 @@ async def test_of_two_commits_on_one_version_one_is_applied_and_nothing_of_the_o
     cards = await runtime.all("SELECT command_id FROM commands WHERE kind = 'card'")
     retrying = await runtime.books.step("left")
     if applied[0]:
-        assert ([row["wait_id"] for row in waits], cards) == ([wait_of(view.run_id, view.steps["left"])], [])
+        assert ([row["wait_id"] for row in waits], cards) == ([wait_of(view.run_id, view.run.steps["left"])], [])
         assert (retrying.status, retrying.eligible_in > timedelta(0)) == ("failed_retryable", True)
     else:
         assert (waits, len(cards)) == ([], 1)
@@ -100,7 +100,7 @@ async def test_of_two_commits_on_one_version_one_is_applied_and_nothing_of_the_o
 async def test_a_commit_that_the_database_refuses_in_part_leaves_nothing(runtime: Any, gate: Any) -> None:
     view, graph, working = await held_view(runtime, gate)
     transition = Transition(view, graph)
-    transition.succeed(view.steps["left"], {}, {})
+    transition.succeed(view.run.steps["left"], {}, {})
     rows = transition.commit()
     rows.queued = [QueueRow("twice", uuid4())] * 2
     before = await runtime.fingerprint()
@@ -115,7 +115,7 @@ async def test_a_decision_is_void_once_the_policy_has_changed(runtime: Any, gate
     view, graph, working = await held_view(runtime, gate)
     judged = Transition(view, graph)
     judged.rows.checks_policy, judged.rows.expected_policy = True, view.policy_digest
-    judged.succeed(view.steps["left"], {}, {})
+    judged.succeed(view.run.steps["left"], {}, {})
     await runtime.execute("UPDATE tenants SET policy_digest = 'another'")
     before = await runtime.fingerprint()
     async with runtime.database.connection() as connection:

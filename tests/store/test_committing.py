@@ -40,7 +40,7 @@ class Held:
         """The commit that ends the step of this run, and the run."""
         view = self.views[which]
         transition = Transition(view, self.graph)
-        transition.succeed(view.steps["only"], {"settled": which}, {})
+        transition.succeed(view.run.steps["only"], {"settled": which}, {})
         return transition.commit()
 
     async def ended(self) -> list[bool]:

@@ -20,7 +20,7 @@ from evidence.chain import Actor
 from evidence.events import EventType
 from runtime.engine.events import ApprovalDecided, ApprovalVoted
 from runtime.engine.keeping import pack, unpack
-from runtime.engine.known import open_wait
+from runtime.engine.moves import open_wait
 from runtime.engine.transition import Transition
 from runtime.store import approvals, faces
 from runtime.store.views import load
@@ -80,7 +80,7 @@ async def prepared(runtime: Any, database: Database, run_id: UUID, tenant: str =
     """A transition of the run as a face would begin it."""
     async with database.connection() as connection:
         view = await load(connection, run_id, runtime.definitions.graphs, tenant=tenant)
-        return Transition(view, (await runtime.definitions.of_run(connection, view)).graph)
+        return Transition(view, (await runtime.definitions.of_run(connection, view.definition)).graph)
 
 
 def test_the_migration_holds_what_the_store_renders() -> None:

@@ -28,7 +28,6 @@ from runtime.engine.run import Run as Folded
 from runtime.engine.told import unpack_values
 from runtime.requests.looking import folded
 from runtime.store import books, remains
-from runtime.store.schema import metadata
 from runtime.store.views import load, load_to_end
 from tests.support.asking import Source, asking
 from tests.support.book import (
@@ -60,8 +59,9 @@ _SAME = (
     "operation", "target", "action_digest", "action", "status", "attempt", "external_id", "output", "resolution",
     "error", "intended_at", "settled_at",
 )  # fmt: skip
-_TABLES = [str(table.name) for table in metadata.sorted_tables]
-_OF_RUNS = [str(table.name) for table in metadata.sorted_tables if "run_id" in table.c]
+_WITH_COLUMN = """
+SELECT c.relname AS name FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attname = $1 ORDER BY c.relname"""
 
 _RUNS = """
 SELECT run_id AS id, tenant_id AS tenant, workspace_id AS workspace, workflow, workflow_version, trigger_type,
@@ -484,7 +484,7 @@ class Books:
         barrier = "SELECT xmin::text FROM journal WHERE run_id = $1 AND convert_from(lines, 'UTF8') ~ $2"
         (commit,) = [row["xmin"] for row in await self._rows(barrier, run, told)]
         found = {}
-        for name in _TABLES:
+        for name in await self._tables():
             (row,) = await self._rows(f"SELECT count(*) FROM {name} WHERE xmin::text = $1", commit)
             if row["count"]:
                 found[name] = row["count"]
@@ -492,13 +492,17 @@ class Books:
 
     # -- whole tables, whatever they are ------------------------------------------------------------------------------
 
+    async def _tables(self, column: str = "tenant_id") -> list[str]:
+        """The tables that have this column; every table of ours names its tenant."""
+        return [row["name"] for row in await self._rows(_WITH_COLUMN, column)]
+
     async def fingerprint(self) -> dict[str, str]:
         """A digest of what every table holds: to say that nothing was written."""
-        return await self._digests(_TABLES, "")
+        return await self._digests(await self._tables(), "")
 
     async def fingerprint_of(self, run: UUID) -> dict[str, str]:
         """A digest of what every table holds of one run."""
-        return await self._digests(_OF_RUNS, "WHERE run_id = $1", run)
+        return await self._digests(await self._tables("run_id"), "WHERE run_id = $1", run)
 
     async def _digests(self, tables: Iterable[str], where: str, *parameters: object) -> dict[str, str]:
         content = "SELECT md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) AS sum FROM"
@@ -508,7 +512,7 @@ class Books:
         """The tables that hold these words anywhere."""
         sql = "SELECT 1 FROM {} t WHERE strpos(t::text, $1) > 0 OR strpos(t::text, $2) > 0 LIMIT 1"
         shown = (words, words.encode().hex())  # bytes are shown in hexadecimal
-        found = {name for name in _TABLES if await self._rows(sql.format(name), *shown)}
+        found = {name for name in await self._tables() if await self._rows(sql.format(name), *shown)}
         told = await self._rows("SELECT vals FROM journal WHERE vals IS NOT NULL")
         deflated = any(words.encode() in zlib.decompress(row["vals"]) for row in told)
         return found | {"journal"} if deflated else found
@@ -517,7 +521,7 @@ class Books:
 async def tenants_seen(connection: Connection) -> set[str]:
     """The tenants of whom this connection sees any row."""
     found = set()
-    for name in (str(table.name) for table in metadata.sorted_tables if "tenant_id" in table.c):
+    for (name,) in await connection.fetch(_WITH_COLUMN, "tenant_id"):
         found |= {row["tenant_id"] for row in await connection.fetch(f"SELECT DISTINCT tenant_id FROM {name}")}
     return found
 

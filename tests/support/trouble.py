@@ -57,10 +57,11 @@ class Trouble:
 
     # -- leases of steps ----------------------------------------------------------------------------------------------
 
-    async def expire_leases(self, tenant: str | None = None) -> int:
-        """The workers of all steps that are leased have been silent for too long."""
+    async def expire_leases(self, tenant: str | None = None, *, step: str | None = None) -> int:
+        """The workers of all steps that are leased have been silent for too long; ``step`` names one, '' a barrier."""
         sql = "UPDATE queue SET expires_at = now() - $2::interval WHERE status = 'leased' AND "
-        return await self._do(sql + "($1::text IS NULL OR tenant_id = $1)", tenant, _SECOND)
+        of = "($1::text IS NULL OR tenant_id = $1) AND ($3::text IS NULL OR step_key = $3)"
+        return await self._do(sql + of, tenant, _SECOND, step)
 
     async def expire_some_lease(self, tenant: str) -> int:
         """One worker of this tenant, by chance, has been silent for too long."""
@@ -70,9 +71,10 @@ class Trouble:
             tenant,
         )
 
-    async def steal_leases(self, owner: str) -> int:
-        """Another worker has every step by now, and the one before does not know."""
-        return await self._do("UPDATE queue SET owner = $1, lease_id = gen_random_uuid(), epoch = epoch + 1", owner)
+    async def steal_leases(self, owner: str, *, step: str | None = None) -> int:
+        """Another worker has every step by now, or this one, and the one before does not know."""
+        sql = "UPDATE queue SET owner = $1, lease_id = gen_random_uuid(), epoch = epoch + 1 "
+        return await self._do(sql + "WHERE $2::text IS NULL OR step_key = $2", owner, step)
 
     async def hand_steps_to(self, owner: str) -> int:
         """A worker has claimed every step."""
@@ -86,11 +88,12 @@ class Trouble:
         """Every step stands in line again and is nobody's, as after crashes that a sweeper has found."""
         return await self._do("UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL")
 
-    async def forget_claims(self) -> int:
-        """PostgreSQL has crashed before the newest claims were on the disk."""
+    async def forget_claims(self, owner: str | None = None) -> int:
+        """PostgreSQL has crashed before the newest claims, or those of this worker, were on the disk."""
         return await self._do(
             "UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL, lease_id = NULL, "
-            "epoch = epoch - 1 WHERE status = 'leased'"
+            "epoch = epoch - 1 WHERE status = 'leased' AND ($1::text IS NULL OR owner = $1)",
+            owner,
         )
 
     async def send_steps(self, owner: str) -> int:

@@ -10,12 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from evidence.commitments import blind
 from runtime.engine import events as e
-from runtime.engine.crossing import Crossing
-from runtime.engine.fold import of_actions, of_runs, of_steps
+from runtime.engine.commit import PARKED, MutationRow
+from runtime.engine.crossing import Crossing, begin, checkpoint_of, cross
+from runtime.engine.fold import of_actions, of_steps
 from runtime.engine.graph import Graph
+from runtime.engine.plan import Recorded
 from runtime.engine.run import Run
-from runtime.engine.told import Told
+from runtime.engine.states import (
+    RUN,
+    STEP,
+    RunEvent,
+    RunState,
+    StepState,
+)
+from runtime.engine.told import Diverged, Told
 
 
 def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -> Run:
@@ -27,24 +37,106 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
     """
     match told.event:
         case e.CheckpointCommitted() as event:
-            of_runs.checkpoint(run, event, graph, crossing)
+            _checkpoint(run, event, graph, crossing)
         case event:
-            _FOLDS[type(event)](run, told, event)
+            change = _FOLDS[type(event)]
+            if change is not None:
+                change(run, told, event)
     return run
 
 
-def _nothing(run: Run, told: Told, event: Any) -> None:
-    """The event changes nothing by itself: the events beside it do."""
+def _opened(run: Run, told: Told, event: e.RunOpened) -> None:
+    run.reference = event.reference or run.reference
+    run.requested_by = event.requested_by or run.requested_by
+    run.trigger = event.inputs or {}
 
 
-_FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None]] = {
-    e.RunOpened: of_runs.opened,
-    e.RunStarted: of_runs.started,
-    e.RunReferenceSet: of_runs.named,
-    e.RunExtended: of_runs.extended,
-    e.RunContinued: _nothing,
-    e.RunCanceled: of_runs.canceled,
-    e.RunClosed: of_runs.closed,
+def _started(run: Run, told: Told, event: e.RunStarted) -> None:
+    run.status = RUN.next(run.status, RunEvent.START)
+
+
+def _named(run: Run, told: Told, event: e.RunReferenceSet) -> None:
+    run.reference = event.reference
+
+
+def _extended(run: Run, told: Told, event: e.RunExtended) -> None:
+    run.extensions += 1
+    run.mutations.append(MutationRow(event.number, told.actor.id, event.source, event.operations))
+    run.state.outputs.update(event.adopted or {})
+    if run.executing == 0 and run.status not in (RunState.QUEUED, RunState.RUNNING):
+        run.status = RUN.next(run.status, RunEvent.RESUME)
+
+
+def _canceled(run: Run, told: Told, event: e.RunCanceled) -> None:
+    run.canceling = run.canceling or {"by": told.actor.id, "reason": event.reason}
+
+
+_CLOSING = {
+    RunState.SUCCEEDED: RunEvent.SUCCEED,
+    RunState.FAILED_TERMINAL: RunEvent.FAIL,
+    RunState.CANCELED: RunEvent.CANCEL,
+}
+
+
+def _closed(run: Run, told: Told, event: e.RunClosed) -> None:
+    run.status = RUN.next(run.status, _CLOSING[event.status])
+    run.error, run.result, run.finished, run.executing = event.detail, event.result, True, 0
+
+
+def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: Crossing | None) -> None:
+    """The barrier: the writes of the super-step are in the channels, and the next super-step is planned."""
+    if crossing is None:
+        crossing = _as_recorded(run, event, graph)
+    if (crossing.checkpoint.superstep, blind(run.run_key, crossing.checkpoint.digest)) != (event.number, event.digest):
+        raise Diverged(f"checkpoint {event.number} is not the one that was recorded")
+    run.checkpointed, run.state, run.superstep = True, crossing.state, event.number
+    run.checkpoints.append(crossing.checkpoint)
+    run.ledger += crossing.ledger
+    run.windows = {**run.windows, **crossing.windows}
+    for key in [key for key, row in run.steps.items() if STEP.terminal(row.status)]:
+        run.past[key] = run.steps.pop(key)
+    run.steps.update((row.key, row) for row in crossing.begun)
+    if crossing.ending:
+        return
+    run.executing = run.width = len(run.state.open)
+    done = crossing.finished and not run.state.parked
+    if not done and not run.state.open and run.status is RunState.RUNNING:
+        _park_run(run)
+
+
+def _as_recorded(run: Run, event: e.CheckpointCommitted, graph: Graph) -> Crossing:
+    choices = Recorded(event.choices or [])
+    if event.halted:
+        return Crossing(run.state, checkpoint_of(0, run.state), ending=True)
+    return cross(run, graph, choices) if run.checkpointed else begin(run, graph, choices, run.state.copy(), 0)
+
+
+# People first: a run that waits for an approval and a timer waits for people.
+_PARKING = (
+    (StepState.WAITING_APPROVAL, RunEvent.PARK),
+    (StepState.WAITING, RunEvent.WAIT),
+    (StepState.FAILED_RETRYABLE, RunEvent.RETRY_LATER),
+)
+
+
+def _park_run(run: Run) -> None:
+    """Nothing can go on by itself: the run's status says what it waits for."""
+    kinds = {wait.partition(":")[0] for wait in run.state.parked.values()}
+    for status, event in _PARKING:
+        if PARKED[status] in kinds:
+            run.status = RUN.next(run.status, event)
+            return
+
+
+# None: the event changes nothing by itself, the events beside it do.
+_FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
+    e.RunOpened: _opened,
+    e.RunStarted: _started,
+    e.RunReferenceSet: _named,
+    e.RunExtended: _extended,
+    e.RunContinued: None,
+    e.RunCanceled: _canceled,
+    e.RunClosed: _closed,
     e.StepStarted: of_steps.step_started,
     e.StepSucceeded: of_steps.step_succeeded,
     e.StepFailed: of_steps.step_failed,
@@ -59,10 +151,10 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None]] = {
     e.WaitCompleted: of_steps.wait_completed,
     e.WaitTimedOut: of_steps.wait_timed_out,
     e.WaitCanceled: of_steps.wait_canceled,
-    e.DecisionMade: _nothing,
+    e.DecisionMade: None,
     e.ApprovalRequested: of_actions.asked,
     e.ApprovalVoted: of_actions.voted,
-    e.ApprovalVoteRefused: _nothing,
+    e.ApprovalVoteRefused: None,
     e.ApprovalDecided: of_actions.answered,
     e.ApprovalConsumed: of_actions.consumed,
     e.ApprovalSuperseded: of_actions.superseded,
@@ -75,6 +167,6 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None]] = {
     e.ActionInDoubt: of_actions.in_doubt,
     e.ActionHeld: of_actions.held,
     e.ActionDoubtResolved: of_actions.doubt_resolved,
-    e.ActionRecalled: _nothing,
+    e.ActionRecalled: None,
     e.ActionLate: of_actions.late,
 }

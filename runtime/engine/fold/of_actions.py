@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from approvals.model import Choice
 from approvals.states import APPROVAL, ApprovalEvent, ApprovalStatus
 from core.errors import ConsistencyError
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
 from runtime.engine import events as e
-from runtime.engine.commit import (
-    ApprovalMove,
-    ApprovalRow,
-    ReceiptRow,
-    StepRow,
-    VoteRow,
-)
+from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, VoteRow, step_id_of
 from runtime.engine.fold.of_steps import step_of
-from runtime.engine.names import step_id_of
 from runtime.engine.run import Run
-from runtime.engine.told import Told
+from runtime.engine.told import Told, parts
 
 
 def asked(run: Run, told: Told, event: e.ApprovalRequested) -> None:
@@ -47,13 +42,13 @@ def voted(run: Run, told: Told, event: e.ApprovalVoted) -> None:
     run.votes.append(VoteRow(event.approval, told.actor.id, event.choice, event.reason, groups, event.channel))
 
 
-_ANSWERS = {
-    "approved": ApprovalEvent.APPROVE,
-    "rejected": ApprovalEvent.REJECT,
-    "canceled": ApprovalEvent.CANCEL,
-    "happened": ApprovalEvent.APPROVE,
-    "again": ApprovalEvent.APPROVE,
-    "fail": ApprovalEvent.REJECT,
+_ANSWERS: Mapping[str, ApprovalEvent] = {
+    ApprovalStatus.APPROVED: ApprovalEvent.APPROVE,
+    ApprovalStatus.REJECTED: ApprovalEvent.REJECT,
+    ApprovalStatus.CANCELED: ApprovalEvent.CANCEL,
+    Choice.HAPPENED: ApprovalEvent.APPROVE,
+    Choice.AGAIN: ApprovalEvent.APPROVE,
+    Choice.FAIL: ApprovalEvent.REJECT,
 }
 
 
@@ -106,32 +101,28 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
             settled_at=None,
         )
     else:
-        run.receipts[event.receipt] = _new_receipt(run, told, event, step)
+        run.receipts[event.receipt] = ReceiptRow(
+            receipt_id=event.receipt,
+            step_key=step.key,
+            operation=event.operation,
+            target=event.target or "",
+            idempotency_key=event.key,
+            action_digest=event.digest or "",
+            action=event.proposed or {},
+            status=ReceiptStatus.INTENDED,
+            attempt=event.attempt,
+            lease_epoch=step.lease_epoch,
+            reversible=event.reversible,
+            reverse=event.reverse,
+            intended_at=told.at,
+            run_id=run.run_id,
+            shared=event.shared,
+            replaces=event.replaces,
+        )
         run.steps[step.key] = replace(step, idempotency_key=event.key)
         run.writes += 1
     if event.approval is not None and event.approval in run.answers:
         _answer(run, event.approval, None, consumed=True)
-
-
-def _new_receipt(run: Run, told: Told, event: e.ActionIntended, step: StepRow) -> ReceiptRow:
-    return ReceiptRow(
-        receipt_id=event.receipt,
-        step_key=step.key,
-        operation=event.operation,
-        target=event.target or "",
-        idempotency_key=event.key or "",
-        action_digest=event.digest or "",
-        action=event.proposed or {},
-        status=ReceiptStatus.INTENDED,
-        attempt=event.attempt,
-        lease_epoch=step.lease_epoch,
-        reversible=event.reversible,
-        reverse=event.reverse,
-        intended_at=told.at,
-        run_id=run.run_id,
-        shared=event.shared,
-        replaces=event.replaces,
-    )
 
 
 def _receipt(run: Run, receipt_id: UUID) -> ReceiptRow:
@@ -179,6 +170,6 @@ def late(run: Run, told: Told, event: e.ActionLate) -> None:
     """A second answer is kept beside the receipt; no status changes by it."""
     if event.receipt not in run.receipts and told.step not in run.steps and told.step not in run.past:
         return  # a run at rest has let go of the receipts of steps that are left behind
-    receipt, (facts, values) = _receipt(run, event.receipt), e.parts(event)
+    receipt, (facts, values) = _receipt(run, event.receipt), parts(event)
     del facts["receipt"]
     run.receipts[event.receipt] = replace(receipt, late=(*receipt.late, {**facts, **values}))

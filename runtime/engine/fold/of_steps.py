@@ -10,11 +10,7 @@ from uuid import UUID
 from core.canonical import JsonObject
 from core.errors import ConsistencyError
 from runtime.engine import events as e
-from runtime.engine.commit import (
-    StepRow,
-    WaitRow,
-)
-from runtime.engine.names import PARKED, step_id_of, wait_of
+from runtime.engine.commit import PARKED, StepRow, WaitRow, step_id_of, wait_of
 from runtime.engine.run import Run
 from runtime.engine.states import (
     RUN,

@@ -1,8 +1,9 @@
-"""Judging an action and recording the decision with everything that it read (U-4, Q-16). Pure."""
+"""Judging an action by the active policy, and recording the decision with all that it read (U-4, Q-16). Pure."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from core.action import Action
@@ -12,11 +13,28 @@ from evidence.chain import Actor
 from evidence.commitments import blind
 from policy.evaluate import Decision, deny, evaluate
 from policy.facts import COUNTER, FactContext, build_facts
-from runtime.engine.active_policy import ActivePolicy, BrokenPolicy, readable
+from policy.load import Policy
 from runtime.engine.commit import StepRow
+from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import DecisionMade
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPolicy:
+    """The tenant's active policy cannot be read; ``message`` says why. It allows nothing."""
+
+    digest: str
+    message: str
+
+
+ActivePolicy: TypeAlias = Policy | BrokenPolicy | None
+
+
+def readable(policy: ActivePolicy) -> Policy | None:
+    """The policy, if there is one that can be read."""
+    return policy if isinstance(policy, Policy) else None
 
 
 def judge(
@@ -33,20 +51,19 @@ def judge(
     ``counted`` says that this very action is one of the run's writes already, because it was intended before.
     """
     view, writes = transition.view, transition.run.writes - counted
-    usable = readable(policy)
     if isinstance(policy, BrokenPolicy):
         return deny("policy:unreadable", f"The policy cannot be read, so nothing is allowed. {policy.message}")
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
     transition.rows.writes_max = min(caps, default=None)
     if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
         sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
-        return deny("cap:max_writes_per_run", sentence, usable.digest if usable else None)
+        return deny("cap:max_writes_per_run", sentence, policy.digest if policy else None)
     context = FactContext(
         run_workflow=view.workflow,
         run_version=view.workflow_version,
         run_id=str(view.run_id),
-        run_reference=view.reference,
-        run_requested_by=view.requested_by,
+        run_reference=view.run.reference,
+        run_requested_by=view.run.requested_by,
         run_trigger=view.trigger_type,
         run_step=step.key,
         actor_id=f"workflow:{view.workflow}",
@@ -55,7 +72,12 @@ def judge(
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
     )
-    return evaluate(usable, build_facts(action, context), action.operation)
+    return evaluate(policy, build_facts(action, context), action.operation)
+
+
+def denied(decision: Decision) -> StepError:
+    """The error with which a step fails because policy denies what it would do."""
+    return StepError(ErrorClass.AUTHORIZATION, "policy_denied", " ".join(decision.reasons))
 
 
 def record_decision(
@@ -65,7 +87,8 @@ def record_decision(
 
     Its append is guarded by what it was decided on: the policy, and the run's counters where a rule has read them.
     """
-    view, usable, rows = transition.view, readable(policy), transition.rows
+    view, rows = transition.view, transition.rows
+    usable = readable(policy)
     rows.checks_policy, rows.expected_policy = True, view.policy_digest
     rows.counted |= COUNTER in decision.facts_read
     name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
@@ -78,7 +101,7 @@ def record_decision(
     read: dict[str, Any] = dict(decision.facts_read)
     made = DecisionMade(
         decision=decision_id,
-        action=blind(view.run_key, bound),
+        action=blind(view.run.run_key, bound),
         operation=operation,
         outcome=str(decision.outcome),
         policy=named,

@@ -15,10 +15,10 @@ from core.errors import ExpressionError
 from core.ids import derived_id
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
-from runtime.engine.commit import StepRow, WaitRow
+from runtime.engine.commit import StepRow, WaitRow, wait_of
+from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import RunContinued, WaitCanceled, WaitCompleted, WaitTimedOut
-from runtime.engine.finishing import fail_expression, finish
-from runtime.engine.fitness import clean, unfit
+from runtime.engine.finish import clean, fail_expression, finish, unfit
 from runtime.engine.graph import (
     ChildNode,
     ContinueNode,
@@ -31,7 +31,7 @@ from runtime.engine.graph import (
 from runtime.engine.moves import Next, Nonce, OtherRun, Over, StartRun
 from runtime.engine.plan import variables
 from runtime.engine.states import RunState, WaitKind, WaitState
-from runtime.engine.transition import Transition, wait_of
+from runtime.engine.transition import Transition
 
 CORRELATION_CHARACTERS_MAX = 300
 TIMER_MAX = timedelta(days=3660)
@@ -41,7 +41,7 @@ DEPTH_MAX = 10
 
 def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Next:
     """Begin a step that waits, or that starts another run."""
-    if transition.view.canceling is not None:
+    if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
     try:
@@ -64,15 +64,15 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
 def ended(transition: Transition, step: StepRow, leaf: Leaf, wait: WaitRow) -> Next:
     """The wait of this step is over: the step has its result, or fails."""
     result: dict[str, Any] = dict(wait.result or {})
-    if transition.view.canceling is not None:
+    if transition.view.run.canceling is not None:
         transition.cancel_step(step)
     elif wait.status is WaitState.TIMED_OUT and "error" not in result:
         message = "It took longer than the step's timeout."
-        transition.fail(step, {"class": "timeout", "code": "timed_out", "message": message})
+        transition.fail(step, StepError(ErrorClass.TIMEOUT, "timed_out", message).to_json())
     elif "error" in result:
         transition.fail(step, _error(result["error"]))
     elif problem := unfit(result.get("output"), "What the wait ended with"):
-        transition.fail(step, {"class": "transport", "code": "unusable_output", "message": problem})
+        transition.fail(step, StepError(ErrorClass.TRANSPORT, UNUSABLE, problem).to_json())
     else:
         signal: JsonObject = {"payload": result.get("output"), "by": result.get("by"), "kind": str(wait.kind)}
         finish(transition, step, result.get("output"), signal=signal)
@@ -98,7 +98,7 @@ def end_badly(
 def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonObject, actor: Actor) -> None:
     """What was waited for has come. ``result`` has ``output`` or ``error``; it is the resume's payload (P-5)."""
     said: JsonObject = {**result, "by": f"{actor.kind}:{actor.id}"}
-    committed = commit_fields(transition.view.run_key, path_of("wait", str(wait.wait_id)), result)
+    committed = commit_fields(transition.view.run.run_key, path_of("wait", str(wait.wait_id)), result)
     transition.tell(WaitCompleted(wait.wait_id, wait.kind, committed, said), step=step.key, actor=actor)
     _show_task(transition, wait, "completed")
     transition.resume(step, wait)
@@ -123,10 +123,10 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
     """The other run is there, or cannot be: go on, or wait for it."""
     step, leaf = work.step, transition.graph.leaf(work.step.key)
     if other.problem is not None:
-        transition.fail(step, {"class": "definition", "code": "not_started", "message": other.problem})
+        transition.fail(step, StepError(ErrorClass.DEFINITION, "not_started", other.problem).to_json())
         return Over()
     transition.tell(RunContinued(work.run_id, work.workflow), step=step.key)
-    if transition.view.canceling is not None:
+    if transition.view.run.canceling is not None:
         if isinstance(leaf, ChildNode) and not leaf.abandons:
             transition.order("cancel", f"run:{work.run_id}", {"run": str(work.run_id)})
         transition.cancel_step(step)
@@ -152,8 +152,12 @@ def child_result(other: OtherRun) -> JsonObject:
     error = other.error or {}
     message = str(error.get("message") or "It was canceled.")
     kind = error.get("class")
-    kind = "consistency" if kind in (None, "canceled") else kind  # X-18 knows no class for what people ended
-    return {"error": {"class": kind, "code": f"child_{other.status}", "message": clean(f"The run within: {message}")}}
+    kind = (
+        ErrorClass.CONSISTENCY if kind in (None, ErrorClass.CANCELED) else kind
+    )  # X-18 knows no class for what people ended
+    return {
+        "error": {"class": str(kind), "code": f"child_{other.status}", "message": clean(f"The run within: {message}")}
+    }
 
 
 def settle_child(transition: Transition, step: StepRow, leaf: Leaf, other: OtherRun) -> None:
@@ -167,8 +171,8 @@ def settle_child(transition: Transition, step: StepRow, leaf: Leaf, other: Other
 
 
 def _error(said: dict[str, Any]) -> JsonObject:
-    kinds = {"class": "transport", "code": "failed_outside", "message": "It failed outside."}
-    error: JsonObject = {name: clean(said.get(name) or default) for name, default in kinds.items()}
+    usual = StepError(ErrorClass.TRANSPORT, "failed_outside", "It failed outside.").to_json()
+    error: JsonObject = {name: clean(said.get(name) or default) for name, default in usual.items()}
     return {**error, "by": said["by"]} if isinstance(said.get("by"), str) else error
 
 
@@ -246,7 +250,7 @@ def _start(transition: Transition, step: StepRow, leaf: ChildNode | ContinueNode
 
 
 def _render(transition: Transition, step: StepRow, source: Renderable) -> Json:
-    return source.render(variables(transition.graph, transition.state, transition.view.constants, step.key))
+    return source.render(variables(transition.graph, transition.run.state, transition.view.constants, step.key))
 
 
 def _park(

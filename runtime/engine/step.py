@@ -11,34 +11,32 @@ from uuid import UUID
 
 from approvals.model import ApprovalKind
 from connectors.catalog import build_action, idempotency_key
-from connectors.operation import Kind, Operation, Scope
+from connectors.operation import Kind, Scope
 from connectors.port import Call
 from core.action import Action
-from core.canonical import JsonObject
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.receipts import ReceiptStatus
 from policy.model import Outcome
-from runtime.engine import asking, elsewhere, gates, settling, waiting
-from runtime.engine.active_policy import ActivePolicy
+from runtime.engine import ask, gates, waits
 from runtime.engine.commit import ReceiptRow, StepRow
-from runtime.engine.deciding import judge, record_decision
+from runtime.engine.doubt import resolve, under_way
+from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionRecalled
-from runtime.engine.finishing import fail_expression, finish
-from runtime.engine.fitness import unfit
+from runtime.engine.finish import fail_expression, finish, unfit
 from runtime.engine.graph import GateNode, OperationNode
-from runtime.engine.intending import Authority, Proposal, ask_approval, intend, is_own, void
+from runtime.engine.intend import Authority, Proposal, ask_approval, forget, intend, is_own, park_outside, void
+from runtime.engine.judge import ActivePolicy, denied, judge, record_decision
 from runtime.engine.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
 from runtime.engine.plan import variables
-from runtime.engine.resolving import resolve
 from runtime.engine.states import WaitState
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 
-_NOT_APPROVED: JsonObject = {
-    "class": "authorization",
-    "code": "not_approved",
-    "message": "It was told to be approved, but the votes in the run's book do not meet what was asked for.",
-}
+_NOT_APPROVED = StepError(
+    ErrorClass.AUTHORIZATION,
+    "not_approved",
+    "It was told to be approved, but the votes in the run's book do not meet what was asked for.",
+)
 
 
 def begin(
@@ -52,26 +50,26 @@ def begin(
     leaf = transition.graph.leaf(step.key)
     doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
     if known.given is not None and not known.given.carried:
-        asking.supersede(transition, step, known.given.approval_id)
+        ask.supersede(transition, step, known.given.approval_id)
         known = replace(known, given=None)
-        if not doubtful and transition.view.canceling is None:
-            transition.fail(step, _NOT_APPROVED)
+        if not doubtful and transition.view.run.canceling is None:
+            transition.fail(step, _NOT_APPROVED.to_json())
             return Over()
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
-        return waiting.ended(transition, step, leaf, known.wait)
+        return waits.ended(transition, step, leaf, known.wait)
     if isinstance(leaf, GateNode):
         return gates.begin(transition, step, leaf, known, nonce)
     if not isinstance(leaf, OperationNode):
-        return waiting.begin(transition, step, leaf, nonce)
-    elsewhere.forget(transition, known.wait)
+        return waits.begin(transition, step, leaf, nonce)
+    forget(transition, known.wait)
     operation, receipt = workflow.operations[leaf.operation], known.receipt
     proposal = Proposal(transition, step, leaf, operation, workflow, policy, known, nonce)
     if doubtful and receipt is not None:
         if is_own(transition, step, receipt):
             return resolve(proposal, receipt)
-        settling.under_way(transition, step)
+        under_way(transition, step)
         return Over()
-    if transition.view.canceling is not None:
+    if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
     return _propose(proposal)
@@ -80,7 +78,7 @@ def begin(
 def _propose(p: Proposal) -> Next:
     view, known = p.transition.view, p.known
     try:
-        inputs = p.leaf.inputs.render(variables(p.transition.graph, p.transition.state, view.constants, p.step.key))
+        inputs = p.leaf.inputs.render(variables(p.transition.graph, p.transition.run.state, view.constants, p.step.key))
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):
             raise ExpressionError(problem)
@@ -92,15 +90,17 @@ def _propose(p: Proposal) -> Next:
             workflow=view.workflow,
             run=str(view.run_id),
             step=p.step.key,
-            reference=view.reference,
+            reference=view.run.reference,
         )
     except CountersealError as error:
         fail_expression(p.transition, p.step, error)
         return Over()
-    if not known.receipt_checked and _may_be_done_elsewhere(p.operation, known.receipt):
-        return LookUp(p.step, key, known)
     if known.receipt is not None and known.receipt.status == ReceiptStatus.SUCCEEDED:
         return _recall(p, known.receipt)
+    shared = p.operation.has_effect and p.operation.idempotency.scope is not Scope.STEP
+    if shared and not known.receipt_checked:
+        # Another run or step may have done this, also since an attempt of our own failed.
+        return LookUp(p.step, key, known)
     if p.operation.diff is not None and known.before is None:
         call = Call(p.operation.name, inputs, key, p.operation.timeouts.perform.total_seconds())
         return ReadBefore(p.step, p.operation, call, known)
@@ -112,12 +112,6 @@ def _propose(p: Proposal) -> Next:
         return Over()
 
 
-def _may_be_done_elsewhere(operation: Operation, receipt: ReceiptRow | None) -> bool:
-    """Whether another run or step may have done this: also since an attempt of our own failed."""
-    settled = receipt is not None and receipt.status == ReceiptStatus.SUCCEEDED
-    return operation.has_effect and operation.idempotency.scope is not Scope.STEP and not settled
-
-
 def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
     """The effect is recorded as done: its result is reused, nothing is sent (Q-15)."""
     p.transition.tell(ActionRecalled(receipt.receipt_id), step=p.step.key)
@@ -126,7 +120,7 @@ def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
         return Over()
     if p.operation.kind is Kind.DURABLE:
         # It was begun before, by this step or by whoever shares the effect, and its end is still to come.
-        elsewhere.park(p.transition, p.step, p.operation, p.nonce)
+        park_outside(p.transition, p.step, p.operation, p.nonce)
     else:
         finish(p.transition, p.step, receipt.output, receipt.usage)
     return Over()
@@ -136,22 +130,17 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
     decision = judge(p.transition, p.step, p.workflow, p.policy, action)
     bound = action.digest(decision.policy_digest or "")
     decision_id = record_decision(p.transition, p.step, p.policy, decision, action.operation, bound)
-    match decision.outcome:
-        case Outcome.DENY:
-            _void(p, bound, always=True)
-            facts: JsonObject = {"class": "authorization", "code": "policy_denied"}
-            p.transition.fail(p.step, {**facts, "message": " ".join(decision.reasons)})
-            return Over()
-        case Outcome.NEEDS_APPROVAL:
-            approval = _matching(p, bound)
-            if approval is None:
-                _void(p, bound, always=False)
-                return ask_approval(p, action, decision, bound)
-            return intend(p, action, key, Authority(bound, decision_id, approval, decision.approval))
-        case Outcome.ALLOW:
-            approval = _matching(p, bound)
-            _void(p, bound, always=False)
-            return intend(p, action, key, Authority(bound, decision_id, approval, None))
+    given, approval = p.known.given, _matching(p, bound)
+    if decision.outcome is Outcome.DENY:
+        void(p)
+        p.transition.fail(p.step, denied(decision).to_json())
+        return Over()
+    asks = decision.outcome is Outcome.NEEDS_APPROVAL
+    if given is not None and given.digest != bound and not (asks and approval is not None):
+        void(p)  # of something else than what would be performed now (promise 3)
+    if asks and approval is None:
+        return ask_approval(p, action, decision, bound)
+    return intend(p, action, key, Authority(bound, decision_id, approval, decision.approval if asks else None))
 
 
 def _matching(p: Proposal, bound: str) -> UUID | None:
@@ -165,10 +154,3 @@ def _matching(p: Proposal, bound: str) -> UUID | None:
         approval = receipt.action.get("approval")
         return UUID(approval) if isinstance(approval, str) else None
     return None
-
-
-def _void(p: Proposal, bound: str, *, always: bool) -> None:
-    """Void an approval of something else than what would be performed now (promise 3)."""
-    given = p.known.given
-    if given is not None and (given.digest != bound or always):
-        void(p)

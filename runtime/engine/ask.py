@@ -18,6 +18,7 @@ from approvals.model import (
     Terms,
     Tier,
 )
+from approvals.states import ApprovalStatus
 from connectors.operation import Operation
 from core.action import Action, Risk
 from core.canonical import JsonObject
@@ -25,10 +26,10 @@ from core.ids import derived_id
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import ApprovalTerms, Decision
 from policy.load import Policy
-from runtime.engine.commit import StepRow, WaitRow
+from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.events import ApprovalRequested, ApprovalSuperseded
 from runtime.engine.states import WaitKind, WaitState
-from runtime.engine.transition import Transition, wait_of
+from runtime.engine.transition import Transition
 
 # Who answers what became of an action in doubt when no approval names anybody: the same people as for the action.
 DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
@@ -45,7 +46,7 @@ class Question:
     action: JsonObject | None = None
 
 
-def ask(transition: Transition, step: StepRow, question: Question, nonce: str, error: JsonObject | None = None) -> UUID:
+def put(transition: Transition, step: StepRow, question: Question, nonce: str, error: JsonObject | None = None) -> UUID:
     """Open the approval and park the step on it. Returns the approval's id.
 
     One commit holds the approval, its wait and the order to post the card: a crash after it loses
@@ -55,21 +56,21 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
     approval_id = derived_id(view.run_id, f"approval:{step.key}:{step.lease_epoch}")
     expires = question.terms.expires_seconds or DOUBT_EXPIRES_SECONDS
     card = question.card.to_json()
-    shown = commit(view.run_key, card_path(approval_id), card)
-    put = asked(str(question.kind), view.requested_by, question.terms.to_json())
+    shown = commit(view.run.run_key, card_path(approval_id), card)
+    put = asked(str(question.kind), view.run.requested_by, question.terms.to_json())
     bound = question.kind is not ApprovalKind.GATE
     transition.tell(
         ApprovalRequested(
             approval=approval_id,
-            action=blind(view.run_key, question.digest) if bound else None,
+            action=blind(view.run.run_key, question.digest) if bound else None,
             card=shown,
             kind=str(question.kind),
             tier=str(question.terms.tier),
-            committed=[*commit_fields(view.run_key, approval_path(approval_id), {"asked": put})],
+            committed=[*commit_fields(view.run.run_key, approval_path(approval_id), {"asked": put})],
             digest=question.digest,
             nonce=nonce,
             terms=question.terms.to_json(),
-            requester=view.requested_by,
+            requester=view.run.requested_by,
             shown=card,
             proposed=question.action,
             expires=expires,
@@ -77,7 +78,7 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
         step=step.key,
     )
     wait = _wait(transition, step, approval_id, ladder(question.terms, expires), nonce)
-    transition.message("card", approval_id, "requested")
+    transition.message("card", approval_id, ApprovalStatus.REQUESTED)
     transition.park(step, wait, error)
     return approval_id
 
@@ -85,7 +86,7 @@ def ask(transition: Transition, step: StepRow, question: Question, nonce: str, e
 def supersede(transition: Transition, step: StepRow, approval_id: UUID) -> None:
     """Void a question that is not the one to be asked any more, or an approval of it, and show that on its card."""
     transition.tell(ApprovalSuperseded(approval_id), step=step.key)
-    transition.message("card", approval_id, "superseded")
+    transition.message("card", approval_id, ApprovalStatus.SUPERSEDED)
 
 
 def _wait(
@@ -156,7 +157,7 @@ def action_card(
         risk=action.risk,
         reversible=action.reversible,
         reverse=words.reverse,
-        requester=view.requested_by,
+        requester=view.run.requested_by,
         workflow=view.workflow,
         workflow_version=view.workflow_version,
         run_id=str(view.run_id),
@@ -198,7 +199,7 @@ def gate_card(transition: Transition, step: StepRow, summary: str, expires_secon
         risk=Risk.LOW,
         reversible=True,
         reverse="Nothing is done by the answer itself.",
-        requester=view.requested_by,
+        requester=view.run.requested_by,
         workflow=view.workflow,
         workflow_version=view.workflow_version,
         run_id=str(view.run_id),
@@ -216,7 +217,7 @@ def gate_card(transition: Transition, step: StepRow, summary: str, expires_secon
 
 def _reference(transition: Transition) -> str:
     """The run's reference by now: a step may have named it anew in this very transition."""
-    return transition.state.reference or transition.view.reference
+    return transition.run.state.reference or transition.view.run.reference
 
 
 def _expiry(transition: Transition, seconds: int) -> str:

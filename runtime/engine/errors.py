@@ -1,0 +1,42 @@
+"""The errors with which steps and runs fail, as the book tells them (X-18). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from core.canonical import Json, JsonObject
+
+
+class ErrorClass(StrEnum):
+    """The kinds of failures. Branches of a workflow choose by them, and operators look first at them."""
+
+    TRANSPORT = "transport"
+    TIMEOUT = "timeout"
+    AUTHORIZATION = "authorization"
+    EXPRESSION = "expression"
+    DEFINITION = "definition"
+    CONSISTENCY = "consistency"
+    CANCELED = "canceled"
+
+
+# The code of an action that people did not approve: ``on_rejected`` says what is done then.
+REJECTED = "rejected"
+# The code if a call succeeded and what came back cannot be kept.
+UNUSABLE = "unusable_output"
+
+
+@dataclass(frozen=True, slots=True)
+class StepError:
+    """An error that the engine makes. The audit shows class and code; ``message`` and ``more`` may hold values."""
+
+    kind: ErrorClass
+    code: str | None
+    message: str
+    more: Mapping[str, Json] = field(default_factory=dict)
+
+    def to_json(self) -> JsonObject:
+        """The error as steps and events carry it; without a code if it has none."""
+        code: JsonObject = {} if self.code is None else {"code": self.code}
+        return {"class": str(self.kind), **code, "message": self.message, **self.more}

@@ -1,0 +1,260 @@
+"""Letting an action out: the intent before it goes, its receipt, the wait for what it begins outside. Pure.
+
+What a durable operation begins outside is waited for by a row that is there before it begins (V-1, V-3, V-9). The
+correlation key is derived from the run and the step, so the outside is given the same one at every attempt. The wait
+belongs to the lease that intends; a later lease of the step puts its own in the place of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from approvals.model import ApprovalKind
+from connectors.catalog import reverse_of
+from connectors.operation import Kind, Operation, Scope
+from connectors.port import Before, Call
+from core.action import Action
+from core.canonical import Json, JsonObject
+from core.ids import correlation_id, derived_id
+from evidence.commitments import blind
+from policy.evaluate import ApprovalTerms, Decision
+from runtime.engine import ask
+from runtime.engine.ask import CardWords, Question
+from runtime.engine.commit import ReceiptRow, StepRow, WaitRow, expected_of
+from runtime.engine.events import (
+    ActionDoubtResolved,
+    ActionFailed,
+    ActionHeld,
+    ActionInDoubt,
+    ActionIntended,
+    ActionSucceeded,
+    WaitCanceled,
+    WaitOpened,
+)
+from runtime.engine.graph import OperationNode
+from runtime.engine.judge import ActivePolicy, readable
+from runtime.engine.moves import Known, Next, Nonce, Over, Perform
+from runtime.engine.states import WaitKind, WaitState
+from runtime.engine.transition import Transition, seconds
+from runtime.engine.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Everything that the deciding of one action needs."""
+
+    transition: Transition
+    step: StepRow
+    leaf: OperationNode
+    operation: Operation
+    workflow: Workflow
+    policy: ActivePolicy
+    known: Known
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """By what an action may go out: the digest that was judged, the decision, and the approval that it asked for."""
+
+    bound: str
+    decision: UUID
+    approval: UUID | None
+    terms: ApprovalTerms | None
+
+
+def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
+    """Whether a receipt is of this very step; a key of a wider scope may have been used by another."""
+    return receipt.run_id == transition.view.run_id and receipt.step_key == step.key
+
+
+def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
+    """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
+    step, previous = p.step, p.known.receipt
+    seconds = p.operation.timeouts.perform.total_seconds()
+    correlation = correlation_of(p.operation, p.transition.view.run_id, step.key)
+    call = Call(action.operation, action.input, key, seconds, p.known.before, correlation)
+    expect_end(p.transition, step, p.operation, p.nonce)
+    if not p.operation.has_effect:
+        return Perform(step, p.operation, call, None)
+    if previous is not None and previous.action_digest == authority.bound and is_own(p.transition, step, previous):
+        receipt = intend_again(p.transition, previous, authority.decision)
+    else:
+        receipt = _new_receipt(p, action, key, authority)
+    return Perform(p.transition.run.steps[step.key], p.operation, call, receipt)
+
+
+def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) -> ReceiptRow:
+    """A first attempt, or one at another action than the attempt that failed, which held the key."""
+    view, previous = p.transition.view, p.known.receipt
+    stored = action_json(action, p.known.before)
+    stored["decision"] = str(authority.decision)
+    stored["approval"] = str(authority.approval) if authority.approval else None
+    stored["terms"] = ask.terms_of(authority.terms).to_json() if authority.terms else None
+    receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
+    intended = ActionIntended(
+        receipt=receipt_id,
+        action=blind(view.run.run_key, authority.bound),
+        operation=action.operation,
+        attempt=1,
+        decision=str(authority.decision),
+        approval=authority.approval,
+        replaces=previous.receipt_id if previous is not None else None,
+        shared=p.operation.idempotency.scope is not Scope.STEP,
+        key=key,
+        digest=authority.bound,
+        target=action.target,
+        proposed=stored,
+        reversible=action.reversible,
+        reverse=reverse_of(p.operation, action, p.known.before),
+    )
+    p.transition.tell(intended, step=p.step.key)
+    return p.transition.run.receipts[receipt_id]
+
+
+def void(p: Proposal) -> None:
+    """Void the approval that is at hand for an action, and show it on its card; answers of other kinds stay."""
+    given = p.known.given
+    if given is not None and given.kind is ApprovalKind.ACTION:
+        ask.supersede(p.transition, p.step, given.approval_id)
+
+
+def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, evidence: str = "") -> Next:
+    """Ask the people whom policy names whether exactly this may be done; ``evidence`` is what the card adds to it."""
+    assert decision.approval is not None
+    terms = ask.terms_of(decision.approval)
+    words = CardWords(
+        reverse=_reverse_words(p.operation, action, p.known.before),
+        expires_seconds=terms.expires_seconds or 0,
+        sensitive=ask.secret_fields(p.operation),
+        evidence=evidence,
+        tier=str(terms.tier),
+    )
+    card = ask.action_card(p.transition, p.step, action, decision, readable(p.policy), words)
+    question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before))
+    ask.put(p.transition, p.step, question, p.nonce())
+    return Over()
+
+
+def _reverse_words(operation: Operation, action: Action, before: Before | None) -> str:
+    if not action.reversible:
+        return ""
+    reverse = reverse_of(operation, action, before)
+    return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."
+
+
+Ending: TypeAlias = ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved
+
+
+def action_json(action: Action, before: Before | None) -> JsonObject:
+    """What is kept of an action to perform or probe exactly it later."""
+    read: Json = None
+    if before is not None:
+        read = {"values": before.values, "version": before.version, "facts": before.facts}
+    return {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
+
+
+def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
+    """The call that a receipt recorded, exactly as it was intended."""
+    action: Mapping[str, Any] = receipt.action
+    read = action["before"]
+    before = None if read is None else Before(read["values"], read["version"], read["facts"])
+    seconds = operation.timeouts.perform.total_seconds()
+    key = correlation_of(operation, receipt.run_id, receipt.step_key) if receipt.run_id is not None else None
+    return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before, key)
+
+
+def correlation_of(operation: Operation, run_id: UUID, step_key: str) -> str | None:
+    """Under which key the outside reports the end of what this step begins there; the same at every attempt (V-9)."""
+    return str(correlation_id(run_id, f"external:{step_key}")) if operation.kind is Kind.DURABLE else None
+
+
+def intend_again(
+    transition: Transition,
+    receipt: ReceiptRow,
+    decision: UUID,
+    how: str | None = None,
+    authority: JsonObject | None = None,
+) -> ReceiptRow:
+    """Tell that the action of this receipt may go out once more, let out by this decision; the receipt afterwards.
+
+    ``how`` says what became of the attempt before; ``authority`` is another approval than that of the first.
+    """
+    approval = {**receipt.action, **(authority or {})}.get("approval")
+    event = ActionIntended(
+        receipt=receipt.receipt_id,
+        action=blind(transition.view.run.run_key, receipt.action_digest),
+        operation=receipt.operation,
+        attempt=receipt.attempt + 1,
+        decision=str(decision),
+        approval=UUID(approval) if isinstance(approval, str) else None,
+        resolution=how,
+        authority=authority,
+    )
+    transition.tell(event, step=receipt.step_key)
+    return transition.run.receipts[receipt.receipt_id]
+
+
+def tell_of(transition: Transition, receipt: ReceiptRow, event: Ending) -> ReceiptRow:
+    """Tell what became of an action; the receipt afterwards. The card of its approval says so too."""
+    transition.tell(event, step=receipt.step_key)
+    left = transition.run.receipts[receipt.receipt_id]
+    approval = left.action.get("approval")
+    if isinstance(approval, str):
+        transition.message("card", UUID(approval), f"{left.status}:{left.attempt}")
+    return left
+
+
+def expect_end(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> None:
+    """Write the wait with the intent: what is begun then, and answers at once, finds it (V-9).
+
+    A crash after this commit leaves the receipt in doubt and this wait open; the next lease closes both.
+    """
+    if operation.kind is Kind.DURABLE:
+        wait = _wait(transition, step, operation, nonce())
+        assert wait.due_in is not None
+        opened = (seconds(wait.due_in), wait.token, wait.context, wait.correlation_key)
+        transition.tell(WaitOpened(wait.wait_id, wait.kind, *opened), step=step.key)
+
+
+def expect_no_more(transition: Transition, step: StepRow, operation: Operation) -> None:
+    """Cancel the wait opened with the intent: nothing was started (refused, not sent, in doubt), or it has ended."""
+    if operation.kind is Kind.DURABLE:
+        _cancel_wait(transition, _wait(transition, step, operation, ""))
+
+
+def forget(transition: Transition, wait: WaitRow | None) -> None:
+    """The wait that an earlier lease of this step has left open."""
+    if wait is not None and wait.kind is WaitKind.EXTERNAL:
+        _cancel_wait(transition, wait)
+
+
+def _cancel_wait(transition: Transition, wait: WaitRow) -> None:
+    transition.tell(WaitCanceled(wait.wait_id, wait.kind), step=wait.step_key)
+
+
+def park_outside(
+    transition: Transition, step: StepRow, operation: Operation, nonce: Nonce, *, expected: bool = False
+) -> None:
+    """It goes on outside: the step waits for its end and holds nothing. ``expected`` says that the wait is there."""
+    wait = _wait(transition, step, operation, nonce())
+    transition.park(step, wait, known=expected)
+
+
+def _wait(transition: Transition, step: StepRow, operation: Operation, token: str) -> WaitRow:
+    leaf = transition.graph.leaf(step.key)
+    assert isinstance(leaf, OperationNode)
+    return WaitRow(
+        wait_id=expected_of(transition.view.run_id, step),
+        step_id=step.step_id,
+        step_key=step.key,
+        kind=WaitKind.EXTERNAL,
+        status=WaitState.WAITING,
+        token=token,
+        due_in=leaf.timeout or operation.timeouts.complete,
+        context={"operation": operation.name},
+        correlation_key=correlation_of(operation, transition.view.run_id, step.key),
+    )

@@ -1,0 +1,102 @@
+"""A status is a member of its state table's enum, not a quoted string: a misspelt one would be true nowhere."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from approvals.states import ApprovalStatus
+from evidence.receipts import ReceiptStatus
+from runtime.engine.states import CommandState, RunState, StepState, WaitState
+
+STATUSES = frozenset(
+    str(status)
+    for states in (RunState, StepState, WaitState, CommandState, ApprovalStatus, ReceiptStatus)
+    for status in states
+)
+
+# Words that are spelt like a status and are none, by file.
+EXEMPT = {
+    ("app/cli/approvals.py", "requested"): "the default of an option, in a module that imports nothing before it runs",
+    ("app/http/system.py", "ready"): "the readiness of this process",
+    ("connectors/bpmn/connector.py", "canceled"): "the name of a member of an output",
+    ("connectors/operation.py", "in_doubt"): "the name of a field of declarations",
+    ("evidence/bundle.py", "canceled"): "the name of a member of the bundle",
+    ("evidence/history.py", "approved"): "the verifier knows approvals from the chain alone, not from `approvals`",
+    ("evidence/history.py", "requested"): "the same",
+    ("runtime/engine/gates.py", "approved"): "the name of a member of an output",
+    ("runtime/definition/key_descriptions.py", "in_doubt"): "the name of a field of declarations",
+}
+
+
+def quoted(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of every quoted status that is compared, matched, looked up, or given to something called so."""
+    for node in ast.walk(tree):
+        found: list[ast.AST | None] = []
+        match node:
+            case ast.Compare():
+                found = [node.left, *node.comparators]
+            case ast.MatchValue():
+                found = [node.value]
+            case ast.Dict():
+                given = zip(node.keys, node.values, strict=True)
+                found = [*node.keys, *(value for key, value in given if _text(key) == "status")]
+            case ast.keyword(arg="status"):
+                found = [node.value]
+            case ast.AnnAssign(target=ast.Name(id="status")) | ast.Assign(targets=[ast.Name(id="status")]):
+                found = [node.value]
+            case ast.arguments():
+                named = [*node.posonlyargs, *node.args][-len(node.defaults) :] if node.defaults else []
+                defaults = [
+                    *zip(named, node.defaults, strict=True),
+                    *zip(node.kwonlyargs, node.kw_defaults, strict=True),
+                ]
+                found = [default for argument, default in defaults if argument.arg == "status"]
+        for part in found:
+            inner = part.elts if isinstance(part, ast.Tuple | ast.List | ast.Set) else [part]
+            yield from ((each.lineno, text) for each in inner if each is not None and (text := _text(each)) in STATUSES)
+
+
+def _text(node: ast.AST | None) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def test_no_status_is_a_quoted_string(read_modules: Callable[..., Iterator[Any]], our_packages: list[str]) -> None:
+    found = {
+        (module.path, text): line
+        for module in read_modules(*(package for package in our_packages if package not in ("sandbox", "migrations")))
+        for line, text in quoted(module.tree)
+    }
+    wrong = [f"{path}:{line}: {text!r}" for (path, text), line in found.items() if (path, text) not in EXEMPT]
+    assert not wrong, "Use the member of the state's enum:\n" + "\n".join(wrong)
+    assert set(EXEMPT) <= set(found), "an exemption that nobody needs any more"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "row['status'] == 'waiting'",
+        "'succeeded' != status",
+        "status in ('succeeded', other)",
+        "{'failed': 1}",
+        "{'status': 'ready'}",
+        "call(status='queued')",
+        "status = 'running'",
+        "status: str = 'running'",
+        "def f(status='requested'): ...",
+        "def f(*, status='requested'): ...",
+        "match status:\n    case 'canceled': ...",
+    ],
+)
+def test_the_rule_sees(source: str) -> None:
+    assert len(list(quoted(ast.parse(source)))) == 1
+
+
+@pytest.mark.parametrize(
+    "source", ["say('failed')", "SUCCEEDED = 'succeeded'", "status == State.FAILED", "x['failed']"]
+)
+def test_the_rule_lets_pass(source: str) -> None:
+    assert not list(quoted(ast.parse(source)))

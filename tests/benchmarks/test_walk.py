@@ -1,0 +1,19 @@
+"""How far an allowed effect walks through our code: the way only gets shorter."""
+
+from __future__ import annotations
+
+from benchmarks.world import new_server, new_world
+from tools.count_walk import count
+
+# The aim is 25 files and 100 functions. Whoever shortens the way lowers these numbers.
+FILES_MAX = 43
+FUNCTIONS_MAX = 183
+
+
+async def test_an_allowed_effect_walks_no_further_than_it_did() -> None:
+    async with new_server() as (url, folder), new_world(url, folder) as world:
+        walk = await count(world)
+    functions = sum(map(len, walk.values()))
+    assert {"runtime/engine/step.py", "runtime/work/calling.py", "evidence/chain.py"} <= set(walk), "not the whole way"
+    assert len(walk) <= FILES_MAX
+    assert functions <= FUNCTIONS_MAX
