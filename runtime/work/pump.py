@@ -208,7 +208,8 @@ class Pump:
                 for move in [*left]:
                     found, step = status.get(move.claim.id), met.view.run.steps.get(move.claim.key)
                     ours = found == HELD or (move.known and found is not None)
-                    if not ours or step is None or step.status not in (StepState.READY, StepState.RUNNING):
+                    over = step is None or step.status not in (StepState.READY, StepState.RUNNING)
+                    if over or not ours:
                         move.fail(LostLease())
                         left.remove(move)
                     move.goes_on &= found == HELD
@@ -225,6 +226,8 @@ class Pump:
             raise
         if sent is not None and applied is not None:
             sent.settle(left, self._done(sent, applied))
+        elif _is_due(met):  # the last settle landed, and its answer was lost
+            await self._barrier(met.view.gate)
 
     async def _found(self, connection: Connection, met: Met, moves: Sequence[Move]) -> list[Move]:
         """The moves that no lost answer was about; the others were applied, and are done."""
@@ -250,7 +253,7 @@ class Pump:
             for _ in range(CONFLICTS_MAX):
                 async with means.database.connection() as connection:
                     met = await self._read(connection, lock=False, afresh=afresh)
-                if met.view.gate != gate or met.view.run.executing:
+                if met.view.gate != gate or not _is_due(met):
                     return
                 transition = Transition(met.view, met.workflow.graph, lease=means.lease)
                 try:
@@ -272,6 +275,12 @@ class Pump:
         before, graphs = None if known is None else known.exact, means.definitions.graphs
         view = await load(connection, self._run_id, graphs, lock=lock, afresh=afresh, before=before)
         return means.recent.put(await meet(connection, means.definitions, view))
+
+
+def _is_due(met: Met) -> bool:
+    """True if all steps of the super-step have left, and its barrier is still to come."""
+    run = met.view.run
+    return run.width > 0 and run.executing == 0 and not run.finished
 
 
 @contextmanager
