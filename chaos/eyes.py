@@ -28,7 +28,7 @@ AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Internal
 
 
 def proposed(doubt: asyncpg.Record) -> Any:
-    """What was to be done by an action of ``DOUBTS``."""
+    """The action of a row of ``DOUBTS``, as it was proposed."""
     return json.loads(zlib.decompress(doubt["vals"]))[str(doubt["number"])]["proposed"]
 
 

@@ -64,12 +64,12 @@ def _only(fits: Callable[[object], bool]) -> Callable[[object], object]:
 
 
 def is_strings(value: object) -> bool:
-    """Whether it is a list of strings."""
+    """True for a list of strings."""
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def is_string_map(value: object) -> bool:
-    """Whether it is a map from strings to strings."""
+    """True for a map from strings to strings."""
     return isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items())
 
 

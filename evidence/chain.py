@@ -162,7 +162,7 @@ class ChainReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every line is canonical and the appends come to the head."""
+        """True if every line is canonical and the appends come to the head."""
         return self.problem is None
 
     def append(self, size: object, lines: Iterator[bytes], observe: Observe) -> None:

@@ -47,7 +47,7 @@ class Resolution(StrEnum):
 
 
 class LateAnswer(StrEnum):
-    """What a worker that had lost its lease knows of its call: that it may have been sent, or how it ended."""
+    """The knowledge of a worker that had lost its lease about its call: that it may have been sent, or how it ended."""
 
     UNANSWERED = "unanswered"
     SUCCEEDED = "succeeded"

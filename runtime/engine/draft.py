@@ -245,7 +245,7 @@ class Draft:
 
     @staticmethod
     def _place(run: Run) -> tuple[object, ...]:
-        """What all steps of a super-step see alike: whoever changes it commutes with none of them."""
+        """The facts that all steps of a super-step see alike: whoever changes it commutes with none of them."""
         return run.status, run.superstep, run.canceling, run.extensions, run.reference, run.finished
 
     def after(self) -> RunView:

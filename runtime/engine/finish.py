@@ -118,6 +118,6 @@ def checked_reference(value: Json) -> str:
 
 
 def fail_expression(transition: Transition, step: StepRow, error: CountersealError) -> None:
-    """What the step would do cannot be made from what there is: it fails, and nothing was done."""
+    """Fail a step whose action cannot be made from what there is; nothing was done."""
     kind = ErrorClass.EXPRESSION if isinstance(error, ExpressionError) else ErrorClass.DEFINITION
     transition.fail(step, StepError(kind, error.code, str(error)).to_json())

@@ -67,7 +67,7 @@ class Authority:
 
 
 def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
-    """Whether a receipt is of this very step; a key of a wider scope may have been used by another."""
+    """True if a receipt is of this very step; a key of a wider scope may have been used by another."""
     return receipt.run_id == transition.view.run_id and receipt.step_key == step.key
 
 
@@ -150,7 +150,7 @@ Ending: TypeAlias = ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld 
 
 
 def action_json(action: Action, before: Before | None) -> JsonObject:
-    """What is kept of an action to perform or probe exactly it later."""
+    """An action as it is kept, to perform or probe exactly it later."""
     read: Json = None
     if before is not None:
         read = {"values": before.values, "version": before.version, "facts": before.facts}
@@ -239,7 +239,7 @@ def _cancel_wait(transition: Transition, wait: WaitRow) -> None:
 def park_outside(
     transition: Transition, step: StepRow, operation: Operation, nonce: Nonce, *, expected: bool = False
 ) -> None:
-    """It goes on outside: the step waits for its end and holds nothing. ``expected`` says that the wait is there."""
+    """Park a step whose action goes on outside: it holds nothing. ``expected`` says that the wait is there."""
     wait = _wait(transition, step, operation, nonce())
     transition.park(step, wait, known=expected)
 

@@ -25,7 +25,7 @@ from runtime.engine.transition import Transition
 def known_of(
     receipt: ReceiptRow, epoch: int, sent: datetime, answered: datetime | None, outcome: Outcome | Unfit | None
 ) -> ActionLate | None:
-    """What is told of a call under a lost lease. None where nothing was sent; no ``outcome`` means no answer."""
+    """The event of a call under a lost lease. None where nothing was sent; no ``outcome`` means no answer."""
     values: dict[str, Any] = {}
     match outcome:
         case NotSent():

@@ -38,7 +38,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is stored about this step from earlier leases, and what was read from the target.
+    """The facts about this step from earlier leases, and from the target.
 
     ``wait`` is the newest wait of the step that was not canceled, other than for an approval that was given or a retry.
     ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none.
@@ -106,7 +106,7 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class OtherRun:
-    """What became of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started."""
+    """The outcome of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started."""
 
     status: str = ""
     result: Json = None

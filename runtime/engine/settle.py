@@ -60,7 +60,7 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
 
 
 def usage_of(outcome: Done | Refused | NotSent) -> JsonObject | None:
-    """What the call consumed, as it is recorded."""
+    """The usage of a call, as it is recorded."""
     return None if outcome.usage is None else asdict(outcome.usage)
 
 

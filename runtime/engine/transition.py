@@ -288,5 +288,5 @@ def _plan_error(problem: PlanError) -> JsonObject:
 
 
 def error_facts(error: JsonObject) -> JsonObject:
-    """What the audit may say of an error: its class and code, never its message, which may hold values."""
+    """The public facts of an error: its class and code, never its message, which may hold values."""
     return {name: error[name] for name in ("class", "code", "step") if name in error}

@@ -1,1 +1,1 @@
-"""What goes round by itself: messages to be sent, bundles to be built, work to be queued, what is left behind."""
+"""Keepers: they send messages, build bundles, queue work and repair what is left behind."""

@@ -135,7 +135,7 @@ def _refused(message: Message, why: str, checks: Sequence[str]) -> Undeliverable
 
 
 def content_of(material: Material, producer: str) -> BundleContent:
-    """What the bundle says: metadata in clear, values as commitments, cards as they were shown."""
+    """The content of the bundle: metadata in clear, values as commitments, cards as they were shown."""
     book, past, row, key = material.book, material.past, material.book.row, material.book.row["run_key"]
     run, tenant, run_id = past.run, row["tenant_id"], book.run_id
     return BundleContent(

@@ -58,7 +58,7 @@ class _Fault(ConsistencyError):
 
 @dataclass(frozen=True)
 class Means:
-    """What appends are made with. ``owner`` is this worker's name in leases, ``lease`` how long one holds."""
+    """The means of making appends. ``owner`` is this worker's name in leases, ``lease`` how long one holds."""
 
     database: Database
     definitions: Definitions
