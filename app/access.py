@@ -34,10 +34,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking: a token's subject, in the one tenant that the token belongs to.
-
-    For a person's token ``subject`` is the person's id in the directory.
-    """
+    """Who is asking, in the one tenant of the token. ``subject``: for people, their id in the directory."""
 
     tenant: str
     subject: str
@@ -74,10 +71,7 @@ async def principal_of(database: Database, token: str) -> Principal:
 async def create_token(
     database: Database, tenant: str, subject: str, roles: frozenset[Role], lifetime: timedelta | None, actor: Actor
 ) -> str:
-    """Make a token and record that it was made; the token itself is returned once and kept nowhere.
-
-    ``NotFoundError`` if there is no such tenant.
-    """
+    """Make a token, which is kept nowhere, and record that it was made. ``NotFoundError``: there is no such tenant."""
     if not _SUBJECT.match(subject):
         raise InputError(
             "is not a subject.",

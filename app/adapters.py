@@ -17,8 +17,7 @@ from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog, Source, load_catalog
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
-from connectors.port import Connector
-from connectors.registry import Connectors
+from connectors.port import Connector, Connectors
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
@@ -40,12 +39,12 @@ def catalog_of(settings: Settings) -> Catalog:
     return load_catalog(documents_in(settings.definitions_dir / "operations"))
 
 
-def documents_in(folder: Path) -> Sequence[Source]:
-    """Every ``*.yaml`` in a folder, in order of name; none if there is no such folder."""
-    return [Source(str(path), read_document(path)) for path in sorted(folder.glob("*.yaml"))]
+def documents_in(folder: Path, names: str = "*.yaml") -> Sequence[Source]:
+    """Every document of such a name in a folder, in order of name; none if there is no such folder."""
+    return [Source(str(path), _text(path)) for path in sorted(folder.glob(names))]
 
 
-def read_document(path: Path) -> str:
+def _text(path: Path) -> str:
     """The text of a document. ``ConfigurationError`` if it cannot be read, is not UTF-8 or is huge."""
     try:
         data = path.read_bytes()
@@ -67,9 +66,8 @@ def connectors_of(settings: Settings, catalog: Catalog) -> Connectors:
     if settings.servicenow_url is not None:
         found["servicenow"] = ServiceNowConnector(_servicenow(settings, settings.servicenow_url), catalog)
     if settings.slack_bot_token is not None:
-        found["slack"] = SlackConnector(
-            SlackSettings(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
-        )
+        token = settings.slack_bot_token.get_secret_value()
+        found["slack"] = SlackConnector(SlackSettings(token, settings.slack_api_url))
     if settings.model_url is not None and settings.model_api_key is not None:
         key = settings.model_api_key.get_secret_value()
         found["model"] = ModelConnector(ModelSettings(settings.model_url, key, settings.model_provider))
@@ -104,12 +102,8 @@ def slack_client_of(settings: Settings, session: aiohttp.ClientSession) -> Async
     """Slack's Web API for cards, groups and modals. It never repeats by itself: a repeated post is two cards."""
     if settings.slack_bot_token is None:
         return None
-    return AsyncWebClient(
-        settings.slack_bot_token.get_secret_value(),
-        base_url=settings.slack_api_url,
-        session=session,
-        retry_handlers=[],
-    )
+    token = settings.slack_bot_token.get_secret_value()
+    return AsyncWebClient(token, base_url=settings.slack_api_url, session=session, retry_handlers=[])
 
 
 def queue_of(settings: Settings) -> WorkQueue:
@@ -193,23 +187,11 @@ def _aws_client(settings: Settings, service: str) -> Any:
         ) from None
 
 
-async def check_queue(settings: Settings) -> None:
-    """Ask SQS for the attributes of its queues; ``TransportError`` if one does not answer as it should."""
-    client = _aws_client(settings, "sqs")
-    for url in (settings.sqs_queue_url, settings.sqs_dlq_url):
-        if url is not None:
-            await _ask(client.get_queue_attributes, QueueUrl=url)
-
-
 async def check_bucket(settings: Settings) -> None:
     """Ask S3 for the bucket; ``TransportError`` if it does not answer as it should."""
-    await _ask(_aws_client(settings, "s3").head_bucket, Bucket=settings.s3_bucket)
-
-
-async def _ask(function: Any, **arguments: Any) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        await asyncio.to_thread(function, **arguments)
+        await asyncio.to_thread(_aws_client(settings, "s3").head_bucket, Bucket=settings.s3_bucket)
     except (BotoCoreError, ClientError) as error:
         raise TransportError(f"{error}.", remedy="Check the name, the region and the credentials.") from None

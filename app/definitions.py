@@ -6,9 +6,8 @@ strict mode an invalid one stops the start; in warn mode it is reported and unav
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 from pydantic import ValidationError
@@ -18,7 +17,7 @@ from app.outlining import outline
 from app.settings import DefinitionsMode, Settings
 from app.wiring import Faces
 from connectors.catalog import Catalog, Source
-from connectors.registry import Connectors
+from connectors.port import Connectors
 from core.canonical import JsonObject, digest
 from core.db import Connection
 from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
@@ -78,23 +77,22 @@ async def standing(settings: Settings, catalog: Catalog, names: Iterable[str]) -
     """Of each connector whether this installation has it: ``configured``, or what would have to be set."""
     connectors = adapters.connectors_of(settings, catalog)
     try:
-        return {name: _words(connectors, name) or CONFIGURED for name in sorted(set(names))}
+        lacking = _lacking(names, connectors)
+        words = {name: f"not configured. {error.remedy}".strip() for name, error in lacking.items()}
+        return {name: words.get(name, CONFIGURED) for name in sorted(set(names))}
     finally:
         await connectors.aclose()
 
 
-def _words(connectors: Connectors, name: str) -> str:
-    try:
-        connectors.get(name)
-    except ConfigurationError as error:
-        return f"not configured. {error.remedy}".strip()
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Document:
-    source: Source
-    publish: Publish
+def _lacking(names: Iterable[str], connectors: Connectors) -> dict[str, ConfigurationError]:
+    """Why each connector is missing that is not configured here."""
+    lacking = {}
+    for name in names:
+        try:
+            connectors[name]
+        except ConfigurationError as error:
+            lacking[name] = error
+    return lacking
 
 
 async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
@@ -107,27 +105,23 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
     async with faces.database.transaction(faces.settings.tenant) as connection:
         done, problems = await _renew(connection, faces.settings.tenant, found)
         problems += await _check(faces, connection, connectors)
-        if faces.settings.definitions_mode is DefinitionsMode.STRICT:
-            _refuse_to_start(problems)
+        lines = [line for problem in problems for line in problem.splitlines()]
+        if lines and faces.settings.definitions_mode is DefinitionsMode.STRICT:
+            told = "\n".join(lines)
+            raise ConfigurationError(
+                f"definitions are invalid, and COUNTERSEAL_DEFINITIONS_MODE is strict:\n{told}\n",
+                remedy="Repair them, or set COUNTERSEAL_DEFINITIONS_MODE=warn to start without them.",
+            )
         stuck = await publishing.undecided(connection, faces.settings.tenant)
-    for document, renewed in done:
-        _tell(document, renewed)
+    for file, renewed in done:
+        _tell(file, renewed)
     for words in stuck:
         log.warning("nobody could decide", reason=words)
-    for line in (line for problem in problems for line in problem.splitlines()):
+    for line in lines:
         log.warning("a definition is unavailable", reason=line)
 
 
-def _refuse_to_start(problems: Sequence[str]) -> None:
-    if problems:
-        lines = "\n".join(line for problem in problems for line in problem.splitlines())
-        raise ConfigurationError(
-            f"definitions are invalid, and COUNTERSEAL_DEFINITIONS_MODE is strict:\n{lines}\n",
-            remedy="Repair them, or set COUNTERSEAL_DEFINITIONS_MODE=warn to start without them.",
-        )
-
-
-def _documents(faces: Faces) -> list[_Document]:
+def _documents(faces: Faces) -> list[tuple[Source, Publish]]:
     folder = faces.settings.definitions_dir
     if folder is None:
         return []
@@ -145,32 +139,33 @@ def _documents(faces: Faces) -> list[_Document]:
         return await renewing.renew_directory(connection, before, source.text, source.file, ACTOR)
 
     # People first: who may decide is known when the policy that names them is looked at.
-    return [
-        *(_Document(source, people) for source in _directory_of(folder)),
-        *(_Document(source, workflow) for source in adapters.documents_in(folder / "workflows")),
-        *(_Document(source, policy) for source in adapters.documents_in(folder / "policies")),
+    found: list[tuple[Source, Publish]] = [
+        *((source, people) for source in adapters.documents_in(folder, "directory.yaml")),
+        *((source, workflow) for source in adapters.documents_in(folder / "workflows")),
+        *((source, policy) for source in adapters.documents_in(folder / "policies")),
     ]
+    return found
 
 
 async def _renew(
-    connection: Connection, tenant: str, found: Iterable[_Document]
-) -> tuple[list[tuple[_Document, Renewed]], list[str]]:
+    connection: Connection, tenant: str, found: Iterable[tuple[Source, Publish]]
+) -> tuple[list[tuple[str, Renewed]], list[str]]:
     """Publish what is new; what became of each, and what is wrong with the others."""
     done, problems = [], []
     before = await Before.look(connection, tenant)
-    for document in found:
+    for source, publish in found:
         # One that is invalid leaves the others alone.
         await connection.execute("SAVEPOINT document")
         try:
-            done.append((document, await document.publish(connection, before, document.source)))
+            done.append((source.file, await publish(connection, before, source)))
         except (InputError, ConsistencyError) as error:
             await connection.execute("ROLLBACK TO SAVEPOINT document")
             problems.append(str(error))
     return done, problems
 
 
-def _tell(document: _Document, renewed: Renewed) -> None:
-    said = {"file": document.source.file, "name": renewed.name, "version": renewed.version}
+def _tell(file: str, renewed: Renewed) -> None:
+    said = {"file": file, "name": renewed.name, "version": renewed.version}
     # Whoever finds in the folder what is not in use would think that it is.
     if isinstance(renewed, Left):
         log.warning("is not published", **said, reason=renewed.why)
@@ -178,11 +173,6 @@ def _tell(document: _Document, renewed: Renewed) -> None:
         log.info("published", **said)
     elif renewed.retired:
         log.info("is retired", **said)
-
-
-def _directory_of(folder: Path) -> list[Source]:
-    path = folder / "directory.yaml"
-    return [Source(str(path), adapters.read_document(path))] if path.exists() else []
 
 
 async def _check(faces: Faces, connection: Connection, connectors: Connectors | None) -> list[str]:
@@ -200,15 +190,5 @@ async def _check(faces: Faces, connection: Connection, connectors: Connectors | 
             problems.append(f"{name}: {error}")
             continue
         if connectors is not None:
-            problems += [f"{name}: {words}" for words in _missing(workflow.connectors, connectors)]
+            problems += [f"{name}: {error}" for error in _lacking(workflow.connectors, connectors).values()]
     return problems
-
-
-def _missing(names: Iterable[str], connectors: Connectors) -> list[str]:
-    words = []
-    for name in names:
-        try:
-            connectors.get(name)
-        except CountersealError as error:
-            words.append(str(error))
-    return words

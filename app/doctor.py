@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,7 +18,7 @@ import aiohttp
 from app import adapters, storage
 from app.settings import Settings, unknown_variables
 from approvals.slack.calls import call
-from connectors.registry import SETTINGS, Connectors
+from connectors.port import SETTINGS
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError, CountersealError
 from evidence.signing import FileSigner
@@ -51,16 +52,9 @@ class Check:
 async def examine(settings: Settings) -> list[Check]:
     """Look at everything, each within 15 seconds. Changes nothing but that the embedded server may be started."""
     checks = [*_variables(), *await _database(settings), _key(settings)]
-    outside: list[tuple[str, Callable[[Settings], Awaitable[list[Check]]]]] = [
-        ("queue", _queue),
-        ("evidence store", _blobs),
-        ("slack", _slack),
-        ("connectors", _connectors),
-    ]
-    found = await asyncio.gather(*(_bounded(what, look(settings)) for what, look in outside))
-    checks += [check for group in found for check in group]
-    checks.append(_webhooks(settings))
-    return checks
+    looks = {"queue": _queue, "evidence store": _blobs, "slack": _slack, "connectors": _connectors}
+    found = await asyncio.gather(*(_bounded(what, look(settings)) for what, look in looks.items()))
+    return [*checks, *chain.from_iterable(found), _webhooks(settings)]
 
 
 async def _bounded(what: str, look: Awaitable[list[Check]]) -> list[Check]:
@@ -149,7 +143,7 @@ def _key(settings: Settings) -> Check:
 async def _queue(settings: Settings) -> list[Check]:
     if settings.sqs_queue_url is None:
         return [Check("queue", State.OK, "PostgreSQL (COUNTERSEAL_SQS_QUEUE_URL names none)")]
-    await adapters.check_queue(settings)
+    await adapters.queue_depths(settings)
     checks = [Check("queue", State.OK, f"{settings.sqs_queue_url} answers")]
     if settings.sqs_dlq_url is None:
         words = "COUNTERSEAL_SQS_DLQ_URL is not set, so nobody looks after the dead letters"
@@ -159,9 +153,9 @@ async def _queue(settings: Settings) -> list[Check]:
 
 async def _blobs(settings: Settings) -> list[Check]:
     if settings.s3_bucket is None:
-        words = f"{settings.evidence_path} (COUNTERSEAL_S3_BUCKET names no bucket)"
         if not _writable(settings.evidence_path):
             return [Check("evidence store", State.BROKEN, f"{settings.evidence_path} cannot be written to")]
+        words = f"{settings.evidence_path} (COUNTERSEAL_S3_BUCKET names no bucket)"
         return [Check("evidence store", State.OK, words)]
     await adapters.check_bucket(settings)
     return [Check("evidence store", State.OK, f"s3://{settings.s3_bucket} answers")]
@@ -202,7 +196,7 @@ def _where(answer: Mapping[str, Any]) -> str:
 
 
 async def _connectors(settings: Settings) -> list[Check]:
-    connectors: Connectors = adapters.connectors_of(settings, adapters.catalog_of(settings))
+    connectors = adapters.connectors_of(settings, adapters.catalog_of(settings))
     try:
         answers = await connectors.check()
     finally:

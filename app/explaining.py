@@ -7,8 +7,9 @@ from typing import Any, cast
 
 from app.adapters import catalog_of
 from app.settings import load_settings
-from connectors.catalog import Catalog, build_action
+from connectors.catalog import Catalog
 from connectors.port import Before
+from connectors.proposal import build_action
 from core import bounded_json
 from core.canonical import Json, JsonObject
 from core.errors import InputError

@@ -11,18 +11,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 if sys.platform != "win32":
     import fcntl
 
 
-def lock(path: Path, *, shared: bool = False) -> int:
-    """Wait for the lock and return the open file that holds it until it is closed."""
+def lock(path: Path, *, shared: bool = False, wait: bool = True) -> int:
+    """The open file that holds the lock until it is closed. Without ``wait``, ``BlockingIOError`` if it is taken."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BaseException:
         os.close(handle)
         raise
@@ -31,16 +31,9 @@ def lock(path: Path, *, shared: bool = False) -> int:
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
     """The open file that holds the lock, or None when somebody else's lock does not let us."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
+    with suppress(BlockingIOError):
+        return lock(path, shared=shared, wait=False)
+    return None
 
 
 def is_held(path: Path, *, shared: bool = False) -> bool:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import generate_latest
 
 from runtime.store.queue_reads import TenantQueue
-
-__all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 
 
 class Metrics:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from alembic import command
@@ -17,18 +16,13 @@ import migrations
 _LOCK_KEY = 7_236_118_011
 
 
-def upgrade(url: str) -> None:
-    """Apply every migration that ``url``'s database lacks, in one transaction. Safe to run concurrently."""
-    asyncio.run(upgrade_async(url))
-
-
 async def upgrade_async(url: str) -> None:
-    """As ``upgrade``, inside a running event loop."""
+    """Apply every migration that ``url``'s database lacks, in one transaction. Safe to run concurrently."""
     engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"))
     try:
         async with engine.begin() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
-            await connection.run_sync(_upgrade)
+            await connection.run_sync(lambda sync: command.upgrade(alembic_config(sync), "head"))
     finally:
         await engine.dispose()
 
@@ -40,7 +34,3 @@ def alembic_config(connection: Connection) -> Config:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config
-
-
-def _upgrade(connection: Connection) -> None:
-    command.upgrade(alembic_config(connection), "head")

@@ -14,12 +14,11 @@ from connectors.operation import Operation
 from core.canonical import Json, JsonObject
 from core.durations import format_duration
 from policy.load import Policy
-from policy.model import Outcome
+from policy.model import STRENGTH, Outcome
 from runtime.engine.graph import Node, OperationNode, Scope, scopes_of
 from runtime.engine.workflow import Workflow
 
 _WORDS = {"otherwise": "else", "body": "steps"}
-_STRENGTH = tuple(Outcome)  # the strongest first
 
 
 def outline(workflow: Workflow, policy: Policy | None = None) -> JsonObject:
@@ -30,12 +29,13 @@ def outline(workflow: Workflow, policy: Policy | None = None) -> JsonObject:
     together), what is declared of the operation or the workflow that it calls, and ``inside``: further lists of nodes
     by what leads to them.
     """
+    start = workflow.servicenow
     result: JsonObject = {
         "name": workflow.name,
         "version": workflow.version,
         "title": workflow.title,
         "digest": workflow.digest,
-        "started_by": _started_by(workflow),
+        "started_by": [] if start is None else [f"servicenow: {start.table} {', '.join(sorted(start.events))}"],
         "channels": [
             {"name": channel.name, "reduce": str(channel.reducer), "keep": channel.keep}
             for channel in workflow.graph.channels.values()
@@ -59,23 +59,17 @@ def general(policy: Policy, operation: str) -> JsonObject:
 
     A condition that cannot be evaluated denies, as always; that is not counted among the outcomes.
     """
-    plan = policy.plan(operation)
-    conditional = [rule for _, rules, _ in plan.groups for rule in rules]
-    fixed = min((rule.outcome for rule in plan.always), key=_STRENGTH.index, default=None)
+    matching = [rule for rule in policy.rules if operation in rule.operations]
+    always = {rule.outcome for rule in matching if rule.document.when is None}
+    fixed = min(always, key=STRENGTH.index, default=None)
     floor = Outcome.DENY if fixed is None else fixed  # nothing fires: denied
     stronger = {
-        rule.outcome for rule in conditional if fixed is None or _STRENGTH.index(rule.outcome) < _STRENGTH.index(fixed)
+        rule.outcome for rule in matching if fixed is None or STRENGTH.index(rule.outcome) < STRENGTH.index(fixed)
     }
-    matching = sorted([*plan.always, *conditional], key=lambda rule: rule.position)
     return {
-        "outcomes": [str(outcome) for outcome in _STRENGTH if outcome in stronger | {floor}],
+        "outcomes": [str(outcome) for outcome in STRENGTH if outcome in stronger | {floor}],
         "rules": [rule.id for rule in matching],
     }
-
-
-def _started_by(workflow: Workflow) -> list[Json]:
-    start = workflow.servicenow
-    return [] if start is None else [f"servicenow: {start.table} {', '.join(sorted(start.events))}"]
 
 
 def _scope(scope: Scope, operations: Mapping[str, Operation]) -> list[Json]:

@@ -78,8 +78,7 @@ def keep_for_good() -> None:
 
 async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: Callable[[Running], None]) -> None:
     """Run the parts until ``stop`` is set. If one of them fails, the others are ended and the failure is raised."""
-    async with AsyncExitStack() as stack:
-        group = await stack.enter_async_context(asyncio.TaskGroup())
+    async with asyncio.TaskGroup() as group:
         if app.settings.database_url is None:
             group.create_task(storage.watch(app.settings, stop), name="postgres")
         wakes: dict[str, list[Callable[[], None]]] = {}
@@ -105,7 +104,7 @@ async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: C
 
 
 def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
-    from app.http import create_app
+    from app.http.application import create_app
     from app.http.connections import Limits
     from app.http.server import HttpServer
 

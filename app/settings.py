@@ -12,15 +12,24 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from app.settings_pairs import pair_problems
 from connectors.http.addresses import AllowedHost
 from core.db import check_tenant
 from core.errors import ConfigurationError, InputError
@@ -28,9 +37,20 @@ from evidence.s3 import LockMode
 
 PREFIX = "COUNTERSEAL_"
 WEBHOOK_SECRET_CHARACTERS_MIN = 16
+_REMEDY = "Run `counterseal doctor` when it is changed."
 _ENDPOINT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _KEY_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9._=-]{0,127})*\Z", re.ASCII)
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?P<private>/private)?\Z")
+# What has to be set together.
+_TOGETHER = (("bpmn_username", "bpmn_password"), ("servicenow_client_id", "servicenow_client_secret"))
+# The second is of no use without the first.
+_NEEDED = (
+    ("slack_bot_token", "slack_signing_secret"),
+    ("bpmn_url", "bpmn_callback_url"),
+    ("model_api_key", "model_url"),
+    ("sqs_queue_url", "sqs_dlq_url"),
+    ("s3_bucket", "s3_object_lock_mode"),
+)
 # Read by the tests and the Makefile, never by us.
 _OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "DEEP"})
 
@@ -58,25 +78,69 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+def _tenant(value: str) -> str:
+    try:
+        return check_tenant(value)
+    except InputError as error:
+        raise ValueError(f"is no name: {error.remedy[:1].lower()}{error.remedy[1:].rstrip('.')}") from None
+
+
+def _web_address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("is not an http:// or https:// URL")
+    return value
+
+
+def _key_prefix(value: str) -> str:
+    value = value.strip("/")
+    if value and not _KEY_PREFIX.match(value):
+        raise ValueError("is not plain names separated by /")
+    return value
+
+
+def _postgres(value: SecretStr) -> SecretStr:
+    try:
+        url = make_url(value.get_secret_value())
+    except (ArgumentError, ValueError):
+        raise ValueError("is not a database URL, such as postgresql://user:password@host/name") from None
+    if url.get_backend_name() not in ("postgresql", "postgres") or not url.database:
+        raise ValueError("is not postgresql://user:password@host/name; there is no other database")
+    return value
+
+
+def _hosts(value: object) -> object:
+    return tuple(_host(item.strip()) for item in value.split(",")) if isinstance(value, str) else value
+
+
+def _host(text: str) -> AllowedHost:
+    """``host``, ``host:port``, either with ``/private`` for addresses inside one's own network."""
+    match = _HOST.match(text)
+    if match is None or int(match["port"] or 0) > 65535:
+        raise ValueError("is not a comma-separated list of host, host:port or host:port/private")
+    port = int(match["port"]) if match["port"] else None
+    return AllowedHost(match["host"].strip("[]").lower(), port, match["private"] is not None)
+
+
+def _long_enough(value: SecretStr) -> SecretStr:
+    if len(value.get_secret_value()) < WEBHOOK_SECRET_CHARACTERS_MIN:
+        raise ValueError(f"is shorter than {WEBHOOK_SECRET_CHARACTERS_MIN} characters")
+    return value
+
+
+Name: TypeAlias = Annotated[str, AfterValidator(_tenant)]
+Address: TypeAlias = Annotated[str, AfterValidator(_web_address)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
+Hosts: TypeAlias = Annotated[tuple[AllowedHost, ...], NoDecode, BeforeValidator(_hosts)]
+
+
 class WebhookEndpoint(BaseModel):
     """One address that ServiceNow calls: the shared secret of its signatures, and whose runs it starts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-    secret: SecretStr
-    tenant: str | None = None
-    workspace: str | None = None
-
-    @field_validator("secret")
-    @classmethod
-    def _long_enough(cls, value: SecretStr) -> SecretStr:
-        if len(value.get_secret_value()) < WEBHOOK_SECRET_CHARACTERS_MIN:
-            raise ValueError(f"is shorter than {WEBHOOK_SECRET_CHARACTERS_MIN} characters")
-        return value
-
-    @field_validator("tenant", "workspace")
-    @classmethod
-    def _well_formed(cls, value: str | None) -> str | None:
-        return None if value is None else _tenant(value)
+    secret: Annotated[SecretStr, AfterValidator(_long_enough)]
+    tenant: Name | None = None
+    workspace: Name | None = None
 
 
 class Settings(BaseSettings):
@@ -85,48 +149,48 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, hide_input_in_errors=True)
 
     home: Path = Path(".counterseal")
-    database_url: SecretStr | None = None
+    database_url: Annotated[SecretStr, AfterValidator(_postgres)] | None = None
     auto_migrate: bool = True
-    tenant: str = "default"
-    workspace: str = "main"
+    tenant: Name = "default"
+    workspace: Name = "main"
     person: str = ""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    http_header_seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
-    http_body_seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
-    http_idle_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    http_header_seconds: Seconds = 10.0
+    http_body_seconds: Seconds = 10.0
+    http_idle_seconds: Seconds = 5.0
     http_connections_max: Annotated[int, Field(ge=1, le=65535)] = 512
 
-    sqs_queue_url: str | None = None
-    sqs_dlq_url: str | None = None
+    sqs_queue_url: Address | None = None
+    sqs_dlq_url: Address | None = None
     s3_bucket: str | None = None
-    s3_prefix: str = ""
+    s3_prefix: Annotated[str, AfterValidator(_key_prefix)] = ""
     s3_object_lock_mode: LockMode | None = None
     s3_object_lock_days: Annotated[int, Field(ge=1, le=36500)] = 365
-    aws_endpoint_url: str | None = None
+    aws_endpoint_url: Address | None = None
     aws_region: str | None = None
 
     slack_bot_token: SecretStr | None = None
     slack_signing_secret: SecretStr | None = None
-    slack_api_url: str = "https://slack.com/api/"
+    slack_api_url: Address = "https://slack.com/api/"
     slack_channel: str | None = None
 
-    servicenow_url: str | None = None
+    servicenow_url: Address | None = None
     servicenow_username: str | None = None
     servicenow_password: SecretStr | None = None
     servicenow_client_id: str | None = None
     servicenow_client_secret: SecretStr | None = None
     servicenow_transaction_limit_seconds: Annotated[float, Field(ge=0, le=3600)] = 60.0
 
-    http_hosts: Annotated[tuple[AllowedHost, ...], NoDecode] = ()
-    model_url: str | None = None
+    http_hosts: Hosts = ()
+    model_url: Address | None = None
     model_api_key: SecretStr | None = None
     model_provider: str = "openai"
 
-    bpmn_url: str | None = None
+    bpmn_url: Address | None = None
     bpmn_username: str | None = None
     bpmn_password: SecretStr | None = None
-    bpmn_callback_url: str | None = None
+    bpmn_callback_url: Address | None = None
     bpmn_topic: Annotated[str, Field(min_length=1, max_length=200)] = "counterseal"
     bpmn_worker_id: Annotated[str, Field(min_length=1, max_length=200)] = "counterseal"
 
@@ -140,54 +204,6 @@ class Settings(BaseSettings):
     log_format: LogFormat = LogFormat.CONSOLE
     log_level: LogLevel = LogLevel.INFO
 
-    @field_validator("tenant", "workspace")
-    @classmethod
-    def _check_tenant(cls, value: str) -> str:
-        return _tenant(value)
-
-    @field_validator("s3_prefix")
-    @classmethod
-    def _check_prefix(cls, value: str) -> str:
-        value = value.strip("/")
-        if value and not _KEY_PREFIX.match(value):
-            raise ValueError("is not plain names separated by /")
-        return value
-
-    @field_validator("database_url")
-    @classmethod
-    def _check_database(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None:
-            try:
-                url = make_url(value.get_secret_value())
-            except (ArgumentError, ValueError):
-                raise ValueError("is not a database URL, such as postgresql://user:password@host/name") from None
-            if url.get_backend_name() not in ("postgresql", "postgres") or not url.database:
-                raise ValueError("is not postgresql://user:password@host/name; there is no other database")
-        return value
-
-    @field_validator(
-        "servicenow_url",
-        "slack_api_url",
-        "model_url",
-        "bpmn_url",
-        "bpmn_callback_url",
-        "aws_endpoint_url",
-        "sqs_queue_url",
-        "sqs_dlq_url",
-    )
-    @classmethod
-    def _check_url(cls, value: str | None) -> str | None:
-        if value is not None:
-            parts = urlsplit(value)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("is not an http:// or https:// URL")
-        return value
-
-    @field_validator("http_hosts", mode="before")
-    @classmethod
-    def _read_hosts(cls, value: object) -> object:
-        return tuple(_host(item.strip()) for item in value.split(",")) if isinstance(value, str) else value
-
     @field_validator("webhooks")
     @classmethod
     def _check_endpoints(cls, value: dict[str, WebhookEndpoint]) -> dict[str, WebhookEndpoint]:
@@ -198,8 +214,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
-        problems = pair_problems(self)
-        if problems:
+        if problems := _pair_problems(self):
             raise ValueError("; ".join(problems))
         return self
 
@@ -231,10 +246,10 @@ def load_settings(**overrides: Any) -> Settings:
     except SettingsError as error:
         match = re.search(r'field "(\w+)"', str(error))
         name = _variable(match.group(1)) if match else PREFIX
-        raise ConfigurationError(f"{name} is not valid JSON.", remedy=_remedy()) from None
+        raise ConfigurationError(f"{name} is not valid JSON.", remedy=_REMEDY) from None
     except ValidationError as error:
         words = "; ".join(_problem(item) for item in error.errors(include_url=False, include_input=False))
-        raise ConfigurationError(f"{words.rstrip('.')}.", remedy=_remedy()) from None
+        raise ConfigurationError(f"{words.rstrip('.')}.", remedy=_REMEDY) from None
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
@@ -248,10 +263,6 @@ def _variable(field: str) -> str:
     return PREFIX + field.upper()
 
 
-def _remedy() -> str:
-    return "Run `counterseal doctor` when it is changed."
-
-
 def _problem(item: Any) -> str:
     place = [str(part) for part in item["loc"]]
     message = str(item["msg"]).removeprefix("Value error, ")
@@ -261,17 +272,24 @@ def _problem(item: Any) -> str:
     return f"{_variable(place[0])}{inside}: {message[:1].lower()}{message[1:]}"
 
 
-def _tenant(value: str) -> str:
-    try:
-        return check_tenant(value)
-    except InputError as error:
-        raise ValueError(f"is no name: {error.remedy[:1].lower()}{error.remedy[1:].rstrip('.')}") from None
+def _pair_problems(settings: Settings) -> list[str]:
+    """Every setting that is missing because another one is there, as sentences without a full stop."""
 
+    def given(name: str) -> bool:
+        return getattr(settings, name) not in (None, "")
 
-def _host(text: str) -> AllowedHost:
-    """``host``, ``host:port``, either with ``/private`` for addresses inside one's own network."""
-    match = _HOST.match(text)
-    if match is None or int(match["port"] or 0) > 65535:
-        raise ValueError("is not a comma-separated list of host, host:port or host:port/private")
-    port = int(match["port"]) if match["port"] else None
-    return AllowedHost(match["host"].strip("[]").lower(), port, match["private"] is not None)
+    pairs = _TOGETHER if given("servicenow_url") else _TOGETHER[:1]
+    halves = [pair for pair in pairs if given(pair[0]) != given(pair[1])]
+    problems = [f"{_variable(one)} and {_variable(other)} go together" for one, other in halves]
+    lacking = [(missing, name) for missing, name in _NEEDED if given(name) and not given(missing)]
+    problems += [f"{_variable(missing)} is not set, and {_variable(name)} is" for missing, name in lacking]
+    if settings.sqs_dlq_url and settings.sqs_dlq_url == settings.sqs_queue_url:
+        problems.append("COUNTERSEAL_SQS_DLQ_URL names the queue for steps; dead letters need a queue of their own")
+    basic = given("servicenow_username") and given("servicenow_password")
+    oauth = given("servicenow_client_id") or given("servicenow_client_secret")
+    if settings.servicenow_url is not None and not basic and not oauth:
+        problems.append(
+            "COUNTERSEAL_SERVICENOW_URL needs COUNTERSEAL_SERVICENOW_USERNAME and COUNTERSEAL_SERVICENOW_PASSWORD, "
+            "or COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET"
+        )
+    return problems

@@ -5,17 +5,17 @@ Rights are the runtime's business.
 
 from __future__ import annotations
 
+from typing import TypeAlias
 from uuid import UUID
 
 from app.refusals import StrangerLog
 from app.wiring import Faces
-from approvals.model import CardView, Choice, VoteChannel
+from approvals.model import CardView, Choice, TaskAnswer, TaskView, VoteChannel
 from approvals.ports import Person
 from approvals.quorum import RefusalCode
 from approvals.slack.handlers import Answer
 from approvals.slack.payloads import Click, Clicker, Submission, TaskClick, TaskSubmission
 from approvals.slack.workspace import SENTENCES, StrangerCode
-from approvals.tasks import TaskAnswer, TaskView
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
 from evidence.chain import Actor, EventType
@@ -27,8 +27,14 @@ _NO_TASK = "This task is not known here (any more). Nothing was recorded."
 _GONE = "This request is not known here (any more). Nothing was counted."
 
 
-class _Interactions:
-    """Identify who clicked. Everything that Slack sends goes through here before it does anything."""
+Asked: TypeAlias = Click | Submission | TaskClick | TaskSubmission
+
+
+class Interactions:
+    """What happens in one Slack workspace, which belongs to the installation's own tenant.
+
+    It is the ``InteractionService`` and the ``TaskService``: each first identifies who clicked.
+    """
 
     def __init__(self, faces: Faces) -> None:
         self._faces = faces
@@ -45,17 +51,21 @@ class _Interactions:
         person = await self._faces.directory(self._tenant).person_of_slack_user(home.id, clicker.user)
         return person or StrangerCode.UNLINKED
 
-    async def _refused(self, code: StrangerCode, clicker: Clicker, kind: EventType, about: JsonObject) -> str:
+    async def _refused(self, code: StrangerCode, asked: Asked) -> str:
         """Record that somebody who may not tried; the sentence for them. That Slack is away is nobody's doing."""
         if code is not StrangerCode.UNAVAILABLE:
-            data: JsonObject = {**about, "code": str(code), "channel": str(VoteChannel.SLACK)}
-            await self._strangers.note(self._tenant, kind, _account(clicker), data)
+            data: JsonObject = {"code": str(code), "channel": str(VoteChannel.SLACK)}
+            if isinstance(asked, Click | Submission):
+                kind, data["approval"] = EventType.APPROVAL_VOTE_REFUSED, str(asked.approval_id)
+            else:
+                kind, data["task"] = EventType.TASK_REFUSED, str(asked.task_id)
+            actor = Actor("slack_user", f"{asked.clicker.team}:{asked.clicker.user}")
+            await self._strangers.note(self._tenant, kind, actor, data)
         self._faces.metrics.vote(VoteChannel.SLACK, code)
-        return _who_is(clicker) if code is StrangerCode.UNLINKED else SENTENCES[code]
-
-
-class Interactions(_Interactions):
-    """The ``InteractionService`` of one Slack workspace, which belongs to the installation's own tenant."""
+        if code is StrangerCode.UNLINKED:
+            who = f"Ask an administrator to add `slack: {asked.clicker.user}` to your entry in it."
+            return f"You are not in the directory, so nothing was counted. {who}"
+        return SENTENCES[code]
 
     async def vote(self, click: Click) -> Answer:
         """Take a vote; the sentence goes to the person through the outbox, in the vote's transaction.
@@ -66,11 +76,14 @@ class Interactions(_Interactions):
         person = await self._person(click.clicker)
         if isinstance(person, StrangerCode):
             await self._own(click.approval_id)
-            return await self._stranger(person, click.approval_id, click.clicker, to)
+            sentence = await self._refused(person, click)
+            if to is not None:
+                await self._faces.voting.note(self._tenant, click.approval_id, to, sentence)
+            return Answer(False, sentence)
         if click.choice is None:
             raise InputError("is no answer", where="actions[0].action_id")
         try:
-            return await self._count(click.approval_id, click.nonce, person, click.choice, "", to)
+            return await self._count(click, person, click.choice, "", to)
         except NotFoundError:
             raise _not_ours() from None
 
@@ -80,12 +93,10 @@ class Interactions(_Interactions):
             return Answer(False, _GONE)
         person = await self._person(submission.clicker)
         if isinstance(person, StrangerCode):
-            return await self._stranger(person, submission.approval_id, submission.clicker, None)
+            return Answer(False, await self._refused(person, submission))
         if submission.choice is None:
             raise InputError("is no answer", where="view")
-        return await self._count(
-            submission.approval_id, submission.nonce, person, submission.choice, submission.reason, None
-        )
+        return await self._count(submission, person, submission.choice, submission.reason)
 
     async def review(self, asked: Click | Submission) -> CardView | Answer:
         """The whole card for a person of the directory; sensitive values only for those whom it asks."""
@@ -93,7 +104,7 @@ class Interactions(_Interactions):
             return Answer(False, _GONE)
         person = await self._person(asked.clicker)
         if isinstance(person, StrangerCode):
-            return await self._stranger(person, asked.approval_id, asked.clicker, None)
+            return Answer(False, await self._refused(person, asked))
         view = await self._faces.voting.view(self._tenant, asked.approval_id)
         if not view.content.sensitive or await may_see_all(self._faces, self._tenant, person.id, view):
             return view
@@ -102,27 +113,18 @@ class Interactions(_Interactions):
 
     async def note(self, click: Click, sentence: str) -> None:
         """Order an answer without a vote."""
-        to = _answer_to(click)
-        if to is not None:
+        if (to := _answer_to(click)) is not None:
             await self._own(click.approval_id)
             await self._faces.voting.note(self._tenant, click.approval_id, to, sentence)
 
     async def _count(
-        self, approval_id: UUID, nonce: str, person: Person, choice: Choice, reason: str, to: AnswerTo | None
+        self, asked: Click | Submission, person: Person, choice: Choice, reason: str, to: AnswerTo | None = None
     ) -> Answer:
-        request = VoteRequest(
-            self._tenant, approval_id, person.id, choice, reason, VoteChannel.SLACK, nonce=nonce, answer_to=to
-        )
+        channel, about = VoteChannel.SLACK, asked.approval_id
+        request = VoteRequest(self._tenant, about, person.id, choice, reason, channel, nonce=asked.nonce, answer_to=to)
         answer = await self._faces.voting.vote(request)
         self._faces.metrics.vote(VoteChannel.SLACK, answer.code)
         return Answer(answer.counted, answer.sentence, answer.code in _ABOUT_REASON)
-
-    async def _stranger(self, code: StrangerCode, approval_id: UUID, clicker: Clicker, to: AnswerTo | None) -> Answer:
-        about: JsonObject = {"approval": str(approval_id)}
-        sentence = await self._refused(code, clicker, EventType.APPROVAL_VOTE_REFUSED, about)
-        if to is not None:
-            await self._faces.voting.note(self._tenant, approval_id, to, sentence)
-        return Answer(False, sentence)
 
     async def _is_own(self, approval_id: UUID) -> bool:
         async with self._faces.database.connection() as connection:
@@ -131,10 +133,6 @@ class Interactions(_Interactions):
     async def _own(self, approval_id: UUID) -> None:
         if not await self._is_own(approval_id):
             raise _not_ours()
-
-
-class TaskInteractions(_Interactions):
-    """The ``TaskService`` of one Slack workspace, which belongs to the installation's own tenant."""
 
     async def task(self, asked: TaskClick | TaskSubmission) -> TaskView | Answer:
         """The task, for a person of the directory; its form is opened only for those who may fill it in.
@@ -148,7 +146,7 @@ class TaskInteractions(_Interactions):
         except NotFoundError:
             return Answer(False, _NO_TASK)
         if isinstance(person, StrangerCode):
-            return Answer(False, await self._stranger(person, asked.task_id, asked.clicker))
+            return Answer(False, await self._refused(person, asked))
         group = found.view.group
         if isinstance(asked, TaskSubmission) or group in (found.groups or ()):
             return found.view
@@ -158,8 +156,7 @@ class TaskInteractions(_Interactions):
         """Complete the task as the person behind the account."""
         person = await self._person(submission.clicker)
         if isinstance(person, StrangerCode):
-            sentence = await self._stranger(person, submission.task_id, submission.clicker)
-            return TaskAnswer(False, person, sentence)
+            return TaskAnswer(False, person, await self._refused(person, submission))
         return await self._faces.tasks.complete(self._tenant, submission.task_id, person.id, value, VoteChannel.SLACK)
 
     async def note_task(self, click: TaskClick, sentence: str) -> None:
@@ -170,20 +167,6 @@ class TaskInteractions(_Interactions):
             found = await tasks.read(connection, click.task_id)
             said = {"task": str(click.task_id), "channel": click.channel, "user": click.clicker.user, "text": sentence}
             await faces.order_message(connection, self._tenant, found.run_id, "note", {**said})
-
-    async def _stranger(self, code: StrangerCode, task_id: UUID, clicker: Clicker) -> str:
-        return await self._refused(code, clicker, EventType.TASK_REFUSED, {"task": str(task_id)})
-
-
-def _who_is(clicker: Clicker) -> str:
-    return (
-        "You are not in the directory, so nothing was counted. "
-        f"Ask an administrator to add `slack: {clicker.user}` to your entry in it."
-    )
-
-
-def _account(clicker: Clicker) -> Actor:
-    return Actor("slack_user", f"{clicker.team}:{clicker.user}")
 
 
 async def may_see_all(faces: Faces, tenant: str, person_id: str, view: CardView) -> bool:

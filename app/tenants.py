@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.settings import Settings
-from core.cel_messages import nearest
 from core.db import ENGINE_ROLE, Connection, Database
-from core.errors import NotFoundError
+from core.errors import NotFoundError, nearest
 from runtime.requests.publishing import ensure_tenant
 from runtime.store import tenants
 

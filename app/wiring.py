@@ -27,11 +27,9 @@ from app.metrics import Metrics
 from app.settings import Settings
 from app.storage import ready_database
 from approvals.ports import Messenger
-from approvals.slack.directory import SlackUserGroups
 from approvals.slack.messenger import SlackMessenger
-from approvals.slack.workspace import SlackWorkspace
-from connectors.port import CompletionSource
-from connectors.registry import Connectors
+from approvals.slack.workspace import SlackUserGroups, SlackWorkspace
+from connectors.port import CompletionSource, Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
 from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
@@ -145,9 +143,7 @@ class App:
     def completing(self) -> Completing:
         """Fetches completions from every connector that has to be asked for them."""
         sources = {
-            name: connector
-            for name, connector in self.connectors.by_name.items()
-            if isinstance(connector, CompletionSource)
+            name: connector for name, connector in self.connectors.items() if isinstance(connector, CompletionSource)
         }
         return Completing(self.database, self.definitions, sources)
 
@@ -197,21 +193,6 @@ async def build_faces(
         if not new_tenant:
             await tenants.require(faces.database, url, [settings.tenant])
         yield faces
-
-
-@dataclass(frozen=True)
-class Overview:
-    """What whoever operates the installation may look at: every tenant. ``database`` is under the engine's role."""
-
-    settings: Settings
-    database: Database
-
-
-@asynccontextmanager
-async def build_overview(settings: Settings) -> AsyncIterator[Overview]:
-    """For the command line alone: nothing that a face of a tenant can reach may use it (promise 8)."""
-    async with ready_database(settings) as url, Database(url, ENGINE_ROLE, connections=1) as database:
-        yield Overview(settings, database)
 
 
 @asynccontextmanager

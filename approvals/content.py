@@ -5,10 +5,9 @@ The digest of ``CardContent.to_json()`` is what evidence keeps of "the card as s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from core.action import Change, Risk
 from core.canonical import Json, JsonObject
@@ -95,84 +94,40 @@ class CardContent:
         unknown = sorted(value.keys() - cls.__dataclass_fields__.keys())
         if unknown:
             raise InputError("is not a member of a card", where=f"card.{unknown[0]}")
-        read = {name: check(value.get(name, _ABSENT), f"card.{name}") for name, check in _READERS.items()}
-        return cls(**read)
+        members = _MEMBERS[cls].items()
+        return cls(**{name: _read(kind, value.get(name, _ABSENT), f"card.{name}") for name, kind in members})
 
     def masked(self) -> CardContent:
         """The same content with the values of sensitive fields replaced by ``MASK``: what a channel may show."""
         hidden = frozenset(self.sensitive)
         changes = tuple(Change(c.field, MASK, MASK) if c.field in hidden else c for c in self.changes)
         inputs = tuple(InputField(i.field, MASK) if i.field in hidden else i for i in self.inputs)
-        return CardContent(**{**_shallow(self), "changes": changes, "inputs": inputs})
+        return replace(self, changes=changes, inputs=inputs)
 
 
 MASK = "[hidden: open Review]"
-
-
-def _shallow(content: CardContent) -> dict[str, Any]:
-    return {name: getattr(content, name) for name in CardContent.__dataclass_fields__}
-
-
 _ABSENT = object()
+_WORDS = {str: "a text", int: "a whole number", bool: "true or false", str | None: "a text or null"}
+# The members of each part of a card, with their types.
+_MEMBERS = {part: get_type_hints(part) for part in (CardContent, RuleReason, Change, InputField)}
 
 
-def _of(kind: type | tuple[type, ...], words: str) -> Callable[[object, str], Any]:
-    def read(value: object, where: str) -> Any:
-        if value is _ABSENT:
-            raise InputError("is missing", where=where)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-            raise InputError(f"is not {words}", where=where)
-        return value
-
-    return read
-
-
-_text = _of(str, "a text")
-_whole = _of(int, "a whole number")
-_flag = _of(bool, "true or false")
-_text_or_null = _of((str, type(None)), "a text or null")
-
-
-def _json(value: object, where: str) -> Any:
+def _read(kind: Any, value: Any, where: str) -> Any:
+    """The value as ``kind``: a type of ``_WORDS``, ``Risk``, a part of a card, a tuple of one of these, or any JSON."""
     if value is _ABSENT:
         raise InputError("is missing", where=where)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError("is not a list", where=where)
+        return tuple(_read(get_args(kind)[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+    if members := _MEMBERS.get(kind):
+        if not isinstance(value, dict) or value.keys() != members.keys():
+            raise InputError(f"is not an object of exactly {', '.join(members)}", where=where)
+        return kind(**{name: _read(member, value[name], f"{where}.{name}") for name, member in members.items()})
+    if kind is Risk:
+        if value not in tuple(Risk):
+            raise InputError(f"is not one of {', '.join(Risk)}", where=where)
+        return Risk(value)
+    if kind in _WORDS and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        raise InputError(f"is not {_WORDS[kind]}", where=where)
     return value
-
-
-def _risk(value: object, where: str) -> Risk:
-    try:
-        return Risk(_text(value, where))
-    except ValueError:
-        raise InputError(f"is not one of {', '.join(Risk)}", where=where) from None
-
-
-def _rows(build: Callable[..., Any], **members: Callable[[object, str], Any]) -> Callable[[object, str], Any]:
-    def read(value: object, where: str) -> Any:
-        rows = []
-        for index, row in enumerate(_of((list, tuple), "a list")(value, where)):
-            place = f"{where}[{index}]"
-            if not isinstance(row, dict) or row.keys() != members.keys():
-                raise InputError(f"is not an object of exactly {', '.join(members)}", where=place)
-            rows.append(build(**{name: check(row[name], f"{place}.{name}") for name, check in members.items()}))
-        return tuple(rows)
-
-    return read
-
-
-def _texts(value: object, where: str) -> tuple[str, ...]:
-    return tuple(_text(item, where) for item in _of((list, tuple), "a list")(value, where))
-
-
-_READERS: dict[str, Callable[[object, str], Any]] = {
-    **dict.fromkeys(("title", "summary", "target", "operation", "connector", "reverse", "requester"), _text),
-    **dict.fromkeys(("workflow", "run_id", "reference", "step", "policy_name"), _text),
-    **dict.fromkeys(("policy_digest_short", "evidence", "tier"), _text),
-    **dict.fromkeys(("workflow_version", "policy_version"), _whole),
-    "risk": _risk,
-    "reversible": _flag,
-    "expires_at": _text_or_null,
-    "rules": _rows(RuleReason, id=_text, because=_text),
-    "changes": _rows(Change, field=_text, before=_json, after=_json),
-    "inputs": _rows(InputField, field=_text, value=_json),
-    "sensitive": _texts,
-}

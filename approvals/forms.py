@@ -13,6 +13,7 @@ from typing import Any
 from approvals.fields import (
     OPTION_CHARACTERS_MAX,
     TEXT_CHARACTERS_MAX,
+    WEIGHT_MAX,
     FieldKind,
     FormField,
     FormProblem,
@@ -21,8 +22,8 @@ from approvals.fields import (
     field_of,
     fields_of,
     kind_of,
+    weight_of,
 )
-from approvals.form_weight import WEIGHT_MAX, weight_of
 from core.canonical import INTEGER_MAX, Json, canonical_bytes
 from core.errors import InputError
 

@@ -1,4 +1,4 @@
-"""Approvals and votes as frozen values. Who stores them is the runtime's business."""
+"""Approvals, votes and human tasks as frozen values. Who stores them is the runtime's business."""
 
 from __future__ import annotations
 
@@ -6,33 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from approvals.content import CardContent, CardState, InputField, RuleReason
-from approvals.states import ApprovalStatus
-from core.canonical import Json, JsonObject
+from pydantic import PlainSerializer, TypeAdapter
 
-__all__ = [
-    "Approval",
-    "ApprovalKind",
-    "CardContent",
-    "CardState",
-    "CardView",
-    "Choice",
-    "Escalation",
-    "GroupProgress",
-    "GroupQuorum",
-    "GroupSource",
-    "InputField",
-    "RuleReason",
-    "Terms",
-    "Tier",
-    "Vote",
-    "VoteChannel",
-    "Voter",
-    "choices_of",
-]
+from approvals.content import CardContent, CardState
+from approvals.fields import FormProblem
+from approvals.states import ApprovalStatus
+from core.canonical import JsonObject
 
 
 class Tier(StrEnum):
@@ -102,15 +84,6 @@ class GroupQuorum:
         """``group:leads``, ``slack_group:S0ITLEADS``: names of the two sources never mean each other."""
         return f"{self.source}:{self.group}"
 
-    def to_json(self) -> JsonObject:
-        """As it is stored."""
-        return {"group": self.group, "of": self.of, "source": str(self.source)}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> GroupQuorum:
-        """Read what ``to_json`` wrote."""
-        return cls(value["group"], value["of"], GroupSource(value["source"]))
-
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
@@ -122,7 +95,7 @@ class Escalation:
 
     after_seconds: int
     to: GroupQuorum
-    covers: frozenset[str] = frozenset()
+    covers: Annotated[frozenset[str], PlainSerializer(sorted)] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,38 +117,16 @@ class Terms:
 
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value: as it is stored with the approval."""
-        escalate: JsonObject | None = None
-        if self.escalate is not None:
-            covers: list[Json] = [*sorted(self.escalate.covers)]
-            to = self.escalate.to.to_json()
-            escalate = {"after_seconds": self.escalate.after_seconds, "to": to, "covers": covers}
-        return {
-            "tier": str(self.tier),
-            "approvers": [group.to_json() for group in self.approvers],
-            "two_person": self.two_person,
-            "allow_requester": self.allow_requester,
-            "expires_seconds": self.expires_seconds,
-            "remind_seconds": [*self.remind_seconds],
-            "escalate": escalate,
-        }
+        stored: JsonObject = _TERMS.dump_python(self, mode="json")
+        return stored
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Terms:
         """Read what ``to_json`` wrote."""
-        escalate = value["escalate"]
-        return cls(
-            tier=Tier(value["tier"]),
-            approvers=tuple(GroupQuorum.from_json(group) for group in value["approvers"]),
-            two_person=value["two_person"],
-            allow_requester=value["allow_requester"],
-            expires_seconds=value["expires_seconds"],
-            remind_seconds=tuple(value["remind_seconds"]),
-            escalate=None
-            if escalate is None
-            else Escalation(
-                escalate["after_seconds"], GroupQuorum.from_json(escalate["to"]), frozenset(escalate["covers"])
-            ),
-        )
+        return _TERMS.validate_python(value)
+
+
+_TERMS = TypeAdapter(Terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +163,7 @@ class Vote:
 class Approval:
     """One question. ``excluded`` are people who never decide it (agent owner, editor), besides the requester.
 
-    ``escalated`` says that the escalation is in force. ``nonce`` is what the buttons carry. ``revision`` counts changes
-    of the card that were rendered, for the reconciler; it takes no part in decisions.
+    ``escalated`` says that the escalation is in force. ``nonce`` is what the buttons carry.
     """
 
     id: UUID
@@ -231,7 +181,6 @@ class Approval:
     votes: tuple[Vote, ...] = ()
     expires_at: datetime | None = None
     escalated: bool = False
-    revision: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,3 +209,51 @@ class CardView:
     detail: str = ""
     link: str = ""
     late: str = ""
+
+
+class TaskState(StrEnum):
+    """What became of a task. All but ``open`` are final."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    CANCELED = "canceled"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """All that a face needs to draw one task: a wait that people end by filling in a form (X-9).
+
+    ``form`` is a JSON Schema in which ``check_form`` finds nothing. ``group`` is whose members may complete it.
+    ``due_at`` is ISO 8601 UTC, "" if it waits for ever; ``completed_by`` is a person's name, "" if nobody did;
+    ``link`` is where the task can be seen without the messenger, "" for nowhere.
+    """
+
+    task_id: UUID
+    title: str
+    description: str
+    form: JsonObject
+    group: str
+    state: TaskState
+    workflow: str
+    workflow_version: int
+    run_id: str
+    reference: str
+    step: str
+    due_at: str
+    completed_by: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAnswer:
+    """What became of one attempt to complete a task.
+
+    ``code`` is stable, ``sentence`` is for the person. ``problems`` are faults of the value, by field; there are none
+    unless the person may complete the task and it is still open.
+    """
+
+    accepted: bool
+    code: str
+    sentence: str
+    problems: tuple[FormProblem, ...] = ()

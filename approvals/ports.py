@@ -10,8 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from approvals.model import CardView, GroupQuorum
-from approvals.tasks import TaskView
+from approvals.model import CardView, GroupQuorum, TaskView
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,4 @@ class SlackGroups(Protocol):
     """Resolves Slack user groups for the directory."""
 
     async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
-        """``wanted`` are Slack groups, ``user`` is as in the directory.
-
-        Never raises: what cannot be looked up is unresolvable.
-        """
+        """``wanted`` are Slack groups, ``user`` the directory's. Never raises: what cannot be asked is unresolvable."""

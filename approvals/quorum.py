@@ -108,11 +108,24 @@ def _event(choice: Choice) -> ApprovalEvent:
     return ApprovalEvent.REJECT if choice in (Choice.REJECT, Choice.FAIL) else ApprovalEvent.APPROVE
 
 
+_OVER = {
+    ApprovalStatus.EXPIRED: Refused(
+        RefusalCode.EXPIRED, "This request has expired; nothing was approved and nothing was done."
+    ),
+    ApprovalStatus.CANCELED: Refused(
+        RefusalCode.ALREADY_DECIDED, "This request was canceled with its run; there is nothing to decide any more."
+    ),
+    ApprovalStatus.SUPERSEDED: Refused(
+        RefusalCode.CHANGED, "What was asked has changed since, so this request is void. A new request replaces it."
+    ),
+}
+
+
 def _closed(approval: Approval, at: datetime, nonce: str | None, digest: str | None) -> Refused | None:
     if approval.status is not ApprovalStatus.REQUESTED:
-        return Refused(_closed_code(approval.status), _closed_sentence(approval))
+        return _OVER.get(approval.status) or _decided(approval)
     if approval.expires_at is not None and at >= approval.expires_at:
-        return Refused(RefusalCode.EXPIRED, "This request has expired; nothing was approved and nothing was done.")
+        return _OVER[ApprovalStatus.EXPIRED]
     if nonce is not None and nonce != approval.nonce:
         return Refused(RefusalCode.STALE, "This card is out of date. Please use the newest card of this request.")
     if digest is not None and digest != approval.action_digest:
@@ -120,32 +133,12 @@ def _closed(approval: Approval, at: datetime, nonce: str | None, digest: str | N
     return None
 
 
-def _closed_code(status: ApprovalStatus) -> RefusalCode:
-    match status:
-        case ApprovalStatus.EXPIRED:
-            return RefusalCode.EXPIRED
-        case ApprovalStatus.SUPERSEDED:
-            return RefusalCode.CHANGED
-        case _:
-            return RefusalCode.ALREADY_DECIDED
-
-
-def _closed_sentence(approval: Approval) -> str:
-    match approval.status:
-        case ApprovalStatus.EXPIRED:
-            return "This request has expired; nothing was approved and nothing was done."
-        case ApprovalStatus.CANCELED:
-            return "This request was canceled with its run; there is nothing to decide any more."
-        case ApprovalStatus.SUPERSEDED:
-            return "What was asked has changed since, so this request is void. A new request replaces it."
-        case _:
-            deciders = [vote for vote in current_votes(approval.votes) if _event(vote.choice) is _decided(approval)]
-            by = _listed([vote.name for vote in deciders]) or "somebody else"
-            return f"Already decided: {approval.status} by {by}. Your answer was not needed and does not count."
-
-
-def _decided(approval: Approval) -> ApprovalEvent:
-    return ApprovalEvent.APPROVE if approval.status is ApprovalStatus.APPROVED else ApprovalEvent.REJECT
+def _decided(approval: Approval) -> Refused:
+    effect = ApprovalEvent.APPROVE if approval.status is ApprovalStatus.APPROVED else ApprovalEvent.REJECT
+    deciders = [vote.name for vote in current_votes(approval.votes) if _event(vote.choice) is effect]
+    by = _listed(deciders) or "somebody else"
+    sentence = f"Already decided: {approval.status} by {by}. Your answer was not needed and does not count."
+    return Refused(RefusalCode.ALREADY_DECIDED, sentence)
 
 
 def _usable_groups(approval: Approval, voter: Voter) -> frozenset[str]:

@@ -33,7 +33,7 @@ CREATE FUNCTION pg_temp.copied(id uuid, milliseconds bigint) RETURNS uuid LANGUA
   SELECT (lpad(to_hex(milliseconds), 12, '0') || right(replace(id::text, '-', ''), 20))::uuid $$"""
 
 # Texts that are unique, or secret, and name no id: a copy gets one as random and as long as its model's.
-_OWN_TEXT = frozenset({"dedupe_key", "idempotency_key", "key", "nonce", "token"})
+_OWN_TEXT = frozenset({"idempotency_key", "key", "nonce", "token"})
 _NUMBERED = frozenset({"trigger_ref", "reference"})
 _DUE = frozenset({"due_at", "expires_at", "deadline_at", "purge_at"})
 _TEXTS = ("text", "jsonb", "json")
@@ -42,8 +42,6 @@ _TEXTS = ("text", "jsonb", "json")
 _CUT = {
     ("journal", "lines"): "''::bytea",
     ("journal", "vals"): "NULL::bytea",
-    ("approvals", "card"): "'{}'::jsonb",
-    ("approvals", "action"): "'{}'::jsonb",
 }
 
 

@@ -17,6 +17,7 @@ from benchmarks.postgres_use import processor_seconds
 from benchmarks.stage import Stage, tell
 from benchmarks.timed import CONCURRENCY, machine
 from benchmarks.world import World
+from runtime.store import approvals
 from sandbox.server import LoopbackServer
 from sandbox.slack import Slack, SlackConfig
 
@@ -24,7 +25,6 @@ RATE = 200
 SECONDS = 10
 WARM_UP = 100
 
-_CARDS = "SELECT approval_id::text, nonce FROM approvals WHERE status = 'requested' ORDER BY approval_id"
 _DECIDED = """
 SELECT count(*) AS cards,
   count(*) FILTER (WHERE a.status = 'approved' AND a.decided_at IS NOT NULL AND v.votes = 1 AND e.events = 1) AS once
@@ -72,7 +72,9 @@ async def park(world: World, runs: int) -> list[tuple[str, str]]:
             group.create_task(start())
         while len(await world.open_approvals()) < runs:
             await running.notice(0.2)
-    return [(row["approval_id"], row["nonce"]) for row in await world.plain.fetch(_CARDS)]
+    async with world.engine.connection() as connection:
+        cards = [await approvals.read(connection, each) for each in await world.open_approvals()]
+    return [(str(card.approval.id), card.approval.nonce) for card in cards]
 
 
 async def _processors(world: World, served: Child) -> tuple[float, float]:

@@ -11,9 +11,10 @@ import time
 
 from benchmarks.documents import OPERATION, OPERATIONS, policy
 from benchmarks.figures import Figure, at_most, median, percentile, spread_of
-from connectors.catalog import Source, build_action, load_catalog
-from policy.evaluate import evaluate
-from policy.facts import FactContext, build_facts
+from connectors.catalog import Source, load_catalog
+from connectors.proposal import build_action
+from policy.evaluate import build_facts, evaluate
+from policy.facts import FactContext
 from runtime.definition.catalog import Definitions
 
 RULES = 50

@@ -23,7 +23,7 @@ from app.settings import Settings, load_settings
 from app.wiring import App, build
 from benchmarks.counting import Counter, CountingDatabase
 from benchmarks.world import NoOp, Silent
-from connectors.registry import Connectors
+from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE
 
 

@@ -16,14 +16,12 @@ import asyncpg
 
 from app.embedded_postgres import EmbeddedPostgres
 from app.migrate import upgrade_async
-from approvals.model import CardView, Choice, VoteChannel
+from approvals.model import CardView, Choice, TaskView, VoteChannel
 from approvals.ports import Absent, FindOutcome, MessageRef, Posted, PostOutcome
-from approvals.tasks import TaskView
 from benchmarks import documents as texts
 from benchmarks.counting import Counter, CountingDatabase
 from connectors.catalog import Source, load_catalog
-from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
-from connectors.registry import Connectors
+from connectors.port import Before, Call, Connectors, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from core.canonical import JsonObject
 from core.db import ENGINE_ROLE, FACES_ROLE
 from core.ids import new_id
@@ -145,12 +143,10 @@ class World:
 
     async def start(self, workflow: str, trigger: JsonObject | None = None) -> UUID:
         """Start a run as the HTTP face does."""
-        async with self.faces.connection() as connection:
-            number = f"INC{next(self._references):07}"
-            request = StartRequest(
-                texts.TENANT, "main", "bench", number, {"number": number, **(trigger or {})}, "requester", ACTOR
-            )
-            return (await start_named(connection, self.definitions, workflow, None, request)).run_id
+        number = f"INC{next(self._references):07}"
+        said = {"number": number, **(trigger or {})}
+        request = StartRequest(texts.TENANT, "main", "bench", number, said, "requester", ACTOR)
+        return (await start_named(self.faces, self.definitions, workflow, None, request)).run_id
 
     async def drive(self) -> bool:
         """Claim the fairest ready step and go on until its run waits or ends."""

@@ -2,8 +2,9 @@
 
 An execution opens with ``step.started`` and closes with the event that says how the lease ended. The chain of a run
 has the order of its events; between runs their times decide, all of which come from the one database's clock. An
-execution's first event is stamped after its slot was taken, its last one before it is given back, so what overlaps here
-overlapped in truth. Where an end and a beginning bear the same time, the end was first: a slot that is handed on.
+execution's first event is stamped after its slot was taken. Its last one may be stamped later than it was, by as much
+as the database's time was not known: so an execution counts only that long after its first event (``blur``), and what
+overlaps then overlapped in truth. Where an end and a beginning bear the same time, the end was first: a slot handed on.
 """
 
 from __future__ import annotations

@@ -24,6 +24,10 @@ CROSS JOIN LATERAL (
   WHERE l.run_id = d.run_id AND l.type = 'action.intended' AND position(d.receipt IN convert_from(l.line, 'UTF8')) > 0
   ORDER BY l.seq LIMIT 1) i
 WHERE d.type = 'action.in_doubt'"""
+# What kind of question each approval is, by the line that asked it.
+KINDS = """
+SELECT l.run_id, t.line->'data'->>'approval' AS approval, t.line->'data'->>'kind' AS kind
+FROM run_lines l, CAST(convert_from(l.line, 'UTF8') AS json) AS t(line) WHERE l.type = 'approval.requested'"""
 AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 

@@ -16,7 +16,7 @@ import httpx
 
 from chaos import cases
 from chaos.cases import TENANT, Case
-from chaos.eyes import AWAY, DOUBTS, Eyes, proposed
+from chaos.eyes import AWAY, DOUBTS, KINDS, Eyes, proposed
 from sandbox.web import BadRequest
 from sandbox.world import World
 
@@ -110,7 +110,9 @@ class People:
 
     async def _decide(self) -> None:
         rows = await self.eyes.all(
-            "SELECT a.*, r.reference, r.workflow, x.vals, x.number FROM approvals a JOIN runs r USING (run_id) "
+            "SELECT a.approval_id, a.tenant_id, k.kind, r.workflow, x.vals, x.number "
+            f"FROM approvals a JOIN runs r USING (run_id) "
+            f"JOIN ({KINDS}) k ON k.run_id = a.run_id AND k.approval = a.approval_id::text "
             f"LEFT JOIN ({DOUBTS}) x ON x.run_id = a.run_id AND x.step = a.step_key "
             "WHERE a.status = 'requested' ORDER BY a.created_at LIMIT 20"
         )

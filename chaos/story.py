@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos import checks, trouble
-from chaos.eyes import AWAY, RECEIPTS, Eyes
+from chaos.eyes import AWAY, KINDS, RECEIPTS, Eyes
 from chaos.gremlin import Gremlin, sqs
 from chaos.machines import Machines, Postgres
 from chaos.people import CHANNEL, REQUESTER, SLACK_USERS, People
@@ -137,7 +137,7 @@ async def _fill(report: Report, machines: Machines, people: People, maker: Troub
         "leases that expired": "SELECT count(*) FROM run_lines WHERE type = 'lease.expired'",
         "actions in doubt": "SELECT count(*) FROM run_lines WHERE type = 'action.in_doubt'",
         "late answers": "SELECT count(*) FROM run_lines WHERE type = 'action.late'",
-        "doubts put to people": "SELECT count(*) FROM approvals WHERE kind = 'in_doubt'",
+        "doubts put to people": f"SELECT count(*) FROM ({KINDS}) k WHERE kind = 'in_doubt'",
         "questions that expired": "SELECT count(*) FROM run_lines WHERE type = 'approval.expired'",
         "extensions": "SELECT count(*) FROM run_lines WHERE type = 'run.extended'",
         "runs purged": "SELECT count(*) FROM runs WHERE purged_at IS NOT NULL",

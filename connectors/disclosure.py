@@ -8,8 +8,9 @@ the value appears nowhere, neither in evidence nor on a card.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from core.canonical import Json, JsonObject
 
@@ -24,8 +25,7 @@ class Treatment(StrEnum):
     OMIT = "omit"
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """One value that is no object, or an empty one: its path from the root, as a JSON Pointer (RFC 6901)."""
 
     path: str

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TypeAlias
 
 import httpx
+from msgspec import Struct
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, stop_before_delay
 from tenacity.wait import wait_random_exponential
 
 from connectors.port import InDoubt, NotSent
-from core.errors import ConfigurationError
+from core.bounded_json import parse_object
+from core.canonical import JsonObject
+from core.errors import ConfigurationError, InputError
 
 ATTEMPTS = 3
 RETRY_AFTER_SECONDS_MAX = 2.0
@@ -46,8 +48,7 @@ def http_url(text: str, what: str, setting: str, example: str) -> httpx.URL:
     return url
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What came back, when it was neither 429 nor a server error. ``body`` is cut at the limit if ``truncated``."""
 
     status: int
@@ -60,12 +61,18 @@ class Answer:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
+    def explanation(self) -> JsonObject:
+        """The JSON object in the body, by which a target says what is wrong; empty where the body is none."""
+        try:
+            return parse_object(self.body, bytes_max=BODY_BYTES_MAX)
+        except InputError:
+            return {}
+
 
 Reply: TypeAlias = Answer | NotSent | InDoubt
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
+class _Attempt(Struct, frozen=True):
     """A reply, and whether trying again at once is sensible: nothing was sent, or a 429 asks for a short pause."""
 
     reply: Reply

@@ -6,10 +6,11 @@ is created (V-4).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
 from jsonschema import Draft202012Validator
@@ -17,11 +18,14 @@ from jsonschema.exceptions import SchemaError
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from connectors.schema import validator_of
-from connectors.text import placeholders
 from core.action import Risk, SideEffects
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.durations import Duration
 from core.errors import InputError
+
+# ``{fields.priority}``, or ``{facts.number|sys_id}`` for the first that has a value.
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.]*(?:\|[A-Za-z_][\w.]*)*)\}")
+Paths: TypeAlias = tuple[tuple[str, ...], ...]
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,4}$"
 HANDLER_PATTERN = r"^[a-z][a-z0-9_]*:[a-z][a-z0-9_]*$"
@@ -33,6 +37,20 @@ _CONDITIONAL = frozenset(
 )
 
 JsonDocument: TypeAlias = dict[str, Any]  # pydantic cannot read the recursive alias of core.canonical
+
+
+@cache
+def text_parts(text: str) -> tuple[str | Paths, ...]:
+    """The plain pieces of a declared text and its placeholders, each as the paths that it names; parsed once."""
+    return tuple(
+        tuple(tuple(path.split(".")) for path in piece.split("|")) if at % 2 else piece
+        for at, piece in enumerate(_PLACEHOLDER.split(text))  # every other piece is a placeholder
+        if piece
+    )
+
+
+def _placeholders(text: str) -> list[tuple[str, ...]]:
+    return [path for part in text_parts(text) if not isinstance(part, str) for path in part]
 
 
 class Kind(StrEnum):
@@ -147,7 +165,7 @@ class Operation(_Part):
     retry: Retry = Retry()
     diff: Diff | None = None
 
-    @property
+    @cached_property
     def connector(self) -> str:
         """The connector that performs it: the first part of the name."""
         return self.name.split(".", 1)[0]
@@ -157,7 +175,7 @@ class Operation(_Part):
         """What the connector is to do: the second part of ``handler``."""
         return self.handler.split(":", 1)[1]
 
-    @property
+    @cached_property
     def has_effect(self) -> bool:
         """Whether a call changes anything outside, and so needs a receipt."""
         return self.side_effects is not SideEffects.NONE
@@ -171,22 +189,6 @@ class Operation(_Part):
     def input_validator(self) -> Draft202012Validator:
         """The compiled input schema."""
         return validator_of(self.input_schema)
-
-    def writes_of(self, values: JsonObject) -> JsonObject:
-        """The proposed writes in an input: one object property, some named properties, or the whole input."""
-        if self.writes is None:
-            return dict(values)
-        if isinstance(self.writes, str):
-            found = values.get(self.writes)
-            return dict(found) if isinstance(found, dict) else {}
-        return {name: values[name] for name in self.writes if name in values}
-
-    def diff_fields(self, values: JsonObject) -> tuple[str, ...]:
-        """The fields to read before this call writes, sorted; appended ones have nothing to read."""
-        if self.diff is None:
-            return ()
-        fields = self.writes_of(values) if self.diff.fields == "written" else self.diff.fields
-        return tuple(sorted(set(fields) - set(self.diff.appended)))
 
     def fact_types(self) -> Mapping[str, str]:
         """The fields it may write, each with its type in policies: string, int, bool, double, list<string> or dyn."""
@@ -229,13 +231,13 @@ class Operation(_Part):
         if isinstance(self.writes, str) and _object(properties.get(self.writes)).get("type") != "object":
             raise ValueError(f"writes names {self.writes!r}, which is not an object property of input_schema")
         names = [*self.idempotency.key, *(self.writes if isinstance(self.writes, tuple) else ())]
-        names += [path.split(".")[0] for path in placeholders(self.target)]
+        names += [path[0] for path in _placeholders(self.target)]
         unknown = sorted({name for name in names if name not in properties})
         if unknown:
             raise ValueError(f"names input fields that input_schema does not declare: {', '.join(unknown)}")
         roots = {*properties, "before", "facts", "target"}
         texts = [self.summary, *_texts(self.reverse.input if self.reverse else {})]
-        unknown = sorted({path for text in texts for path in placeholders(text) if path.split(".")[0] not in roots})
+        unknown = sorted({".".join(path) for text in texts for path in _placeholders(text) if path[0] not in roots})
         if unknown:
             raise ValueError(f"has placeholders that nothing fills: {', '.join(unknown)}")
 

@@ -7,16 +7,27 @@ must do well is to say honestly how a call ended, because a call whose effect is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from msgspec import Struct, field
+
 from core.canonical import JsonObject
+from core.errors import ConfigurationError
+
+# By connector, the setting that provides it.
+SETTINGS: Mapping[str, str] = {
+    "servicenow": "COUNTERSEAL_SERVICENOW_URL",
+    "slack": "COUNTERSEAL_SLACK_BOT_TOKEN",
+    "http": "COUNTERSEAL_HTTP_HOSTS",
+    "model": "COUNTERSEAL_MODEL_URL",
+    "bpmn": "COUNTERSEAL_BPMN_URL",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(Struct, frozen=True):
     """The target as read before the write: the values the diff needs, and the target's version at that moment.
 
     ``facts`` is what a later probe needs to tell *applied* from *not applied* (such as who changed it last).
@@ -27,8 +38,7 @@ class Before:
     facts: JsonObject = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One call of one operation.
 
     ``idempotency_key`` is the same for every attempt at the same action. ``timeout_seconds`` bounds the whole call.
@@ -45,8 +55,7 @@ class Call:
     correlation_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What a model call consumed. ``cost_usd`` is a decimal string, None where no price is known."""
 
     provider: str
@@ -56,8 +65,7 @@ class Usage:
     cost_usd: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """The effect happened (or there is none), and this is what came back.
 
     ``external_id`` is the target system's own id of the effect, where it has one. ``after`` holds the changed fields as
@@ -70,8 +78,7 @@ class Done:
     usage: Usage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The target refused: there was no effect, and trying again will not help (invalid payload, no right, gone).
 
     ``usage`` is what a model call consumed nevertheless.
@@ -82,8 +89,7 @@ class Refused:
     usage: Usage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NotSent:
+class NotSent(Struct, frozen=True):
     """There was certainly no effect, and trying again later may help (connection refused, 429).
 
     ``usage`` is what a model call consumed nevertheless.
@@ -94,15 +100,13 @@ class NotSent:
     usage: Usage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InDoubt:
+class InDoubt(Struct, frozen=True):
     """The request may have taken effect: a timeout, a lost connection or a 5xx after it left."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
+class Parked(Struct, frozen=True):
     """A durable operation has begun outside, and a signal to its correlation key will complete it (V-3).
 
     ``external_id`` is the outside system's own id of what runs there, where it said one.
@@ -112,6 +116,7 @@ class Parked:
     output: JsonObject = field(default_factory=dict)
 
 
+Failure: TypeAlias = Refused | NotSent | InDoubt
 Outcome: TypeAlias = Done | Parked | Refused | NotSent | InDoubt
 
 
@@ -123,8 +128,7 @@ class ProbeVerdict(StrEnum):
     CANNOT_TELL = "cannot_tell"
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True):
     """The verdict, the evidence for it in words that a person can check, and the result if the call was applied.
 
     ``retry_after_seconds`` is set where the verdict is *cannot tell* only because it is too early, or because the
@@ -172,8 +176,7 @@ class DurableConnector(Connector, Protocol):
         """End what ``perform`` of this call has begun. What has ended already, or never began, is ``Done``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True):
     """What the outside says about something that a durable operation began: exactly one of the two is set.
 
     ``id`` names this completion: the same one said again is one. ``error`` has ``code`` and ``message``.
@@ -197,3 +200,27 @@ class CompletionSource(Protocol):
 
     async def acknowledge(self, completion: Completion) -> None:
         """It is recorded here, and need not be returned again. ``TransportError`` if the outside cannot be told."""
+
+
+class Connectors(dict[str, Connector]):
+    """Each connector under its name. ``app`` builds it once from the settings, and nothing changes it afterwards.
+
+    ``ConfigurationError`` for another name: it says which setting would provide that connector.
+    """
+
+    def __missing__(self, name: str) -> Connector:
+        setting = SETTINGS.get(name)
+        remedy = f"Set {setting}." if setting else f"Known connectors: {', '.join(sorted(SETTINGS))}."
+        raise ConfigurationError(f"the connector {name!r} is not configured.", remedy=remedy)
+
+    async def check(self) -> Mapping[str, tuple[bool, str]]:
+        """Ask every connector how it is, all at once: ``counterseal doctor``."""
+        answers = await asyncio.gather(*(connector.check() for connector in self.values()))
+        return dict(zip(self, answers, strict=True))
+
+    async def aclose(self) -> None:
+        """Close every connector, also when one of them fails to; the failures are raised together afterwards."""
+        results = await asyncio.gather(*(connector.aclose() for connector in self.values()), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        if failures:
+            raise BaseExceptionGroup("connectors failed to close", failures)

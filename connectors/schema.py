@@ -62,13 +62,11 @@ def _ended_pattern(pattern: str) -> str:
     return made
 
 
-def check(validator: Draft202012Validator, value: Json, *, where: str) -> None:
-    """``InputError`` naming the JSON path of the first fault and how many more there are."""
+def fault(validator: Draft202012Validator, value: Json, *, where: str) -> InputError:
+    """What is wrong with a value that does not fit: the JSON path of the first fault, and how many more there are."""
     faults = sorted(validator.iter_errors(value), key=lambda fault: [str(part) for part in fault.absolute_path])
-    if not faults:
-        return
     more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
-    raise InputError(f"{_sentence(faults[0])}{more}", where=path_text(faults[0].absolute_path, where))
+    return InputError(f"{_sentence(faults[0])}{more}", where=path_text(faults[0].absolute_path, where))
 
 
 def _sentence(fault: ValidationError) -> str:

@@ -41,7 +41,8 @@ class Action:
     ``input`` is the operation's whole rendered input. ``fields`` are its proposed writes (a part of the input, or all
     of it). ``before`` holds the target's values as read, for the fields that the operation's ``diff`` names, and
     ``target_version`` the target's version at that read (for ServiceNow ``sys_mod_count``); both are None without a
-    pre-read.
+    pre-read. ``reverse`` is the ``{operation, input}`` that restores every field whose value was read, None where there
+    is none (Q-4).
     """
 
     operation: str
@@ -54,6 +55,7 @@ class Action:
     side_effects: SideEffects
     reversible: bool
     summary: str
+    reverse: JsonObject | None = None
 
     @property
     def connector(self) -> str:

@@ -7,8 +7,8 @@ JSON library.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 import orjson
@@ -22,18 +22,18 @@ JsonObject: TypeAlias = "dict[str, Json]"
 DEPTH_MAX = 32
 INTEGER_MAX = 2**53 - 1
 
+_SCALARS = frozenset({str, int, bool, type(None)})
+_AS_RFC_8785 = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+
 
 def canonical_bytes(value: Any) -> bytes:
     """RFC 8785 bytes of a JSON value; ``InputError`` if it has none (NaN, big integers, lone surrogates, depth)."""
-    if _in_audit_domain(value, 0):
-        try:
-            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"has no canonical JSON form: {error}") from None
-    _refuse_depth(value, 0)
     try:
+        if _in_audit_domain(value, 0):
+            return orjson.dumps(value, option=_AS_RFC_8785)
+        _refuse_depth(value, 0)
         return rfc8785.dumps(value)
-    except (rfc8785.CanonicalizationError, RecursionError, UnicodeError, TypeError) as error:
+    except (rfc8785.CanonicalizationError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"has no canonical JSON form: {error}") from None
 
 
@@ -42,23 +42,26 @@ def audit_bytes(value: Mapping[str, object]) -> bytes:
     if not _in_audit_domain(value, 0):
         raise InputError("an audit line holds only strings, booleans, null and integers below 2^53 under ASCII keys")
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps(value, option=_AS_RFC_8785)
     except (TypeError, ValueError) as error:
         raise InputError(f"has no canonical JSON form: {error}") from None
 
 
 def sha256_hex(data: bytes) -> str:
     """Lower-case hexadecimal SHA-256."""
-    return hashlib.sha256(data).hexdigest()
+    return sha256(data).hexdigest()
 
 
 def digest(value: object) -> str:
     """SHA-256 of the canonical bytes of a JSON value, in hexadecimal."""
-    return sha256_hex(canonical_bytes(value))
+    return sha256(canonical_bytes(value)).hexdigest()
 
 
 def _in_audit_domain(value: Any, depth: int) -> bool:
-    """Plain loops that look at a scalar where it stands: this runs over every line, digest and checkpoint."""
+    """Plain loops that look at a scalar where it stands: this runs over every line, digest and checkpoint.
+
+    Integers are in it whatever their size: orjson refuses those of 2^53 and more.
+    """
     kind = type(value)
     if kind is dict:
         for key in value:
@@ -68,25 +71,15 @@ def _in_audit_domain(value: Any, depth: int) -> bool:
     elif kind is list or kind is tuple:
         items = value
     else:
-        return depth <= DEPTH_MAX and _is_audit_scalar(value, kind)
-    if depth >= DEPTH_MAX:
-        return depth == DEPTH_MAX and not value
+        return kind in _SCALARS
+    if depth == DEPTH_MAX:
+        return not value
     for item in items:
-        kind = type(item)
-        if kind is str:
+        if type(item) in _SCALARS:
             continue
-        if kind is dict or kind is list or kind is tuple:
-            if not _in_audit_domain(item, depth + 1):
-                return False
-        elif not _is_audit_scalar(item, kind):
+        if not _in_audit_domain(item, depth + 1):
             return False
     return True
-
-
-def _is_audit_scalar(value: Any, kind: type) -> bool:
-    if kind is int:
-        return bool(-INTEGER_MAX <= value <= INTEGER_MAX)
-    return kind is str or kind is bool or value is None
 
 
 def _refuse_depth(value: object, depth: int) -> None:

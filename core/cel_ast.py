@@ -1,17 +1,28 @@
-"""What a compiled CEL expression contains, read from its serialized form (google/api/expr/v1alpha1/checked.proto).
+"""What a compiled CEL expression contains, and what it may not contain.
 
-The engine offers no view of its syntax tree, but it serializes to protocol buffers; the few fields that linting needs
-are decoded here, without a protobuf library.
+The engine offers no view of its syntax tree, but it serializes to protocol buffers (google/api/expr/v1alpha1/
+checked.proto); the few fields that linting needs are decoded here, without a protobuf library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+
+from core.errors import ExpressionError
 
 # Expr: which field holds which kind of node.
 _CONSTANT, _IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 3, 4, 5, 6, 7, 8, 9
 _ACCUMULATORS = frozenset({"@result", "__result__"})  # names of macros, which nobody can write
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an expression may contain: characters, syntax nodes, comprehensions in or over one another."""
+
+    characters: int = 2_000
+    nodes: int = 300
+    loops: int = 1
 
 
 @dataclass
@@ -37,6 +48,32 @@ def read_syntax(serialized: bytes) -> Syntax:
         raise ValueError("no expression in the serialized form")
     syntax.loops = _walk(root, syntax, in_loop=False)
     return syntax
+
+
+def lint(syntax: Syntax, unchecked: Syntax, limits: Limits, declared: Collection[str]) -> None:
+    """``ExpressionError`` for what compiles but is too much, or does not mean what it seems to mean.
+
+    ``unchecked`` is the syntax before types were resolved; ``declared`` are the first parts of the variables' names.
+    """
+    if syntax.nodes > limits.nodes:
+        raise ExpressionError(f"has {syntax.nodes} parts; at most {limits.nodes} are accepted", remedy="Split it.")
+    if syntax.loops > limits.loops:
+        raise ExpressionError(
+            f"has {syntax.loops} comprehensions (all, exists, map, filter) in or over one another",
+            remedy=f"At most {limits.loops} are accepted.",
+        )
+    if syntax.adds_in_loop:
+        raise ExpressionError(
+            "uses '+' inside a comprehension, which can grow without bound", remedy="Add outside of it."
+        )
+    if syntax.presence_tests != unchecked.presence_tests:
+        raise ExpressionError(
+            "has() on a declared variable would mean the variable's value",
+            remedy="For an action's field write 'name' in action.present.",
+        )
+    shadowed = sorted(syntax.loop_variables.intersection(declared))
+    if shadowed:
+        raise ExpressionError(f"the loop variable {shadowed[0]!r} hides a declared one", remedy="Rename it.")
 
 
 def _walk(expr: bytes, syntax: Syntax, *, in_loop: bool) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection
 
-from core.errors import ExpressionError
+from core.errors import ExpressionError, nearest
 
 
 def compile_error(source: str, text: str, variables: Collection[str]) -> ExpressionError:
@@ -38,15 +37,6 @@ def quote(source: str) -> str:
 def one_of(names: Collection[str]) -> str:
     """The remedy for a name that is not among ``names``."""
     return f"One of {', '.join(sorted(names))}."
-
-
-def nearest(name: str, names: Collection[str]) -> str:
-    """The remedy for a name that nothing has: the nearest one, or what there is."""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean {near[0]!r}?"
-    known = sorted(names)
-    return f"Known here: {', '.join(known[:12])}{', …' if len(known) > 12 else ''}." if known else ""
 
 
 def _suggest(name: str, source: str, variables: Collection[str]) -> str:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import asyncpg
 import orjson
@@ -22,6 +24,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from core.errors import CountersealError, InputError, TransportError
+from core.grouping import Call, Calls
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -59,6 +62,36 @@ def check_tenant(tenant: str) -> str:
     return tenant
 
 
+# Where the database's time is known less well than that, it is read anew.
+CLOCK_ERROR_MAX = timedelta(seconds=0.25)
+
+
+class DatabaseClock:
+    """The database's time, from a reading made just now: the monotonic clock says how much has passed since then.
+
+    A wall clock is never read: what is decided by time (leases, due waits, expiry) the database decides by ``now()``.
+    This clock stamps audit events of commits that need no reading of their own. It is never ahead, and behind by no
+    more than ``error``: the answer took so long to come. ``asked`` is the monotonic time before the question.
+    """
+
+    def __init__(self, reading: datetime, asked: float) -> None:
+        self._reading, self._asked = reading, asked
+        self._read_at = time.monotonic()
+
+    @property
+    def error(self) -> timedelta:
+        """How far behind ``now`` may be."""
+        return timedelta(seconds=max(self._read_at - self._asked, 0.0))
+
+    def age(self) -> float:
+        """How many seconds ago that was; a clock drifts."""
+        return time.monotonic() - self._read_at
+
+    def now(self) -> datetime:
+        """The database's time, as far as this process can tell without asking again."""
+        return self._reading + timedelta(seconds=time.monotonic() - self._read_at)
+
+
 class Database:
     """Access to PostgreSQL under one role. Use as an async context manager."""
 
@@ -71,6 +104,7 @@ class Database:
         self._free: list[Connection] = []
         self._closed = False
         self._engine: AsyncEngine | None = None
+        self._calls = Calls(self.connection)
 
     async def __aenter__(self) -> Database:
         return self
@@ -121,34 +155,32 @@ class Database:
         Under the faces' role it names no tenant, so it sees nothing: for functions, which name theirs, and ``within``.
         """
         async with self._slots:
-            connection = self._take() or await self.connect()
+            # PostgreSQL has closed them all where it was restarted.
+            self._free = [free for free in self._free if not free.is_closed()]
+            connection = self._free.pop() if self._free else await self.connect()
+            usable = False
             try:
                 yield connection
+                usable = True
             except (CountersealError, asyncpg.PostgresError):
-                self._keep(connection)
+                usable = True
                 raise
-            except BaseException as error:
+            except asyncpg.InternalClientError as error:
+                # asyncpg's word for a server that went away in the middle of something.
+                raise TransportError(f"PostgreSQL went away: {error}", remedy="Try again.") from error
+            finally:
                 # A cancelled or broken exchange leaves the protocol in an unknown state: never reuse it.
-                connection.terminate()
-                if isinstance(error, asyncpg.InternalClientError):
-                    # asyncpg's word for a server that went away in the middle of something.
-                    raise TransportError(f"PostgreSQL went away: {error}", remedy="Try again.") from error
-                raise
-            self._keep(connection)
+                if usable and not (self._closed or connection.is_closed() or connection.is_in_transaction()):
+                    self._free.append(connection)
+                else:
+                    connection.terminate()
 
-    def _take(self) -> Connection | None:
-        """A free connection that the server has not closed meanwhile, as a restart of PostgreSQL does."""
-        while self._free:
-            connection = self._free.pop()
-            if not connection.is_closed():
-                return connection
-        return None
+    async def call(self, call: Call) -> Any:
+        """What a function of the database returns, in a transaction of its own or of several calls.
 
-    def _keep(self, connection: Connection) -> None:
-        if self._closed or connection.is_closed() or connection.is_in_transaction():
-            connection.terminate()
-        else:
-            self._free.append(connection)
+        Whoever waits for this may hold no connection: those that the call shares a statement with wait for one.
+        """
+        return await self._calls.apply(call)
 
     @asynccontextmanager
     async def transaction(self, tenant: str | None = None) -> AsyncIterator[Connection]:
@@ -199,16 +231,21 @@ class Database:
 
 
 @asynccontextmanager
-async def within(connection: Connection, tenant: str | None) -> AsyncIterator[None]:
-    """A transaction on this connection, bound to ``tenant`` where one is given; the one that is open, if one is."""
+async def within(at: Connection | Database, tenant: str | None) -> AsyncIterator[Connection]:
+    """A transaction at this place, bound to ``tenant`` where one is given; on a connection the one that is open."""
+    if isinstance(at, Database):
+        async with at.transaction(tenant) as connection:
+            yield connection
+        return
+    connection = at
     if connection.is_in_transaction():
-        yield
+        yield connection
         return
     await connection.execute(
         "BEGIN" if tenant is None else f"BEGIN; SET LOCAL {TENANT_SETTING} = '{check_tenant(tenant)}'"
     )
     try:
-        yield
+        yield connection
     except (CountersealError, asyncpg.PostgresError):
         await connection.execute("ROLLBACK")
         raise

@@ -15,9 +15,12 @@ CountersealError
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
+
+NAMED_MAX = 20
 
 
 class CountersealError(Exception):
@@ -53,6 +56,15 @@ def path_text(path: Iterable[str | int], prefix: str = "") -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+def nearest(name: str, known: Iterable[str], what: str = "Known here") -> str:
+    """The remedy for a name that nothing has: the nearest one, or what there is."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    return f"{what}: {', '.join(names[:NAMED_MAX])}{', …' if len(names) > NAMED_MAX else ''}." if names else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,24 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from math import isfinite
+from typing import Any, cast
 
 from cel_expr_python import cel
 
-from core.canonical import Json
-from core.cel_ast import Syntax, read_syntax
+from core.canonical import DEPTH_MAX, Json
+from core.cel_ast import Limits, lint, read_syntax
 from core.cel_messages import compile_error, one_of, quote, runtime_text
-from core.cel_values import CHECKS, WANTED, Unfit, is_string_map, is_strings, kind_of, to_json
+from core.cel_values import IS, PLAIN, Unfit, kind_of, to_json
 from core.errors import ExpressionError
 
 _T = cel.Type
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NO_VALUE = (_T.ERROR, _T.UNKNOWN)
+_BOOL = frozenset({bool})
+_INTEGERS = range(-(2**63), 2**63)
+_SURE = {"string": str, "bool": bool}  # values of exactly these Python types fit whatever they are
 _UNUSABLE = frozenset({"in", "true", "false", "null"})
 
 _ENGINE_TYPES: dict[str, Any] = {
@@ -46,15 +51,6 @@ FACT_TYPES = frozenset(_ENGINE_TYPES)
 def is_variable_name(name: str) -> bool:
     """Whether every part of a dotted name can be written in an expression: ``my-step`` would be a subtraction."""
     return all(_PART.match(part) and part not in _UNUSABLE for part in name.split("."))
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What an expression may contain: characters, syntax nodes, comprehensions in or over one another."""
-
-    characters: int = 2_000
-    nodes: int = 300
-    loops: int = 1
 
 
 POLICY_LIMITS = Limits()
@@ -90,8 +86,8 @@ class Environment:
         ``ExpressionError`` tells what is wrong and at which column. An expression whose type is only known when it is
         evaluated (``dyn``) passes for any ``want``; its value is then checked each time.
         """
-        if want is not None and want not in WANTED:
-            raise ExpressionError(f"cannot demand the type {want!r}", remedy=one_of(WANTED))
+        if want is not None and want not in IS:
+            raise ExpressionError(f"cannot demand the type {want!r}", remedy=one_of(IS))
         if len(source) > self.limits.characters:
             raise ExpressionError(f"is {len(source)} characters long; at most {self.limits.characters} are accepted")
         try:
@@ -100,11 +96,17 @@ class Environment:
         except Exception as error:  # the engine raises RuntimeError today and promises nothing
             raise compile_error(source, str(error), self.variables) from None
         syntax = read_syntax(program.serialize())
-        self._lint(syntax, read_syntax(unchecked.serialize()))
+        lint(syntax, read_syntax(unchecked.serialize()), self.limits, self._heads)
+        for pattern in syntax.patterns:
+            self._check_pattern(pattern)
         self._check_type(program.return_type().name(), want)
         references = frozenset(syntax.names & self.variables.keys())
         expression = Expression(self, source, want, references, program)
-        expression.warm_up()
+        try:
+            expression.value(self._nothing)  # which has the engine build the program now
+        except ExpressionError:
+            if not references:  # it must succeed already
+                raise
         return expression
 
     def bind(self, values: Mapping[str, object], names: Collection[str] | None = None) -> Bound:
@@ -116,14 +118,13 @@ class Environment:
         if names is not None and not names:
             return self._nothing
         checked: dict[str, object] = {}
-        variables = self.variables
-        for name in variables if names is None else names:
-            if name in values and name in variables:
-                value = values[name]
+        for name in self.variables if names is None else names:
+            if name in values:
+                value, kind = values[name], self.variables[name]
                 try:
-                    checked[name] = CHECKS[variables[name]](value)
+                    checked[name] = value if type(value) is _SURE.get(kind) else _fit(value, kind)
                 except Unfit as unfit:
-                    raise ExpressionError(f"{unfit} where {variables[name]} is declared", where=name) from None
+                    raise ExpressionError(f"{unfit} where {kind} is declared", where=name) from None
         try:
             return Bound(self, self._env.Activation(checked))
         except Exception as error:
@@ -137,31 +138,6 @@ class Environment:
         except Exception:  # each source compiled alone, so all that is lost is speed
             return None
         return program
-
-    def _lint(self, syntax: Syntax, unchecked: Syntax) -> None:
-        if syntax.nodes > self.limits.nodes:
-            raise ExpressionError(
-                f"has {syntax.nodes} parts; at most {self.limits.nodes} are accepted", remedy="Split it."
-            )
-        if syntax.loops > self.limits.loops:
-            raise ExpressionError(
-                f"has {syntax.loops} comprehensions (all, exists, map, filter) in or over one another",
-                remedy=f"At most {self.limits.loops} are accepted.",
-            )
-        if syntax.adds_in_loop:
-            raise ExpressionError(
-                "uses '+' inside a comprehension, which can grow without bound", remedy="Add outside of it."
-            )
-        if syntax.presence_tests != unchecked.presence_tests:
-            raise ExpressionError(
-                "has() on a declared variable would mean the variable's value",
-                remedy="For an action's field write 'name' in action.present.",
-            )
-        shadowed = sorted(syntax.loop_variables & self._heads)
-        if shadowed:
-            raise ExpressionError(f"the loop variable {shadowed[0]!r} hides a declared one", remedy="Rename it.")
-        for pattern in syntax.patterns:
-            self._check_pattern(pattern)
 
     def _check_pattern(self, pattern: str) -> None:
         """The engine compiles regular expressions when it evaluates; a broken literal is the author's to see now."""
@@ -197,97 +173,117 @@ class Expression:
         self.references = references
         self._program = program
 
-    def evaluate(self, values: Mapping[str, object]) -> Json:
-        """The value as plain JSON (timestamps in RFC 3339, durations in ISO 8601); ``ExpressionError`` otherwise."""
-        return self.value(self.environment.bind(values, self.references))
-
     def value(self, bound: Bound) -> Json:
-        """As ``evaluate``, over values bound before."""
-        try:
-            result = to_json(self._checked(self._eval(bound)), 0)
-        except Unfit as unfit:
-            raise ExpressionError(f"{quote(self.source)} gives {unfit}") from None
-        if self.want is not None and not self._is_wanted(result):
-            raise ExpressionError(f"{quote(self.source)} gives {kind_of(result)}, not {self.want}")
-        return result
-
-    def test(self, bound: Bound) -> bool:
-        """True or False; everything else, a value of another type included, is an ``ExpressionError``."""
-        result = self._eval(bound)
-        value = result.value()
-        if value is True or value is False:  # an error's value is its text
-            return bool(value)
-        raise ExpressionError(f"{quote(self.source)} gives {kind_of(self._checked(result))}, not bool")
-
-    def warm_up(self) -> None:
-        """Have the engine build the program now. An expression without variables must succeed already."""
-        try:
-            result = self._program.eval(data={})
-            if not self.references:
-                to_json(self._checked(result), 0)
-        except ExpressionError:
-            raise
-        except Unfit as unfit:
-            raise ExpressionError(f"{quote(self.source)} gives {unfit}") from None
-        except Exception as error:
-            if not self.references:
-                raise ExpressionError(f"{runtime_text(str(error))} in {quote(self.source)}") from None
-
-    def _eval(self, bound: Bound) -> Any:
+        """The value as plain JSON (timestamps in RFC 3339, durations in ISO 8601); ``ExpressionError`` otherwise."""
         # An activation of another environment would pass by this one's type checks.
         if bound.environment is not self.environment:
             raise ExpressionError(f"{quote(self.source)} was given values of another environment")
         try:
-            return self._program.eval(bound.activation)
+            result = self._program.eval(bound.activation)
         except Exception as error:  # "Iteration budget exceeded" and others are raised
             raise ExpressionError(f"{runtime_text(str(error))} in {quote(self.source)}") from None
-
-    def _checked(self, result: Any) -> object:
-        """The plain value of a result that is not an error."""
-        if result.type() in _NO_VALUE:
+        if result.type() in _NO_VALUE:  # an error's value is its text
             raise ExpressionError(f"{runtime_text(str(result.value()))} in {quote(self.source)}")
-        return result.plain_value()
+        value = result.plain_value()
+        try:
+            if type(value) not in PLAIN:
+                value = to_json(value, 0)
+        except Unfit as unfit:
+            raise ExpressionError(f"{quote(self.source)} gives {unfit}") from None
+        if self.want is not None and not IS[self.want](value):
+            raise ExpressionError(f"{quote(self.source)} gives {kind_of(value)}, not {self.want}")
+        return cast(Json, value)
 
-    def _is_wanted(self, value: Json) -> bool:
-        assert self.want is not None
-        if not isinstance(value, WANTED[self.want]) or (self.want == "int" and isinstance(value, bool)):
-            return False
-        if self.want == "list<string>":
-            return is_strings(value)
-        if self.want == "map<string,string>":
-            return is_string_map(value)
-        return True
+    def test(self, values: Mapping[str, object]) -> bool:
+        """True or False; everything else, a value of another type included, is an ``ExpressionError``."""
+        value = self.value(self.environment.bind(values, self.references))
+        if value is True or value is False:
+            return value
+        raise ExpressionError(f"{quote(self.source)} gives {kind_of(value)}, not bool")
 
 
 class ConditionSet:
     """Several tests over the same values, run as one program: about four times as fast as one after the other.
 
-    One error spoils the common program's result; then each test runs alone, and that is what counts.
+    The tests may be of different environments that agree on the types of what is read, and in which no variable's name
+    begins with another's. One error spoils the common program's result; then each test runs alone, and that counts.
     """
 
     __slots__ = ("_environment", "_expressions", "_program", "references")
 
-    def __init__(self, environment: Environment, expressions: Sequence[Expression]) -> None:
-        self._environment = environment
+    def __init__(self, expressions: Sequence[Expression]) -> None:
         self._expressions = tuple(expressions)
-        self.references = frozenset(name for expression in expressions for name in expression.references)
-        self._program = environment.join([expression.source for expression in expressions])
+        types = [(name, one.environment.variables[name]) for one in expressions for name in one.references]
+        variables = dict(types)
+        self.references = frozenset(variables)
+        self._environment = Environment(variables)
+        agreed = set(types) == variables.items()
+        self._program = self._environment.join([one.source for one in expressions]) if agreed else None
 
-    def run(self, bound: Bound) -> list[bool | ExpressionError]:
+    def run(self, values: Mapping[str, object]) -> list[bool | ExpressionError]:
         """For each test, in order: True, False, or why it is neither."""
-        if self._program is not None and bound.environment is self._environment:
+        if self._program is not None:
             try:
-                result = self._program.eval(bound.activation)
-                values = result.plain_value()
-            except Exception:  # one of them failed; the same failure is reported by name below
-                values = None
-            if type(values) is list and len(values) == len(self._expressions) and all(type(v) is bool for v in values):
-                return values
-        return [self._alone(expression, bound) for expression in self._expressions]
+                bound = self._environment.bind(values, self.references)
+                held = self._program.eval(bound.activation).plain_value()
+            except Exception:  # a value or a test failed; the same failure is reported by name below
+                held = None
+            if type(held) is list and len(held) == len(self._expressions) and _BOOL.issuperset(map(type, held)):
+                return held
+        return [self._alone(expression, values) for expression in self._expressions]
 
     @staticmethod
-    def _alone(expression: Expression, bound: Bound) -> bool | ExpressionError:
+    def _alone(expression: Expression, values: Mapping[str, object]) -> bool | ExpressionError:
         try:
-            return expression.test(bound)
+            return expression.test(values)
         except ExpressionError as error:
             return error
+
+
+def _fit(value: object, kind: str) -> object:
+    """A value as the engine takes it for a variable of this type; ``Unfit`` if it has no place there."""
+    if kind == "dyn":
+        _check_json(value, 0)
+        return value
+    if kind == "timestamp":
+        return _moment(value)
+    if kind == "double" and type(value) is int and abs(value) <= 2**53:
+        return float(value)  # JSON writes 250 for 250.0, so whole numbers are doubles too, as long as they are exact
+    if not IS[kind](value) or (type(value) is float and not isfinite(value)):
+        raise Unfit(f"is {kind_of(value)}")
+    if kind == "int" and value not in _INTEGERS:
+        raise Unfit("is an integer over 64 bit")
+    return value
+
+
+def _check_json(value: object, depth: int) -> None:
+    """The engine converts recursively in native code: too deep is a crash of the process, so it ends here."""
+    items: Collection[object] = ()
+    if isinstance(value, dict):
+        items = value.values()
+        for key in value:
+            if not isinstance(key, str):
+                raise Unfit("has a key that is not a string")
+    elif isinstance(value, list):
+        items = value
+    elif type(value) is int:
+        if value not in _INTEGERS:
+            raise Unfit("is an integer over 64 bit")
+    elif not (type(value) in PLAIN or isinstance(value, str) or (type(value) is float and isfinite(value))):
+        raise Unfit(f"holds {kind_of(value)}")
+    if items and depth == DEPTH_MAX:
+        raise Unfit(f"is nested deeper than {DEPTH_MAX} levels")
+    for item in items:
+        if type(item) is not str:
+            _check_json(item, depth + 1)
+
+
+def _moment(value: object) -> datetime:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise Unfit("is not an RFC 3339 timestamp") from None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise Unfit("is not a timestamp with a time zone")
+    return value

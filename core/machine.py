@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from core.errors import ConsistencyError
 
 State = TypeVar("State", bound=StrEnum)
 Event = TypeVar("Event", bound=StrEnum)
+
+
+class _Moves(dict[tuple[State, Event], State]):
+    """Where an event leads from a state: ``moves[state, event]``; ``ConsistencyError`` if the table has no such row."""
+
+    def __init__(self, name: str, table: Mapping[tuple[State, Event], State]) -> None:
+        super().__init__(table)
+        self._name = name
+
+    def __missing__(self, move: tuple[State, Event]) -> State:
+        raise ConsistencyError(f"a {self._name} that is {move[0]} cannot {move[1]}")
 
 
 @dataclass(frozen=True)
@@ -21,25 +33,23 @@ class Machine(Generic[State, Event]):
     initial: frozenset[State]
     table: Mapping[tuple[State, Event], State]
 
-    def next(self, state: State, event: Event) -> State:
-        """Where ``event`` leads from ``state``; ``ConsistencyError`` if the table has no such row."""
-        try:
-            return self.table[(state, event)]
-        except KeyError:
-            raise ConsistencyError(f"a {self.name} that is {state} cannot {event}") from None
+    @cached_property
+    def next(self) -> _Moves[State, Event]:
+        """Where an event leads from a state: ``next[state, event]``."""
+        return _Moves(self.name, self.table)
+
+    @cached_property
+    def terminal(self) -> frozenset[State]:
+        """The states that nothing leads out of."""
+        return frozenset(state for first in self.initial for state in type(first)) - {state for state, _ in self.table}
 
     def moves(self) -> frozenset[tuple[str, str]]:
         """Every legal (from, to) pair that changes state: what the database enforces."""
         return frozenset((str(a), str(b)) for (a, _), b in self.table.items() if a is not b)
 
-    def terminal(self, state: State) -> bool:
-        """Whether nothing leads out of ``state``."""
-        return all(source is not state for source, _ in self.table)
-
     def mermaid(self) -> str:
         """The diagram of this table, for docs/."""
         lines = ["stateDiagram-v2", *(f"    [*] --> {state}" for state in sorted(self.initial))]
         lines += [f"    {a} --> {b}: {event}" for (a, event), b in sorted(self.table.items())]
-        states = {state for state, _ in self.table} | set(self.table.values())
-        lines += [f"    {state} --> [*]" for state in sorted(states) if self.terminal(state)]
+        lines += [f"    {state} --> [*]" for state in sorted(self.terminal.intersection(self.table.values()))]
         return "\n".join(lines) + "\n"

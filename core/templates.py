@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from core.canonical import DEPTH_MAX, Json
@@ -30,126 +30,100 @@ class TemplateError(ExpressionError):
 
 
 class Template:
-    """One text with expressions in it."""
+    """A text, or a nested value of a document with texts at its leaves. ``references`` are what all of them read."""
 
-    __slots__ = ("_environment", "_parts", "references")
+    __slots__ = ("_environment", "_node", "references")
 
-    def __init__(self, environment: Environment, parts: tuple[str | Expression, ...]) -> None:
+    def __init__(self, environment: Environment, node: _Node) -> None:
         self._environment = environment
-        self._parts = parts
-        self.references = frozenset(name for part in parts if isinstance(part, Expression) for name in part.references)
-
-    @property
-    def is_literal(self) -> bool:
-        """Whether the text holds no expression."""
-        return all(isinstance(part, str) for part in self._parts)
+        self._node = node
+        self.references = frozenset(_references(node))
 
     def render(self, values: Mapping[str, object]) -> Json:
-        """The value of a whole-text expression, or the text with every expression replaced by its value."""
-        return self.render_bound(self._environment.bind(values, self.references))
-
-    def render_bound(self, bound: Bound) -> Json:
-        """As ``render``, over values bound before."""
-        if len(self._parts) == 1 and isinstance(self._parts[0], Expression):
-            return self._parts[0].value(bound)
-        text = "".join(part if isinstance(part, str) else _scalar(part, bound) for part in self._parts)
-        if len(text) > TEXT_CHARACTERS_MAX:
-            raise ExpressionError(f"gives {len(text)} characters; at most {TEXT_CHARACTERS_MAX} are accepted")
-        return text
+        """Plain JSON, sharing nothing with the document. ``ExpressionError`` or ``TemplateError`` says what failed."""
+        return _render(self._node, self._environment.bind(values, self.references))
 
 
 def compile_template(environment: Environment, text: str, want: str | None = None) -> Template:
     """Compile a text. With ``want``, it must be one expression of that type, and is checked to be when rendered."""
-    pieces = list(_split(text))
-    sources = [source for is_expression, source in pieces if is_expression]
-    if len(sources) == 1 and all(is_expression or not piece.strip() for is_expression, piece in pieces):
-        return Template(environment, (environment.compile(sources[0], want),))
-    if want is not None and (want != "string" or not sources):
-        raise ExpressionError(f"{text!r} is not one ${{{{ … }}}} expression", remedy=f"It must give a {want}.")
-    return Template(
-        environment,
-        tuple(environment.compile(piece) if is_expression else piece for is_expression, piece in pieces),
-    )
+    return Template(environment, _compile_text(environment, text, want))
 
 
-class ValueTemplate:
-    """A nested value of a document with templates at its leaves. ``references`` are what all of them read."""
-
-    __slots__ = ("_environment", "_node", "_prefix", "references")
-
-    def __init__(self, environment: Environment, node: _Node, prefix: str) -> None:
-        self._environment = environment
-        self._node = node
-        self._prefix = prefix
-        self.references = frozenset(name for leaf in _leaves(node) for name in leaf.references)
-
-    def render(self, values: Mapping[str, object]) -> Json:
-        """Plain JSON, sharing nothing with the document. ``TemplateError`` names the path of what failed."""
-        return self._render(self._node, self._environment.bind(values, self.references), ())
-
-    def _render(self, node: _Node, bound: Bound, path: Path) -> Json:
-        if isinstance(node, Template):
-            try:
-                return node.render_bound(bound)
-            except ExpressionError as error:
-                raise TemplateError(error, path, self._prefix) from None
-        if isinstance(node, _Map):
-            return {key: self._render(item, bound, (*path, key)) for key, item in node.items.items()}
-        if isinstance(node, _List):
-            return [self._render(item, bound, (*path, index)) for index, item in enumerate(node.items)]
-        return node
-
-
-def compile_value(environment: Environment, value: Json, where: str = "") -> ValueTemplate:
+def compile_value(environment: Environment, value: Json, where: str = "") -> Template:
     """Compile every text in a nested value; other scalars pass through.
 
     ``TemplateError`` names the place, under the prefix ``where`` (such as ``with``): ``with.fields.priority``.
     """
-    return ValueTemplate(environment, _compile(environment, value, (), where), where)
+    return Template(environment, _compile(environment, value, (), where))
 
 
 @dataclass(frozen=True, slots=True)
-class _Map:
-    items: dict[str, _Node]
+class _Text:
+    """A text with expressions in it; one alone keeps its type. ``place`` is its path in a nested value and a prefix."""
+
+    parts: tuple[str | Expression, ...]
+    place: tuple[Path, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _List:
-    items: tuple[_Node, ...]
+_Node: TypeAlias = "_Text | dict[str, _Node] | list[_Node] | str | bool | int | float | None"
 
 
-_Node: TypeAlias = "Template | _Map | _List | str | bool | int | float | None"
+def _compile_text(environment: Environment, text: str, want: str | None = None) -> _Text | str:
+    pieces = list(_split(text))
+    sources = [source for is_expression, source in pieces if is_expression]
+    if len(sources) == 1 and all(is_expression or not piece.strip() for is_expression, piece in pieces):
+        return _Text((environment.compile(sources[0], want),))
+    if want is not None and (want != "string" or not sources):
+        raise ExpressionError(f"{text!r} is not one ${{{{ … }}}} expression", remedy=f"It must give a {want}.")
+    if not sources:
+        return text
+    return _Text(tuple(environment.compile(piece) if is_expression else piece for is_expression, piece in pieces))
 
 
 def _compile(environment: Environment, value: Json, path: Path, prefix: str) -> _Node:
     try:
         if len(path) > DEPTH_MAX:
             raise ExpressionError(f"is nested deeper than {DEPTH_MAX} levels")
-        if isinstance(value, str):
-            template = compile_template(environment, value)
-            return value if template.is_literal else template
         if isinstance(value, dict) and any("${{" in key for key in value):
             raise ExpressionError("has an expression in a key", remedy="Keys are fixed; only values can be computed.")
-    except TemplateError:
-        raise
+        text = _compile_text(environment, value) if isinstance(value, str) else ""
     except ExpressionError as error:
         raise TemplateError(error, path, prefix) from None
+    if isinstance(text, _Text):
+        return replace(text, place=(path, prefix))
     if isinstance(value, dict):
-        return _Map({key: _compile(environment, item, (*path, key), prefix) for key, item in value.items()})
+        return {key: _compile(environment, item, (*path, key), prefix) for key, item in value.items()}
     if isinstance(value, list):
-        return _List(tuple(_compile(environment, item, (*path, at), prefix) for at, item in enumerate(value)))
+        return [_compile(environment, item, (*path, at), prefix) for at, item in enumerate(value)]
     return value
 
 
-def _leaves(node: _Node) -> Iterator[Template]:
-    if isinstance(node, Template):
-        yield node
-    elif isinstance(node, _Map):
-        for item in node.items.values():
-            yield from _leaves(item)
-    elif isinstance(node, _List):
-        for item in node.items:
-            yield from _leaves(item)
+def _references(node: _Node) -> Iterator[str]:
+    if isinstance(node, _Text):
+        for part in node.parts:
+            if isinstance(part, Expression):
+                yield from part.references
+    elif isinstance(node, dict | list):
+        for item in node.values() if isinstance(node, dict) else node:
+            yield from _references(item)
+
+
+def _render(node: _Node, bound: Bound) -> Json:
+    if isinstance(node, dict):
+        return {key: item if type(item) is str else _render(item, bound) for key, item in node.items()}
+    if isinstance(node, list):
+        return [_render(item, bound) for item in node]
+    if not isinstance(node, _Text):
+        return node
+    try:
+        if len(node.parts) == 1 and isinstance(node.parts[0], Expression):
+            return node.parts[0].value(bound)
+        text = "".join(part if isinstance(part, str) else _scalar(part, bound) for part in node.parts)
+        if len(text) > TEXT_CHARACTERS_MAX:
+            raise ExpressionError(f"gives {len(text)} characters; at most {TEXT_CHARACTERS_MAX} are accepted")
+    except ExpressionError as error:
+        raise error if node.place is None else TemplateError(error, *node.place) from None
+    return text
 
 
 def _scalar(expression: Expression, bound: Bound) -> str:

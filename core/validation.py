@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, get_args, get_o
 from pydantic import BaseModel, Tag, ValidationError
 
 from core.canonical import Json
-from core.errors import DefinitionError, Problem, path_text
+from core.errors import DefinitionError, Problem, nearest, path_text
 
 Model = TypeVar("Model", bound=BaseModel)
 _Location: TypeAlias = tuple[str | int, ...]
@@ -89,9 +88,8 @@ def _explain(
         return f"{prefix}the key {location[-1]!r} is missing.", ""
     if kind == "extra_forbidden":
         known = _known_keys(model, location[:-1])
-        return f"{path_text(path[:-1])}: unknown key {location[-1]!r}.".removeprefix(": "), _nearest(
-            str(location[-1]), known
-        )
+        remedy = nearest(str(location[-1]), known, "Known keys")
+        return f"{path_text(path[:-1])}: unknown key {location[-1]!r}.".removeprefix(": "), remedy
     if kind in ("literal_error", "enum", "union_tag_invalid"):
         choices = str(context.get("expected") or context.get("expected_tags") or "").replace(" or ", ", ")
         names = [choice.strip().strip("'") for choice in choices.split(",")]
@@ -177,10 +175,3 @@ def _models_in(annotation: Any, tag: str | None) -> Iterable[_Candidate]:
         return
     for argument in get_args(annotation):
         yield from _models_in(argument, tag)
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean {near[0]!r}?"
-    return f"Known keys: {', '.join(known)}." if known else ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from core.canonical import sha256_hex
 from core.errors import ConsistencyError, InputError
@@ -13,8 +14,7 @@ KEY_LENGTH_MAX = 512
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9._=-]{0,127})*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBlob:
+class StoredBlob(Struct, frozen=True):
     """Where a blob is: what the database remembers. ``version_id`` is None where the store has no versions."""
 
     uri: str

@@ -1,26 +1,32 @@
-"""The evidence of one run in one signed file (U-7, Q-21).
+"""The evidence of one run in one signed file (U-7, Q-21): what is in it is made here, verified, signed and packed.
 
-What is in it is made here, and verified before ``evidence.archive`` signs it.
+A bundle is a zip whose entries are stored uncompressed, sorted, with one fixed time: the same content signed by the
+same Ed25519 key gives the same bytes on every machine (a compressor's output is not the same everywhere), so writing a
+bundle twice is idempotent. Nothing about the container is trusted; the signed statement lists every other file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import orjson
+from msgspec import Struct, to_builtins
 
 from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
 from core.errors import ConsistencyError, InputError
 from evidence import layout
-from evidence.archive import Bundle, Unsigned, seal
 from evidence.chain import ChainHead, ChainReport, verify_lines
 from evidence.commitments import open_disclosure
 from evidence.readme import readme
 from evidence.rollup import Rollup
-from evidence.signing import PublicKey, Signer
+from evidence.signing import PublicKey, Signer, seal_envelope
 from evidence.verify import verify_unsigned
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
+_RUN_NAMES = {"tenant_id": "tenant", "workspace_id": "workspace", "run_id": "run", "trigger_type": "trigger"}
 
 
 class ContradictionError(ConsistencyError):
@@ -31,8 +37,7 @@ class ContradictionError(ConsistencyError):
         self.checks = tuple(checks)
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentText:
+class DocumentText(Struct, frozen=True):
     """The exact text of a workflow or policy. The events name it by name, version and the SHA-256 of its UTF-8."""
 
     name: str
@@ -45,8 +50,7 @@ class DocumentText:
         return sha256_hex(self.text.encode())
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRecord:
+class VoteRecord(Struct, frozen=True):
     """One counted vote. ``voter`` is the actor id of its ``approval.voted`` event; ``at`` an RFC 3339 text.
 
     ``reason`` is the disclosure that opens the commitment of that event; None where no reason was given, or where it is
@@ -60,9 +64,8 @@ class VoteRecord:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRecord:
-    """One question put to people.
+class ApprovalRecord(Struct, frozen=True, rename={"approval_id": "approval"}):
+    """One question put to people, under the names by which the bundle shows it.
 
     ``card_disclosure`` opens the commitment that ``approval.requested`` holds as ``card``: the card as shown. Without
     it the card is withheld. ``asked`` opens the one to the kind, the requester and the terms. ``action`` is the
@@ -78,16 +81,14 @@ class ApprovalRecord:
     asked: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRecord:
+class CancelRecord(Struct, frozen=True):
     """By whom the run was first canceled, as in its event. ``reason`` is the disclosure; None if there was none."""
 
     by: str
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
     """What ``run.json`` says. Times are RFC 3339 texts; ``inputs`` and ``outputs`` are ``[path, commitment]`` pairs."""
 
     tenant_id: str
@@ -102,12 +103,11 @@ class RunRecord:
     canceled: CancelRecord | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BundleContent:
+class BundleContent(Struct, frozen=True):
     """Everything a bundle is made of: ``appends`` is the run's whole chain, ``head`` its head as the database has it.
 
-    An append is its lines. ``receipts`` are what ``Receipt.to_evidence`` returns. ``redaction`` names the profile by
-    which values were withheld, such as ``metadata``. ``producer`` is the version of Counterseal.
+    An append is its lines. ``receipts`` are what ``Receipt.to_evidence`` returns. ``producer`` is the version of
+    Counterseal.
     """
 
     run: RunRecord
@@ -118,8 +118,23 @@ class BundleContent:
     approvals: tuple[ApprovalRecord, ...] = ()
     receipts: tuple[JsonObject, ...] = ()
     disclosures: tuple[str, ...] = ()
-    redaction: str = "metadata"
     producer: str = ""
+
+
+class Bundle(Struct, frozen=True):
+    """A finished bundle: its bytes, their SHA-256 in hexadecimal, and a file name."""
+
+    bytes: bytes
+    sha256: str
+    name: str
+
+
+class Unsigned(Struct, frozen=True):
+    """A bundle but for its signature: all other files, and the statement that lists them, in canonical form."""
+
+    name: str
+    files: Mapping[str, bytes]
+    statement: bytes
 
 
 def build_bundle(content: BundleContent, signer: Signer) -> Bundle:
@@ -153,6 +168,24 @@ def assemble(content: BundleContent, key: PublicKey) -> Unsigned:
     return Unsigned(f"evidence-{content.run.run_id}-{report.count}.zip", files, canonical_bytes(statement))
 
 
+def seal(unsigned: Unsigned, signer: Signer) -> Bundle:
+    """Sign it as it is."""
+    envelope = seal_envelope(layout.PAYLOAD_TYPE, unsigned.statement, signer)
+    data = _zip({**unsigned.files, layout.ENVELOPE: envelope})
+    return Bundle(data, sha256_hex(data), unsigned.name)
+
+
+def _zip(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.create_system = 3  # Unix
+            entry.external_attr = 0o100644 << 16  # a plain file
+            archive.writestr(entry, files[name])
+    return buffer.getvalue()
+
+
 def _refuse_broken(content: BundleContent, report: ChainReport, rollup: Rollup) -> None:
     run = content.run.run_id
     if not report.ok:
@@ -167,8 +200,7 @@ def _refuse_broken(content: BundleContent, report: ChainReport, rollup: Rollup) 
 
 def _files(content: BundleContent, report: ChainReport, rollup: Rollup, key: PublicKey) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    run = content.run
-    text = readme(run=run.run_id, tenant=run.tenant_id, key_id=key.key_id, algorithm=key.algorithm)
+    text = readme(content.run.run_id, content.run.tenant_id, key.key_id, key.algorithm)
     for line in content.disclosures:
         open_disclosure(line)
     _add(files, layout.README, text.encode())
@@ -214,19 +246,11 @@ def _run_head(content: BundleContent, report: ChainReport) -> JsonObject:
 
 
 def _run(content: BundleContent) -> JsonObject:
-    run, workflow = content.run, content.workflow
+    canceled = content.run.canceled
     return {
-        "tenant": run.tenant_id,
-        "workspace": run.workspace_id,
-        "run": run.run_id,
-        "workflow": {"name": workflow.name, "version": workflow.version, "digest": workflow.digest},
-        "trigger": run.trigger_type,
-        "status": run.status,
-        "opened_at": run.opened_at,
-        "closed_at": run.closed_at,
-        "inputs": list(run.inputs),
-        "outputs": list(run.outputs),
-        "canceled": None if run.canceled is None else {"by": run.canceled.by, **_opened("reason", run.canceled.reason)},
+        **to_builtins(content.run),
+        "workflow": _named(content.workflow),
+        "canceled": None if canceled is None else {"by": canceled.by, **_opened("reason", canceled.reason)},
     }
 
 
@@ -241,22 +265,10 @@ def _approval(approval: ApprovalRecord) -> JsonObject:
         problem = f"the card of approval {approval.approval_id} is not the one that was committed to"
         raise ContradictionError(problem, ["approvals"])
     return {
-        "approval": approval.approval_id,
-        "action": approval.action,
-        "status": approval.status,
+        **to_builtins(approval),
         **_opened("asked", approval.asked),
         **_opened("card", approval.card_disclosure),
-        "card_commitment": approval.card_commitment,
-        "votes": [
-            {
-                "voter": vote.voter,
-                "choice": vote.choice,
-                "channel": vote.channel,
-                "at": vote.at,
-                **_opened("reason", vote.reason),
-            }
-            for vote in approval.votes
-        ],
+        "votes": [{**to_builtins(vote), **_opened("reason", vote.reason)} for vote in approval.votes],
     }
 
 
@@ -273,7 +285,7 @@ def _predicate(content: BundleContent, report: ChainReport) -> JsonObject:
         "count": report.count,
         "head": report.head,
         "final": report.final,
-        "redaction": content.redaction,
+        "redaction": "metadata",
         "producer": content.producer,
     }
 

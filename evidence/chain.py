@@ -18,28 +18,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeAlias
 
 import orjson
+from msgspec import Struct, field
 
 from core.canonical import DEPTH_MAX, JsonObject, audit_bytes
 from core.errors import InputError
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS, Actor, Event, EventType
 
-__all__ = [
-    "Actor",
-    "ChainHead",
-    "ChainReport",
-    "Event",
-    "EventType",
-    "append",
-    "timestamp",
-    "verify_lines",
-]
+__all__ = ["Actor", "ChainHead", "ChainReport", "Event", "EventType", "append", "timestamp", "verify_lines"]
 
 VERSION = 2
 LINE_BYTES_MAX = 256 * 1024
@@ -51,8 +42,7 @@ _KEYS = frozenset({"v", "ts", "type", "actor", "step", "data"})
 _TIMESTAMP = re.compile(r"\d{4}-(?:0\d|1[0-2])-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d\.\d{6}Z", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class ChainHead:
+class ChainHead(Struct, frozen=True):
     """Where a stream stands: how many lines it has, and its head. It belongs in the stream's row."""
 
     stream: str
@@ -142,21 +132,20 @@ class _Fault(Exception):
     pass
 
 
-@dataclass(slots=True)
-class ChainReport:
+class ChainReport(Struct):
     """What reading a whole chain showed.
 
     ``problem`` is the first fault, with its line or append, or None: a chain is worth nothing after its first fault.
     ``count`` is that of the lines before it, ``head`` the one of the appends before it. ``final`` says that the run
-    closed. ``clock_steps_back`` counts lines whose time is before that of the line above. The chain gives the order, so
-    that proves no tampering, but an auditor should know.
+    closed. ``clock_steps_back`` counts lines whose time is before that of the last line of their step. The chain gives
+    the order, so that proves no tampering, but an auditor should know.
     """
 
     stream: str
     head: str
     count: int = 0
     final: bool = False
-    last_ts: str = ""
+    last_ts: dict[str | None, str] = field(default_factory=dict)
     clock_steps_back: int = 0
     problem: str | None = None
 
@@ -192,15 +181,15 @@ class ChainReport:
             if data["count"] != self.count + 1:
                 raise _Fault(f"run.closed says {data['count']!r} lines and is number {self.count + 1}")
             self.final = True
-        self.clock_steps_back += ts < self.last_ts
-        self.last_ts, event["seq"] = ts, self.count
+        self.clock_steps_back += ts < self.last_ts.get(event["step"], "")
+        self.last_ts[event["step"]], event["seq"] = ts, self.count
         return event
 
 
 def verify_lines(
     head: ChainHead, lines: Iterable[bytes], sizes: Iterable[object], observe: Observe = lambda _: None
 ) -> ChainReport:
-    """Check a chain in constant memory against the head that it should come to; never raises for what the lines hold.
+    """Check a chain, line by line, against the head that it should come to; never raises for what the lines hold.
 
     ``lines`` are without newlines; ``sizes`` says how many of them each append has. ``observe`` gets each parsed line
     after it has passed, with its place as ``seq``. It proves that the lines are those of ``head``, in this order and

@@ -15,8 +15,9 @@ import base64
 import binascii
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from secrets import token_bytes
+
+from msgspec import Struct
 
 from core import bounded_json
 from core.canonical import Json, canonical_bytes, sha256_hex
@@ -32,8 +33,7 @@ def new_run_key() -> bytes:
     return token_bytes(RUN_KEY_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class Disclosed:
+class Disclosed(Struct, frozen=True):
     """What one disclosure says: this value was at this path, and this is the commitment the audit must hold."""
 
     path: str
@@ -58,10 +58,8 @@ def commit(run_key: bytes, path: str, value: object) -> str:
 
 def commit_fields(run_key: bytes, prefix: str, fields: Mapping[str, object]) -> list[Json]:
     """``[path, commitment]`` of every field in order of name: what an event holds under ``committed``."""
-    return [
-        [path, commit(run_key, path, fields[name])]
-        for name, path in ((name, prefix + path_of(name)) for name in sorted(fields))
-    ]
+    paths = [(prefix + path_of(name), name) for name in sorted(fields)]
+    return [[path, commit(run_key, path, fields[name])] for path, name in paths]
 
 
 def disclosure(run_key: bytes, path: str, value: object) -> str:

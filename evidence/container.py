@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Protocol, Self
+from typing import IO
 
 from core.errors import InputError
 from evidence import layout
@@ -24,51 +23,50 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 
 
-class Files(Protocol):
-    """The files of a bundle, by name: what the verifier needs of them."""
+class Files(ABC):
+    """The files of a bundle, by name, with their sizes in bytes."""
 
     sizes: Mapping[str, int]
 
-    def read(self, name: str) -> bytes:
-        """A whole file. ``InputError`` if it is missing, or cannot be read in full."""
-
+    @abstractmethod
     def chunks(self, name: str) -> Iterator[bytes]:
-        """A file in pieces. ``InputError`` as for ``read``."""
+        """A file in pieces. ``InputError`` if it is missing, or cannot be read in full."""
+
+    def read(self, name: str) -> bytes:
+        """A whole file. ``InputError`` as for ``chunks``."""
+        return b"".join(self.chunks(name))
 
     def lines(self, name: str, line_bytes_max: int) -> Iterator[bytes]:
         """The lines of a file without their newlines. A line beyond the bound is cut just after it."""
+        rest = b""
+        for chunk in self.chunks(name):
+            *whole, rest = (rest + chunk).split(b"\n")
+            yield from whole
+            if len(rest) > line_bytes_max:
+                raise InputError(f"has a line longer than {line_bytes_max} bytes", where=name)
+        if rest:
+            raise InputError("does not end with a newline", where=name)
 
 
-class HeldFiles:
+class HeldFiles(Files):
     """The files of a bundle that is being made, within the bounds of one that is read."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._files = files
-        self.sizes: Mapping[str, int] = {name: len(data) for name, data in files.items()}
+        self.sizes = {name: len(data) for name, data in files.items()}
         for number, (name, size) in enumerate(self.sizes.items(), 1):
             _check_name(name)
             # The envelope comes on top.
             _check_size(name, size, number + 1)
 
-    def read(self, name: str) -> bytes:
-        """See ``Files``."""
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """The file in one piece."""
         if name not in self._files:
             raise InputError("is missing", where=name)
-        return self._files[name]
-
-    def chunks(self, name: str) -> Iterator[bytes]:
-        """See ``Files``."""
-        yield self.read(name)
-
-    def lines(self, name: str, line_bytes_max: int) -> Iterator[bytes]:
-        """See ``Files``."""
-        for line in io.BytesIO(self.read(name)):
-            if len(line) > line_bytes_max + 1:
-                raise InputError(f"has a line longer than {line_bytes_max} bytes", where=name)
-            yield line.removesuffix(b"\n")
+        yield self._files[name]
 
 
-class Container:
+class Container(Files):
     """The files of a bundle, by name. ``InputError`` for a container in which a name could mean two things.
 
     Refused are names that are double, absolute, climbing or not plain, links and other special files, encryption, and
@@ -80,7 +78,7 @@ class Container:
         self._root = path
         try:
             if path.is_dir():
-                self.sizes: Mapping[str, int] = dict(_walk(path, path))
+                self.sizes = dict(_walk(path, path))
             else:
                 self._zip = zipfile.ZipFile(path)
                 self.sizes = dict(_entries(self._zip))
@@ -91,23 +89,13 @@ class Container:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     def close(self) -> None:
         """Release the file."""
         if self._zip is not None:
             self._zip.close()
 
-    def read(self, name: str) -> bytes:
-        """A whole file. ``InputError`` if it is missing, or cannot be read in full."""
-        return b"".join(self.chunks(name))
-
     def chunks(self, name: str) -> Iterator[bytes]:
-        """A file in pieces. ``InputError`` as for ``read``."""
+        """A file in pieces, as it is on disk."""
         if name not in self.sizes:
             raise InputError("is missing", where=name)
         try:
@@ -120,17 +108,6 @@ class Container:
                     yield chunk
         except _UNREADABLE as error:
             raise InputError(f"cannot be read: {error}", where=name) from None
-
-    def lines(self, name: str, line_bytes_max: int) -> Iterator[bytes]:
-        """The lines of a file without their newlines. A line beyond the bound is cut just after it."""
-        rest = b""
-        for chunk in self.chunks(name):
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from whole
-            if len(rest) > line_bytes_max:
-                raise InputError(f"has a line longer than {line_bytes_max} bytes", where=name)
-        if rest:
-            raise InputError("does not end with a newline", where=name)
 
     def _open(self, name: str) -> IO[bytes]:
         if self._zip is not None:

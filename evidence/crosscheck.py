@@ -22,11 +22,14 @@ _SHOWN = 3
 
 
 class Crosscheck:
-    """Observes a chain while it is verified, then compares. Every check returns what it found or raises InputError."""
+    """Observes a chain while it is verified, then compares. Every check returns what it found or raises InputError.
+
+    ``history`` is what the observed events add up to.
+    """
 
     def __init__(self, container: Files) -> None:
         self._container = container
-        self._history = History()
+        self.history = History()
         self._rollup = Rollup()
         self._run: JsonObject = {}
         self._head: JsonObject = {}
@@ -40,7 +43,7 @@ class Crosscheck:
 
     def observe(self, event: dict[str, Any]) -> None:
         """Take in one verified event."""
-        self._history.observe(event)
+        self.history.observe(event)
         self._rollup.observe(event)
         self._commitments(event["data"].get("committed"), "chain")
         if event["type"] == EventType.APPROVAL_REQUESTED and type(event["data"]["card"]) is str:
@@ -59,7 +62,7 @@ class Crosscheck:
         return (
             ("run", lambda: self._check_run(report)),
             ("workflow and policies", self._texts),
-            ("decisions", self._decisions),
+            ("decisions", lambda: self._derived(layout.DECISIONS, self._rollup.decisions, "decisions")),
             ("authority", self._authority),
             ("approvals", self._approvals),
             ("receipts", self._receipts),
@@ -68,14 +71,9 @@ class Crosscheck:
             ("disclosures", self._disclosure_row),
         )
 
-    @property
-    def history(self) -> History:
-        """The history as it was observed."""
-        return self._history
-
     def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
         """The signed statement's claims about the chain."""
-        workflow = self._history.workflow
+        workflow = self.history.workflow
         wanted: JsonObject = {
             "first_seq": 0,
             "last_seq": report.count - 1,
@@ -94,10 +92,9 @@ class Crosscheck:
         return f"signed head and count are the chain's; redaction profile: {predicate.get('redaction')}"
 
     def _same_policies(self, stated: Json) -> None:
-        digests = (
-            {item.get("digest") for item in stated if isinstance(item, dict)} if isinstance(stated, list) else set()
-        )
-        if digests != set(self._history.policies):
+        listed = stated if isinstance(stated, list) else []
+        digests = {item.get("digest") for item in listed if isinstance(item, dict)}
+        if digests != set(self.history.policies):
             raise InputError("the policies differ between the signed statement and the events", where="statement")
 
     def _json(self, name: str) -> Json:
@@ -117,10 +114,10 @@ class Crosscheck:
         _compare(layout.RUN, run, claims)
         wanted = {"v": 2, "count": report.count, "final": report.final}
         _compare(layout.RUN_HEAD, self._head, {**wanted, "tenant": claims["tenant"], "run": claims["run"]})
-        if report.final and run["status"] != self._history.run_status:
+        if report.final and run["status"] != self.history.run_status:
             raise InputError("its status is not the one with which the run closed", where=layout.RUN)
-        if self._history.inputs is not None:
-            _compare(layout.RUN, run, {"inputs": self._history.inputs})
+        if self.history.inputs is not None:
+            _compare(layout.RUN, run, {"inputs": self.history.inputs})
         self._check_canceled(run.get("canceled"))
         return f"run {run['run']} of tenant {run['tenant']}: {run['status']}"
 
@@ -128,7 +125,7 @@ class Crosscheck:
         """By whom and why the run was canceled, where the bundle says so."""
         if told is None:
             return
-        by, reason = self._history.canceled or (None, None)
+        by, reason = self.history.canceled or (None, None)
         if not isinstance(told, dict) or told.get("by") != by:
             raise InputError("canceled: it was not by whom it says", where=layout.RUN)
         try:
@@ -137,9 +134,9 @@ class Crosscheck:
             raise InputError(f"canceled: {error.message}", where=layout.RUN) from None
 
     def _texts(self) -> str:
-        workflow = self._history.workflow
+        workflow = self.history.workflow
         named = [(layout.workflow_file, workflow)]
-        named += [(layout.policy_file, policy) for policy in self._history.policies.values()]
+        named += [(layout.policy_file, policy) for policy in self.history.policies.values()]
         expected: set[str] = set()
         for place, document in named:
             match document:
@@ -151,7 +148,7 @@ class Crosscheck:
                 raise InputError("is not the text whose digest the events name", where=file)
             expected.add(file)
         self._exactly(expected, ("workflow/", "policy/"))
-        return f"the workflow and {len(self._history.policies)} policies are the texts that the events name"
+        return f"the workflow and {len(self.history.policies)} policies are the texts that the events name"
 
     def _exactly(self, expected: set[str], folders: tuple[str, ...]) -> None:
         present = {name for name in self._container.sizes if name.startswith(folders)}
@@ -159,9 +156,6 @@ class Crosscheck:
             raise InputError("is missing although the events name it", where=lacking[0])
         if extra := sorted(present - expected):
             raise InputError("is not named by any event", where=extra[0])
-
-    def _decisions(self) -> str:
-        return self._derived(layout.DECISIONS, self._rollup.decisions, "decisions")
 
     def _derived(self, name: str, wanted: list[JsonObject], words: str) -> str:
         if self._rollup.problems:
@@ -171,41 +165,33 @@ class Crosscheck:
         return f"{len(wanted)} {words}, as the events add up to"
 
     def _authority(self) -> str:
-        history = self._history
-        if history.unauthorised:
-            raise InputError(_few(history.unauthorised))
-        if history.irregular:
-            raise InputError(_few(history.irregular))
+        history = self.history
+        if faults := history.unauthorised or history.irregular:
+            raise InputError(_few(faults))
         return (
             f"each of {history.performed} attempts at {len(history.receipts)} actions was let out by a decision "
             "'allow' or an approval of exactly that action"
         )
 
     def _approvals(self) -> str:
-        history = self._history.approvals
+        history = self.history.approvals
         self._exactly({layout.approval_file(key) for key in history}, ("approvals/",))
         withheld = unsaid = 0
         for key, known in history.items():
             file = layout.approval_file(key)
             found = self._object(file)
-            wanted = {
-                "approval": key,
-                "action": known.action,
-                "status": known.status,
-                "card_commitment": known.card,
-            }
+            wanted = {"approval": key, "action": known.action, "status": known.status, "card_commitment": known.card}
             _compare(file, found, wanted)
-            if _votes(found.get("votes")) != known.votes:
-                raise InputError("its votes are not those of the events", where=file)
+            votes = _votes(file, found.get("votes"), known.votes)
             withheld += _opened(file, found, "card", known.card)
             _opened(file, found, "asked", known.asked)
-            for vote, reason in zip(_listed(found["votes"]), known.reasons, strict=True):
+            for vote, reason in zip(votes, known.reasons, strict=True):
                 unsaid += _opened(file, vote, "reason", reason)
         notes = f"; {unsaid} reasons withheld" if unsaid else ""
         return f"{len(history)} approvals and their votes agree with the events; {withheld} cards withheld{notes}"
 
     def _receipts(self) -> str:
-        history, unbound = self._history.receipts, 0
+        history, unbound = self.history.receipts, 0
         self._exactly({layout.receipt_file(key) for key in history}, ("receipts/",))
         for key, known in history.items():
             file = layout.receipt_file(key)
@@ -264,15 +250,13 @@ def _compare(file: str, found: JsonObject, wanted: dict[str, Any]) -> None:
             raise InputError(f"its {name} is not the one of the events", where=file)
 
 
-def _votes(votes: Json) -> list[tuple[Json, Json]] | None:
-    """Voter and choice of each vote; None for what is not a list of votes."""
-    if not isinstance(votes, list) or not all(isinstance(vote, dict) for vote in votes):
-        return None
-    return [(vote.get("voter"), vote.get("choice")) for vote in votes if isinstance(vote, dict)]
-
-
-def _listed(votes: Json) -> list[JsonObject]:
-    return [vote for vote in votes if isinstance(vote, dict)] if isinstance(votes, list) else []
+def _votes(file: str, found: Json, known: list[tuple[str, str]]) -> list[JsonObject]:
+    """The votes in a file, which are those that are known by voter and choice."""
+    listed = found if isinstance(found, list) else [found]
+    votes = [vote for vote in listed if isinstance(vote, dict)]
+    if len(votes) < len(listed) or [(vote.get("voter"), vote.get("choice")) for vote in votes] != known:
+        raise InputError("its votes are not those of the events", where=file)
+    return votes
 
 
 def _opened(file: str, holder: JsonObject, name: str, commitment: str | None) -> bool:

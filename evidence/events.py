@@ -8,10 +8,10 @@ Values are never in an event. What a value was is committed to under the key ``c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from core.canonical import JsonObject
 
@@ -96,73 +96,68 @@ RUN_EVENTS: frozenset[EventType] = frozenset(EventType) - _TENANT_ONLY
 # that retention has emptied nothing can be committed to.
 TENANT_EVENTS: frozenset[EventType] = _TENANT_ONLY | {EventType.APPROVAL_VOTE_REFUSED, EventType.ACTION_LATE}
 
-REQUIRED_DATA: Mapping[EventType, frozenset[str]] = MappingProxyType(
-    {
-        # workflow: {name, version, digest}
-        EventType.RUN_OPENED: frozenset({"workflow"}),
-        # committed: the reason under /cancel/reason, of the first of them if one was given
-        EventType.RUN_CANCELED: frozenset(),
-        # count is filled in by the chain: the number of lines, this one included
-        EventType.RUN_CLOSED: frozenset({"status", "count"}),
-        # outcome: deny|needs_approval|allow; policy: {name, version, digest} or null; action: its digest (see blind)
-        EventType.DECISION_MADE: frozenset({"decision", "action", "operation", "outcome", "policy"}),
-        # card: the commitment to the card as shown; action is null for a gate; committed: kind, requester and terms
-        # under /approval/<id>/asked
-        EventType.APPROVAL_REQUESTED: frozenset({"approval", "action", "card"}),
-        # committed: the reason under /approval/<id>/vote/<actor's id>/<ts of this line>/reason, if one was given
-        EventType.APPROVAL_VOTED: frozenset({"approval", "choice"}),
-        EventType.APPROVAL_VOTE_REFUSED: frozenset({"approval", "code"}),
-        # outcome: approved|rejected|canceled, or for an in-doubt approval happened|again|fail
-        EventType.APPROVAL_DECIDED: frozenset({"approval", "outcome"}),
-        EventType.APPROVAL_SUPERSEDED: frozenset({"approval"}),
-        EventType.APPROVAL_EXPIRED: frozenset({"approval"}),
-        EventType.APPROVAL_REMINDED: frozenset({"approval"}),
-        EventType.APPROVAL_ESCALATED: frozenset({"approval"}),
-        # decision: the id of the decision that let it out; approval: the id of the approval it consumed, or null
-        EventType.ACTION_INTENDED: frozenset({"receipt", "action", "operation", "attempt", "decision", "approval"}),
-        # these three and doubt_resolved hold receipt_digest, of what Receipt.to_evidence returns then
-        EventType.ACTION_SUCCEEDED: frozenset({"receipt"}),
-        EventType.ACTION_FAILED: frozenset({"receipt"}),
-        EventType.ACTION_IN_DOUBT: frozenset({"receipt"}),
-        # it is in doubt and is not sent again, for now or for good
-        EventType.ACTION_HELD: frozenset({"receipt"}),
-        EventType.APPROVAL_CONSUMED: frozenset({"approval"}),
-        EventType.STEP_CANCELED: frozenset(),
-        EventType.WAIT_OPENED: frozenset({"wait", "kind"}),
-        EventType.WAIT_POSTPONED: frozenset({"wait", "kind"}),
-        # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
-        EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
-        EventType.ACTION_RECALLED: frozenset({"receipt"}),
-        # known: unanswered|succeeded|failed|in_doubt (evidence.receipts.LateAnswer); run: only in the tenant's stream
-        EventType.ACTION_LATE: frozenset({"receipt", "attempt", "epoch", "known", "sent"}),
-        # kind: runtime.engine.states.WaitKind; completed also says by what (signal, timer, person, run, ...)
-        EventType.WAIT_COMPLETED: frozenset({"wait", "kind"}),
-        EventType.WAIT_TIMED_OUT: frozenset({"wait", "kind"}),
-        EventType.WAIT_CANCELED: frozenset({"wait", "kind"}),
-        EventType.RUN_PURGED: frozenset({"run"}),
-        EventType.SIGNAL_IGNORED: frozenset({"signal", "code"}),
-        EventType.TASK_REFUSED: frozenset({"task", "code"}),
-        EventType.RUN_EXTENDED: frozenset({"number", "steps"}),
-        EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
-        EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
-        EventType.WORKFLOW_RETIRED: frozenset({"name", "version"}),
-        # checks: those of the verifier that the bundle of this run, which was not signed, failed
-        EventType.EVIDENCE_FAILED: frozenset({"run", "checks"}),
-    }
-)
+REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
+    # workflow: {name, version, digest}
+    EventType.RUN_OPENED: frozenset({"workflow"}),
+    # committed: the reason under /cancel/reason, of the first of them if one was given
+    EventType.RUN_CANCELED: frozenset(),
+    # count is filled in by the chain: the number of lines, this one included
+    EventType.RUN_CLOSED: frozenset({"status", "count"}),
+    # outcome: deny|needs_approval|allow; policy: {name, version, digest} or null; action: its digest (see blind)
+    EventType.DECISION_MADE: frozenset({"decision", "action", "operation", "outcome", "policy"}),
+    # card: the commitment to the card as shown; action is null for a gate; committed: kind, requester and terms
+    # under /approval/<id>/asked
+    EventType.APPROVAL_REQUESTED: frozenset({"approval", "action", "card"}),
+    # committed: the reason under /approval/<id>/vote/<actor's id>/<ts of this line>/reason, if one was given
+    EventType.APPROVAL_VOTED: frozenset({"approval", "choice"}),
+    EventType.APPROVAL_VOTE_REFUSED: frozenset({"approval", "code"}),
+    # outcome: approved|rejected|canceled, or for an in-doubt approval happened|again|fail
+    EventType.APPROVAL_DECIDED: frozenset({"approval", "outcome"}),
+    EventType.APPROVAL_SUPERSEDED: frozenset({"approval"}),
+    EventType.APPROVAL_EXPIRED: frozenset({"approval"}),
+    EventType.APPROVAL_REMINDED: frozenset({"approval"}),
+    EventType.APPROVAL_ESCALATED: frozenset({"approval"}),
+    # decision: the id of the decision that let it out; approval: the id of the approval it consumed, or null
+    EventType.ACTION_INTENDED: frozenset({"receipt", "action", "operation", "attempt", "decision", "approval"}),
+    # these three and doubt_resolved hold receipt_digest, of what Receipt.to_evidence returns then
+    EventType.ACTION_SUCCEEDED: frozenset({"receipt"}),
+    EventType.ACTION_FAILED: frozenset({"receipt"}),
+    EventType.ACTION_IN_DOUBT: frozenset({"receipt"}),
+    # it is in doubt and is not sent again, for now or for good
+    EventType.ACTION_HELD: frozenset({"receipt"}),
+    EventType.APPROVAL_CONSUMED: frozenset({"approval"}),
+    EventType.WAIT_OPENED: frozenset({"wait", "kind"}),
+    EventType.WAIT_POSTPONED: frozenset({"wait", "kind"}),
+    # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
+    EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
+    EventType.ACTION_RECALLED: frozenset({"receipt"}),
+    # known: unanswered|succeeded|failed|in_doubt (evidence.receipts.LateAnswer); run: only in the tenant's stream
+    EventType.ACTION_LATE: frozenset({"receipt", "attempt", "epoch", "known", "sent"}),
+    # kind: runtime.engine.states.WaitKind; completed also says by what (signal, timer, person, run, ...)
+    EventType.WAIT_COMPLETED: frozenset({"wait", "kind"}),
+    EventType.WAIT_TIMED_OUT: frozenset({"wait", "kind"}),
+    EventType.WAIT_CANCELED: frozenset({"wait", "kind"}),
+    EventType.RUN_PURGED: frozenset({"run"}),
+    EventType.SIGNAL_IGNORED: frozenset({"signal", "code"}),
+    EventType.TASK_REFUSED: frozenset({"task", "code"}),
+    EventType.RUN_EXTENDED: frozenset({"number", "steps"}),
+    EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
+    EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
+    EventType.WORKFLOW_RETIRED: frozenset({"name", "version"}),
+    # checks: those of the verifier that the bundle of this run, which was not signed, failed
+    EventType.EVIDENCE_FAILED: frozenset({"run", "checks"}),
+}
 """What ``data`` must hold, by type. More is welcome, as long as it is no value. Ids are strings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Actor:
+class Actor(Struct, frozen=True):
     """Who caused a fact: the kind (``person``, ``token``, ``worker``, ``keeper``, ``policy``, ...) and the id."""
 
     kind: str
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One fact to be recorded. ``at`` is the database's time and carries a zone; ``data`` holds no values."""
 
     type: EventType

@@ -6,8 +6,9 @@ recorded approval of exactly that action.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from core.errors import ConsistencyError
 from evidence.commitments import path_of, reason_path
@@ -19,40 +20,20 @@ _SETTLES = {
     EventType.ACTION_FAILED: ReceiptEvent.FAIL,
     EventType.ACTION_IN_DOUBT: ReceiptEvent.DOUBT,
 }
-_RESOLVES = {
-    Resolution.APPLIED: ReceiptEvent.RESOLVE_APPLIED,
-    Resolution.FAILED: ReceiptEvent.RESOLVE_FAILED,
-}
+_RESOLVES = {Resolution.APPLIED: ReceiptEvent.RESOLVE_APPLIED, Resolution.FAILED: ReceiptEvent.RESOLVE_FAILED}
 _OF_DOUBT = (EventType.ACTION_HELD, EventType.ACTION_DOUBT_RESOLVED)
-_ENDS = {
-    EventType.APPROVAL_SUPERSEDED: "superseded",
-    EventType.APPROVAL_EXPIRED: "expired",
-}
-_OF_APPROVALS = {
-    EventType.APPROVAL_REQUESTED,
-    EventType.APPROVAL_VOTED,
-    EventType.APPROVAL_DECIDED,
-    EventType.APPROVAL_SUPERSEDED,
-    EventType.APPROVAL_EXPIRED,
-}
+_ENDS = {EventType.APPROVAL_SUPERSEDED: "superseded", EventType.APPROVAL_EXPIRED: "expired"}
+_OF_APPROVALS = {EventType.APPROVAL_REQUESTED, EventType.APPROVAL_VOTED, EventType.APPROVAL_DECIDED, *_ENDS}
+_OF_RUNS = (EventType.RUN_OPENED, EventType.RUN_CANCELED, EventType.RUN_CLOSED)
+_OF_ACTIONS = (EventType.DECISION_MADE, EventType.ACTION_INTENDED, *_SETTLES, *_OF_DOUBT, EventType.ACTION_LATE)
 # Plain strings, because a run's other events are many and an enum's hash is slow.
-_FOLLOWED = {str(kind) for kind in (*_SETTLES, *_OF_APPROVALS)} | {
-    str(EventType.RUN_OPENED),
-    str(EventType.RUN_CANCELED),
-    str(EventType.RUN_CLOSED),
-    str(EventType.DECISION_MADE),
-    str(EventType.ACTION_INTENDED),
-    *map(str, _OF_DOUBT),
-    str(EventType.ACTION_LATE),
-}
-
+_FOLLOWED = {str(kind) for kind in (*_OF_RUNS, *_OF_ACTIONS, *_OF_APPROVALS)}
 
 # What of a late answer's data is about its line, and not about the call.
-_BESIDES = frozenset({"receipt", "receipt_digest", "values", "state"})
+_BESIDES = frozenset({"receipt", "receipt_digest", "values", "stored", "state"})
 
 
-@dataclass(slots=True)
-class ReceiptHistory:
+class ReceiptHistory(Struct):
     """One receipt by its events; ``digest`` is the last event's ``receipt_digest``, None if it has none.
 
     ``late`` are the public facts of late answers about it.
@@ -66,8 +47,7 @@ class ReceiptHistory:
     late: list[dict[str, Any]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class ApprovalHistory:
+class ApprovalHistory(Struct):
     """One approval by its events. ``votes`` are (actor id, choice), in order, ``reasons`` the commitments to theirs.
 
     ``asked`` is the commitment to the kind, the requester and the terms; None in a chain that has none.
@@ -82,8 +62,7 @@ class ApprovalHistory:
     consumed_by: str | None = None
 
 
-@dataclass(slots=True)
-class History:
+class History(Struct):
     """Follows a chain event by event. Faults are collected with the number of their event, never raised."""
 
     workflow: object = None
@@ -111,7 +90,8 @@ class History:
         if kind is EventType.RUN_OPENED:
             self.workflow = data["workflow"]
             if type(data.get("committed")) is list:
-                self.inputs = [pair for pair in data["committed"] if _is_input(pair)]
+                pairs = [pair for pair in data["committed"] if type(pair) is list and pair]
+                self.inputs = [pair for pair in pairs if str(pair[0]).startswith("/trigger/")]
         elif kind is EventType.RUN_CANCELED:
             self.canceled = self.canceled or (event["actor"]["id"], _committed(data, path_of("cancel", "reason")))
         elif kind is EventType.RUN_CLOSED:
@@ -237,7 +217,7 @@ class History:
 
     def _move(self, receipt: ReceiptHistory, event: ReceiptEvent, where: str) -> None:
         try:
-            receipt.status = RECEIPT.next(receipt.status, event)
+            receipt.status = RECEIPT.next[receipt.status, event]
         except ConsistencyError as error:
             self.irregular.append(f"{where}: {error}")
 
@@ -248,7 +228,3 @@ def _committed(data: dict[str, Any], path: str) -> str | None:
         if type(pair) is list and len(pair) == 2 and pair[0] == path and type(pair[1]) is str:
             return pair[1]
     return None
-
-
-def _is_input(pair: object) -> bool:
-    return type(pair) is list and bool(pair) and str(pair[0]).startswith("/trigger/")

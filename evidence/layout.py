@@ -6,7 +6,7 @@ import re
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "https://counterseal.dev/evidence-bundle/v1"
+PREDICATE_TYPE = "https://counterseal.dev/evidence-bundle/v2"
 
 ENVELOPE = "bundle.intoto.dsse.json"
 SUMS = "SHA256SUMS"

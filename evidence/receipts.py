@@ -7,10 +7,10 @@ lease that is gone, or ``in_doubt``, may have happened: it is never repeated bef
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from types import MappingProxyType
+
+from msgspec import Struct
 
 from core.canonical import Json, JsonObject
 from core.machine import Machine
@@ -70,17 +70,15 @@ def contradiction(known: str, attempt: int, status: str, last_attempt: int) -> s
 RECEIPT: Machine[ReceiptStatus, ReceiptEvent] = Machine(
     name="receipt",
     initial=frozenset({ReceiptStatus.INTENDED}),
-    table=MappingProxyType(
-        {
-            (ReceiptStatus.INTENDED, ReceiptEvent.SUCCEED): ReceiptStatus.SUCCEEDED,
-            (ReceiptStatus.INTENDED, ReceiptEvent.FAIL): ReceiptStatus.FAILED,
-            (ReceiptStatus.INTENDED, ReceiptEvent.DOUBT): ReceiptStatus.IN_DOUBT,
-            (ReceiptStatus.FAILED, ReceiptEvent.RETRY): ReceiptStatus.INTENDED,
-            (ReceiptStatus.IN_DOUBT, ReceiptEvent.RETRY): ReceiptStatus.INTENDED,
-            (ReceiptStatus.IN_DOUBT, ReceiptEvent.RESOLVE_APPLIED): ReceiptStatus.SUCCEEDED,
-            (ReceiptStatus.IN_DOUBT, ReceiptEvent.RESOLVE_FAILED): ReceiptStatus.FAILED,
-        }
-    ),
+    table={
+        (ReceiptStatus.INTENDED, ReceiptEvent.SUCCEED): ReceiptStatus.SUCCEEDED,
+        (ReceiptStatus.INTENDED, ReceiptEvent.FAIL): ReceiptStatus.FAILED,
+        (ReceiptStatus.INTENDED, ReceiptEvent.DOUBT): ReceiptStatus.IN_DOUBT,
+        (ReceiptStatus.FAILED, ReceiptEvent.RETRY): ReceiptStatus.INTENDED,
+        (ReceiptStatus.IN_DOUBT, ReceiptEvent.RETRY): ReceiptStatus.INTENDED,
+        (ReceiptStatus.IN_DOUBT, ReceiptEvent.RESOLVE_APPLIED): ReceiptStatus.SUCCEEDED,
+        (ReceiptStatus.IN_DOUBT, ReceiptEvent.RESOLVE_FAILED): ReceiptStatus.FAILED,
+    },
 )
 
 
@@ -88,16 +86,14 @@ RECEIPT: Machine[ReceiptStatus, ReceiptEvent] = Machine(
 _LATE_VALUES = ("detail", "external_id", "output")
 
 
-@dataclass(frozen=True, slots=True)
-class Reverse:
+class Reverse(Struct, frozen=True):
     """How to undo the effect: the operation and its complete input."""
 
     operation: str
     input: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """What was attempted, what happened, whether it is reversible and how to reverse it (Q-4).
 
     ``attempt`` counts from 1. ``lease_epoch`` is that of the lease which intended it. ``external_id`` is the target
@@ -138,7 +134,7 @@ class Receipt:
             reverse = {
                 "operation": self.reverse.operation,
                 "fields": [*fields],
-                "committed": commit_fields(run_key, self._path("reverse"), self.reverse.input),
+                "committed": commit_fields(run_key, path_of("receipt", self.receipt_id, "reverse"), self.reverse.input),
             }
         shown: JsonObject = {
             "receipt": self.receipt_id,
@@ -169,12 +165,11 @@ class Receipt:
             "target": self.target,
         }
         late = {
-            self._path("late", str(number), name): late[name]
+            path_of("receipt", self.receipt_id, "late", str(number), name): late[name]
             for number, late in enumerate(self.late)
             for name in _LATE_VALUES
             if name in late
         }
-        return late | {self._path(name): value for name, value in named.items() if value is not None}
-
-    def _path(self, *parts: str) -> str:
-        return path_of("receipt", self.receipt_id, *parts)
+        return late | {
+            path_of("receipt", self.receipt_id, name): value for name, value in named.items() if value is not None
+        }

@@ -6,16 +6,16 @@ does not verify.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
+
+from msgspec import Struct, field
 
 from core.canonical import JsonObject
 from evidence.events import EventType
 
 
-@dataclass(slots=True)
-class _Cost:
+class _Cost(Struct):
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -23,8 +23,7 @@ class _Cost:
     unpriced_calls: int = 0
 
 
-@dataclass(slots=True)
-class Rollup:
+class Rollup(Struct):
     """Collects from events in order. An event that reports a model call holds ``data.usage``::
 
     {"provider": …, "model": …, "input_tokens": int, "output_tokens": int, "cost_usd": "0.0012" | null}

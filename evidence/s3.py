@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+from msgspec import Struct
 
 from core.canonical import sha256_hex
 from core.errors import ConfigurationError, ConsistencyError, NotFoundError, TransportError
@@ -32,8 +32,7 @@ class LockMode(StrEnum):
     COMPLIANCE = "COMPLIANCE"
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(Struct, frozen=True):
     """Object Lock for every blob from the moment it is written. The bucket must have Object Lock enabled."""
 
     mode: LockMode
@@ -61,11 +60,9 @@ class S3BlobStore:
         check_put(key, data, sha256)
         try:
             answer = await asyncio.to_thread(self._client.put_object, **self._request(key, data, sha256))
-        except ClientError as error:
-            if _code(error) in _TAKEN:
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and _code(error) in _TAKEN:
                 return await self._existing(key, sha256)
-            raise self._failure(error, key) from error
-        except BotoCoreError as error:
             raise self._failure(error, key) from error
         return StoredBlob(self._prefix + key, _version(answer), sha256)
 

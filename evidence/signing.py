@@ -95,12 +95,7 @@ class FileSigner:
 
     def __init__(self, key: ed25519.Ed25519PrivateKey) -> None:
         self._key = key
-        self._public = PublicKey.of(key.public_key())
-
-    @property
-    def public_key(self) -> PublicKey:
-        """The key that the signatures verify with."""
-        return self._public
+        self.public_key = PublicKey.of(key.public_key())
 
     def sign(self, data: bytes) -> bytes:
         """Sign ``data`` (RFC 8032, pure Ed25519: equal data gives equal signatures)."""

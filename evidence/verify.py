@@ -11,11 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import closing
+from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from core import bounded_json
 from core.canonical import JsonObject, canonical_bytes
@@ -25,15 +29,68 @@ from evidence.chain import LINE_BYTES_MAX, ChainReport, verify_lines
 from evidence.container import FILE_BYTES_MAX, Container, Files, HeldFiles
 from evidence.crosscheck import Crosscheck
 from evidence.signing import PublicKey, open_envelope
-from evidence.table import Row, Status, Verification
 
 _KEY_BYTES_MAX = 64 * 1024
+_WIDTH = 100
 _NOT_PROVEN = (
     ("recorded in full", "tamper evident after recording; nothing shows that everything was recorded"),
     ("transparency log", "this bundle holds no proof from a log, so another history of this run could exist"),
     ("time", "asserted by the runtime's database; no independent time stamp"),
     ("target systems", "receipts hold what the targets answered; compare with the targets' own logs"),
 )
+
+
+class Status(StrEnum):
+    """``warning``: true as far as it goes, and a person should weigh it. ``not_proven``: nothing here shows it."""
+
+    OK = "ok"
+    FAILED = "failed"
+    WARNING = "warning"
+    NOT_PROVEN = "not_proven"
+
+
+class Row(Struct, frozen=True):
+    """One check and its result, with what was found in words."""
+
+    check: str
+    status: Status
+    detail: str
+
+
+class Verification(Struct, frozen=True):
+    """All rows, in the order of checking."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def failed(self) -> tuple[Row, ...]:
+        """The checks that failed."""
+        return tuple(row for row in self.rows if row.status is Status.FAILED)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed. Read the other rows before relying on it."""
+        return not self.failed
+
+    def to_json(self) -> JsonObject:
+        """The table for programs."""
+        return {
+            "ok": self.ok,
+            "rows": [{"check": row.check, "status": str(row.status), "detail": row.detail} for row in self.rows],
+        }
+
+    def to_text(self) -> str:
+        """The table for people. Characters that a terminal would act upon are shown as escapes."""
+        wide = max(len(row.check) for row in self.rows)
+        indent = " " * (wide + 14)
+        lines: list[str] = []
+        for row in self.rows:
+            detail = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in row.detail)
+            first = f"{row.check:<{wide}}  {row.status:<10}  "
+            lines += textwrap.wrap(detail, _WIDTH, initial_indent=first, subsequent_indent=indent) or [first.rstrip()]
+        counts = {status: sum(row.status is status for row in self.rows) for status in Status}
+        summary = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+        return "\n".join([*lines, "", f"{'no check failed' if self.ok else 'VERIFICATION FAILED'}: {summary}"])
 
 
 def verify_bundle(path: Path, *, public_key: Path | None = None, require_final: bool = True) -> Verification:
@@ -49,7 +106,7 @@ def verify_bundle(path: Path, *, public_key: Path | None = None, require_final: 
         container = Container(path)
     except InputError as error:
         return Verification((Row("container", Status.FAILED, str(error)), *_unproven("everything else")))
-    with container:
+    with closing(container):
         return _Run(container, pinned, require_final).verify()
 
 
@@ -73,8 +130,7 @@ def _unproven(*checks: str) -> tuple[Row, ...]:
     return tuple(Row(check, Status.NOT_PROVEN, "not checked, because of the failure above") for check in checks)
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     container: Files
     pinned: PublicKey | None
     require_final: bool

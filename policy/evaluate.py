@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from core.action import Action
 from core.canonical import JsonObject
 from core.durations import format_duration
 from core.errors import ExpressionError
-from policy.load import Plan, Policy, Rule
-from policy.model import TIER_ORDER, Approver, Escalate, EscalateTo, Outcome, RuleDocument, Tier
+from policy.facts import FactContext
+from policy.load import Policy, Rule
+from policy.model import STRENGTH, TIER_ORDER, Approver, Escalate, EscalateTo, Outcome, RuleDocument, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,35 @@ def deny(code: str, sentence: str, policy_digest: str | None = None) -> Decision
     )
 
 
+def build_facts(action: Action, context: FactContext) -> dict[str, object]:
+    """The facts of one action, by their dotted names, as plain JSON values."""
+    facts: dict[str, object] = {
+        "action.operation": action.operation,
+        "action.connector": action.connector,
+        "action.target": action.target,
+        "action.risk": str(action.risk),
+        "action.reversible": action.reversible,
+        "action.side_effects": str(action.side_effects),
+        "action.changed": [change.field for change in action.changes],
+        "action.present": list(action.fields),
+        "run.workflow": context.run_workflow,
+        "run.version": context.run_version,
+        "run.id": context.run_id,
+        "run.reference": context.run_reference,
+        "run.requested_by": context.run_requested_by,
+        "run.trigger": context.run_trigger,
+        "run.step": context.run_step,
+        "actor.id": context.actor_id,
+        "actor.kind": context.actor_kind,
+        "counters.writes_in_run": context.writes_in_run,
+        "tenant.id": context.tenant_id,
+        "tenant.workspace": context.tenant_workspace,
+    }
+    facts.update((f"action.fields.{name}", value) for name, value in action.fields.items())
+    facts.update((f"action.before.{name}", value) for name, value in (action.before or {}).items())
+    return facts
+
+
 def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str) -> Decision:
     """Judge one action. Never raises for what the policy or the facts say."""
     if policy is None:
@@ -125,9 +156,18 @@ def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str)
     if facts.get("action.operation") != operation:
         return deny("policy:facts", f"The facts are not those of {operation}.", policy.digest)
     plan = policy.plan(operation)
-    fired, errors = _run(plan, facts)
-    facts_read = {"action.operation": operation, **{name: facts[name] for name in plan.references if name in facts}}
-    outcome = _outcome(fired, errors)
+    fired: list[Rule] = []
+    failed: list[tuple[Rule, ExpressionError]] = []
+    for rules, conditions in plan.groups:
+        for rule, held in zip(rules, conditions.run(facts), strict=True):
+            if held is True:
+                fired.append(rule)
+            elif held is not False:
+                failed.append((rule, held))
+    fired.sort(key=lambda rule: rule.position)
+    errors = tuple(RuleError(rule.id, str(error)) for rule, error in sorted(failed, key=lambda pair: pair[0].position))
+    outcomes = {rule.outcome for rule in fired}
+    outcome = Outcome.DENY if errors else next((one for one in STRENGTH if one in outcomes), Outcome.DENY)
     return Decision(
         outcome,
         policy.digest,
@@ -137,44 +177,8 @@ def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str)
         terms_of([rule.document for rule in fired if rule.outcome is outcome])
         if outcome is Outcome.NEEDS_APPROVAL
         else None,
-        facts_read,
+        {"action.operation": operation, **{name: facts[name] for name in plan.references if name in facts}},
     )
-
-
-def _run(plan: Plan, facts: Mapping[str, object]) -> tuple[list[Rule], tuple[RuleError, ...]]:
-    """The rules that fired, and the errors of those that are neither true nor false, in the policy's order."""
-    fired = list(plan.always)
-    failed: list[tuple[Rule, ExpressionError]] = []
-    for environment, rules, conditions in plan.groups:
-        try:
-            found = conditions.run(environment.bind(facts, conditions.references))
-        except ExpressionError:  # a fact does not have its declared type: find out whose rules read it
-            found = [_alone(rule, facts) for rule in rules]
-        for rule, result in zip(rules, found, strict=True):
-            if result is True:
-                fired.append(rule)
-            elif result is not False:
-                failed.append((rule, result))
-    fired.sort(key=lambda rule: rule.position)
-    failed.sort(key=lambda pair: pair[0].position)
-    return fired, tuple(RuleError(rule.id, str(error)) for rule, error in failed)
-
-
-def _alone(rule: Rule, facts: Mapping[str, object]) -> bool | ExpressionError:
-    assert rule.condition is not None
-    try:
-        return rule.condition.test(rule.condition.environment.bind(facts, rule.condition.references))
-    except ExpressionError as error:
-        return error
-
-
-def _outcome(fired: Sequence[Rule], errors: Sequence[RuleError]) -> Outcome:
-    outcomes = {rule.outcome for rule in fired}
-    if errors or Outcome.DENY in outcomes:
-        return Outcome.DENY
-    if Outcome.NEEDS_APPROVAL in outcomes:
-        return Outcome.NEEDS_APPROVAL
-    return Outcome.ALLOW if Outcome.ALLOW in outcomes else Outcome.DENY
 
 
 _PLAIN_REASONS = {

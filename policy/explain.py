@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import cast
 
 from core.action import Action
 from core.canonical import Json, JsonObject
-from policy.evaluate import Decision, evaluate
-from policy.facts import FactContext, build_facts
+from policy.evaluate import Decision, build_facts, evaluate
+from policy.facts import FactContext
 from policy.load import Policy, Rule
 from policy.model import Outcome
 
@@ -37,22 +37,7 @@ class Explanation:
 
     def to_json(self) -> JsonObject:
         """As plain JSON; the facts are the action's own values."""
-        return {
-            "decision": self.decision.to_json(),
-            "rules": [
-                {
-                    "id": rule.id,
-                    "outcome": str(rule.outcome),
-                    "when": rule.when,
-                    "matched": rule.matched,
-                    "fired": rule.fired,
-                    "error": rule.error,
-                    "facts": dict(rule.facts),
-                    "missing": list(rule.missing),
-                }
-                for rule in self.rules
-            ],
-        }
+        return {"decision": self.decision.to_json(), "rules": [asdict(rule) for rule in self.rules]}
 
 
 def explain(policy: Policy, action: Action, context: FactContext) -> Explanation:
@@ -67,7 +52,7 @@ def explain(policy: Policy, action: Action, context: FactContext) -> Explanation
 def _explain(
     rule: Rule, action: Action, facts: Mapping[str, object], fired: set[str], errors: Mapping[str, str]
 ) -> RuleExplanation:
-    read = sorted(rule.condition.references) if rule.condition else []
+    read = sorted(rule.condition.references)
     return RuleExplanation(
         id=rule.id,
         outcome=rule.outcome,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from core.action import Action
 from core.expressions import is_variable_name
 
 BASE_FACTS: Mapping[str, str] = {
@@ -61,35 +60,6 @@ class FactContext:
     writes_in_run: int = 0
     tenant_id: str = ""
     tenant_workspace: str = ""
-
-
-def build_facts(action: Action, context: FactContext) -> dict[str, object]:
-    """The facts of one action, by their dotted names, as plain JSON values."""
-    facts: dict[str, object] = {
-        "action.operation": action.operation,
-        "action.connector": action.connector,
-        "action.target": action.target,
-        "action.risk": str(action.risk),
-        "action.reversible": action.reversible,
-        "action.side_effects": str(action.side_effects),
-        "action.changed": [change.field for change in action.changes],
-        "action.present": list(action.fields),
-        "run.workflow": context.run_workflow,
-        "run.version": context.run_version,
-        "run.id": context.run_id,
-        "run.reference": context.run_reference,
-        "run.requested_by": context.run_requested_by,
-        "run.trigger": context.run_trigger,
-        "run.step": context.run_step,
-        "actor.id": context.actor_id,
-        "actor.kind": context.actor_kind,
-        "counters.writes_in_run": context.writes_in_run,
-        "tenant.id": context.tenant_id,
-        "tenant.workspace": context.tenant_workspace,
-    }
-    facts.update((f"action.fields.{name}", value) for name, value in action.fields.items())
-    facts.update((f"action.before.{name}", value) for name, value in (action.before or {}).items())
-    return facts
 
 
 def declare(operations: Iterable[OperationFacts]) -> dict[str, str]:

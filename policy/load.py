@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from core.canonical import sha256_hex
-from core.cel_messages import nearest
 from core.documents import Document, load_document, validate
-from core.errors import DefinitionError, ExpressionError, Problem
+from core.errors import DefinitionError, ExpressionError, Problem, nearest
 from core.expressions import POLICY_LIMITS, ConditionSet, Environment, Expression
 from policy.facts import OperationFacts, declare
 from policy.model import APPROVAL_KEYS, Outcome, PolicyDocument, RuleDocument
@@ -17,33 +17,24 @@ from policy.model import APPROVAL_KEYS, Outcome, PolicyDocument, RuleDocument
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule that is ready to be evaluated. ``condition`` is None for a rule that always fires."""
+    """A rule that is ready to be evaluated. The condition of one without ``when`` is ``true``."""
 
     position: int
+    id: str
+    outcome: Outcome
     document: RuleDocument
     operations: frozenset[str]
-    condition: Expression | None
-
-    @property
-    def id(self) -> str:
-        """The rule's id, unique in its policy."""
-        return self.document.id
-
-    @property
-    def outcome(self) -> Outcome:
-        """What the rule asks for when it fires."""
-        return self.document.outcome
+    condition: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The rules that match one operation: those without a condition, and groups that share their facts' types.
+    """The rules that match one operation, in groups that agree on the types of the facts that they read.
 
     ``references`` are the facts that any of them reads, sorted.
     """
 
-    always: tuple[Rule, ...]
-    groups: tuple[tuple[Environment, tuple[Rule, ...], ConditionSet], ...]
+    groups: tuple[tuple[tuple[Rule, ...], ConditionSet], ...]
     references: tuple[str, ...]
 
 
@@ -57,16 +48,26 @@ class Policy:
         self.digest = sha256_hex(text.encode())
         self.rules = tuple(rules)
         self.operations = operations
-        self._plans: dict[str, Plan] = {}  # a cache: one entry for each known operation at most
+        self.plan = cache(self._plan)
+        """The plan of each known operation, made when it is first asked for."""
 
-    def plan(self, operation: str) -> Plan:
-        """The rules that match an operation; none for one that the policy was not loaded for."""
-        found = self._plans.get(operation)
-        if found is None:
-            found = _plan([rule for rule in self.rules if operation in rule.operations])
-            if operation in self.operations:
-                self._plans[operation] = found
-        return found
+    def _plan(self, operation: str) -> Plan:
+        groups: list[tuple[dict[str, str], list[Rule]]] = []
+        for rule in self.rules:
+            if operation not in rule.operations:
+                continue
+            reads = {name: rule.condition.environment.variables[name] for name in rule.condition.references}
+            for types, group in groups:
+                if all(types.get(name, kind) == kind for name, kind in reads.items()):
+                    types.update(reads)
+                    group.append(rule)
+                    break
+            else:
+                groups.append((reads, [rule]))
+        return Plan(
+            tuple((tuple(rules), ConditionSet([rule.condition for rule in rules])) for _, rules in groups),
+            tuple(sorted({name for types, _ in groups for name in types})),
+        )
 
 
 def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) -> Policy:
@@ -92,40 +93,25 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
                 document.problem(("rules", index, "when"), f"rule {rule.id}: {error.message}", error.remedy)
             )
             continue
-        rules.append(Rule(index, rule, matched, condition))
+        rules.append(Rule(index, rule.id, rule.outcome, rule, matched, condition))
     if problems:
         raise DefinitionError(tuple(sorted(problems, key=lambda problem: (problem.line, problem.column))))
     return Policy(content, text, rules, frozenset(operations))
-
-
-def _plan(rules: Sequence[Rule]) -> Plan:
-    by_environment: dict[Environment, list[Rule]] = {}
-    for rule in rules:
-        if rule.condition is not None:
-            by_environment.setdefault(rule.condition.environment, []).append(rule)
-    groups = []
-    for environment, group in by_environment.items():
-        conditions = ConditionSet(environment, [rule.condition for rule in group if rule.condition is not None])
-        groups.append((environment, tuple(group), conditions))
-    references = {name for _, _, conditions in groups for name in conditions.references}
-    always = tuple(rule for rule in rules if rule.condition is None)
-    return Plan(always, tuple(groups), tuple(sorted(references)))
 
 
 def _compile(
     rule: RuleDocument,
     operations: Sequence[OperationFacts],
     environments: dict[frozenset[tuple[str, str]], Environment],
-) -> Expression | None:
-    if rule.when is None:
-        return None
-    if "${{" in rule.when:
+) -> Expression:
+    when = rule.when or "true"
+    if "${{" in when:
         raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
     variables = declare(operations)
     key = frozenset(variables.items())
     if key not in environments:
         environments[key] = Environment(variables, POLICY_LIMITS)
-    return environments[key].compile(rule.when, "bool")
+    return environments[key].compile(when, "bool")
 
 
 def _matched(rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> frozenset[str]:

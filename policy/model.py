@@ -21,6 +21,10 @@ class Outcome(StrEnum):
     ALLOW = "allow"
 
 
+STRENGTH = tuple(Outcome)
+"""The strongest first."""
+
+
 class Tier(StrEnum):
     """How weighty an approval is (Q-3)."""
 

@@ -104,7 +104,7 @@ def template_database(postgres_url: str) -> Iterator[str]:
 
     name = f"template_{uuid4().hex}"
     asyncio.run(_execute(postgres_url, f'CREATE DATABASE "{name}"'))
-    migrate.upgrade(_named(postgres_url, name))
+    asyncio.run(migrate.upgrade_async(_named(postgres_url, name)))
     yield name
     asyncio.run(_execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 

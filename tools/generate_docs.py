@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from ruamel.yaml import YAML
 
 from app.cli.entry import root as command_line
-from app.http import approvals, definitions, evidence, extending, runs, signals, slack, system, tasks, webhooks
+from app.http import approvals, definitions, evidence, extending, runs, signals, signed, system, tasks
 from app.http.application import create_app
 from app.http.middleware import OPEN, SIGNED
 from app.settings import PREFIX, Settings
@@ -39,7 +39,7 @@ from runtime.engine.states import COMMAND, RUN, STEP, WAIT
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 # Everything that create_app includes.
-_FACES = (runs, extending, approvals, tasks, signals, evidence, definitions, webhooks, slack, system)
+_FACES = (runs, extending, approvals, tasks, signals, evidence, definitions, signed, system)
 _PART = re.compile(r"<!-- generated: (?P<name>[a-z-]+) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
 
 

@@ -37,7 +37,7 @@ def _append() -> str:
     state = [name.strip() for name in kept].index("state") + 1
     # What is kept of a run beside its book is the engine's word: see ``runtime.engine.keeping``.
     text = re.sub(rf"\${state}\b", "NULL::bytea", commits.GUARD)
-    types = [*guard, *_types(faces.PARTS), "bool", "bool", "bool", "text"]
+    types = [*guard, *_types(faces.PARTS), "text", "int", "bool", "bool", "bool", "text"]
     count = len(types)
     woken = [
         f", CASE WHEN ${count - 3} THEN pg_notify('{commits.STEPS_CHANNEL}', '') END",
@@ -45,8 +45,19 @@ def _append() -> str:
         commits.WAKE_AT_CAP.replace("CASE WHEN EXISTS", f"CASE WHEN ${count - 1} AND EXISTS"),
     ]
     body = _set_tenant(count) + _admit(faces.SAID | faces.FOLLOWS, _lines(faces.PARTS, len(guard)))
+    body += _ANSWERED.format(f"${count - 5}", faces.TOLD_SINCE.format("$1", f"${count - 5}", f"${count - 4}"))
     body += _into("landed", commits.statement(text, len(guard), faces.PARTS, (), False), "run_id", "".join(woken))
     return _function("append_to_run", types, "boolean", body + "RETURN landed IS NOT NULL;", "DECLARE landed uuid;\n")
+
+
+# The row is locked first, so that what is told of the step meanwhile is waited for, and then seen.
+_ANSWERED = """  IF {0} IS NOT NULL THEN
+    PERFORM FROM runs WHERE run_id = $1 FOR NO KEY UPDATE;
+    IF EXISTS ({1}) THEN
+      RETURN false;
+    END IF;
+  END IF;
+"""
 
 
 def _open() -> str:
@@ -63,8 +74,8 @@ def _open() -> str:
 _ORDER = """  IF $3 NOT IN ('note', 'bundle') THEN
     RAISE EXCEPTION 'no face may order %', $3 USING ERRCODE = 'insufficient_privilege';
   END IF;
-  INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, payload, status, ordering_key)
-  SELECT $1, tenant_id, run_id, $3, $1::text, $4, 'pending', CASE $3 WHEN 'bundle' THEN 'bundle:' || run_id END
+  INSERT INTO commands (command_id, tenant_id, run_id, kind, payload, status, ordering_key)
+  SELECT $1, tenant_id, run_id, $3, $4, 'pending', CASE $3 WHEN 'bundle' THEN 'bundle:' || run_id END
   FROM runs WHERE run_id = $2;
 """
 
@@ -78,7 +89,10 @@ _VIEW = (
     "run jsonb, run_key bytea, state bytea, policy_digest text, max_writes_per_run int, now timestamptz, firsts int[],"
     " lines bytea[], vals bytea[]"
 )
-_QUESTION = "approval jsonb, now timestamptz, workspace_id text, votes jsonb, person jsonb"
+_QUESTION = (
+    "approval jsonb, now timestamptz, workspace_id text, run_key bytea, asked_at int, asked bytea, shown bytea,"
+    " kept jsonb, votes jsonb, person jsonb"
+)
 
 
 def _reads() -> tuple[str, str]:
@@ -87,14 +101,13 @@ def _reads() -> tuple[str, str]:
     body = _set_tenant(3) + locked.format("$1", views.SELECT.strip())
     run = _function("read_run", ("uuid", "bool", "text", "bool"), f"TABLE ({_VIEW})", body)
     view = views.SELECT.strip().replace("$2", "false").replace("$1", "(q.approval ->> 'run_id')::uuid")
-    names = [name.split()[0] for name in f"{_QUESTION}, {_VIEW}".split(", ")]
-    own = len(_QUESTION.split(", "))
-    shown = ", ".join([f"q.{name}" for name in names[:own]] + [f"v.{name}" for name in names[own:] if name != "now"])
+    # What both have is taken once.
+    columns = dict.fromkeys(f"{_QUESTION}, {_VIEW}".split(", "))
+    shown = ", ".join(f"{'q' if column in _QUESTION else 'v'}.{column.split()[0]}" for column in columns)
     both = f"SELECT {shown}\nFROM ({approvals.READ}) q CROSS JOIN LATERAL ({view}) v"
     owner = "(SELECT a.run_id FROM approvals a WHERE a.approval_id = $1)"
-    columns = f"{_QUESTION}, {_VIEW.replace(' now timestamptz,', '')}"
     asked = _set_tenant(3) + locked.format(owner, both)
-    return run, _function("read_question", ("uuid", "text", "text", "bool"), f"TABLE ({columns})", asked)
+    return run, _function("read_question", ("uuid", "text", "text", "bool"), f"TABLE ({', '.join(columns)})", asked)
 
 
 def _guard_types() -> list[str]:
@@ -129,9 +142,11 @@ def _admit(types: Iterable[EventType], number: int) -> str:
     return f"""  IF EXISTS (
     SELECT FROM unnest(${number}) AS j(lines)
     CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\\n') AS l(line)
-    WHERE (l.line::jsonb ->> 'type' = ANY ('{{{admitted}}}'::text[])) IS NOT TRUE
-      OR l.line::jsonb ->> 'type' = 'action.doubt_resolved'
-        AND (l.line::jsonb #>> '{{data,resolution}}' = 'failed') IS NOT TRUE) THEN
+    CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
+    WHERE (t.line ->> 'type' = ANY ('{{{admitted}}}'::text[])) IS NOT TRUE
+      OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '{commits.AHEAD}') IS NOT TRUE
+      OR t.line ->> 'type' = 'action.doubt_resolved'
+        AND (t.line #>> '{{data,resolution}}' = 'failed') IS NOT TRUE) THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
 """

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, awaited
-from app.cli.output import Json, print_fields, print_json, print_rows
-from core.errors import InputError, NotFoundError
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_rows
+from core.errors import InputError
 
-approval = typer.Typer(help="Approvals: list, show, approve, reject.", no_args_is_help=True)
+approval = Commands(help="Approvals: list, show, approve, reject.")
 
 ApprovalId = Annotated[str, typer.Argument(help="The approval's id.")]
 As = Annotated[
@@ -21,7 +20,6 @@ As = Annotated[
 
 
 @approval.command("list")
-@awaited
 async def listed(
     status: Annotated[str, typer.Option(help="requested, approved, rejected, …, or all.")] = "requested",
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
@@ -32,9 +30,7 @@ async def listed(
     from approvals.states import ApprovalStatus
     from runtime.store import read_models
 
-    if status != "all" and status not in set(ApprovalStatus):
-        words = ", ".join([*ApprovalStatus, "all"])
-        raise InputError(f"{status!r} is not a status.", where="--status", remedy=f"One of {words}.")
+    context.check_word(status, [*ApprovalStatus, "all"], "status")
     wanted = None if status == "all" else status
     async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
         found = await read_models.approvals_page(connection, faces.settings.tenant, limit, status=wanted)
@@ -44,10 +40,14 @@ async def listed(
 
 
 @approval.command("show")
-@awaited
 async def show(approval_id: ApprovalId, as_person: As = None, as_json: Json = False) -> None:
     """Show the whole card, its votes, and what has become of it. Sensitive values only for those whom it asks."""
-    shown = await _show(approval_id, as_person)
+    from app.http.approvals import detail
+
+    wanted = context.uuid(approval_id, "APPROVAL")
+    async with context.faces() as faces:
+        person, remedy = as_person or faces.settings.person_id, "See `counterseal approval list`."
+        shown = await detail(faces, faces.settings.tenant, wanted, person, remedy)
     if as_json:
         print_json(shown)
         return
@@ -73,25 +73,7 @@ async def show(approval_id: ApprovalId, as_person: As = None, as_json: Json = Fa
         print_rows(rows, columns, as_json=False, empty=f"no {title}")
 
 
-async def _show(approval_id: str, as_person: str | None) -> dict[str, Any]:
-    from app.http.approvals import detail
-    from app.slack import may_see_all
-    from runtime.store import read_models
-
-    wanted = context.uuid(approval_id, "APPROVAL")
-    async with context.faces() as faces:
-        tenant = faces.settings.tenant
-        async with faces.database.reading(tenant) as connection:
-            row = await read_models.approval(connection, tenant, wanted)
-        if row is None:
-            raise NotFoundError(f"There is no approval {approval_id}.", remedy="See `counterseal approval list`.")
-        view = await faces.voting.view(tenant, wanted)
-        whole = await may_see_all(faces, tenant, context.person(faces.settings, as_person), view)
-        return detail(row, view, whole=whole)
-
-
 @approval.command("approve")
-@awaited
 async def approve(
     approval_id: ApprovalId,
     reason: Annotated[str, typer.Option(help="Why; kept with the vote.")] = "",
@@ -103,7 +85,6 @@ async def approve(
 
 
 @approval.command("reject")
-@awaited
 async def reject(
     approval_id: ApprovalId,
     reason: Annotated[str, typer.Option(help="Why; kept with the vote.")],
@@ -115,7 +96,6 @@ async def reject(
 
 
 @approval.command("resolve")
-@awaited
 async def resolve(
     approval_id: ApprovalId,
     choice: Annotated[str, typer.Argument(help="happened, again or fail.")],
@@ -135,12 +115,9 @@ async def _vote(approval_id: str, choice: str, reason: str, as_person: str | Non
 
     wanted = context.uuid(approval_id, "APPROVAL")
     async with context.faces() as faces:
-        tenant, person = faces.settings.tenant, context.person(faces.settings, as_person)
+        tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
         request = VoteRequest(tenant, wanted, person, Choice(choice), reason, VoteChannel.CLI)
         answer = await faces.voting.vote(request)
-    if as_json:
-        print_json(asdict(answer))
-    else:
-        typer.echo(answer.sentence)
+    print_one(asdict(answer), answer.sentence, as_json=as_json)
     if not answer.counted:
         raise typer.Exit(Exit.CONFLICT)

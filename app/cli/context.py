@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,17 +12,22 @@ from core.errors import InputError
 
 if TYPE_CHECKING:
     from app.settings import Settings
-    from app.wiring import Faces, Overview
+    from app.wiring import Faces
+    from core.db import Database
     from evidence.chain import Actor
 
 
-def settings() -> Settings:
-    """The settings of this process, with logging set up as they say."""
-    from app import logs
-    from app.settings import load_settings
+def settings(*, quiet: bool = False, **given: str) -> Settings:
+    """The settings of this process, with logging set up as they say.
 
-    found = load_settings()
-    logs.configure(found.log_format, found.log_level)
+    ``quiet`` for a command whose answer is its output: what the parts say meanwhile matters only when it is bad.
+    """
+    from app import logs
+    from app.settings import LogLevel, load_settings
+
+    found = load_settings(**given)
+    level = max(found.log_level, LogLevel.WARNING, key=list(LogLevel).index) if quiet else found.log_level
+    logs.configure(found.log_format, level)
     return found
 
 
@@ -34,32 +39,24 @@ async def faces(tenant: str | None = None, *, new_tenant: bool = False) -> Async
     """
     from app.wiring import build_faces
 
-    async with build_faces(_quietly(**({"tenant": tenant} if tenant else {})), new_tenant=new_tenant) as built:
+    async with build_faces(
+        settings(quiet=True, **({"tenant": tenant} if tenant else {})), new_tenant=new_tenant
+    ) as built:
         yield built
 
 
 @asynccontextmanager
-async def overview() -> AsyncIterator[Overview]:
-    """All tenants of this installation, to be looked at by whoever operates it."""
-    from app.wiring import build_overview
+async def overview() -> AsyncIterator[tuple[Settings, Database]]:
+    """All tenants of this installation, under the engine's role, to be looked at by whoever operates it.
 
-    async with build_overview(_quietly()) as built:
-        yield built
+    For the command line alone: nothing that a face of a tenant can reach may use it (promise 8).
+    """
+    from app.storage import ready_database
+    from core.db import ENGINE_ROLE, Database
 
-
-def _quietly(**given: str) -> Settings:
-    """The settings. A command's answer is its output: what the parts say meanwhile matters only when it is bad."""
-    from app import logs
-    from app.settings import LogLevel, load_settings
-
-    found = load_settings(**given)
-    logs.configure(found.log_format, max(found.log_level, LogLevel.WARNING, key=list(LogLevel).index))
-    return found
-
-
-def person(settings_: Settings, given: str | None) -> str:
-    """Who acts: the one given, COUNTERSEAL_PERSON, or the operating system's user."""
-    return given or settings_.person_id
+    found = settings(quiet=True)
+    async with ready_database(found) as url, Database(url, ENGINE_ROLE, connections=1) as database:
+        yield found, database
 
 
 def actor(settings_: Settings) -> Actor:
@@ -67,6 +64,12 @@ def actor(settings_: Settings) -> Actor:
     from evidence.chain import Actor
 
     return Actor("person", settings_.person_id)
+
+
+def check_word(text: str, words: Sequence[str], what: str) -> None:
+    """Refuse what is none of the words that the option ``--what`` takes: ``InputError`` lists them."""
+    if text not in words:
+        raise InputError(f"{text!r} is not a {what}.", where=f"--{what}", remedy=f"One of {', '.join(words)}.")
 
 
 def uuid(text: str, what: str) -> UUID:
@@ -97,6 +100,11 @@ def read_input(path: Path, bytes_max: int = 1024 * 1024) -> bytes:
     if len(data) > bytes_max:
         raise InputError(f"is larger than {bytes_max} bytes", where=str(path))
     return data
+
+
+def typed(text: str) -> bytes:
+    """What was typed, or the bytes of the file after an @."""
+    return read_input(Path(text[1:])) if text.startswith("@") else text.encode(errors="surrogateescape")
 
 
 def read_text(path: Path) -> str:

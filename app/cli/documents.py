@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, awaited
-from app.cli.output import Json, print_json, print_rows
-from app.cli.workflows import problems_of, workflow
+from app.cli.outcome import Commands, Json, print_json, print_rows
+from app.cli.workflows import faulty, report, workflow
 from core.errors import ConsistencyError, CountersealError, DefinitionError, InputError, NotFoundError
-
-if TYPE_CHECKING:
-    from runtime.requests.publishing import Published
 
 __all__ = ["directory", "policy", "schema", "workflow"]
 
-policy = typer.Typer(help="Policies: check, explain, publish.", no_args_is_help=True)
-directory = typer.Typer(help="The people and groups of a tenant.", no_args_is_help=True)
+policy = Commands(help="Policies: check, explain, publish.")
+directory = Commands(help="The people and groups of a tenant.")
 
 Files = Annotated[list[Path], typer.Argument(help="YAML documents.")]
 File = Annotated[Path, typer.Argument(help="A YAML document.")]
@@ -48,8 +44,8 @@ def policy_check(
             result = {"file": str(path), "ok": True, "name": found.name, "version": found.version}
             results.append({**result, "warnings": warnings})
         except CountersealError as error:
-            results.append({"file": str(path), "ok": False, "problem": str(error), "problems": problems_of(error)})
-    _checked(results, as_json)
+            results.append(faulty(path, error))
+    report(results, _warn, as_json=as_json)
 
 
 def _groups(path: Path) -> dict[str, frozenset[str]]:
@@ -69,45 +65,45 @@ def _decided(text: str, file: str, groups: dict[str, frozenset[str]]) -> list[st
     return found.warnings
 
 
-def _checked(results: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print_json(results)
-    else:
-        for result in results:
-            if result["ok"]:
-                typer.echo(f"{result['file']}: ok ({result['name']} version {result['version']})")
-                for warning in result["warnings"]:
-                    typer.echo(f"warning: {warning}", err=True)
-            else:
-                typer.echo(result["problem"], err=True)
-    if not all(result["ok"] for result in results):
-        raise typer.Exit(Exit.INPUT)
+def _warn(result: dict[str, Any]) -> None:
+    for warning in result["warnings"]:
+        typer.echo(f"warning: {warning}", err=True)
 
 
 @workflow.command("publish")
-@awaited
 async def workflow_publish(files: Files, as_json: Json = False) -> None:
     """Publish workflow versions. A version never changes: another text needs another number."""
     await _publish("workflow", files, as_json)
 
 
 @policy.command("publish")
-@awaited
 async def policy_publish(file: File, as_json: Json = False) -> None:
     """Publish a policy and make it the active one: it judges every action from then on."""
     await _publish("policy", [file], as_json)
 
 
 @directory.command("publish")
-@awaited
 async def directory_publish(file: File, as_json: Json = False) -> None:
     """Replace the tenant's people and groups. Takes effect with the next vote."""
     await _publish("directory", [file], as_json)
 
 
 async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
+    """All or nothing: one transaction."""
+    from runtime.requests import publishing
+
     texts = [(str(path), context.read_text(path)) for path in files]
-    published = await _publish_all(kind, texts)
+    published = []
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        tenant, who = faces.settings.tenant, context.actor(faces.settings)
+        for file, text in texts:
+            if kind == "workflow":
+                made = await publishing.publish_workflow(connection, faces.definitions, tenant, text, file, who)
+            elif kind == "policy":
+                made = await publishing.publish_policy(connection, faces.definitions, tenant, text, file, who)
+            else:
+                made = await publishing.publish_directory(connection, tenant, text, file, who)
+            published.append(made)
     if as_json:
         print_json([asdict(one) for one in published])
         return
@@ -117,33 +113,11 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
         for warning in one.warnings:
             typer.echo(f"warning: {warning}", err=True)
         if one.retired:
-            typer.echo(
-                f"{kind} {one.name} version {one.version} stays retired: give the text a new number to use it.",
-                err=True,
-            )
-
-
-async def _publish_all(kind: str, texts: list[tuple[str, str]]) -> list[Published]:
-    """All or nothing: one transaction."""
-    from runtime.requests import publishing
-
-    async with context.faces() as faces:
-        tenant, who = faces.settings.tenant, context.actor(faces.settings)
-        published = []
-        async with faces.database.transaction(tenant) as connection:
-            for file, text in texts:
-                if kind == "workflow":
-                    made = await publishing.publish_workflow(connection, faces.definitions, tenant, text, file, who)
-                elif kind == "policy":
-                    made = await publishing.publish_policy(connection, faces.definitions, tenant, text, file, who)
-                else:
-                    made = await publishing.publish_directory(connection, tenant, text, file, who)
-                published.append(made)
-        return published
+            words = "stays retired: give the text a new number to use it."
+            typer.echo(f"{kind} {one.name} version {one.version} {words}", err=True)
 
 
 @policy.command("list")
-@awaited
 async def policy_list(as_json: Json = False) -> None:
     """List every published policy, and which one is active."""
     from runtime.store import read_models
@@ -155,7 +129,6 @@ async def policy_list(as_json: Json = False) -> None:
 
 
 @policy.command("explain")
-@awaited
 async def policy_explain(
     action: Annotated[
         Path, typer.Argument(help='JSON: {"operation", "input", "before"?: {field: value}, "run"?: {fact: value}}.')

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import typer
+from app.cli import approvals, documents, evidence, queues, runs, service, signals, tasks
+from app.cli.outcome import DOCUMENTED, Commands, explained
 
-from app.cli import approvals, documents, evidence, extending, queues, runs, service, signals, tasks, tenants
-from app.cli.outcome import DOCUMENTED, explained
-
-root = typer.Typer(
+root = Commands(
     name="counterseal",
     help="Run automation that people govern: policy before every side effect, approvals, receipts, evidence.\n"
     + DOCUMENTED,
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-service.add_to(root)
+for command in service.TOP:
+    root.command()(command)
 root.add_typer(service.db, name="db")
 root.add_typer(service.token, name="token")
-root.add_typer(tenants.tenant, name="tenant")
+root.add_typer(service.tenant, name="tenant")
 root.add_typer(documents.workflow, name="workflow")
 root.add_typer(documents.policy, name="policy")
 root.add_typer(documents.directory, name="directory")
 root.command("schema")(documents.schema)
-extending.add_to(runs.run)
 root.add_typer(runs.run, name="run")
 root.add_typer(queues.queue, name="queue")
 root.add_typer(signals.signal, name="signal")

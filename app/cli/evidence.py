@@ -10,43 +10,27 @@ from typing import Annotated
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, awaited
-from app.cli.output import Json, print_fields, print_json
-from core.errors import ConsistencyError, InputError, NotFoundError
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_one
+from core.errors import ConsistencyError, InputError
 
-evidence = typer.Typer(help="Evidence bundles: get, again, key, verify.", no_args_is_help=True)
+evidence = Commands(help="Evidence bundles: get, again, key, verify.")
 
 
 @evidence.command("get")
-@awaited
 async def get(
     run_id: Annotated[str, typer.Argument(help="The run's id.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
     as_json: Json = False,
 ) -> None:
     """Download a run's bundle. The export is recorded in the audit."""
-    name, data, sha256 = await _get(run_id)
-    path = output / name if output.is_dir() else output
-    _write(path, data)
-    if as_json:
-        print_json({"path": str(path), "sha256": sha256, "bytes": len(data)})
-    else:
-        typer.echo(f"{path} ({len(data)} bytes, SHA-256 {sha256})")
-
-
-async def _get(run_id: str) -> tuple[str, bytes, str]:
-    from app.access import Principal
     from app.http.evidence import ENDED, bundle_row, exported
+    from app.http.runs import run_row
     from runtime.requests.evidence import NOT_STORED, remedy
-    from runtime.store import read_models
 
     wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces:
         tenant = faces.settings.tenant
-        async with faces.database.reading(tenant) as connection:
-            found = await read_models.run(connection, tenant, wanted)
-        if found is None:
-            raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
+        found = await run_row(faces, tenant, wanted, remedy="See `counterseal run list`.")
         if found["status"] not in ENDED:
             raise ConsistencyError(f"The run is {found['status']}; its evidence is written when it has ended.")
         row = await bundle_row(faces, tenant, wanted)
@@ -54,13 +38,14 @@ async def _get(run_id: str) -> tuple[str, bytes, str]:
             raise ConsistencyError(f"{NOT_STORED}: {found['evidence_problem']}", remedy=remedy(wanted))
         if row is None:
             raise ConsistencyError("The bundle is being written.", remedy="Try again; `counterseal keep` writes it.")
-        who = context.actor(faces.settings)
-        data = await exported(faces, Principal(tenant, who.id, frozenset()), row, who)
-        return row["name"], data, row["sha256"]
+        data = await exported(faces, tenant, context.actor(faces.settings), row)
+    path = output / row["name"] if output.is_dir() else output
+    _write(path, data)
+    written = {"path": str(path), "sha256": row["sha256"], "bytes": len(data)}
+    print_one(written, f"{path} ({len(data)} bytes, SHA-256 {row['sha256']})", as_json=as_json)
 
 
 @evidence.command("again")
-@awaited
 async def again(run_id: Annotated[str, typer.Argument(help="The run's id.")], as_json: Json = False) -> None:
     """Write the evidence of a run that was refused or could not be stored, once what was wrong is put right."""
     from runtime.requests.evidence import write_again
@@ -113,9 +98,6 @@ def verify(
     from evidence.verify import verify_bundle
 
     result = verify_bundle(path, public_key=key, require_final=not allow_unfinished)
-    if as_json:
-        print_json(result.to_json())
-    else:
-        typer.echo(result.to_text())
+    print_one(result.to_json(), result.to_text(), as_json=as_json)
     if not result.ok:
         raise typer.Exit(Exit.FAILED)

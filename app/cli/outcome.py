@@ -1,21 +1,30 @@
-"""How commands end: exit codes, and errors as one clear line."""
+"""What commands print and how they end: tables for people, plain columns for pipes, JSON for programs; exit codes.
+
+Answers are always on standard output; an error is one clear line on standard error.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+import json
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from enum import IntEnum
 from functools import wraps
-from types import MappingProxyType
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from inspect import iscoroutinefunction
+from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
+from uuid import UUID
 
 import typer
 
 from core.errors import CountersealError
 
-Value = TypeVar("Value")
-Given = ParamSpec("Given")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Exit(IntEnum):
@@ -34,30 +43,43 @@ Exit codes: 0 done · 1 failed, or a verification failed · 2 wrong usage or inp
 4 not found, not allowed, or moved on meanwhile · 5 something outside cannot be reached.
 """
 
-CODES: Mapping[str, Exit] = MappingProxyType(
-    {
-        "input": Exit.INPUT,
-        "definition": Exit.INPUT,
-        "expression": Exit.INPUT,
-        "configuration": Exit.CONFIGURATION,
-        "authentication": Exit.CONFLICT,
-        "authorization": Exit.CONFLICT,
-        "not_found": Exit.CONFLICT,
-        "consistency": Exit.CONFLICT,
-        "transport": Exit.UNAVAILABLE,
-        "timeout": Exit.UNAVAILABLE,
-    }
-)
+CODES: Mapping[str, Exit] = {
+    "input": Exit.INPUT,
+    "definition": Exit.INPUT,
+    "expression": Exit.INPUT,
+    "configuration": Exit.CONFIGURATION,
+    "authentication": Exit.CONFLICT,
+    "authorization": Exit.CONFLICT,
+    "not_found": Exit.CONFLICT,
+    "consistency": Exit.CONFLICT,
+    "transport": Exit.UNAVAILABLE,
+    "timeout": Exit.UNAVAILABLE,
+}
 
 
-def awaited(command: Callable[Given, Coroutine[Any, Any, Value]]) -> Callable[Given, Value]:
-    """A command that is a coroutine function, as one that runs it to its end."""
+class Commands(typer.Typer):
+    """A group of commands, some of which are coroutine functions: these are run to their end."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(no_args_is_help=True, **options)
+
+    def command(self, *arguments: Any, **options: Any) -> Callable[[Function], Function]:
+        """Add a function as a command, by its name or another."""
+        add = super().command(*arguments, **options)
+
+        def added(function: Function) -> Function:
+            add(_to_its_end(function) if iscoroutinefunction(function) else function)
+            return function
+
+        return added
+
+
+def _to_its_end(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     @wraps(command)
-    def to_its_end(*arguments: Given.args, **options: Given.kwargs) -> Value:
-        return asyncio.run(command(*arguments, **options))
+    def run(*arguments: Any, **options: Any) -> None:
+        asyncio.run(command(*arguments, **options))
 
-    return to_its_end
+    return run
 
 
 @contextmanager
@@ -93,3 +115,84 @@ def _leaves(group: ExceptionGroup[CountersealError]) -> Iterator[CountersealErro
             yield from _leaves(error)
         else:
             yield error
+
+
+def print_json(value: object) -> None:
+    """One JSON document."""
+    typer.echo(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
+
+
+def print_one(value: object, words: str, *, as_json: bool) -> None:
+    """One answer: ``value`` for programs, ``words`` for people."""
+    if as_json:
+        print_json(value)
+    else:
+        typer.echo(words)
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
+    """A list: all members as JSON, the named ``columns`` as a table. ``empty`` is said where there is nothing."""
+    if as_json:
+        print_json([dict(row) for row in rows])
+        return
+    if not rows:
+        typer.echo(empty, err=True)
+        return
+    cells = [[_cell(row.get(name)) for name in columns] for row in rows]
+    if sys.stdout.isatty():
+        _table(columns, cells)
+    else:
+        for line in cells:
+            typer.echo("\t".join(line))
+
+
+def print_fields(fields: Mapping[str, Any], *, as_json: bool) -> None:
+    """One thing: its members, a line each."""
+    if as_json:
+        print_json(dict(fields))
+        return
+    wide = max(len(name) for name in fields)
+    for name, value in fields.items():
+        typer.echo(f"{name:<{wide}}  {_cell(value)}")
+
+
+def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        # An id that is folded cannot be copied.
+        table.add_column(name.replace("_", " "), overflow="fold", no_wrap=name.endswith("_id"))
+    for line in cells:
+        # As Text: what comes from outside is never markup.
+        table.add_row(*(Text(cell) for cell in line))
+    Console().print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict | list):
+        return printable(json.dumps(value, default=_plain, ensure_ascii=False))
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """What comes from outside, with everything escaped that could steer a terminal or turn the order of letters."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.decode()
+    raise TypeError(f"{type(value).__name__} is not printed")

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, awaited
-from app.cli.output import Json, print_json, print_rows
+from app.cli.outcome import Commands, Exit, Json, print_json, print_rows
 
 if TYPE_CHECKING:
     from runtime.store.queue_reads import TenantQueue
 
-queue = typer.Typer(help="The queue: what stands in line, and what is under way.", no_args_is_help=True)
+queue = Commands(help="The queue: what stands in line, and what is under way.")
 
 _STEPS = ("tenant", "workspace", "pending", "oldest", "admitted", "running", "abandoned", "parked", "slots", "starts")
 _CAPS = ("tenant", "workflow", "pending", "slots")
@@ -23,7 +22,6 @@ _SQS = ("queue", "waiting", "in_flight", "delayed")
 
 
 @queue.command("status")
-@awaited
 async def status(
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant; all of them without it.")] = None,
     as_json: Json = False,
@@ -33,7 +31,23 @@ async def status(
     Steps that are pending wait for their turn; admitted ones are at SQS; running ones are leased, and abandoned ones of
     these have a lease that is over. Exit 5 if the database, or SQS, cannot be reached.
     """
-    found, sqs, problem = await _look(tenant)
+    from app import adapters, tenants
+    from core.errors import TransportError
+    from runtime.store import queue_reads
+
+    name = context.name(tenant, "--tenant") if tenant else None
+    sqs: dict[str, Any] | None = None
+    problem = None
+    async with context.overview() as (settings, database):
+        async with database.transaction() as connection:
+            found = await queue_reads.queues(connection, name)
+            if name is not None and not found:
+                raise await tenants.unknown(connection, name)
+        if settings.sqs_queue_url is not None:
+            try:
+                sqs = {queue: asdict(depth) for queue, depth in (await adapters.queue_depths(settings)).items()}
+            except TransportError as error:
+                sqs, problem = {}, str(error)
     if as_json:
         print_json({"tenants": [asdict(one) for one in found], "sqs": sqs, "problem": problem})
     else:
@@ -41,27 +55,6 @@ async def status(
     if problem is not None:
         typer.echo(f"counterseal: {problem}", err=True)
         raise typer.Exit(Exit.UNAVAILABLE)
-
-
-async def _look(tenant: str | None) -> tuple[list[TenantQueue], dict[str, Any] | None, str | None]:
-    """The tenants, SQS's counts (None without SQS), and why there are none where there should be."""
-    from app import adapters, tenants
-    from core.errors import TransportError
-    from runtime.store import queue_reads
-
-    name = context.name(tenant, "--tenant") if tenant else None
-    async with context.overview() as overview:
-        async with overview.database.transaction() as connection:
-            found = await queue_reads.queues(connection, name)
-            if name is not None and not found:
-                raise await tenants.unknown(connection, name)
-        if overview.settings.sqs_queue_url is None:
-            return found, None, None
-        try:
-            depths = await adapters.queue_depths(overview.settings)
-        except TransportError as error:
-            return found, {}, str(error)
-    return found, {name: asdict(depth) for name, depth in depths.items()}, None
 
 
 def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:

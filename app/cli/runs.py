@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, awaited
-from app.cli.output import Json, print_fields, print_json, print_rows
-from core.errors import InputError
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_rows
 from runtime.engine.states import StepState
 
-run = typer.Typer(help="Runs: start, list, show, diff, replay, cancel.", no_args_is_help=True)
+run = Commands(help="Runs: start, list, show, diff, replay, cancel.")
 
 RunId = Annotated[str, typer.Argument(help="The run's id.")]
 
 
 @run.command("start")
-@awaited
 async def start(
     workflow: Annotated[str, typer.Argument(help="The workflow's name.")],
     input_: Annotated[str, typer.Option("--input", help="The trigger as a JSON object, or @FILE.")] = "{}",
@@ -35,28 +31,25 @@ async def start(
     from core.ids import new_id
     from runtime.requests import starting
 
-    data = context.read_input(Path(input_[1:])) if input_.startswith("@") else input_.encode()
-    trigger = bounded_json.parse_object(data, where="--input")
+    trigger = bounded_json.parse_object(context.typed(input_), where="--input")
     async with context.faces() as faces:
         settings = faces.settings
         who = context.actor(settings)
-        async with faces.database.connection() as connection:
-            request = starting.StartRequest(
-                tenant_id=settings.tenant,
-                workspace_id=context.name(workspace, "--workspace") if workspace else settings.workspace,
-                trigger_type="cli",
-                trigger_ref=key or str(new_id()),
-                trigger=trigger,
-                requested_by=who.id,
-                actor=who,
-            )
-            started = await starting.start_named(connection, faces.definitions, workflow, version, request)
+        request = starting.StartRequest(
+            tenant_id=settings.tenant,
+            workspace_id=context.name(workspace, "--workspace") if workspace else settings.workspace,
+            trigger_type="cli",
+            trigger_ref=key or str(new_id()),
+            trigger=trigger,
+            requested_by=who.id,
+            actor=who,
+        )
+        started = await starting.start_named(faces.database, faces.definitions, workflow, version, request)
     answer = {"run_id": str(started.run_id), "created": started.created, "reference": started.reference}
     print_fields(answer, as_json=as_json)
 
 
 @run.command("list")
-@awaited
 async def listed(
     status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
     workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.")] = None,
@@ -68,8 +61,8 @@ async def listed(
     from runtime.engine.states import RunState
     from runtime.store import read_models
 
-    if status is not None and status not in set(RunState):
-        raise InputError(f"{status!r} is not a status.", where="--status", remedy=f"One of {', '.join(RunState)}.")
+    if status is not None:
+        context.check_word(status, list(RunState), "status")
     wanted = read_models.RunFilter(status, workflow, reference)
     async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
         rows = await read_models.runs_page(connection, faces.settings.tenant, wanted, limit)
@@ -80,7 +73,6 @@ async def listed(
 
 
 @run.command("show")
-@awaited
 async def show(
     run_id: RunId,
     at: Annotated[int | None, typer.Option("--at", min=0, help="Show its state at this checkpoint instead.")] = None,
@@ -197,7 +189,6 @@ def _part(value: Any) -> dict[str, Any]:
 
 
 @run.command("diff")
-@awaited
 async def diff(
     run_id: RunId,
     before: Annotated[int, typer.Argument(min=0, help="The number of one checkpoint.")],
@@ -216,7 +207,6 @@ async def diff(
 
 
 @run.command("replay")
-@awaited
 async def replay(run_id: RunId, as_json: Json = False) -> None:
     """Fold a run's book once more, evaluate everything anew, and compare. A difference ends with exit code 1.
 
@@ -229,21 +219,19 @@ async def replay(run_id: RunId, as_json: Json = False) -> None:
     wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces:
         report = await Replaying(faces.database, faces.definitions).replay(faces.settings.tenant, wanted)
-    if as_json:
-        print_json({**asdict(report), "ok": report.ok})
-    elif report.purged_at is not None:
+    if report.purged_at is not None:
         at = report.purged_at.isoformat(timespec="seconds")
-        typer.echo(f"Retention removed what this run was about at {at}: nothing can be derived again.")
+        words = f"Retention removed what this run was about at {at}: nothing can be derived again."
     elif report.difference is None:
-        typer.echo(f"{report.equal} checkpoints derived again, all equal; every row is what the book says.")
+        words = f"{report.equal} checkpoints derived again, all equal; every row is what the book says."
     else:
-        typer.echo(f"{report.equal} checkpoints derived again and equal, then a difference. {report.difference}")
+        words = f"{report.equal} checkpoints derived again and equal, then a difference. {report.difference}"
+    print_one({**asdict(report), "ok": report.ok}, words, as_json=as_json)
     if not report.ok:
         raise typer.Exit(Exit.FAILED)
 
 
 @run.command("cancel")
-@awaited
 async def cancel(
     run_id: RunId,
     reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "",

@@ -1,72 +1,62 @@
-"""Running Counterseal and setting it up: up, serve, work, keep, demo, doctor, db, token."""
+"""Running Counterseal and setting it up: up, serve, work, keep, demo, doctor, db, token, tenant."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, awaited
-from app.cli.output import Json, print_json, print_rows
-from core.errors import InputError
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_one, print_rows
+from core.errors import ConsistencyError, InputError
 
 if TYPE_CHECKING:
-    from app.access import Role
-    from app.processes import Part, Running
+    from app.processes import Running
 
-db = typer.Typer(help="The database's schema.", no_args_is_help=True)
-token = typer.Typer(help="Bearer tokens for HTTP.", no_args_is_help=True)
+db = Commands(help="The database's schema.")
+token = Commands(help="Bearer tokens for HTTP.")
+tenant = Commands(help="Tenants and their caps: create, set, list.")
+
 Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant; COUNTERSEAL_TENANT without it.")]
+MaxConcurrency = Annotated[int | None, typer.Option(min=1, max=10_000, help="Steps executing at once.")]
+MaxRunsPerMin = Annotated[int | None, typer.Option(min=1, help="Runs started a minute.")]
+MaxWritesPerRun = Annotated[int | None, typer.Option(min=0, help="Side effects of one run.")]
+Weight = Annotated[float | None, typer.Option(min=0.001, max=1000, help="Share of the workers.")]
 
-
-def add_to(root: typer.Typer) -> None:
-    """Add the commands that stand at the top."""
-    root.command("up", help="Run everything in one process: HTTP, a worker, the keepers.")(up)
-    root.command("serve", help="Serve HTTP: webhooks, Slack, the API.")(serve)
-    root.command("work", help="Run a worker: lease steps and drive them.")(work)
-    root.command("keep", help="Run the keepers: dispatcher, scheduler, sweeper, completions.")(keep)
-    root.command("demo", help="See it work, with stand-ins for Slack and ServiceNow.")(demo)
-    root.command("doctor", help="Say what is configured, what is reachable, and what is missing.")(doctor)
+_CAPS = ("max_concurrency", "max_runs_per_min", "max_writes_per_run", "weight")
+_COLUMNS = ("tenant_id", *_CAPS, "policy_digest")
 
 
 def up(as_json: Json = False) -> None:
-    """Run everything in one process."""
-    from app.processes import ALL
-
-    _run(ALL, as_json)
+    """Run everything in one process: HTTP, a worker, the keepers."""
+    _run(as_json, "serve", "work", "keep")
 
 
 def serve(as_json: Json = False) -> None:
-    """Serve HTTP."""
-    from app.processes import Part
-
-    _run(frozenset({Part.SERVE}), as_json)
+    """Serve HTTP: webhooks, Slack, the API."""
+    _run(as_json, "serve")
 
 
 def work(as_json: Json = False) -> None:
-    """Run a worker."""
-    from app.processes import Part
-
-    _run(frozenset({Part.WORK}), as_json)
+    """Run a worker: lease steps and drive them."""
+    _run(as_json, "work")
 
 
 def keep(as_json: Json = False) -> None:
-    """Run the keepers."""
-    from app.processes import Part
-
-    _run(frozenset({Part.KEEP}), as_json)
+    """Run the keepers: dispatcher, scheduler, sweeper, completions."""
+    _run(as_json, "keep")
 
 
-def _run(parts: frozenset[Part], as_json: bool) -> None:
+def _run(as_json: bool, *names: str) -> None:
     import asyncio
 
     import uvloop
 
-    from app.processes import run_settings
+    from app.processes import Part, run_settings
 
     settings = context.settings()
+    parts = frozenset(Part(name) for name in names)
 
     def announce(running: Running) -> None:
         if as_json:
@@ -80,12 +70,11 @@ def _run(parts: frozenset[Part], as_json: bool) -> None:
         runner.run(run_settings(settings, parts, announce))
 
 
-@awaited
 async def demo(
     auto: Annotated[bool, typer.Option("--auto", help="No questions: decide by signed clicks, and verify.")] = False,
     aws: Annotated[str | None, typer.Option("--aws", help="moto: SQS and S3 through boto3, to moto's server.")] = None,
 ) -> None:
-    """See it work."""
+    """See it work, with stand-ins for Slack and ServiceNow."""
     if aws not in (None, "moto"):
         raise InputError(f"{aws!r} is not known.", where="--aws", remedy="The only stand-in for AWS is moto.")
     from app import logs
@@ -96,20 +85,22 @@ async def demo(
     raise typer.Exit(await run_demo(auto=auto, aws=aws is not None))
 
 
-@awaited
 async def doctor(as_json: Json = False) -> None:
-    """Say what is configured, what is reachable, and what is missing. Exit 1 if something configured is broken."""
+    """Say what is configured, what is reachable, and what is missing."""
     from app import doctor as doctor_
 
     checks = await doctor_.examine(context.settings())
     rows = [{"what": check.what, "state": str(check.state), "detail": check.detail} for check in checks]
     print_rows(rows, ("what", "state", "detail"), as_json=as_json, empty="")
+    # Something that is configured does not work.
     if any(check.state is doctor_.State.BROKEN for check in checks):
         raise typer.Exit(Exit.FAILED)
 
 
+TOP = (up, serve, work, keep, demo, doctor)
+
+
 @db.command("upgrade")
-@awaited
 async def db_upgrade(as_json: Json = False) -> None:
     """Bring the database's schema to this release's; safe to run at any time."""
     from app import storage
@@ -117,10 +108,8 @@ async def db_upgrade(as_json: Json = False) -> None:
     async with storage.server(context.settings()) as url:
         before, after = await storage.schema_revision(url), storage.head_revision()
         await storage.upgrade(url)
-    if as_json:
-        print_json({"before": before, "after": after})
-    else:
-        typer.echo(f"The schema is at {after}." if before == after else f"From {before or 'nothing'} to {after}.")
+    words = f"The schema is at {after}." if before == after else f"From {before or 'nothing'} to {after}."
+    print_one({"before": before, "after": after}, words, as_json=as_json)
 
 
 def _named(tenant: str | None) -> str | None:
@@ -128,7 +117,6 @@ def _named(tenant: str | None) -> str | None:
 
 
 @token.command("create")
-@awaited
 async def token_create(
     subject: Annotated[str, typer.Option(help="Whose it is: for people, their id in the directory.")],
     role: Annotated[list[str], typer.Option(help="admin, operator, approver, auditor or trigger; repeat for several.")],
@@ -140,28 +128,17 @@ async def token_create(
     from app import access
     from core.durations import parse_duration
 
-    roles = frozenset(_role(name) for name in role)
+    for name in role:
+        context.check_word(name, list(access.Role), "role")
+    roles = frozenset(map(access.Role, role))
     lifetime = parse_duration(expires) if expires else None
     async with context.faces(_named(tenant)) as faces:
         owner, who = faces.settings.tenant, context.actor(faces.settings)
         made = await access.create_token(faces.database, owner, subject, roles, lifetime, who)
-    if as_json:
-        print_json({"token": made, "subject": subject, "roles": sorted(roles)})
-    else:
-        typer.echo(made)
-
-
-def _role(name: str) -> Role:
-    from app.access import Role
-
-    try:
-        return Role(name)
-    except ValueError:
-        raise InputError(f"{name!r} is not a role.", where="--role", remedy=f"One of {', '.join(Role)}.") from None
+    print_one({"token": made, "subject": subject, "roles": sorted(roles)}, made, as_json=as_json)
 
 
 @token.command("list")
-@awaited
 async def token_list(tenant: Tenant = None, as_json: Json = False) -> None:
     """List tokens by the beginning of their hashes."""
     from runtime.store import tokens
@@ -173,7 +150,6 @@ async def token_list(tenant: Tenant = None, as_json: Json = False) -> None:
 
 
 @token.command("revoke")
-@awaited
 async def token_revoke(
     token: Annotated[str, typer.Argument(help="The token, or the beginning of its hash as `token list` shows it.")],
     tenant: Tenant = None,
@@ -185,3 +161,62 @@ async def token_revoke(
         owner, who = faces.settings.tenant, context.actor(faces.settings)
         count = await access.revoke_token(faces.database, owner, token, who)
     typer.echo(f"Revoked {count}.")
+
+
+@tenant.command("create")
+async def tenant_create(
+    name: Annotated[str, typer.Argument(help="The new tenant's name: lower-case letters, digits, - and _.")],
+    max_concurrency: MaxConcurrency = None,
+    max_runs_per_min: MaxRunsPerMin = None,
+    max_writes_per_run: MaxWritesPerRun = None,
+    weight: Weight = None,
+    as_json: Json = False,
+) -> None:
+    """Create a tenant, with its caps. Nothing else creates one, but for the `default` one, which `up` makes."""
+    caps = _caps(max_concurrency, max_runs_per_min, max_writes_per_run, weight)
+    print_fields(await _set(context.name(name, "NAME"), caps, new=True), as_json=as_json)
+
+
+@tenant.command("set")
+async def tenant_set(
+    name: Annotated[str | None, typer.Argument(help="The tenant; COUNTERSEAL_TENANT without it.")] = None,
+    max_concurrency: MaxConcurrency = None,
+    max_runs_per_min: MaxRunsPerMin = None,
+    max_writes_per_run: MaxWritesPerRun = None,
+    weight: Weight = None,
+    as_json: Json = False,
+) -> None:
+    """Set a tenant's caps, and show them."""
+    caps = _caps(max_concurrency, max_runs_per_min, max_writes_per_run, weight)
+    print_fields(await _set(context.name(name, "NAME") if name else None, caps, new=False), as_json=as_json)
+
+
+def _caps(*values: float | None) -> dict[str, Any]:
+    return dict(zip(_CAPS, values, strict=True))
+
+
+async def _set(name: str | None, caps: dict[str, Any], *, new: bool) -> dict[str, object]:
+    from runtime.requests.publishing import ensure_tenant
+    from runtime.store import tenants
+
+    async with context.faces(name, new_tenant=new) as faces:
+        owner = faces.settings.tenant
+        # One transaction: a crash leaves a whole tenant or none, and the command can be given again.
+        async with faces.database.transaction(owner) as connection:
+            created = await ensure_tenant(connection, owner, **caps)
+            if new and not created:
+                raise ConsistencyError(
+                    f"The tenant {owner!r} exists.", remedy=f"`counterseal tenant set {owner}` changes its caps."
+                )
+            (row,) = await tenants.listed(connection)
+    return {key: row[key] for key in _COLUMNS}
+
+
+@tenant.command("list")
+async def tenant_list(as_json: Json = False) -> None:
+    """List every tenant of this installation, with its caps."""
+    from runtime.store import tenants
+
+    async with context.overview() as (_, database), database.transaction() as connection:
+        rows = await tenants.listed(connection)
+    print_rows(rows, (*_COLUMNS, "created_at"), as_json=as_json, empty="There are no tenants.")

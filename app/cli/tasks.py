@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, awaited
-from app.cli.output import Json, print_fields, print_json, print_rows, printable
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_rows, printable
 from app.cli.signals import read_json
 from core.errors import InputError
 
 if TYPE_CHECKING:
     from approvals.fields import FormField
 
-task = typer.Typer(help="Tasks: list, look, complete.", no_args_is_help=True)
+task = Commands(help="Tasks: list, look, complete.")
 
 TaskId = Annotated[str, typer.Argument(help="The task's id.")]
 
 
 @task.command("list")
-@awaited
 async def listed(
     state: Annotated[str, typer.Option(help="open, completed, expired, canceled, or all.")] = "open",
     group: Annotated[str | None, typer.Option(help="Only tasks of this group.")] = None,
@@ -30,13 +29,11 @@ async def listed(
 ) -> None:
     """List tasks."""
     from app.http.tasks import summary
-    from approvals.tasks import TaskState
+    from approvals.model import TaskState
     from runtime.store import tasks
     from runtime.store.read_models import FIRST_ID
 
-    if state != "all" and state not in set(TaskState):
-        words = ", ".join([*TaskState, "all"])
-        raise InputError(f"{state!r} is not a state.", where="--state", remedy=f"One of {words}.")
+    context.check_word(state, [*TaskState, "all"], "state")
     wanted = None if state == "all" else TaskState(state)
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         found = await tasks.page(connection, faces.settings.tenant, limit, FIRST_ID, state=wanted, group=group)
@@ -46,7 +43,6 @@ async def listed(
 
 
 @task.command("show")
-@awaited
 async def show(task_id: TaskId, as_json: Json = False) -> None:
     """Show one task: what is asked, of whom, and the form's fields."""
     from app.http.tasks import detail
@@ -67,20 +63,10 @@ async def show(task_id: TaskId, as_json: Json = False) -> None:
 def _fields(form: dict[str, Any]) -> list[dict[str, Any]]:
     from approvals.forms import fields_of
 
-    return [
-        {
-            "name": field.name,
-            "kind": str(field.kind),
-            "required": field.required,
-            "title": field.title,
-            "options": ", ".join(field.options) or None,
-        }
-        for field in fields_of(form)
-    ]
+    return [{**asdict(field), "options": ", ".join(field.options) or None} for field in fields_of(form)]
 
 
 @task.command("complete")
-@awaited
 async def complete(
     task_id: TaskId,
     as_person: Annotated[
@@ -94,41 +80,29 @@ async def complete(
     as_json: Json = False,
 ) -> None:
     """Complete a task. Exit 2 if the form is not filled in as it has to be, 4 if you may not or it is over."""
-    if value is not None and field:
-        raise InputError("goes without --field.", where="--value", remedy="Give one or the other.")
-    answer = await _complete(task_id, as_person, value, field or [])
-    if as_json:
-        print_json(answer)
-    else:
-        typer.echo(answer["sentence"])
-        for fault in answer["problems"]:
-            where = f"{fault['where']}: " if fault["where"] else ""
-            typer.echo(printable(f"{where}{fault['message']} {fault['remedy']}".rstrip()), err=True)
-    if not answer["accepted"]:
-        raise typer.Exit(Exit.INPUT if answer["problems"] else Exit.CONFLICT)
-
-
-async def _complete(task_id: str, as_person: str | None, value: str | None, given: list[str]) -> dict[str, Any]:
     from app.http.tasks import faults
     from approvals.model import VoteChannel
 
+    if value is not None and field:
+        raise InputError("goes without --field.", where="--value", remedy="Give one or the other.")
     wanted = context.uuid(task_id, "TASK")
     async with context.faces() as faces:
-        tenant, person = faces.settings.tenant, context.person(faces.settings, as_person)
+        tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
         if value is not None:
             entered = read_json(value, "--value")
             if not isinstance(entered, dict):
                 raise InputError("is not a JSON object.", where="--value", remedy="Give the fields by their names.")
         else:
             view = await faces.tasks.view(tenant, wanted)
-            entered = _entered(view.form, given)
+            entered = _entered(view.form, field or [])
         answer = await faces.tasks.complete(tenant, wanted, person, entered, VoteChannel.CLI)
-    return {
-        "accepted": answer.accepted,
-        "code": answer.code,
-        "sentence": answer.sentence,
-        "problems": faults(answer),
-    }
+    print_one({**asdict(answer), "problems": faults(answer)}, answer.sentence, as_json=as_json)
+    if not as_json:
+        for fault in answer.problems:
+            words = f"{fault.where}: {fault.sentence}" if fault.where else fault.sentence
+            typer.echo(printable(words), err=True)
+    if not answer.accepted:
+        raise typer.Exit(Exit.INPUT if answer.problems else Exit.CONFLICT)
 
 
 def _entered(form: dict[str, Any], given: list[str]) -> dict[str, Any]:

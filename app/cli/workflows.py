@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,23 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import context
-from app.cli.outcome import Exit, awaited
-from app.cli.output import Json, print_fields, print_json, print_rows, printable
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_rows, printable
 from core.errors import CountersealError, DefinitionError, InputError
 
 if TYPE_CHECKING:
-    from app.definitions import Described
     from app.settings import Settings
     from connectors.catalog import Catalog
     from policy.load import Policy
 
-workflow = typer.Typer(help="Workflows: check, publish, list, show, retire.", no_args_is_help=True)
+workflow = Commands(help="Workflows: check, publish, list, show, retire.")
 
 _REFERENCE = re.compile(r"(?P<name>[^@\s]{1,100})(?:@(?P<version>[1-9][0-9]{0,6}))?\Z")
 
 
 @workflow.command("check")
-@awaited
 async def workflow_check(
     files: Annotated[list[Path], typer.Argument(help="YAML documents.")],
     policy_file: Annotated[
@@ -48,13 +46,7 @@ async def workflow_check(
     if policy_file is not None:
         policy = Definitions(catalog).compile_policy(context.read_text(policy_file), str(policy_file))
     results = [await _check(path, settings, catalog, policy) for path in files]
-    if as_json:
-        print_json(results)
-    else:
-        for result in results:
-            _tell(result)
-    if not all(result["ok"] for result in results):
-        raise typer.Exit(Exit.INPUT)
+    report(results, _tell, as_json=as_json)
 
 
 async def _check(path: Path, settings: Settings, catalog: Catalog, policy: Policy | None) -> dict[str, Any]:
@@ -65,7 +57,7 @@ async def _check(path: Path, settings: Settings, catalog: Catalog, policy: Polic
     try:
         found = load_workflow(context.read_text(path), str(path), catalog)
     except CountersealError as error:
-        return {"file": str(path), "ok": False, "problem": str(error), "problems": problems_of(error)}
+        return faulty(path, error)
     connectors = await standing(settings, catalog, found.connectors)
     return {
         "file": str(path),
@@ -77,18 +69,30 @@ async def _check(path: Path, settings: Settings, catalog: Catalog, policy: Polic
     }
 
 
-def problems_of(error: CountersealError) -> list[dict[str, Any]]:
-    """The faults of a document: file, line, column, message and remedy of each."""
-    return [asdict(problem) for problem in error.problems] if isinstance(error, DefinitionError) else []
+def faulty(path: Path, error: CountersealError) -> dict[str, Any]:
+    """The result of checking a document with faults: file, line, column, message and remedy of each."""
+    problems = [asdict(problem) for problem in error.problems] if isinstance(error, DefinitionError) else []
+    return {"file": str(path), "ok": False, "problem": str(error), "problems": problems}
+
+
+def report(results: list[dict[str, Any]], tell: Callable[[dict[str, Any]], None], *, as_json: bool) -> None:
+    """Print what checking documents gave; ``tell`` says more of one that is well. Exit 2 if any is not."""
+    if as_json:
+        print_json(results)
+    else:
+        for result in results:
+            if result["ok"]:
+                typer.echo(f"{result['file']}: ok ({result['name']} version {result['version']})")
+                tell(result)
+            else:
+                typer.echo(result["problem"], err=True)
+    if not all(result["ok"] for result in results):
+        raise typer.Exit(Exit.INPUT)
 
 
 def _tell(result: dict[str, Any]) -> None:
     from app.definitions import CONFIGURED
 
-    if not result["ok"]:
-        typer.echo(result["problem"], err=True)
-        return
-    typer.echo(f"{result['file']}: ok ({result['name']} version {result['version']})")
     _print_outline(result["outline"], result["connectors"])
     for name, words in result["connectors"].items():
         if words != CONFIGURED:
@@ -103,7 +107,6 @@ def _print_outline(told: Any, connectors: dict[str, str]) -> None:
 
 
 @workflow.command("list")
-@awaited
 async def workflow_list(as_json: Json = False) -> None:
     """List every published version, also retired ones."""
     from runtime.store import documents
@@ -118,15 +121,20 @@ async def workflow_list(as_json: Json = False) -> None:
 
 
 @workflow.command("show")
-@awaited
 async def workflow_show(
     wanted: Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="The newest version without a number.")],
     source: Annotated[bool, typer.Option("--source", help="Print the exact text that was published, only.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show one published version: what it does, and the declarations that were frozen with it."""
+    from app.definitions import describe, standing
+
     name, version = _named(wanted)
-    described, connectors = await _show(name, version)
+    async with context.faces() as faces:
+        tenant = faces.settings.tenant
+        async with faces.database.transaction(tenant) as connection:
+            described = await describe(connection, faces.definitions, tenant, name, version)
+        connectors = await standing(faces.settings, faces.definitions.catalog, described.version.connectors)
     row = {
         **asdict(described.version),
         "operations": dict(described.operations),
@@ -150,18 +158,7 @@ async def workflow_show(
     print_rows(rows, ("operation", "digest"), as_json=False, empty="no operations")
 
 
-async def _show(name: str, version: int | None) -> tuple[Described, dict[str, str]]:
-    from app.definitions import describe, standing
-
-    async with context.faces() as faces:
-        tenant = faces.settings.tenant
-        async with faces.database.transaction(tenant) as connection:
-            described = await describe(connection, faces.definitions, tenant, name, version)
-        return described, await standing(faces.settings, faces.definitions.catalog, described.version.connectors)
-
-
 @workflow.command("retire")
-@awaited
 async def workflow_retire(
     wanted: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="The version to retire.")], as_json: Json = False
 ) -> None:

@@ -82,10 +82,8 @@ class People:
 
     async def messages(self, channel: str) -> list[dict[str, Any]]:
         """What a channel shows."""
-        found: list[dict[str, Any]] = (await self._get(f"{self._world.slack}/_sandbox/messages?channel={channel}"))[
-            "messages"
-        ]
-        return found
+        answer = await self._get(f"{self._world.slack}/_sandbox/messages?channel={channel}")
+        return list(answer["messages"])
 
     async def decide(self, incident: Incident) -> None:
         """Wait for the incident's card and click on it, as its story says."""

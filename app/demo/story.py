@@ -123,24 +123,14 @@ async def _look(faces: Faces, item: Told, since: datetime) -> Told:
         bundle = await read_models.bundle(connection, tenant, rows[0]["run_id"])
     if bundle is None or item.bundle is not None:
         return replace(item, run=run)
-    path = await _download(faces, bundle)
-    key = await _public_key(faces)
+    folder = faces.settings.home / "demo"
+    path, key = folder / str(bundle["name"]), folder / "evidence.pub.pem"
+    data = await faces.blobs.get(StoredBlob(bundle["uri"], bundle["version_id"], bundle["sha256"]))
+    await asyncio.to_thread(path.write_bytes, data)
+    signer = await asyncio.to_thread(FileSigner.load, faces.settings.signing_key_path)
+    await asyncio.to_thread(key.write_bytes, signer.public_key.pem)
     verification = await asyncio.to_thread(verify_bundle, path, public_key=key)
     return Told(item.incident, run, path, str(bundle["sha256"]), verification.ok)
-
-
-async def _download(faces: Faces, bundle: Any) -> Path:
-    data = await faces.blobs.get(StoredBlob(bundle["uri"], bundle["version_id"], bundle["sha256"]))
-    path = faces.settings.home / "demo" / str(bundle["name"])
-    await asyncio.to_thread(path.write_bytes, data)
-    return path
-
-
-async def _public_key(faces: Faces) -> Path:
-    signer = await asyncio.to_thread(FileSigner.load, faces.settings.signing_key_path)
-    path = faces.settings.home / "demo" / "evidence.pub.pem"
-    await asyncio.to_thread(path.write_bytes, signer.public_key.pem)
-    return path
 
 
 async def _outside_agrees(people: People, incidents: list[Incident]) -> bool:

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,8 @@ async def demo_world(home: Path, *, aws: bool) -> AsyncIterator[World]:
     ]  # fmt: skip
     async with _process(sandbox_command, os.environ, folder / "sandbox.log", talks=True) as sandbox:
         urls = await _first_line(sandbox, folder / "sandbox.log")
-        with _aws() if aws else _nothing() as aws_environment:
+        stand_in: AbstractContextManager[dict[str, str]] = _aws() if aws else nullcontext({})
+        with stand_in as aws_environment:
             environment = {
                 **_settings(home, port, urls),
                 "COUNTERSEAL_WEBHOOKS": json.dumps({ENDPOINT: {"secret": webhook_secret}}),
@@ -82,11 +83,6 @@ def _settings(home: Path, port: int, urls: Mapping[str, str]) -> dict[str, str]:
         "COUNTERSEAL_MODEL_URL": urls["model"],
         "COUNTERSEAL_MODEL_API_KEY": "sk-sandbox",
     }
-
-
-@contextmanager
-def _nothing() -> Iterator[dict[str, str]]:
-    yield {}
 
 
 @contextmanager
@@ -185,5 +181,4 @@ async def _healthy(process: asyncio.subprocess.Process, url: str, log: Path) -> 
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])

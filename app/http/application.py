@@ -13,10 +13,9 @@ from app.http import (
     problems,
     runs,
     signals,
-    slack,
+    signed,
     system,
     tasks,
-    webhooks,
 )
 from app.http.middleware import Bearer, Bounded, Observe
 from app.refusals import RefusalLog
@@ -44,14 +43,13 @@ def create_app(faces: Faces) -> FastAPI:
     )
     application.state.faces = faces
     application.state.refusals = RefusalLog(faces.database)
-    application.state.slack = slack.endpoint_of(faces)
+    application.state.slack = signed.slack_endpoint_of(faces)
     problems.install(application)
     token = [Security(HTTPBearer(auto_error=False, description="`counterseal token create`"))]
     for module in (runs, extending, evidence, approvals, tasks, signals, definitions):
         application.include_router(module.router, dependencies=token)
-    application.include_router(system.router)
-    application.include_router(webhooks.router)
-    application.include_router(slack.router)
+    for module in (system, signed):
+        application.include_router(module.router)
     # The last one added is the outermost.
     application.add_middleware(Bounded)
     application.add_middleware(Bearer, database=faces.database)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter
+from pydantic import BaseModel, Field
 
 from app.access import Role
 from app.http import models, problems
-from app.http.parts import LIMIT_DEFAULT, Approver, Cursor, FacesDep, Limit, Reader, decode_cursor, page
+from app.http.parts import Approver, FacesDep, Paged, Reader
 from app.slack import may_see_all
-from approvals.model import CardContent, CardView, VoteChannel
+from app.wiring import Faces
+from approvals.content import CardContent
+from approvals.model import Choice, VoteChannel
 from approvals.quorum import RefusalCode
 from approvals.states import ApprovalStatus
 from core.errors import NotFoundError
@@ -40,44 +43,101 @@ REFUSED: Mapping[RefusalCode, int] = {
 }
 
 
-@router.get("", response_model=models.Page[models.ApprovalOut], summary="List approvals, newest first")
+class VoteOut(BaseModel):
+    """One person's answer."""
+
+    person: str
+    name: str
+    choice: Choice
+    reason: str
+    channel: str
+    at: str
+
+
+class GroupOut(BaseModel):
+    """How far one group is."""
+
+    group: str
+    source: str
+    of: int
+    names: list[str]
+
+
+class ApprovalOut(BaseModel):
+    """One question; ``masked`` says that sensitive values of the card are hidden from this token."""
+
+    approval_id: UUID
+    run_id: UUID
+    step: str
+    kind: str
+    status: str
+    tier: str
+    requester: str
+    digest: str
+    choice: str | None
+    reason: str | None
+    created_at: datetime
+    expires_at: datetime
+    decided_at: datetime | None
+    masked: bool
+    card: dict[str, Any]
+
+
+class ApprovalDetail(ApprovalOut):
+    """One question with its votes, and what has become of the action; ``late`` is what was told of it too late."""
+
+    state: str
+    detail: str
+    late: str
+    two_person: bool
+    votes: list[VoteOut]
+    progress: list[GroupOut]
+
+
+class VoteIn(models.In):
+    """An answer. With ``digest``, it counts only for exactly the action that was seen."""
+
+    choice: Choice
+    reason: Annotated[str, Field(max_length=4000)] = ""
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class VoteOutcome(BaseModel):
+    """What became of the answer, with a sentence for the person."""
+
+    counted: bool
+    code: str
+    sentence: str
+    status: str
+    run_id: UUID
+
+
+@router.get("", response_model=models.Page[ApprovalOut], summary="List approvals, newest first")
 async def listed(
-    who: Reader,
-    faces: FacesDep,
-    limit: Limit = LIMIT_DEFAULT,
-    cursor: Cursor = "",
-    status: ApprovalStatus | None = None,
-    run_id: UUID | None = None,
+    who: Reader, faces: FacesDep, paging: Paged, status: ApprovalStatus | None = None, run_id: UUID | None = None
 ) -> dict[str, Any]:
     """`status=requested` lists what waits for people. Sensitive values are masked in lists."""
-    after = decode_cursor(cursor, datetime, UUID) or [read_models.LAST_TIME, read_models.LAST_ID]
+    after = dict(zip(("after_at", "after_id"), paging.after(datetime, UUID), strict=False))
     async with faces.database.reading(who.tenant) as connection:
         rows = await read_models.approvals_page(
-            connection, who.tenant, limit + 1, status=status, run_id=run_id, after_at=after[0], after_id=after[1]
+            connection, who.tenant, paging.limit + 1, status=status, run_id=run_id, **after
         )
-    following = page(rows, limit, lambda row: (row["created_at"], row["approval_id"]))
-    return {**following, "items": [summary(row) for row in following["items"]]}
+    return paging.page([summary(row) for row in rows], "created_at", "approval_id")
 
 
-@router.get("/{approval_id}", response_model=models.ApprovalDetail, summary="Look at one approval")
+@router.get("/{approval_id}", response_model=ApprovalDetail, summary="Look at one approval")
 async def one(approval_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
     """The card, complete. Sensitive values only for an approver whom this question asks."""
-    async with faces.database.reading(who.tenant) as connection:
-        row = await read_models.approval(connection, who.tenant, approval_id)
-    if row is None:
-        raise NotFoundError(f"There is no approval {approval_id}.")
-    view = await faces.voting.view(who.tenant, approval_id)
-    whole = who.has(Role.APPROVER) and await may_see_all(faces, who.tenant, who.subject, view)
-    return detail(row, view, whole=whole)
+    return await detail(faces, who.tenant, approval_id, who.subject if who.has(Role.APPROVER) else None)
 
 
 @router.post(
     "/{approval_id}/votes",
-    response_model=models.VoteOutcome,
+    response_model=VoteOutcome,
     summary="Approve or reject",
     responses={403: {"description": "You may not"}, 409: {"description": "It is decided, expired or changed"}},
 )
-async def vote(approval_id: UUID, body: models.VoteIn, who: Approver, faces: FacesDep) -> Any:
+async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) -> Any:
     """The token's subject is the person who votes: groups, quorum and separation of duties are read now."""
     request = VoteRequest(
         who.tenant, approval_id, who.subject, body.choice, body.reason, VoteChannel.HTTP, digest=body.digest
@@ -104,8 +164,14 @@ def summary(row: Row, *, whole: bool = False) -> dict[str, Any]:
     }
 
 
-def detail(row: Row, view: CardView, *, whole: bool) -> dict[str, Any]:
-    """An approval with its votes and what has become of the action."""
+async def detail(faces: Faces, tenant: str, approval_id: UUID, person: str | None, remedy: str = "") -> dict[str, Any]:
+    """An approval with its votes and what has become of the action, as the person may see it; ``NotFoundError``."""
+    async with faces.database.reading(tenant) as connection:
+        row = await read_models.approval(connection, tenant, approval_id)
+    if row is None:
+        raise NotFoundError(f"There is no approval {approval_id}.", remedy=remedy)
+    view = await faces.voting.view(tenant, approval_id)
+    whole = person is not None and await may_see_all(faces, tenant, person, view)
     return {
         **summary(row, whole=whole),
         "state": str(view.state),

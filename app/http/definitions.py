@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from app.definitions import describe
 from app.http import models
@@ -26,14 +27,56 @@ Version = Annotated[int, Path(ge=1, lt=2**31, description="The version's number"
 OnlyName = Annotated[str | None, Query(max_length=100, pattern=models.PRINTABLE, description="Only this workflow")]
 
 
-class WorkflowSummary(models.WorkflowVersion):
+class Document(models.In):
+    """A document's exact text (YAML 1.2); ``file`` is the name that problems are reported under."""
+
+    source: Annotated[str, Field(min_length=1)]
+    file: Annotated[str, Field(min_length=1, max_length=200, pattern=models.PRINTABLE)] = "document.yaml"
+
+
+class PublishedOut(BaseModel):
+    """A published version; ``changed`` is false if exactly this was published before.
+
+    ``warnings`` say when nobody could decide what it asks people, by the tenant's directory.
+    """
+
+    name: str
+    version: int
+    digest: str
+    changed: bool
+    warnings: list[str]
+
+
+class WorkflowVersion(BaseModel):
+    """One published version."""
+
+    name: str
+    version: int
+    digest: str
+    published_by: str
+    published_at: datetime
+    retired_at: datetime | None
+
+
+class PolicyVersion(BaseModel):
+    """One published policy; the active one judges every action."""
+
+    name: str
+    version: int
+    digest: str
+    published_by: str
+    published_at: datetime
+    active: bool
+
+
+class WorkflowSummary(WorkflowVersion):
     """One published version, with the names of the operations and connectors that it needs."""
 
     connectors: list[str]
     operations: list[str]
 
 
-class WorkflowDetail(models.WorkflowVersion):
+class WorkflowDetail(WorkflowVersion):
     """One published version, whole.
 
     ``operations`` maps each operation to the SHA-256 of its declaration as frozen with the version; ``outline`` is the
@@ -48,7 +91,7 @@ class WorkflowDetail(models.WorkflowVersion):
     problem: str | None
 
 
-class WorkflowPublished(models.PublishedOut):
+class WorkflowPublished(PublishedOut):
     """What is published now; ``retired`` if it has been retired meanwhile: it needs a new number then."""
 
     retired: bool
@@ -87,7 +130,7 @@ async def workflow(name: Name, version: Version, who: Reader, faces: FacesDep) -
 
 
 @router.post("/workflows", status_code=201, response_model=WorkflowPublished, summary="Publish a workflow version")
-async def publish_workflow(body: models.Document, who: Admin, faces: FacesDep, response: Response) -> dict[str, Any]:
+async def publish_workflow(body: Document, who: Admin, faces: FacesDep, response: Response) -> dict[str, Any]:
     """Versions never change: 200 if exactly this was published, 409 if the version has another text. 422 lists every
     problem of the document with its line and column.
     """
@@ -106,15 +149,15 @@ async def retire_workflow(name: Name, version: Version, who: Admin, faces: Faces
         return asdict(await publishing.retire_workflow(connection, who.tenant, name, version, who.actor))
 
 
-@router.get("/policies", response_model=models.Page[models.PolicyVersion], summary="Every published policy")
+@router.get("/policies", response_model=models.Page[PolicyVersion], summary="Every published policy")
 async def policies(who: Reader, faces: FacesDep) -> dict[str, Any]:
     """The newest first, and which one is active."""
     async with faces.database.reading(who.tenant) as connection:
         return {"items": await read_models.policy_versions(connection, who.tenant)}
 
 
-@router.post("/policies", status_code=201, response_model=models.PublishedOut, summary="Publish and activate a policy")
-async def publish_policy(body: models.Document, who: Admin, faces: FacesDep, response: Response) -> dict[str, Any]:
+@router.post("/policies", status_code=201, response_model=PublishedOut, summary="Publish and activate a policy")
+async def publish_policy(body: Document, who: Admin, faces: FacesDep, response: Response) -> dict[str, Any]:
     """It judges every action from this moment on, also those that an earlier policy had approved."""
     async with faces.database.transaction(who.tenant) as connection:
         published = await publishing.publish_policy(

@@ -7,7 +7,6 @@ from uuid import UUID
 
 from fastapi import APIRouter, Response
 
-from app.access import Principal
 from app.http import problems
 from app.http.parts import Auditor, FacesDep
 from app.http.runs import run_row
@@ -39,7 +38,7 @@ async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
     """The exact bytes that were stored, checked against the SHA-256 that the database remembers (`ETag`,
     `Content-Digest` of RFC 9530). The download is an audit event, committed before the first byte is sent.
     """
-    run = await run_row(faces, who, run_id)
+    run = await run_row(faces, who.tenant, run_id)
     if run["status"] not in ENDED:
         return problems.problem(
             409, "unfinished", f"The run is {run['status']}; its evidence is written when it has ended."
@@ -51,7 +50,7 @@ async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
         return problems.problem(
             409, "being_written", "The bundle is being written; try again in a moment.", {"Retry-After": "1"}
         )
-    data = await exported(faces, who, row)
+    data = await exported(faces, who.tenant, who.actor, row)
     digest = base64.b64encode(bytes.fromhex(row["sha256"])).decode()
     headers = {
         "ETag": f'"{row["sha256"]}"',
@@ -68,12 +67,12 @@ async def bundle_row(faces: Faces, tenant: str, run_id: UUID) -> Row | None:
         return await read_models.bundle(connection, tenant, run_id)
 
 
-async def exported(faces: Faces, who: Principal, row: Row, actor: Actor | None = None) -> bytes:
+async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
     """The bundle's bytes, once their export is on record."""
     data = await faces.blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
     if len(data) != row["bytes"]:
         raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
     facts: JsonObject = {"run": str(row["run_id"]), "sha256": row["sha256"]}
-    async with faces.database.transaction(who.tenant) as connection:
-        await audit.record(connection, who.tenant, EventType.EVIDENCE_EXPORTED, actor or who.actor, facts)
+    async with faces.database.transaction(tenant) as connection:
+        await audit.record(connection, tenant, EventType.EVIDENCE_EXPORTED, actor, facts)
     return data

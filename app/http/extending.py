@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from app.access import Role
 from app.http import models, problems
-from app.http.parts import LIMIT_DEFAULT, Cursor, FacesDep, Limit, Operator, Reader, decode_cursor, page, page_after
+from app.http.parts import FacesDep, Operator, Paged, Reader
 from app.http.runs import etag, run_row
 from core.errors import InputError
 from runtime.definition.edges import EdgeKind, edges_of, nodes_of
@@ -97,7 +97,7 @@ class GraphOut(BaseModel):
 @router.get("/{run_id}/graph", response_model=GraphOut, summary="The graph of a run")
 async def graph(run_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
     """Nodes, and edges of kind `sequence` (must be over), `data` (is read) and `branch` (stands inside)."""
-    row = await run_row(faces, who, run_id)
+    row = await run_row(faces, who.tenant, run_id)
     *earlier, workflow = await faces.looking.editions(who.tenant, run_id)
     edges = [{"source": e.source, "target": e.target, "kind": e.kind} for e in edges_of(workflow.graph)]
     named = {"workflow": row["workflow"], "version": row["workflow_version"], "extensions": len(earlier)}
@@ -105,28 +105,21 @@ async def graph(run_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
 
 
 @router.get("/{run_id}/waits", response_model=models.Page[Wait], summary="What a run waits for")
-async def waits(
-    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
-) -> dict[str, Any]:
+async def waits(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """And what it has waited for, oldest first. A signal to the `correlation_key` ends a wait that has one."""
-    after = decode_cursor(cursor, datetime, UUID) or [read_models.FIRST_TIME, read_models.FIRST_ID]
+    after = paging.after(datetime, UUID)
     ids = await faces.looking.waits(who.tenant, run_id)
     async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.waits_page(connection, who.tenant, ids, limit + 1, *after)
-    following = page(rows, limit, lambda row: (row["created_at"], row["wait_id"]))
-    if who.has(Role.OPERATOR):
-        return following
-    return {**following, "items": [{**row, "token": None} for row in following["items"]]}
+        rows = await read_models.waits_page(connection, who.tenant, ids, paging.limit + 1, *after)
+    hidden = {} if who.has(Role.OPERATOR) else {"token": None}
+    return paging.page([{**row, **hidden} for row in rows], "created_at", "wait_id")
 
 
 @router.get("/{run_id}/mutations", response_model=models.Page[Mutation], summary="What was added to a run")
-async def mutations(
-    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
-) -> dict[str, Any]:
+async def mutations(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Every extension of its graph, in its order."""
-    last = decode_cursor(cursor, int) or [0]
     seen = await faces.looking.at(who.tenant, run_id)
-    return page_after(seen.extensions, limit, last, lambda row: [row["number"]])
+    return paging.page_of_all(seen.extensions, number=int)
 
 
 @router.post(
@@ -145,7 +138,7 @@ async def extend(
 ) -> Any:
     """Checked like a definition, each step governed like any other, the change on record with who made it."""
     if if_match is None:
-        await run_row(faces, who, run_id)
+        await run_row(faces, who.tenant, run_id)
         words = "If-Match is missing: say which version of the run you have looked at."
         return problems.problem(428, "precondition_required", words, remedy="Send the ETag of GET /v1/runs/{run_id}.")
     source = {"steps": body.steps, **({"before": body.before} if body.before else {})}

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from approvals.model import Choice
+from core.changes import ChangeKind
 from runtime.engine.states import RunState
 
 Item = TypeVar("Item")
@@ -165,112 +165,67 @@ class AuditLine(BaseModel):
     line: str
 
 
-class VoteOut(BaseModel):
-    """One person's answer."""
+class CheckpointChange(BaseModel):
+    """One operation of a JSON Patch (RFC 6902): ``path`` is a JSON Pointer; ``before`` is null for an addition."""
 
-    person: str
-    name: str
-    choice: Choice
-    reason: str
+    op: ChangeKind
+    path: str
+    before: Any
+    after: Any
+
+
+class CheckpointDiff(BaseModel):
+    """What turns the state of one checkpoint into that of another; no changes where they are equal."""
+
+    run_id: UUID
+    from_superstep: int
+    to_superstep: int
+    changes: list[CheckpointChange]
+
+
+class LedgerEntry(BaseModel):
+    """One write to a channel that keeps a ledger, whatever the channel itself still holds."""
+
+    superstep: int
+    step_key: str
     channel: str
-    at: str
+    value: Any
+    written_at: datetime
 
 
-class GroupOut(BaseModel):
-    """How far one group is."""
+class LateAnswer(BaseModel):
+    """What a worker knew of its call when it had lost its lease; ``says`` puts it beside what the receipt says now."""
 
-    group: str
-    source: str
-    of: int
-    names: list[str]
+    attempt: int
+    epoch: int
+    known: str
+    sent: str
+    answered: str | None = None
+    code: str | None = None
+    external_id: str | None = None
+    output: Any = None
+    detail: dict[str, Any] | None = None
+    says: str
 
 
-class ApprovalOut(BaseModel):
-    """One question; ``masked`` says that sensitive values of the card are hidden from this token."""
+class Receipt(BaseModel):
+    """What was attempted, what happened, and how to reverse it."""
 
-    approval_id: UUID
-    run_id: UUID
-    step: str
-    kind: str
+    receipt_id: UUID
+    step_key: str
+    operation: str
+    target: str
+    idempotency_key: str
+    action_digest: str
     status: str
-    tier: str
-    requester: str
-    digest: str
-    choice: str | None
-    reason: str | None
-    created_at: datetime
-    expires_at: datetime
-    decided_at: datetime | None
-    masked: bool
-    card: dict[str, Any]
-
-
-class ApprovalDetail(ApprovalOut):
-    """One question with its votes, and what has become of the action; ``late`` is what was told of it too late."""
-
-    state: str
-    detail: str
-    late: str
-    two_person: bool
-    votes: list[VoteOut]
-    progress: list[GroupOut]
-
-
-class VoteIn(In):
-    """An answer. With ``digest``, it counts only for exactly the action that was seen."""
-
-    choice: Choice
-    reason: Annotated[str, Field(max_length=4000)] = ""
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-
-
-class VoteOutcome(BaseModel):
-    """What became of the answer, with a sentence for the person."""
-
-    counted: bool
-    code: str
-    sentence: str
-    status: str
-    run_id: UUID
-
-
-class Document(In):
-    """A document's exact text (YAML 1.2); ``file`` is the name that problems are reported under."""
-
-    source: Annotated[str, Field(min_length=1)]
-    file: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] = "document.yaml"
-
-
-class PublishedOut(BaseModel):
-    """A published version; ``changed`` is false if exactly this was published before.
-
-    ``warnings`` say when nobody could decide what it asks people, by the tenant's directory.
-    """
-
-    name: str
-    version: int
-    digest: str
-    changed: bool
-    warnings: list[str]
-
-
-class WorkflowVersion(BaseModel):
-    """One published version."""
-
-    name: str
-    version: int
-    digest: str
-    published_by: str
-    published_at: datetime
-    retired_at: datetime | None
-
-
-class PolicyVersion(BaseModel):
-    """One published policy; the active one judges every action."""
-
-    name: str
-    version: int
-    digest: str
-    published_by: str
-    published_at: datetime
-    active: bool
+    attempt: int
+    reversible: bool
+    reverse: Any
+    external_id: str | None
+    output: Any
+    usage: Any
+    resolution: str | None
+    error: Any
+    intended_at: datetime
+    settled_at: datetime | None
+    late: list[LateAnswer]

@@ -6,8 +6,9 @@ import base64
 import binascii
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 from uuid import UUID
 
 import orjson
@@ -28,27 +29,20 @@ _FIRST_YEAR, _LAST_YEAR = 1970, 9998
 # Dependencies are coroutines though they wait for nothing: FastAPI calls a plain function in a thread, which costs more
 # than all that these do.
 async def _faces(request: Request) -> Faces:
-    faces: Faces = request.app.state.faces
-    return faces
+    return cast("Faces", request.app.state.faces)
 
 
 async def _refusals(request: Request) -> RefusalLog:
-    log: RefusalLog = request.app.state.refusals
-    return log
+    return cast("RefusalLog", request.app.state.refusals)
 
 
 def principal(request: Request) -> Principal:
     """Who is asking; the middleware has put them there."""
-    found: Principal = request.state.principal
-    return found
+    return cast("Principal", request.state.principal)
 
 
 FacesDep: TypeAlias = Annotated[Faces, Depends(_faces)]
 RefusalsDep: TypeAlias = Annotated[RefusalLog, Depends(_refusals)]
-Limit: TypeAlias = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many at most")]
-Cursor: TypeAlias = Annotated[
-    str, Query(max_length=_CURSOR_CHARACTERS_MAX, description="`next` of the page before; empty for the first")
-]
 
 
 def allow(*roles: Role) -> Callable[[Request], Awaitable[Principal]]:
@@ -75,26 +69,44 @@ Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]
 Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]
 
 
-def page(rows: Sequence[Row], limit: int, key: Callable[[Row], Sequence[object]]) -> dict[str, Any]:
-    """``{items, next}`` of ``limit + 1`` fetched rows; ``key`` names the last row of the page."""
-    items = list(rows[:limit])
-    following = encode_cursor(key(items[-1])) if len(rows) > limit else None
-    return {"items": items, "next": following}
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """Which page of a list is asked for."""
+
+    limit: int
+    cursor: str
+
+    def after(self, *kinds: type) -> list[Any]:
+        """The key of the last row of the page before; [] for the first page. See ``decode_cursor``."""
+        return decode_cursor(self.cursor, *kinds) or []
+
+    def page(self, rows: Sequence[Row], *key: str) -> dict[str, Any]:
+        """``{items, next}`` of ``limit + 1`` fetched rows; the members ``key`` tell rows apart, in their order."""
+        items = list(rows[: self.limit])
+        following = encode_cursor([items[-1][name] for name in key]) if len(rows) > self.limit else None
+        return {"items": items, "next": following}
+
+    def page_of_all(self, rows: Sequence[Row], **key: type) -> dict[str, Any]:
+        """``{items, next}`` where all rows are here, in the order of ``key``: the names of members and their kinds."""
+        first = bisect_right(rows, self.after(*key.values()), key=lambda row: [row[name] for name in key])
+        return self.page(rows[first : first + self.limit + 1], *key)
 
 
-def page_after(rows: Sequence[Row], limit: int, last: Sequence[Any], key: Callable[[Row], list[Any]]) -> dict[str, Any]:
-    """``{items, next}`` of the rows after the ``last`` key; all rows are here, in the order of their keys."""
-    first = bisect_right(rows, [*last], key=key)
-    return page(rows[first : first + limit + 1], limit, key)
+async def _paging(
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="How many at most")] = LIMIT_DEFAULT,
+    cursor: Annotated[
+        str, Query(max_length=_CURSOR_CHARACTERS_MAX, description="`next` of the page before; empty for the first")
+    ] = "",
+) -> Paging:
+    return Paging(limit, cursor)
+
+
+Paged: TypeAlias = Annotated[Paging, Depends(_paging)]
 
 
 def encode_cursor(key: Sequence[object]) -> str:
-    """An opaque text for the place after a row."""
-    plain = [
-        value.isoformat() if isinstance(value, datetime) else str(value) if isinstance(value, UUID) else value
-        for value in key
-    ]
-    return base64.urlsafe_b64encode(orjson.dumps(plain)).decode().rstrip("=")
+    """An opaque text for the place after a row. (asyncpg has a class of its own for UUIDs, hence ``default``.)"""
+    return base64.urlsafe_b64encode(orjson.dumps([*key], default=str)).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str, *kinds: type) -> list[Any] | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import Any
 
 import asyncpg
@@ -21,20 +21,18 @@ from core.errors import CountersealError, DefinitionError, InputError
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-STATUS: Mapping[str, int] = MappingProxyType(
-    {
-        "input": 400,
-        "definition": 422,
-        "expression": 422,
-        "authentication": 401,
-        "authorization": 403,
-        "not_found": 404,
-        "consistency": 409,
-        "transport": 503,
-        "timeout": 504,
-        "configuration": 503,
-    }
-)
+STATUS: Mapping[str, int] = {
+    "input": 400,
+    "definition": 422,
+    "expression": 422,
+    "authentication": 401,
+    "authorization": 403,
+    "not_found": 404,
+    "consistency": 409,
+    "transport": 503,
+    "timeout": 504,
+    "configuration": 503,
+}
 _CODES = {
     400: "input",
     401: "authentication",
@@ -46,13 +44,12 @@ _CODES = {
     415: "media_type",
     422: "input",
 }
-_OURS_TO_REPAIR: Mapping[str, str] = MappingProxyType(
-    {
-        "transport": "Something that this needs cannot be reached at the moment; try again.",
-        "timeout": "Something that this needs did not answer in time; try again.",
-        "configuration": "This installation is not configured for it; its log names the setting.",
-    }
-)
+_OURS_TO_REPAIR: Mapping[str, str] = {
+    "transport": "Something that this needs cannot be reached at the moment; try again.",
+    "timeout": "Something that this needs did not answer in time; try again.",
+    "configuration": "This installation is not configured for it; its log names the setting.",
+}
+_HEADERS = {401: {"WWW-Authenticate": 'Bearer realm="counterseal"'}, 503: {"Retry-After": "1"}}
 # PostgreSQL is restarting, out of connections, or the network to it broke: trying again helps.
 _UNAVAILABLE = (
     asyncpg.PostgresConnectionError,
@@ -80,11 +77,7 @@ def problem(
         **({"detail": detail} if detail else {}),
         **more,
     }
-    answered = dict(headers or {})
-    if status == 401:
-        answered.setdefault("WWW-Authenticate", 'Bearer realm="counterseal"')
-    if status == 503:
-        answered.setdefault("Retry-After", "1")
+    answered = {**_HEADERS.get(status, {}), **(headers or {})}
     return JSONResponse(content, status_code=status, media_type=MEDIA_TYPE, headers=answered)
 
 
@@ -100,10 +93,7 @@ def of_error(error: CountersealError) -> Response:
         return problem(status, error.code, _OURS_TO_REPAIR[error.code])
     more: dict[str, Any] = {"remedy": error.remedy} if error.remedy else {}
     if isinstance(error, DefinitionError):
-        more["problems"] = [
-            {"file": p.file, "line": p.line, "column": p.column, "message": p.message, "remedy": p.remedy}
-            for p in error.problems
-        ]
+        more["problems"] = [asdict(problem) for problem in error.problems]
     elif isinstance(error, InputError) and error.where:
         more["where"] = error.where
     return problem(status, error.code, error.message, **more)

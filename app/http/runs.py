@@ -10,23 +10,10 @@ from uuid import UUID
 import orjson
 from fastapi import APIRouter, Header, Path, Query, Response
 
-from app.access import Principal
 from app.http import models
-from app.http.parts import (
-    LIMIT_DEFAULT,
-    Auditor,
-    Cursor,
-    FacesDep,
-    Limit,
-    Operator,
-    Reader,
-    Starter,
-    decode_cursor,
-    page,
-    page_after,
-)
-from app.http.past_models import CheckpointDiff, LedgerEntry, Receipt
+from app.http.parts import Auditor, FacesDep, Operator, Paged, Reader, Starter
 from app.wiring import Faces
+from core.canonical import JsonObject
 from core.changes import changes
 from core.errors import ConsistencyError, InputError, NotFoundError
 from core.ids import new_id
@@ -56,81 +43,71 @@ async def start(
     key = body.idempotency_key or idempotency_key or str(new_id())
     if body.idempotency_key and idempotency_key and body.idempotency_key != idempotency_key:
         raise InputError("differs from the body's idempotency_key", where="Idempotency-Key")
-    async with faces.database.connection() as connection:
-        request = StartRequest(
-            tenant_id=who.tenant,
-            workspace_id=body.workspace or faces.settings.workspace,
-            trigger_type=TRIGGER_TYPE,
-            trigger_ref=key,
-            trigger=body.input,
-            requested_by=who.subject,
-            actor=who.actor,
-        )
-        started = await starting.start_named(connection, faces.definitions, body.workflow, body.version, request)
+    request = StartRequest(
+        tenant_id=who.tenant,
+        workspace_id=body.workspace or faces.settings.workspace,
+        trigger_type=TRIGGER_TYPE,
+        trigger_ref=key,
+        trigger=body.input,
+        requested_by=who.subject,
+        actor=who.actor,
+    )
+    started = await starting.start_named(faces.database, faces.definitions, body.workflow, body.version, request)
     if not started.created:
         response.status_code = 200
-        await _same_input(faces, who, started.run_id, body.input)
+        known = await faces.looking.trigger(who.tenant, started.run_id)
+        # Of a run whose input was removed, only the key is known.
+        if known is not None and known != body.input:
+            words = f"This idempotency key has started run {started.run_id} with another input."
+            raise ConsistencyError(words, remedy="Use a new key.")
     response.headers["Location"] = f"/v1/runs/{started.run_id}"
     return {"run_id": started.run_id, "created": started.created, "reference": started.reference}
-
-
-async def _same_input(faces: Faces, who: Principal, run_id: UUID, given: dict[str, Any]) -> None:
-    known = await faces.looking.trigger(who.tenant, run_id)
-    # Of a run whose input was removed, only the key is known.
-    if known is not None and known != given:
-        raise ConsistencyError(
-            f"This idempotency key has started run {run_id} with another input.", remedy="Use a new key."
-        )
 
 
 @router.get("", response_model=models.Page[models.Run], summary="List runs, newest first")
 async def listed(
     who: Reader,
     faces: FacesDep,
-    limit: Limit = LIMIT_DEFAULT,
-    cursor: Cursor = "",
+    paging: Paged,
     status: RunState | None = None,
     workflow: Text | None = None,
     reference: Reference | None = None,
 ) -> dict[str, Any]:
     """All runs of the token's tenant, or those with this status, workflow or business reference."""
-    after = decode_cursor(cursor, datetime, UUID) or [read_models.LAST_TIME, read_models.LAST_ID]
+    after = paging.after(datetime, UUID)
     wanted = RunFilter(status, workflow, reference)
     async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.runs_page(connection, who.tenant, wanted, limit + 1, *after)
-    return page(rows, limit, lambda row: (row["created_at"], row["run_id"]))
+        rows = await read_models.runs_page(connection, who.tenant, wanted, paging.limit + 1, *after)
+    return paging.page(rows, "created_at", "run_id")
 
 
 @router.get("/{run_id}", response_model=models.RunDetail, summary="Look at one run")
 async def one(run_id: UUID, who: Reader, faces: FacesDep, response: Response) -> Row:
     """Its state, where its audit stands, and its evidence. The `ETag` is its version, for `If-Match`."""
     seen = await faces.looking.at(who.tenant, run_id)
-    row = await run_row(faces, who, run_id)
+    row = await run_row(faces, who.tenant, run_id)
     response.headers["ETag"] = etag(row["version"])
     return {**row, "late": seen.late}
 
 
 @router.get("/{run_id}/steps", response_model=models.Page[models.Step], summary="The steps of a run")
-async def steps(
-    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
-) -> dict[str, Any]:
+async def steps(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """In the order of super-steps and of the definition."""
-    last = decode_cursor(cursor, int, int, UUID) or [-1, -1, read_models.FIRST_ID]
     seen = await faces.looking.at(who.tenant, run_id)
-    return page_after(seen.steps, limit, last, lambda row: [row["superstep"], row["step_index"], row["step_id"]])
+    return paging.page_of_all(seen.steps, superstep=int, step_index=int, step_id=UUID)
 
 
 @router.get("/{run_id}/checkpoints", response_model=models.Page[models.Checkpoint], summary="The checkpoints of a run")
-async def checkpoints(
-    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
-) -> dict[str, Any]:
+async def checkpoints(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Every past state, from the first on (P-9)."""
-    (last,) = decode_cursor(cursor, int) or [-1]
-    seen = await faces.looking.at(who.tenant, run_id, range(last + 1, last + limit + 2))
-    return page(seen.checkpoints, limit, lambda row: (row["superstep"],))
+    (last,) = paging.after(int) or [-1]
+    seen = await faces.looking.at(who.tenant, run_id, range(last + 1, last + paging.limit + 2))
+    return paging.page(seen.checkpoints, "superstep")
 
 
-@router.get("/{run_id}/checkpoints/diff", response_model=CheckpointDiff, summary="What changed between two checkpoints")
+@router.get(
+    "/{run_id}/checkpoints/diff", response_model=models.CheckpointDiff, summary="What changed between two checkpoints"
+)
 async def diff(
     run_id: UUID,
     who: Reader,
@@ -151,57 +128,44 @@ async def checkpoint(run_id: UUID, number: Annotated[int, Path(ge=0, lt=2**31)],
     return found
 
 
-@router.get("/{run_id}/ledger", response_model=models.Page[LedgerEntry], summary="The ledger of a run")
-async def ledger(
-    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
-) -> dict[str, Any]:
+@router.get("/{run_id}/ledger", response_model=models.Page[models.LedgerEntry], summary="The ledger of a run")
+async def ledger(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Every write to the channels that keep one, in the order of super-steps (P-7)."""
-    after = decode_cursor(cursor, int, int) or [-1, 0]
-    await run_row(faces, who, run_id)
+    after = paging.after(int, int)
+    await run_row(faces, who.tenant, run_id)
     async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.ledger_page(connection, who.tenant, run_id, limit + 1, *after)
-    return page(rows, limit, lambda row: (row["superstep"], row["number"]))
+        rows = await read_models.ledger_page(connection, who.tenant, run_id, paging.limit + 1, *after)
+    return paging.page(rows, "superstep", "number")
 
 
-@router.get("/{run_id}/receipts", response_model=models.Page[Receipt], summary="The receipts of a run")
-async def receipts(
-    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
-) -> dict[str, Any]:
+@router.get("/{run_id}/receipts", response_model=models.Page[models.Receipt], summary="The receipts of a run")
+async def receipts(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """What was attempted, what happened, and how to reverse it, in the order of intent."""
-    last = decode_cursor(cursor, datetime, UUID) or [read_models.FIRST_TIME, read_models.FIRST_ID]
     seen = await faces.looking.at(who.tenant, run_id)
-    return page_after(seen.receipts, limit, last, lambda row: [row["intended_at"], row["receipt_id"]])
+    return paging.page_of_all(seen.receipts, intended_at=datetime, receipt_id=UUID)
 
 
 @router.get("/{run_id}/timeline", response_model=models.Page[models.TimelineEvent], summary="What happened in a run")
-async def timeline(
-    run_id: UUID, who: Reader, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
-) -> dict[str, Any]:
+async def timeline(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """The facts of the audit chain in their order. They hold no values."""
-    (last,) = decode_cursor(cursor, int) or [-1]
+    (last,) = paging.after(int) or [-1]
     lines = await faces.looking.lines(who.tenant, run_id)
     first = max(last, -1) + 1
-    events = [_event(seq, line) for seq, line in enumerate(lines[first : first + limit + 1], first)]
-    return page(events, limit, lambda row: (row["seq"],))
+    events = [_event(seq, line) for seq, line in enumerate(lines[first : first + paging.limit + 1], first)]
+    return paging.page(events, "seq")
 
 
 @router.get("/{run_id}/audit", response_model=models.Page[models.AuditLine], summary="The audit chain of a run")
-async def audit_lines(
-    run_id: UUID, who: Auditor, faces: FacesDep, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = ""
-) -> dict[str, Any]:
+async def audit_lines(run_id: UUID, who: Auditor, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """The exact lines that are hashed. Reading them is an audit event of the tenant."""
-    after = decode_cursor(cursor, int) or [-1]
-    await run_row(faces, who, run_id)
+    after = paging.after(int)
+    await run_row(faces, who.tenant, run_id)
     async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.audit_page(connection, who.tenant, run_id, limit + 1, *after)
-    following = page(rows, limit, lambda row: (row["seq"],))
+        rows = await read_models.audit_page(connection, who.tenant, run_id, paging.limit + 1, *after)
     async with faces.database.transaction(who.tenant) as connection:
-        data = {"run": str(run_id), "what": "audit"}
-        await audit.record(connection, who.tenant, EventType.EVIDENCE_READ, who.actor, {**data})
-    return {
-        **following,
-        "items": [{**row, "line": row["line"].decode(errors="backslashreplace")} for row in following["items"]],
-    }
+        data: JsonObject = {"run": str(run_id), "what": "audit"}
+        await audit.record(connection, who.tenant, EventType.EVIDENCE_READ, who.actor, data)
+    return paging.page([{**row, "line": row["line"].decode(errors="backslashreplace")} for row in rows], "seq")
 
 
 @router.post("/{run_id}/cancel", response_model=models.CancelAnswer, summary="Cancel a run")
@@ -217,12 +181,12 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-async def run_row(faces: Faces, who: Principal, run_id: UUID) -> Row:
+async def run_row(faces: Faces, tenant: str, run_id: UUID, remedy: str = "") -> Row:
     """The run; ``NotFoundError`` if the tenant has none of this id."""
-    async with faces.database.reading(who.tenant) as connection:
-        row = await read_models.run(connection, who.tenant, run_id)
+    async with faces.database.reading(tenant) as connection:
+        row = await read_models.run(connection, tenant, run_id)
     if row is None:
-        raise NotFoundError(f"There is no run {run_id}.")
+        raise NotFoundError(f"There is no run {run_id}.", remedy=remedy)
     return row
 
 

@@ -32,10 +32,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Listens from its construction on; ``port`` 0 takes a free one, which ``url`` tells.
-
-    ``ConfigurationError`` if the address cannot be had.
-    """
+    """Listens from construction on, at ``url``; ``port`` 0: a free one. ``ConfigurationError`` if it cannot be had."""
 
     def __init__(self, application: ASGIApp, host: str, port: int, limits: Limits | None = None) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -15,13 +15,7 @@ from runtime.requests.signaling import ID_CHARACTERS_MAX, Signal, SignalAnswer, 
 
 router = APIRouter(prefix="/v1/signals", tags=["signals"])
 
-STATUS: Mapping[SignalCode, int] = {
-    SignalCode.DELIVERED: 200,
-    SignalCode.KEPT: 202,
-    SignalCode.LATE: 409,
-    SignalCode.STALE: 409,
-    SignalCode.VERSION: 409,
-}
+# Why a signal that is on record changes nothing.
 SENTENCES: Mapping[SignalCode, str] = {
     SignalCode.LATE: "What this signal would have ended is over. It was recorded, and changes nothing.",
     SignalCode.STALE: "The token is not that of the wait which is open now. It was recorded, and changes nothing.",
@@ -93,11 +87,11 @@ async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: Fac
         version=body.version,
     )
     answer = await faces.signaling.signal(sent)
-    status = STATUS[answer.code]
-    if status == 409:
+    if sentence := SENTENCES.get(answer.code):
         more: dict[str, Any] = {"repeated": answer.repeated, "run_id": str(answer.run_id), "step": answer.step}
-        return problems.problem(409, str(answer.code), SENTENCES[answer.code], **more)
-    response.status_code = status
+        return problems.problem(409, str(answer.code), sentence, **more)
+    if answer.code is SignalCode.KEPT:
+        response.status_code = 202
     return outcome(sent, answer)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sqlalchemy import text
 from starlette.responses import Response
 
 from app.http.parts import FacesDep, principal
-from app.metrics import CONTENT_TYPE_LATEST
 from runtime.store import queue_reads, read_models
 
 router = APIRouter(tags=["system"])

@@ -7,13 +7,12 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from app.http import models, problems
-from app.http.parts import LIMIT_DEFAULT, Approver, Cursor, FacesDep, Limit, Reader, decode_cursor, page
-from approvals.model import VoteChannel
-from approvals.tasks import TaskAnswer, TaskState
+from app.http.parts import Approver, FacesDep, Paged, Reader
+from approvals.model import TaskAnswer, TaskState, VoteChannel
 from runtime.store import tasks
 from runtime.store.read_models import FIRST_ID
 from runtime.store.tasks import StoredTask
@@ -73,18 +72,13 @@ class Completed(BaseModel):
 
 @router.get("", response_model=models.Page[Task], summary="List tasks")
 async def listed(
-    who: Reader,
-    faces: FacesDep,
-    limit: Limit = LIMIT_DEFAULT,
-    cursor: Cursor = "",
-    state: TaskState | None = None,
-    group: Group = None,
+    who: Reader, faces: FacesDep, paging: Paged, state: TaskState | None = None, group: Group = None
 ) -> dict[str, Any]:
     """`state=open` lists what waits for people."""
-    (after,) = decode_cursor(cursor, UUID) or [FIRST_ID]
+    (after,) = paging.after(UUID) or [FIRST_ID]
     async with faces.database.transaction(who.tenant) as connection:
-        found = await tasks.page(connection, who.tenant, limit + 1, after, state=state, group=group)
-    return page([summary(task) for task in found], limit, lambda row: (row["task_id"],))
+        found = await tasks.page(connection, who.tenant, paging.limit + 1, after, state=state, group=group)
+    return paging.page([summary(task) for task in found], "task_id")
 
 
 @router.get("/{task_id}", response_model=TaskDetail, summary="Look at one task")
@@ -111,13 +105,7 @@ async def complete(task_id: UUID, body: Completion, who: Approver, faces: FacesD
     answer = await faces.tasks.complete(who.tenant, task_id, who.subject, body.value, VoteChannel.HTTP)
     if answer.accepted:
         return {"accepted": True, "code": answer.code, "sentence": answer.sentence}
-    return _refused(answer)
-
-
-def _refused(answer: TaskAnswer) -> Response:
-    more: dict[str, Any] = {}
-    if answer.problems:
-        more["problems"] = faults(answer)
+    more: dict[str, Any] = {"problems": faults(answer)} if answer.problems else {}
     return problems.problem(REFUSED[answer.code], answer.code, answer.sentence, **more)
 
 

@@ -27,9 +27,14 @@ def section(text: str) -> Block:
     return {"type": "section", "expand": True, "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
 
 
+def plain(words: str) -> Block:
+    """Text in which Slack interprets nothing; the caller sees to its length."""
+    return {"type": "plain_text", "text": words, "emoji": False}
+
+
 def header(words: str) -> Block:
     """A heading; ``words`` are ours."""
-    return {"type": "header", "text": {"type": "plain_text", "text": words, "emoji": False}}
+    return {"type": "header", "text": plain(words)}
 
 
 def sections(lines: Sequence[str]) -> list[Block]:
@@ -57,7 +62,7 @@ def plain_sections(text: str) -> list[Block]:
     """Our own words that may name people or groups: no mrkdwn is interpreted in them at all."""
     shown = visible(text, edges=False)
     parts = [shown[start : start + SECTION_CHARACTERS_MAX] for start in range(0, len(shown), SECTION_CHARACTERS_MAX)]
-    return [{"type": "section", "text": {"type": "plain_text", "text": part, "emoji": False}} for part in parts]
+    return [{"type": "section", "text": plain(part)} for part in parts]
 
 
 def echo_bytes(blocks: Sequence[Block]) -> int:

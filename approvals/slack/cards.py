@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from approvals.model import CardContent, CardState, CardView, Choice, choices_of
-from approvals.slack.blocks import Block, fits_message, header, section, sections, small_print
+from approvals.content import CardContent, CardState
+from approvals.model import CardView, Choice, choices_of
+from approvals.slack.blocks import Block, fits_message, header, plain, section, sections, small_print
 from approvals.slack.lines import content_lines, decision_lines, detail_lines, heading, outcome_lines, vote_lines
 from approvals.slack.text import code, shown
 from core.action import Risk
@@ -44,14 +45,11 @@ def render(view: CardView) -> Rendered:
     body = [*sections(decision_lines(content)), *sections(footer), *small_print(detail_lines(content))]
     complete = not masked and fits_message(body)
     if masked and fits_message(body):
-        body = [
-            *body,
-            section("Hidden values stay out of this channel. *Review* shows them to those who may decide."),
-        ]
+        body.append(section("Hidden values stay out of this channel. *Review* shows them to those who may decide."))
     elif not fits_message(body):
         body = _short_body(view)
     blocks = [header(heading(view)), *body, *_buttons(view, complete), *link_line(view.link)]
-    return Rendered(_notification(view), blocks, complete)
+    return Rendered(notification(heading(view), content.title), blocks, complete)
 
 
 def button_value(view: CardView) -> str:
@@ -62,10 +60,12 @@ def button_value(view: CardView) -> str:
 def _buttons(view: CardView, complete: bool) -> list[Block]:
     review = _button("Review", REVIEW, button_value(view))
     if view.state is not CardState.PENDING:
-        return [] if complete else [{"type": "actions", "elements": [review]}]
-    if not complete:
-        return [{"type": "actions", "elements": [{**review, "style": "primary"}]}]
-    return [{"type": "actions", "elements": [_choice_button(view, choice) for choice in choices_of(view.kind)]}]
+        buttons = [] if complete else [review]
+    elif complete:
+        buttons = [_choice_button(view, choice) for choice in choices_of(view.kind)]
+    else:
+        buttons = [{**review, "style": "primary"}]
+    return [{"type": "actions", "elements": buttons}] if buttons else []
 
 
 def _choice_button(view: CardView, choice: Choice) -> Block:
@@ -81,17 +81,12 @@ def _choice_button(view: CardView, choice: Choice) -> Block:
 
 def _confirmation(content: CardContent) -> Block:
     undo = "It can be undone." if content.reversible else "It cannot be undone."
-    return {
-        "title": {"type": "plain_text", "text": "Approve this?", "emoji": False},
-        "text": {"type": "plain_text", "text": f"This action is of high risk. {undo}", "emoji": False},
-        "confirm": {"type": "plain_text", "text": "Approve", "emoji": False},
-        "deny": {"type": "plain_text", "text": "Back", "emoji": False},
-    }
+    text = plain(f"This action is of high risk. {undo}")
+    return {"title": plain("Approve this?"), "text": text, "confirm": plain("Approve"), "deny": plain("Back")}
 
 
 def _button(words: str, action_id: str, value: str) -> Block:
-    text = {"type": "plain_text", "text": words, "emoji": False}
-    return {"type": "button", "text": text, "action_id": action_id, "value": value}
+    return {"type": "button", "text": plain(words), "action_id": action_id, "value": value}
 
 
 def _short_body(view: CardView) -> list[Block]:
@@ -131,7 +126,6 @@ def link_line(link: str) -> list[Block]:
     return [{"type": "context", "elements": [{"type": "mrkdwn", "text": f"<{address}|Open in Counterseal>"}]}]
 
 
-def _notification(view: CardView) -> str:
+def notification(words: str, title: str) -> str:
     """The line in a notification: short, and never a part of something longer."""
-    words = heading(view)
-    return f"{words}: {code(view.content.title)}" if len(shown(view.content.title)) <= _SHORT else words
+    return f"{words}: {code(title)}" if len(shown(title)) <= _SHORT else words

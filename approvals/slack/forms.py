@@ -14,8 +14,7 @@ from typing import Any
 
 from approvals.fields import FieldKind, FormField, FormProblem
 from approvals.forms import fields_of
-from approvals.slack.blocks import SECTION_CHARACTERS_MAX, Block, sections
-from approvals.slack.modals import plain
+from approvals.slack.blocks import SECTION_CHARACTERS_MAX, Block, plain, sections
 from approvals.slack.text import entry, visible
 from core.canonical import Json, JsonObject
 

@@ -1,4 +1,4 @@
-"""What stands in front of bolt: nothing unsigned, oversized or malformed passes.
+"""The HTTP endpoint for Slack, and what stands in front of bolt: nothing unsigned, oversized or malformed passes.
 
 Bolt parses a body before it has verified it, so unauthenticated requests could make it fail with 500. Here the raw
 bytes are checked first. Requests may still be replayed within the 300 seconds that Slack's scheme allows; that is
@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
+
+from slack_bolt.adapter.starlette.async_handler import to_starlette_response
+from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 
 from core.bounded_json import parse_object
 from core.canonical import JsonObject
@@ -102,3 +107,30 @@ def _check_shape(payload: JsonObject) -> None:
             raise InputError("is not a list of objects", where=f"payload.{name}")
     if payload["type"] == "block_actions" and not payload.get("actions"):
         raise InputError("is empty", where="payload.actions")
+
+
+class SlackEndpoint:
+    """``await endpoint(request)`` answers one request of Slack's. ``now`` gives Unix seconds."""
+
+    def __init__(self, bolt: AsyncApp, *, signing_secret: str, now: Callable[[], float]) -> None:
+        self._bolt = bolt
+        self._secret = signing_secret
+        self._now = now
+
+    async def __call__(self, request: Request) -> Response:
+        """Never raises for anything that was sent."""
+        body = b""
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > BODY_BYTES_MAX:
+                    break
+        except ClientDisconnect:
+            return Response(status_code=400)
+        refusal = check(request.headers, body, secret=self._secret, now=self._now())
+        if refusal is not None:
+            content = {"type": "about:blank", "status": refusal.status, "code": refusal.code, "detail": refusal.detail}
+            return JSONResponse(content, status_code=refusal.status, media_type="application/problem+json")
+        headers: dict[str, str | Sequence[str]] = dict(request.headers.items())
+        answer = await self._bolt.async_dispatch(AsyncBoltRequest(body=body.decode(), headers=headers))
+        return to_starlette_response(answer)

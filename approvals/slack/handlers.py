@@ -20,12 +20,11 @@ from slack_bolt.error import BoltUnhandledRequestError
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from approvals.model import CardView
+from approvals.model import CardView, Choice, TaskAnswer, TaskState, TaskView
 from approvals.slack import modals
 from approvals.slack.calls import call
 from approvals.slack.forms import errors_of, values_of
 from approvals.slack.payloads import (
-    Button,
     Click,
     Submission,
     TaskClick,
@@ -36,7 +35,6 @@ from approvals.slack.payloads import (
     parse_task_submission,
 )
 from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK, closed_sentence, form_modal
-from approvals.tasks import TaskAnswer, TaskState, TaskView
 from core.canonical import JsonObject
 from core.errors import InputError
 
@@ -74,10 +72,7 @@ class TaskService(Protocol):
     """What the handlers need done about tasks. It knows the tenant, and who the clicker is; both are never sent."""
 
     async def task(self, asked: TaskClick | TaskSubmission) -> TaskView | Answer:
-        """The task as it stands, open or not; otherwise why the person cannot see it (unknown here, not linked).
-
-        A person who may not complete it may be told so already now.
-        """
+        """The task, open or not; otherwise why the person cannot see or not complete it (unknown here, not linked)."""
 
     async def complete(self, submission: TaskSubmission, value: JsonObject) -> TaskAnswer:
         """Complete the task as the person who submitted; ``value`` is unchecked. See ``runtime.requests.tasks``."""
@@ -139,7 +134,7 @@ def _listen_to_tasks(bolt: AsyncApp, tasks: TaskService) -> None:
 
 
 async def _click(service: InteractionService, client: AsyncWebClient, click: Click) -> None:
-    if click.button is Button.APPROVE:
+    if click.choice is Choice.APPROVE:
         await service.vote(click)
         return
     if click.choice is not None:

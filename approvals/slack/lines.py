@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import chain
 
-from approvals.model import ApprovalKind, CardContent, CardState, CardView, Choice, Vote
+from approvals.content import CardContent, CardState
+from approvals.model import ApprovalKind, CardView, Choice, TaskView, Vote
 from approvals.slack.text import code, entry, literal
 from approvals.tally import current_votes
-from core.action import Change
 from core.canonical import Json
 
 HEADINGS = {
@@ -49,8 +50,11 @@ def decision_lines(content: CardContent) -> list[str]:
     return [
         *entry("*Request*", content.title),
         *(entry("*Summary*", content.summary) if content.summary != content.title else []),
-        *_section("*Changes*", (line for change in content.changes for line in change_lines(change))),
-        *_section("*Why people are asked*", (line for rule in content.rules for line in _rule(rule.id, rule.because))),
+        *_section(
+            "*Changes*",
+            (_values(c.field, before=c.before, after=c.after) for c in content.changes),
+        ),
+        *_section("*Why people are asked*", (_rule(rule.id, rule.because) for rule in content.rules)),
         *(entry("*What the target system says*", content.evidence) if content.evidence else []),
         *_weight(content),
         *reversal_lines(content),
@@ -69,12 +73,19 @@ def detail_lines(content: CardContent) -> list[str]:
     return [
         *entry("Target", content.target),
         *entry("Operation", content.operation),
-        *_section("Also sent", (line for item in content.inputs for line in value_lines(item.field, item.value))),
-        *(entry("Reference", content.reference) if content.reference else []),
-        *entry("Workflow", content.workflow, note=f"version {content.workflow_version}"),
-        *entry("Step", content.step),
-        *entry("Run", content.run_id),
+        *_section("Also sent", (_values(item.field, value=item.value) for item in content.inputs)),
+        *origin_lines(content),
         *(_policy(content) if content.policy_name else []),
+    ]
+
+
+def origin_lines(asked: CardContent | TaskView) -> list[str]:
+    """Which run asks, and where in it."""
+    return [
+        *(entry("Reference", asked.reference) if asked.reference else []),
+        *entry("Workflow", asked.workflow, note=f"version {asked.workflow_version}"),
+        *entry("Step", asked.step),
+        *entry("Run", asked.run_id),
     ]
 
 
@@ -92,29 +103,17 @@ def reversal_lines(content: CardContent) -> list[str]:
     return entry("*Can be undone:*", content.reverse) if content.reverse else ["*Can be undone*"]
 
 
-def change_lines(change: Change) -> list[str]:
-    """One field, before → after."""
-    before, before_note = literal(change.before)
-    after, after_note = literal(change.after)
-    field = code(change.field)
-    values = [code(before) if before else "", before_note, "→", code(after) if after else "", after_note]
-    line = " ".join(["•", field, *(value for value in values if value)])
-    if len(line) <= 400 and "\n" not in before + after:
+def _values(field: str, **values: Json) -> list[str]:
+    """A field and its values by their labels, in the order in which one becomes the other."""
+    read = [(label, *literal(value)) for label, value in values.items()]
+    shown = [" ".join([*([code(text)] if text else []), *([note] if note else [])]) for _, text, note in read]
+    line = f"• {code(field)} {' → '.join(shown)}"
+    if len(line) <= 400 and not any("\n" in text for _, text, _ in read):
         return [line]
-    return [
-        *entry("• Field", change.field),
-        *(entry("before", before, note=before_note) if before else [f"before {before_note}"]),
-        *(entry("after", after, note=after_note) if after else [f"after {after_note}"]),
-    ]
-
-
-def value_lines(field: str, value: Json) -> list[str]:
-    """One input, as it will be sent."""
-    text, note = literal(value)
-    line = " ".join(part for part in ["•", code(field), code(text) if text else "", note] if part)
-    if len(line) <= 400 and "\n" not in text:
-        return [line]
-    return [*entry("• Field", field), *(entry("value", text, note=note) if text else [f"value {note}"])]
+    lines = entry("• Field", field)
+    for label, text, note in read:
+        lines += entry(label, text, note=note) if text else [f"{label} {note}"]
+    return lines
 
 
 def outcome_lines(view: CardView) -> list[str]:
@@ -127,15 +126,10 @@ def outcome_lines(view: CardView) -> list[str]:
 
 def vote_lines(view: CardView) -> list[str]:
     """Votes so far, and how many are needed of whom."""
-    lines: list[str] = []
-    for progress in view.progress:
-        count = f"{len(progress.names)} of {progress.group.of}"
-        lines += entry(f"• {count} from", progress.group.group)
-    if view.two_person and lines:
-        lines.append("• at least two people, each counting once")
-    for vote in current_votes(view.votes):
-        lines += _vote(vote)
-    return _section("*Votes*", lines)
+    counts = [entry(f"• {len(one.names)} of {one.group.of} from", one.group.group) for one in view.progress]
+    if view.two_person and counts:
+        counts.append(["• at least two people, each counting once"])
+    return _section("*Votes*", [*counts, *map(_vote, current_votes(view.votes))])
 
 
 def _vote(vote: Vote) -> list[str]:
@@ -147,8 +141,8 @@ def _rule(rule: str, because: str) -> list[str]:
     return [*entry("• rule", rule), *(entry("because:", because) if because else [])]
 
 
-def _section(title: str, lines: Iterable[str]) -> list[str]:
-    body = list(lines)
+def _section(title: str, entries: Iterable[list[str]]) -> list[str]:
+    body = list(chain.from_iterable(entries))
     return [title, *body] if body else []
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from approvals.model import CardView
+from approvals.model import CardView, TaskView
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
-from approvals.slack.blocks import Block, plain_sections
+from approvals.slack.blocks import plain_sections
 from approvals.slack.calls import Answered, call
 from approvals.slack.cards import Rendered, render
 from approvals.slack.tasks import render as render_task
 from approvals.slack.text import shown
-from approvals.tasks import TaskView
 from core.errors import ConfigurationError
 
 EVENT_TYPE = "counterseal_approval"
@@ -39,8 +37,7 @@ class SlackMessenger:
 
     async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
         """Post the card with ``key`` in its metadata, which anybody in the workspace may read."""
-        card = render(view)
-        return await self._post(channel, card.text, card.blocks, key)
+        return await self._post(channel, render(view), key)
 
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
         """Redraw the card. Blocks are always sent: without them Slack keeps the old ones, buttons included."""
@@ -48,8 +45,7 @@ class SlackMessenger:
 
     async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
         """Post the task as a card is posted; ``find_card`` finds it by ``key``."""
-        task = render_task(view)
-        return await self._post(channel, task.text, task.blocks, key)
+        return await self._post(channel, render_task(view), key)
 
     async def update_task(self, ref: MessageRef, view: TaskView) -> PostOutcome:
         """Redraw the task."""
@@ -57,17 +53,14 @@ class SlackMessenger:
 
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         """Post words below a card."""
-        return await self._post(ref.channel, _line(text), plain_sections(text), key, thread_ts=ref.ts)
+        return await self._post(ref.channel, _words(text), key, thread_ts=ref.ts)
 
     async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
         """Answer one person; the person has to be in the channel."""
-        request = self._client.chat_postEphemeral(
-            channel=channel, user=user, text=_line(text), blocks=plain_sections(text)
-        )
+        drawn = _words(text)
+        request = self._client.chat_postEphemeral(channel=channel, user=user, text=drawn.text, blocks=drawn.blocks)
         answer = await call(request, timeout_seconds=self._timeout_seconds)
-        if not isinstance(answer, dict):
-            return answer
-        return Posted(MessageRef(channel, str(answer.get("message_ts", ""))))
+        return Posted(MessageRef(channel, str(answer.get("message_ts", "")))) if isinstance(answer, dict) else answer
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
         """Search the channel's history, newest first. Only our own message counts: anybody can write metadata."""
@@ -108,13 +101,11 @@ class SlackMessenger:
         request = self._client.chat_update(channel=ref.channel, ts=ref.ts, text=drawn.text, blocks=drawn.blocks)
         return _posted(await call(request, timeout_seconds=self._timeout_seconds), ref.channel)
 
-    async def _post(
-        self, channel: str, text: str, blocks: Sequence[Block], key: str, thread_ts: str | None = None
-    ) -> PostOutcome:
+    async def _post(self, channel: str, drawn: Rendered, key: str, thread_ts: str | None = None) -> PostOutcome:
         request = self._client.chat_postMessage(
             channel=channel,
-            text=text,
-            blocks=blocks,
+            text=drawn.text,
+            blocks=drawn.blocks,
             thread_ts=thread_ts,
             unfurl_links=False,
             unfurl_media=False,
@@ -141,7 +132,8 @@ def _key_of(message: dict[str, Any]) -> str | None:
     return key if isinstance(key, str) else None
 
 
-def _line(text: str) -> str:
-    """The fallback text; the whole of it is in the blocks."""
+def _words(text: str) -> Rendered:
+    """Words as a message; the whole of them is in the blocks."""
     line = shown(text, edges=False)
-    return line if len(line) <= 3000 else "A message from Counterseal"
+    short = line if len(line) <= 3000 else "A message from Counterseal"
+    return Rendered(short, plain_sections(text), complete=True)

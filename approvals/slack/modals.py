@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from uuid import UUID
 
-from approvals.model import ApprovalKind, CardState, CardView, Choice, choices_of
+from approvals.content import CardState
+from approvals.model import ApprovalKind, CardView, Choice, choices_of
 from approvals.quorum import REASON_CHARACTERS_MAX
-from approvals.slack.blocks import Block, header, pages, plain_sections, section, sections
+from approvals.slack.blocks import Block, header, pages, plain, plain_sections, section, sections
 from approvals.slack.cards import BUTTON_WORDS
 from approvals.slack.lines import content_lines, heading, outcome_lines, vote_lines
 
@@ -40,11 +41,8 @@ def reason(approval_id: UUID, nonce: str, choice: Choice) -> Block:
     """Ask why, for an answer that needs a reason."""
     drawn = modal(BUTTON_WORDS[choice], [_reason_input(optional=False)], close="Back")
     metadata = {"a": str(approval_id), "n": nonce, "c": str(choice)}
-    return drawn | {
-        "callback_id": REASON_CALLBACK,
-        "private_metadata": json.dumps(metadata),
-        "submit": plain("Send"),
-    }
+    sent = {"callback_id": REASON_CALLBACK, "private_metadata": json.dumps(metadata), "submit": plain("Send")}
+    return {**drawn, **sent}
 
 
 def answer(sentence: str) -> Block:
@@ -62,27 +60,12 @@ def _decision(kind: ApprovalKind) -> list[Block]:
 
 
 def _reason_input(*, optional: bool) -> Block:
-    label = "Reason (needed to reject)" if optional else "Reason"
-    element = {
-        "type": "plain_text_input",
-        "action_id": REASON_FIELD,
-        "multiline": True,
-        "max_length": REASON_CHARACTERS_MAX,
-    }
-    return {
-        "type": "input",
-        "block_id": REASON_FIELD,
-        "optional": optional,
-        "label": plain(label),
-        "element": element,
-    }
+    label = plain("Reason (needed to reject)" if optional else "Reason")
+    element = {"type": "plain_text_input", "action_id": REASON_FIELD, "multiline": True}
+    element["max_length"] = REASON_CHARACTERS_MAX
+    return {"type": "input", "block_id": REASON_FIELD, "optional": optional, "label": label, "element": element}
 
 
 def modal(title: str, blocks: list[Block], *, close: str) -> Block:
     """A modal; ``title`` has at most 24 characters, and blocks that ask for input need a ``submit`` beside them."""
     return {"type": "modal", "title": plain(title), "close": plain(close), "blocks": blocks}
-
-
-def plain(words: str) -> Block:
-    """Text in which Slack interprets nothing; the caller sees to its length."""
-    return {"type": "plain_text", "text": words, "emoji": False}

@@ -7,30 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from approvals.model import Choice
+from approvals.slack.cards import ACTION_IDS, REVIEW
 from approvals.slack.modals import CHOICE_FIELD, REASON_CALLBACK, REASON_FIELD, REVIEW_CALLBACK
 from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK
 from core.bounded_json import parse_object
 from core.canonical import JsonObject
 from core.errors import InputError
 
-_PREFIX = "counterseal."
+_BUTTONS: Mapping[str, Choice | None] = {REVIEW: None, **{name: choice for choice, name in ACTION_IDS.items()}}
 _ID_CHARACTERS_MAX = 64
-
-
-class Button(StrEnum):
-    """The buttons of a card; all but ``review`` are choices."""
-
-    APPROVE = "approve"
-    REJECT = "reject"
-    HAPPENED = "happened"
-    AGAIN = "again"
-    FAIL = "fail"
-    REVIEW = "review"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +37,15 @@ class Clicker:
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    """One press of one of our buttons. ``channel`` and ``message_ts`` say where the card is; "" if Slack does not."""
+    """A press of one of our buttons; ``choice`` is None for Review. ``channel``, ``message_ts``: the card's, or ""."""
 
-    button: Button
+    choice: Choice | None
     approval_id: UUID
     nonce: str
     clicker: Clicker
     channel: str
     message_ts: str
     trigger_id: str
-
-    @property
-    def choice(self) -> Choice | None:
-        """The answer that the button stands for; None for Review."""
-        return None if self.button is Button.REVIEW else Choice(self.button.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +83,12 @@ def parse_click(body: Mapping[str, Any]) -> Click:
     """A ``block_actions`` payload with exactly one of our buttons in it; ``InputError`` says what is wrong."""
     action = _only_action(body)
     name = _text(action, "action_id", "actions[0]")
-    try:
-        button = Button(name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else "")
-    except ValueError:
-        raise InputError("is none of our buttons", where="actions[0].action_id") from None
+    if name not in _BUTTONS:
+        raise InputError("is none of our buttons", where="actions[0].action_id")
     value = _button_value(action)
     container = _object(body, "container", "") if "container" in body else {}
     return Click(
-        button=button,
+        choice=_BUTTONS[name],
         approval_id=_uuid(value, "a", "actions[0].value"),
         nonce=_id(value, "n", "actions[0].value"),
         clicker=_clicker(body),

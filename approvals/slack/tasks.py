@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from approvals.model import TaskState, TaskView
 from approvals.slack.blocks import (
     ECHO_BYTES_MAX,
     MODAL_BLOCKS_MAX,
@@ -14,15 +15,15 @@ from approvals.slack.blocks import (
     echo_bytes,
     fits_message,
     header,
+    plain,
     sections,
     small_print,
 )
-from approvals.slack.cards import Rendered, link_line
+from approvals.slack.cards import Rendered, link_line, notification
 from approvals.slack.forms import cut, input_blocks
-from approvals.slack.lines import moment
-from approvals.slack.modals import modal, plain
-from approvals.slack.text import code, entry, shown
-from approvals.tasks import TaskState, TaskView
+from approvals.slack.lines import moment, origin_lines
+from approvals.slack.modals import modal
+from approvals.slack.text import entry, shown
 
 OPEN_ACTION = "counterseal.task_open"
 TASK_CALLBACK = "counterseal.task"
@@ -38,20 +39,18 @@ _SHORT = 300
 
 def render(view: TaskView) -> Rendered:
     """The message in the channel, as the task stands. It is complete, or says that it is not and where the rest is."""
-    body = [*sections(_ask_lines(view)), *small_print(_origin_lines(view))]
+    body = [*sections(_ask_lines(view)), *small_print(origin_lines(view))]
     complete = fits_message(body)
     if not complete:
         body = sections(_short_lines(view))
     blocks = [header(HEADINGS[view.state]), *body, *_button(view), *link_line(view.link)]
-    words = HEADINGS[view.state]
-    text = f"{words}: {code(view.title)}" if len(shown(view.title)) <= _SHORT else words
-    return Rendered(text, blocks, complete)
+    return Rendered(notification(HEADINGS[view.state], view.title), blocks, complete)
 
 
 def form_modal(view: TaskView) -> Block:
     """The form of an open task. What is asked stands above it, whole, or as a note that it does not fit."""
     form = input_blocks(view.form)
-    head = [*sections(_ask_lines(view)), *small_print(_origin_lines(view))]
+    head = [*sections(_ask_lines(view)), *small_print(origin_lines(view))]
     if len(head) + len(form) > MODAL_BLOCKS_MAX or echo_bytes(head) + echo_bytes(form) > ECHO_BYTES_MAX:
         head = [*sections(_short_lines(view)), *link_line(view.link)]
     title = cut(view.title.strip(), MODAL_TITLE_CHARACTERS_MAX) or "Task"
@@ -95,18 +94,9 @@ def _state_lines(view: TaskView) -> list[str]:
     return [f"*Due* {moment(view.due_at)}" if view.due_at else "*Due* whenever somebody does it"]
 
 
-def _origin_lines(view: TaskView) -> list[str]:
-    return [
-        *(entry("Reference", view.reference) if view.reference else []),
-        *entry("Workflow", view.workflow, note=f"version {view.workflow_version}"),
-        *entry("Step", view.step),
-        *entry("Run", view.run_id),
-    ]
-
-
 def _short_lines(view: TaskView) -> list[str]:
     """What is said of a task that is too long to be said whole: its size, and the facts that are short."""
-    size = sum(len(line) for line in (*_ask_lines(view), *_origin_lines(view)))
+    size = sum(len(line) for line in (*_ask_lines(view), *origin_lines(view)))
     return [
         f"*This task is too long to be shown here* ({size} characters). Nothing of what is long is shown in part.",
         *_if_short("*Task*", view.title),

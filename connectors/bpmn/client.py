@@ -8,17 +8,15 @@ the same under the same paths.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import httpx
 
-from connectors.exchange import Answer, Reply, exchange, http_url, tls
-from connectors.port import InDoubt, NotSent, Refused
-from core.bounded_json import parse, parse_object
+from connectors.exchange import BODY_BYTES_MAX, Answer, Reply, exchange, http_url, tls
+from connectors.port import Failure, InDoubt, NotSent, Refused
+from core.bounded_json import parse
 from core.canonical import Json, JsonObject
 from core.errors import ConfigurationError, InputError
 
-ANSWER_BYTES_MAX = 4 * 1024 * 1024
 MESSAGE_LENGTH = 500
 NOT_FOUND = "not_found"
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 405: "not_allowed"}
@@ -49,16 +47,12 @@ class BpmnSettings:
     transaction_limit_seconds: float = 60.0
 
 
-Failure: TypeAlias = Refused | NotSent | InDoubt
-
-
 class EngineClient:
     """One engine. Safe for concurrent use."""
 
     def __init__(self, settings: BpmnSettings) -> None:
-        url = http_url(
-            settings.url, "the BPMN engine's address", "COUNTERSEAL_BPMN_URL", "https://bpm.example/engine-rest"
-        )
+        example = "https://bpm.example/engine-rest"
+        url = http_url(settings.url, "the BPMN engine's address", "COUNTERSEAL_BPMN_URL", example)
         if (settings.username is None) != (settings.password is None):
             raise ConfigurationError(
                 "the BPMN engine's user name and password belong together, and only one of them is set.",
@@ -80,7 +74,7 @@ class EngineClient:
         """Read. What cannot be read now may be tried again."""
         request = self._client.build_request("GET", path, params=params)
         reply = await exchange(self._client, request, effect=False, timeout_seconds=timeout_seconds)
-        body = _body(reply, ANSWER_BYTES_MAX)
+        body = _body(reply, BODY_BYTES_MAX)
         return NotSent(body.message) if isinstance(body, InDoubt) else body
 
     async def send(
@@ -90,7 +84,7 @@ class EngineClient:
         body: JsonObject | None,
         *,
         timeout_seconds: float,
-        bytes_max: int = ANSWER_BYTES_MAX,
+        bytes_max: int = BODY_BYTES_MAX,
     ) -> Json | Failure:
         """Do something. None where the engine has nothing to say (204)."""
         request = self._client.build_request(method, path, json=body)
@@ -122,10 +116,7 @@ def _body(reply: Reply, bytes_max: int) -> Json | Failure:
 
 def _refusal(answer: Answer) -> Refused:
     """The engine's own words: ``{"type", "message"}``."""
-    try:
-        error = parse_object(answer.body, bytes_max=ANSWER_BYTES_MAX)
-    except InputError:
-        error = {}
+    error = answer.explanation()
     words = str(error.get("message") or "without an explanation")[:MESSAGE_LENGTH]
     code = _CODES.get(answer.status, f"http_{answer.status}")
     if answer.status == httpx.codes.NOT_FOUND:

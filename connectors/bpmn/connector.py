@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import quote
 
+from msgspec import Struct
+
 from connectors.bpmn.client import NOT_FOUND, BpmnSettings, EngineClient
-from connectors.bpmn.variables import OWN_PREFIX, typed
+from connectors.bpmn.variables import OWN_PREFIX, items, typed
 from connectors.bpmn.worker import TaskWorker
 from connectors.catalog import Catalog
 from connectors.port import (
     Call,
     Completion,
     Done,
+    Failure,
     InDoubt,
     NothingBefore,
     NotSent,
@@ -38,8 +40,7 @@ MARGIN_SECONDS = 1.0
 CHECK_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
+class _Process(Struct, frozen=True):
     """One process with our business key: its id, and how it is (``ACTIVE``, ``COMPLETED``, …) in the engine's words."""
 
     instance_id: str
@@ -85,7 +86,7 @@ class BpmnConnector(NothingBefore):
             return Probe(ProbeVerdict.CANNOT_TELL, words, retry_after_seconds=missing + MARGIN_SECONDS)
         return Probe(ProbeVerdict.NOT_APPLIED, words)
 
-    async def cancel(self, call: Call, external_id: str | None) -> Done | Refused | NotSent | InDoubt:
+    async def cancel(self, call: Call, external_id: str | None) -> Done | Failure:
         """Delete the process, and any other with its business key; its own listeners run. What has ended is ``Done``.
 
         ``DELETE /process-instance/{id}``: https://docs.camunda.org/manual/7.21/reference/rest/process-instance/delete/
@@ -141,7 +142,7 @@ class BpmnConnector(NothingBefore):
         if not isinstance(process, str):
             return Refused("no_process", f"{call.operation} names no process; its input needs the text `process`")
         try:
-            variables = typed(_object(call.input.get("variables"))) | self._own_variables(key)
+            variables = typed(items(call.input.get("variables"))) | self._own_variables(key)
         except InputError as error:
             return Refused("invalid_variable", str(error))
         found = await self._find(call, deadline)
@@ -152,9 +153,9 @@ class BpmnConnector(NothingBefore):
         path = f"/process-definition/key/{quote(process, safe='')}/start"
         body: JsonObject = {"businessKey": key, "variables": variables}
         answer = await self._client.send("POST", path, body, timeout_seconds=_remaining(deadline))
-        if isinstance(answer, Refused | NotSent | InDoubt):
+        if isinstance(answer, Failure):
             return answer
-        started = _object(answer).get("id")
+        started = items(answer).get("id")
         if not isinstance(started, str):
             return InDoubt("the BPMN engine answered the start of a process without its id")
         return Parked(started)
@@ -164,15 +165,15 @@ class BpmnConnector(NothingBefore):
         names = {"message": "messageName", "business_key": "businessKey", "process_instance_id": "processInstanceId"}
         body: JsonObject = {names[name]: value for name, value in call.input.items() if name in names}
         try:
-            body["processVariables"] = typed(_object(call.input.get("variables")))
+            body["processVariables"] = typed(items(call.input.get("variables")))
         except InputError as error:
             return Refused("invalid_variable", str(error))
         body["resultEnabled"] = True
         answer = await self._client.send("POST", "/message", body, timeout_seconds=call.timeout_seconds)
-        if isinstance(answer, Refused | NotSent | InDoubt):
+        if isinstance(answer, Failure):
             return answer
-        result = _object(answer[0]) if isinstance(answer, list) and answer else {}
-        waiting, started = _object(result.get("execution")), _object(result.get("processInstance"))
+        result = items(answer[0]) if isinstance(answer, list) and answer else {}
+        waiting, started = items(result.get("execution")), items(result.get("processInstance"))
         instance_id = waiting.get("processInstanceId") or started.get("id")
         if not isinstance(instance_id, str):
             return InDoubt("the BPMN engine did not say which process the message was correlated with")
@@ -213,7 +214,7 @@ class BpmnConnector(NothingBefore):
             return rows
         if not isinstance(rows, list):
             return NotSent("the BPMN engine answered without a list of processes")
-        found = [_object(row) for row in rows]
+        found = [items(row) for row in rows]
         # Looked at again here: an engine that ignores a part of the query must not make a stranger's process ours.
         return [
             _Process(str(row["id"]), str(row.get("state", "ACTIVE")))
@@ -228,7 +229,3 @@ def _deadline(call: Call) -> float:
 
 def _remaining(deadline: float) -> float:
     return max(deadline - asyncio.get_running_loop().time(), 0.001)
-
-
-def _object(value: Json) -> JsonObject:
-    return value if isinstance(value, dict) else {}

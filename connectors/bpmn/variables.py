@@ -30,7 +30,7 @@ def plain(variables: Json) -> JsonObject:
 
     ``Json`` values, and ``Object`` values that were serialized as JSON, are read; a file is its null value.
     """
-    output = {name: _plain(name, item) for name, item in _items(variables).items() if not name.startswith(OWN_PREFIX)}
+    output = {name: _plain(name, item) for name, item in items(variables).items() if not name.startswith(OWN_PREFIX)}
     size = len(canonical_bytes(output))
     if size > BODY_BYTES_MAX:
         raise InputError(f"are {size} bytes long; at most {BODY_BYTES_MAX} are accepted", where="variables")
@@ -39,16 +39,17 @@ def plain(variables: Json) -> JsonObject:
 
 def text(variables: Json, name: str) -> str | None:
     """One variable of the engine that holds text; None where it is absent, null or something else."""
-    value = _items(_items(variables).get(name)).get("value")
+    value = items(items(variables).get(name)).get("value")
     return value if isinstance(value, str) else None
 
 
 def holds(variables: Json, name: str) -> bool:
     """Whether a variable of the engine is there and not null, whatever its type."""
-    return _items(_items(variables).get(name)).get("value") is not None
+    return items(items(variables).get(name)).get("value") is not None
 
 
-def _items(value: Json) -> JsonObject:
+def items(value: Json) -> JsonObject:
+    """What the engine says as an object; nothing where it says something else."""
     return value if isinstance(value, dict) else {}
 
 
@@ -75,7 +76,7 @@ def _typed(name: str, value: Json) -> JsonObject:
 def _plain(name: str, item: Json) -> Json:
     if not isinstance(item, dict):
         raise InputError("is not a variable with a value", where=f"variables.{name}")
-    value, info = item.get("value"), _items(item.get("valueInfo"))
+    value, info = item.get("value"), items(item.get("valueInfo"))
     serialized = item.get("type") == "Object" and info.get("serializationDataFormat") == _JSON_FORMAT
     if (item.get("type") == "Json" or serialized) and isinstance(value, str):
         return parse(value.encode(), bytes_max=BODY_BYTES_MAX, where=f"variables.{name}")

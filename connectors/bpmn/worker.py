@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from connectors.bpmn.client import NOT_FOUND, EngineClient
 from connectors.bpmn.variables import OWN_PREFIX, holds, plain, text
-from connectors.port import Completion, InDoubt, NotSent, Refused
+from connectors.port import Completion, Failure, Refused
 from core.canonical import Json, JsonObject
 from core.errors import InputError, TransportError
 
@@ -41,14 +41,9 @@ class TaskWorker:
         body: JsonObject = {"workerId": self._worker_id, "maxTasks": TASKS_MAX, "topics": [topic]}
         if wait > 0:
             body["asyncResponseTimeout"] = max(int(wait * 1000), 1)
-        answer = await self._client.send(
-            "POST",
-            "/external-task/fetchAndLock",
-            body,
-            timeout_seconds=wait + ANSWER_SECONDS,
-            bytes_max=ANSWER_BYTES_MAX,
-        )
-        if isinstance(answer, Refused | NotSent | InDoubt):
+        path, seconds = "/external-task/fetchAndLock", wait + ANSWER_SECONDS
+        answer = await self._client.send("POST", path, body, timeout_seconds=seconds, bytes_max=ANSWER_BYTES_MAX)
+        if isinstance(answer, Failure):
             raise TransportError(f"the BPMN engine's external tasks cannot be fetched: {answer.message}.")
         if not isinstance(answer, list):
             raise TransportError("the BPMN engine answered without a list of external tasks.")
@@ -68,7 +63,7 @@ class TaskWorker:
         """
         answer = await self._act(task_id, "complete", {})
         gone = isinstance(answer, Refused) and answer.code == NOT_FOUND
-        if isinstance(answer, Refused | NotSent | InDoubt) and not gone:
+        if isinstance(answer, Failure) and not gone:
             raise TransportError(f"the external task {task_id} cannot be completed: {answer.message}.")
 
     async def _refuse(self, task: Json) -> None:
@@ -82,11 +77,9 @@ class TaskWorker:
         if isinstance(task_id, str):
             await self._act(task_id, "failure", {"errorMessage": _NO_KEY, "retries": 0, "retryTimeout": 0})
 
-    async def _act(self, task_id: str, verb: str, body: JsonObject) -> Json | Refused | NotSent | InDoubt:
-        path = f"/external-task/{quote(task_id, safe='')}/{verb}"
-        return await self._client.send(
-            "POST", path, {"workerId": self._worker_id, **body}, timeout_seconds=ANSWER_SECONDS
-        )
+    async def _act(self, task_id: str, verb: str, more: JsonObject) -> Json | Failure:
+        path, body = f"/external-task/{quote(task_id, safe='')}/{verb}", {"workerId": self._worker_id, **more}
+        return await self._client.send("POST", path, body, timeout_seconds=ANSWER_SECONDS)
 
 
 def _completion(task: Json) -> Completion | None:

@@ -10,10 +10,10 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import httpx
+from msgspec import Struct
 
 from connectors.port import NotSent, Refused
 
@@ -23,8 +23,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _METADATA = ipaddress.ip_network("169.254.0.0/16")
 
 
-@dataclass(frozen=True, slots=True)
-class AllowedHost:
+class AllowedHost(Struct, frozen=True):
     """One host that may be called: exactly this name, at this port (None: the scheme's own port only).
 
     ``allow_private`` permits loopback, private and link-local addresses, for services inside one's own network.
@@ -35,8 +34,7 @@ class AllowedHost:
     allow_private: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(Struct, frozen=True):
     """A URL that may be called, and the addresses that it may be called at."""
 
     url: httpx.URL

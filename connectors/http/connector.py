@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import httpx
+from msgspec import Struct
 
 from connectors.exchange import Answer, Reply, exchange, tls
 from connectors.http.addresses import Address, AllowedHost, Destination, destination
@@ -26,8 +26,7 @@ OUTPUT_HEADERS = ("content-type", "etag", "last-modified", "location")
 _Prepared: TypeAlias = "tuple[bytes, httpx.Headers] | Refused"
 
 
-@dataclass(frozen=True, slots=True)
-class HttpSettings:
+class HttpSettings(Struct, frozen=True):
     """The hosts that may be called; with none, every request is refused."""
 
     allowed_hosts: tuple[AllowedHost, ...] = ()

@@ -8,13 +8,12 @@ from decimal import Decimal
 import genai_prices
 import httpx
 
-from connectors.exchange import Answer, exchange, http_url, tls
+from connectors.exchange import BODY_BYTES_MAX, Answer, exchange, http_url, tls
 from connectors.port import Call, Done, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
 from core.bounded_json import parse, parse_object
 from core.canonical import Json, JsonObject
 from core.errors import InputError
 
-ANSWER_BYTES_MAX = 4 * 1024 * 1024
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found"}
 
 
@@ -39,19 +38,13 @@ class ModelConnector(NothingBefore):
     async def perform(self, call: Call) -> Outcome:
         """One completion. An answer that should be JSON and is not counts as failed, with its usage."""
         request = self._client.build_request("POST", f"{self._url}/chat/completions", json=_request(call.input))
-        reply = await exchange(
-            self._client,
-            request,
-            effect=False,
-            timeout_seconds=call.timeout_seconds,
-            body_bytes_max=ANSWER_BYTES_MAX,
-        )
+        reply = await exchange(self._client, request, effect=False, timeout_seconds=call.timeout_seconds)
         if not isinstance(reply, Answer):
             return NotSent(reply.message, reply.retry_after_seconds) if isinstance(reply, NotSent) else reply
         if not reply.ok:
             return Refused(_CODES.get(reply.status, f"http_{reply.status}"), _error_message(reply))
         try:
-            body = parse_object(reply.body, bytes_max=ANSWER_BYTES_MAX, where="the model's answer")
+            body = parse_object(reply.body, bytes_max=BODY_BYTES_MAX, where="the model's answer")
         except InputError as error:
             return NotSent(str(error))
         return _outcome(body, call, self._settings.provider)
@@ -101,7 +94,7 @@ def _outcome(body: JsonObject, call: Call, provider: str) -> Outcome:
     output: JsonObject = {"text": text, "model": model, "finish_reason": str(choice.get("finish_reason"))}
     if call.input.get("response_format") == "json":
         try:
-            output["json"] = parse(text.encode(errors="replace"), bytes_max=ANSWER_BYTES_MAX, where="the model's text")
+            output["json"] = parse(text.encode(errors="replace"), bytes_max=BODY_BYTES_MAX, where="the model's text")
         except InputError as error:
             return NotSent(f"{error} (finish reason: {choice.get('finish_reason')})", usage=usage)
     external_id = body.get("id")
@@ -136,9 +129,6 @@ def _count(value: Json) -> int:
 
 def _error_message(answer: Answer) -> str:
     """The provider's own words: ``{"error": {"message"}}``."""
-    try:
-        error = parse_object(answer.body, bytes_max=ANSWER_BYTES_MAX).get("error")
-    except InputError:
-        error = None
+    error = answer.explanation().get("error")
     words = error.get("message") if isinstance(error, dict) else None
     return f"the model API answered {answer.status}: {words or 'without an explanation'}"

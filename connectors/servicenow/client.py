@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import base64
 from dataclasses import dataclass, field
-from typing import TypeAlias
 from urllib.parse import quote
 
 import httpx
+from msgspec import Struct
 
-from connectors.exchange import Answer, Reply, exchange, http_url, tls
-from connectors.port import InDoubt, NotSent, Refused
+from connectors.exchange import BODY_BYTES_MAX, Answer, Reply, exchange, http_url, tls
+from connectors.port import Failure, InDoubt, NotSent, Refused
 from core.bounded_json import parse_object
 from core.canonical import JsonObject
 from core.errors import InputError
 
-ANSWER_BYTES_MAX = 4 * 1024 * 1024
 TOKEN_MARGIN_SECONDS = 30.0
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "not_allowed", 409: "conflict"}
 _RAW = {"sysparm_display_value": "false", "sysparm_exclude_reference_link": "true"}
@@ -43,8 +42,7 @@ class ClientCredentials:
     scope: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceNowSettings:
+class ServiceNowSettings(Struct, frozen=True):
     """How to reach one instance.
 
     ``username`` is the integration user as ``sys_updated_by`` shows it; with basic authentication it is known already,
@@ -61,9 +59,6 @@ class ServiceNowSettings:
     def integration_user(self) -> str | None:
         """The name that our writes bear."""
         return self.username or (self.auth.username if isinstance(self.auth, BasicAuth) else None)
-
-
-Failure: TypeAlias = Refused | NotSent | InDoubt
 
 
 class TableClient:
@@ -133,13 +128,8 @@ class TableClient:
             request = self._client.build_request(
                 method, path, params=params, json=body, headers={"Authorization": credentials}
             )
-            reply = await exchange(
-                self._client,
-                request,
-                effect=body is not None,
-                timeout_seconds=max(deadline - clock(), 0.001),
-                body_bytes_max=ANSWER_BYTES_MAX,
-            )
+            left = max(deadline - clock(), 0.001)
+            reply = await exchange(self._client, request, effect=body is not None, timeout_seconds=left)
             stale = isinstance(reply, Answer) and reply.status == httpx.codes.UNAUTHORIZED
             if not stale or refused_token or isinstance(self._settings.auth, BasicAuth):
                 return reply
@@ -194,9 +184,9 @@ def _body(reply: Reply | Refused) -> JsonObject | Failure:
     if not reply.ok:
         return Refused(_CODES.get(reply.status, f"http_{reply.status}"), _message(reply))
     if reply.truncated:
-        return InDoubt(f"ServiceNow's answer is longer than {ANSWER_BYTES_MAX} bytes; ask for fewer fields")
+        return InDoubt(f"ServiceNow's answer is longer than {BODY_BYTES_MAX} bytes; ask for fewer fields")
     try:
-        return parse_object(reply.body, bytes_max=ANSWER_BYTES_MAX, where="ServiceNow's answer")
+        return parse_object(reply.body, bytes_max=BODY_BYTES_MAX, where="ServiceNow's answer")
     except InputError as error:
         return InDoubt(str(error))
 
@@ -216,10 +206,7 @@ def _flat(record: JsonObject) -> JsonObject:
 
 def _message(answer: Answer) -> str:
     """ServiceNow's own words: ``{"error": {"message", "detail"}}``."""
-    try:
-        error = parse_object(answer.body, bytes_max=ANSWER_BYTES_MAX).get("error")
-    except InputError:
-        error = None
+    error = answer.explanation().get("error")
     words = [error.get("message"), error.get("detail")] if isinstance(error, dict) else []
     text = ": ".join(str(word) for word in words if word)
     if answer.status == httpx.codes.NOT_FOUND:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from connectors.catalog import Catalog
 from connectors.operation import Operation
-from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.proposal import diff_fields, writes_of
 from connectors.servicenow.client import ServiceNowSettings, TableClient
-from connectors.servicenow.probe import VERSION, Expectation, Sighting, judge
 from core.canonical import Json, JsonObject
 
 # What a person or a probe wants to know of a record beside the fields of the diff.
@@ -16,6 +14,8 @@ FACTS = ("number", "short_description", "sys_id", "sys_mod_count", "sys_updated_
 JOURNALS = frozenset({"work_notes", "comments"})
 QUERY_LIMIT = 100
 PROBE_AGAIN_SECONDS = 15.0
+VERSION = "sys_mod_count"
+MARGIN_SECONDS = 1.0
 
 
 class ServiceNowConnector:
@@ -28,11 +28,13 @@ class ServiceNowConnector:
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         """The fields that the diff names, and ``sys_mod_count`` as the version. A field that is absent is left out."""
-        operation = self._catalog.get(call.operation)
-        record = await self._read(call, operation.diff_fields(call.input))
+        fields = diff_fields(self._catalog.get(call.operation), call.input)
+        record = await self._read(call, fields)
         if not isinstance(record, dict):
             return record
-        return _before(record, operation.diff_fields(call.input))
+        version = record.get(VERSION)
+        values, facts = ({name: record[name] for name in names if name in record} for names in (fields, FACTS))
+        return Before(values, str(version) if version is not None else None, facts)
 
     async def perform(self, call: Call) -> Outcome:
         """Get, query or update, as the operation's handler says."""
@@ -51,21 +53,18 @@ class ServiceNowConnector:
         operation = self._catalog.get(call.operation)
         if not operation.has_effect:
             return Probe(ProbeVerdict.NOT_APPLIED, f"{operation.name} changes nothing, so it can be repeated")
-        written = operation.writes_of(call.input)
+        written = writes_of(operation, call.input)
         fields = _settable(operation, written)
         record = await self._read(call, tuple(fields))
         if not isinstance(record, dict):
             return _unreadable("the record could not be read", record)
-        marker: bool | None = None
+        marked: bool | None = None
         if len(fields) < len(written):
             entries = await self._marked_entries(call)
             if not isinstance(entries, list):
                 return _unreadable("the record's journal could not be read", entries)
-            marker = bool(entries)
-        settings = self._settings
-        expected = Expectation(fields, call.before, settings.integration_user, settings.transaction_limit_seconds)
-        done = _done(record, fields)
-        return judge(expected, Sighting(record, marker), done, seconds_since_intent=seconds_since_intent)
+            marked = bool(entries)
+        return _judge(self._settings, call.before, fields, record, marked, seconds_since_intent)
 
     async def check(self) -> tuple[bool, str]:
         """Read one row of ``incident``, and say whether our own user name is known."""
@@ -104,15 +103,13 @@ class ServiceNowConnector:
         return Done({"records": records, "count": len(records)})
 
     async def _update(self, call: Call, operation: Operation) -> Outcome:
-        written = operation.writes_of(call.input)
+        written = writes_of(operation, call.input)
         fields = _settable(operation, written)
         mark = marker(call.idempotency_key)
         body: JsonObject = {name: value if name in fields else f"{value}\n{mark}" for name, value in written.items()}
         sys_id = str(call.input["sys_id"])
         record = await self._client.patch(_table(call), sys_id, body, timeout_seconds=call.timeout_seconds)
-        if isinstance(record, Refused | NotSent | InDoubt):
-            return record
-        return _done(record, fields)
+        return _done(record, fields) if isinstance(record, dict) else record
 
     async def _marked_entries(self, call: Call) -> list[JsonObject] | Refused | NotSent:
         query = f"element_id={call.input['sys_id']}^valueLIKE{marker(call.idempotency_key)}"
@@ -145,15 +142,6 @@ def _names(value: Json) -> tuple[str, ...]:
     return tuple(str(name) for name in value) if isinstance(value, list) else ()
 
 
-def _before(record: JsonObject, fields: Iterable[str]) -> Before:
-    version = record.get(VERSION)
-    return Before(
-        values={name: record[name] for name in fields if name in record},
-        version=str(version) if version is not None else None,
-        facts={name: record[name] for name in FACTS if name in record},
-    )
-
-
 def _done(record: JsonObject, intended: JsonObject) -> Done:
     """What the record reads back: a business rule may have altered what we wrote, and an ACL dropped it."""
     after: JsonObject = {name: record[name] for name in intended if name in record}
@@ -167,3 +155,61 @@ def _done(record: JsonObject, intended: JsonObject) -> Done:
 def _unreadable(what: str, failure: Refused | NotSent) -> Probe:
     again = (failure.retry_after_seconds or PROBE_AGAIN_SECONDS) if isinstance(failure, NotSent) else None
     return Probe(ProbeVerdict.CANNOT_TELL, f"{what}: {failure.message}", retry_after_seconds=again)
+
+
+def _judge(
+    settings: ServiceNowSettings,
+    before: Before | None,
+    intended: JsonObject,
+    record: JsonObject,
+    marked: bool | None,
+    seconds_since_intent: float,
+) -> Probe:
+    """Applied, not applied, or cannot tell, with the evidence in words.
+
+    The Table API has no idempotency key, so the verdict rests on our mark in the journal, on the fields, on the count
+    of modifications and on who made the last one. Absence proves nothing before the transaction limit has passed.
+    ``intended`` leaves journal fields out. ``marked`` is None where the call wrote no journal.
+    """
+    done = _done(record, intended)
+    if marked:
+        return Probe(ProbeVerdict.APPLIED, "the record's journal holds the entry with this action's mark", done)
+    if before is None:
+        return _cannot_tell("the record was not read before the write, so there is nothing to compare it with")
+    version, now = before.version, str(record.get(VERSION, ""))
+    if not _is_count(version) or not _is_count(now):
+        return _cannot_tell(f"{VERSION} was {version!r} and is {now!r}, which cannot be compared")
+    count, count_now = int(version or ""), int(now)
+    differing = sorted(name for name, value in intended.items() if record.get(name) != value)
+    if count_now == count:
+        if marked is None and intended and not differing:
+            return Probe(ProbeVerdict.APPLIED, "the fields held the intended values before, and hold them now", done)
+        return _unmodified(count, settings.transaction_limit_seconds, seconds_since_intent)
+    editor = str(record.get("sys_updated_by", ""))
+    modified = f"{VERSION} went from {count} to {count_now}, last changed by {editor or 'nobody named'}"
+    if marked is False:
+        return _cannot_tell(f"{modified}, yet no journal entry that our user can see bears this action's mark")
+    if differing:
+        return _cannot_tell(f"{modified}, and the fields are not as intended: {', '.join(differing)}")
+    if not settings.integration_user:
+        return _cannot_tell(f"{modified}, the fields are as intended, but our own user name is not configured")
+    if editor != settings.integration_user:
+        return _cannot_tell(f"{modified}, the fields are as intended, but we are {settings.integration_user}")
+    return Probe(ProbeVerdict.APPLIED, f"{modified}, which is us, and all fields are as intended", done)
+
+
+def _unmodified(count: int, limit_seconds: float, seconds_since_intent: float) -> Probe:
+    missing = limit_seconds - seconds_since_intent
+    if missing > 0:
+        words = f"{VERSION} is still {count}, but a transaction may run for {limit_seconds:g} s"
+        return Probe(ProbeVerdict.CANNOT_TELL, words, retry_after_seconds=missing + MARGIN_SECONDS)
+    words = f"{VERSION} is still {count}, {seconds_since_intent:.0f} s after the intent: nothing was written since"
+    return Probe(ProbeVerdict.NOT_APPLIED, words)
+
+
+def _cannot_tell(evidence: str) -> Probe:
+    return Probe(ProbeVerdict.CANNOT_TELL, evidence)
+
+
+def _is_count(text: str | None) -> bool:
+    return bool(text) and str(text).isascii() and str(text).isdigit()

@@ -17,7 +17,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import Call, Done, Failure, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 
 EVENT_TYPE = "counterseal_action"
 PAGE_SIZE = 200
@@ -31,7 +31,7 @@ _PERHAPS_DONE = frozenset({"fatal_error", "internal_error", "service_unavailable
 # And of these that nothing was done and a later call may succeed.
 _LATER = frozenset({"ratelimited", "rate_limited", "request_timeout", "team_added_to_org", "accesslimited"})
 
-_Page: TypeAlias = "AsyncSlackResponse | Refused | NotSent | InDoubt"
+_Page: TypeAlias = "AsyncSlackResponse | Failure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def opaque(idempotency_key: str) -> str:
     return idempotency_key[:32]
 
 
-def _classify(error: SlackApiError) -> Refused | NotSent | InDoubt:
+def _classify(error: SlackApiError) -> Failure:
     response = error.response
     status = int(getattr(response, "status_code", None) or getattr(response, "status", None) or 0)
     headers = getattr(response, "headers", {})
@@ -165,7 +165,7 @@ def _retry_after(headers: Any) -> float | None:
     return float(text) if text.isascii() and text.isdigit() else None
 
 
-def _unreadable(failure: Refused | NotSent | InDoubt) -> Probe:
+def _unreadable(failure: Failure) -> Probe:
     again = None if isinstance(failure, Refused) else PROBE_AGAIN_SECONDS
     if isinstance(failure, NotSent) and failure.retry_after_seconds is not None:
         again = failure.retry_after_seconds

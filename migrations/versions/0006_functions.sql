@@ -1,21 +1,31 @@
-CREATE FUNCTION append_to_run(uuid, int, text, int, int, int, int, int, bytea, jsonb, jsonb, bool, bool, text, text, jsonb, int, int, bytea, int, int, int, uuid[], text[], uuid[], int[], uuid[], text[], uuid[], int[], bool[], uuid[], text[], uuid[], text[], text[], text[], interval[], bool[], json, json, uuid[], int[], bytea[], bytea[], bool, text[], text[], uuid[], text[], uuid[], uuid[], text[], text[], text[], bool[], bool[], json, uuid[], bool, bool, bool, bool, text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION append_to_run(uuid, int, text, int, int, int, int, int, bytea, jsonb, jsonb, bool, bool, text, text, jsonb, int, int, bytea, int, int, int, timestamptz, uuid[], text[], uuid[], int[], uuid[], text[], uuid[], int[], bool[], uuid[], text[], uuid[], text[], text[], text[], interval[], bool[], json, json, uuid[], int[], bytea[], bytea[], bool, text[], text[], uuid[], text[], uuid[], uuid[], text[], text[], text[], bool[], bool[], json, uuid[], bool, text, int, bool, bool, bool, text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 DECLARE landed uuid;
 BEGIN
-PERFORM set_config('counterseal.tenant', $64, true);
+PERFORM set_config('counterseal.tenant', $67, true);
   IF EXISTS (
-    SELECT FROM unnest($44) AS j(lines)
+    SELECT FROM unnest($45) AS j(lines)
     CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\n') AS l(line)
-    WHERE (l.line::jsonb ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.reference_set,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
-      OR l.line::jsonb ->> 'type' = 'action.doubt_resolved'
-        AND (l.line::jsonb #>> '{data,resolution}' = 'failed') IS NOT TRUE) THEN
+    CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
+    WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.reference_set,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
+      OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
+      OR t.line ->> 'type' = 'action.doubt_resolved'
+        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  IF $62 IS NOT NULL THEN
+    PERFORM FROM runs WHERE run_id = $1 FOR NO KEY UPDATE;
+    IF EXISTS (SELECT FROM journal j
+    CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\n') AS l(line)
+    WHERE j.run_id = $1 AND j.n > $63 AND l.line::jsonb ->> 'step' = $62) THEN
+      RETURN false;
+    END IF;
   END IF;
   WITH 
 held AS MATERIALIZED (
   SELECT q.step_key
-  FROM unnest($23::uuid[], $24::text[], $25::uuid[], $26::int[]) AS l(run_id, step_key, lease_id, epoch)
+  FROM unnest($24::uuid[], $25::text[], $26::uuid[], $27::int[]) AS l(run_id, step_key, lease_id, epoch)
   JOIN queue q ON q.run_id = l.run_id AND q.step_key = l.step_key AND q.lease_id = l.lease_id AND q.epoch = l.epoch
   ORDER BY q.run_id, q.step_key FOR NO KEY UPDATE OF q),
 guard AS (
@@ -29,43 +39,44 @@ guard AS (
     finished_at = CASE WHEN $12 THEN now() ELSE finished_at END,
     purge_at = CASE WHEN $12 THEN now() + retention ELSE purge_at END
   WHERE run_id = $1 AND gate = $20 AND ($2::int IS NULL OR version = $2)
+    AND coalesce($23::timestamptz <= clock_timestamp() + interval '10 seconds', true)
     AND (SELECT count(*) FROM held) = $18 AND ($21::int IS NULL OR writes + $7 <= $21)
     AND (NOT $13 OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM $14)
   RETURNING run_id, tenant_id, workspace_id, cap, version, executing, audit_count),
 do_queued AS (INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)
       SELECT g.run_id, q.key, q.step_id, g.tenant_id, g.workspace_id, g.cap, q.starts_run, 'claimable', q.epoch
-      FROM unnest($27::uuid[], $28::text[], $29::uuid[], $30::int[], $31::bool[])
+      FROM unnest($28::uuid[], $29::text[], $30::uuid[], $31::int[], $32::bool[])
         AS q(run, key, step_id, epoch, starts_run) JOIN guard g ON g.run_id = q.run),
 do_unqueued AS (DELETE FROM queue USING (
-        SELECT q.run_id, q.step_key FROM unnest($32::uuid[], $33::text[]) AS u(run, key)
+        SELECT q.run_id, q.step_key FROM unnest($33::uuid[], $34::text[]) AS u(run, key)
           JOIN guard g ON g.run_id = u.run JOIN queue q ON q.run_id = u.run AND q.step_key = u.key
         FOR UPDATE OF q SKIP LOCKED) AS u
       WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key),
 do_waits AS (UPDATE waits SET status = w.status, context = w.context::jsonb, result = w.result::jsonb, parked = w.parked,
         due_at = CASE WHEN w.due IS NULL THEN waits.due_at ELSE now() + w.due END,
         completed_at = CASE WHEN w.status = 'waiting' THEN NULL ELSE now() END
-      FROM guard g, unnest($34::uuid[], $35::text[], $36::text[], $37::text[], $38::interval[],
-        $39::bool[]) AS w(wait_id, status, context, result, due, parked)
+      FROM guard g, unnest($35::uuid[], $36::text[], $37::text[], $38::text[], $39::interval[],
+        $40::bool[]) AS w(wait_id, status, context, result, due, parked)
       WHERE waits.wait_id = w.wait_id AND (waits.run_id = g.run_id) IS TRUE AND waits.status = 'waiting'),
-do_commands AS (INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, status, payload, ordering_key)
-      SELECT c.command_id, g.tenant_id, g.run_id, c.kind, c.dedupe_key, c.status, c.payload, c.ordering_key
-      FROM json_to_recordset($40) AS c(run uuid, command_id uuid, kind text, dedupe_key text, status text,
-        payload jsonb, ordering_key text) JOIN guard g ON g.run_id = c.run
+do_commands AS (INSERT INTO commands (command_id, tenant_id, run_id, kind, status, payload, ordering_key)
+      SELECT c.command_id, g.tenant_id, g.run_id, c.kind, c.status, c.payload, c.ordering_key
+      FROM json_to_recordset($41) AS c(run uuid, command_id uuid, kind text, status text, payload jsonb,
+        ordering_key text) JOIN guard g ON g.run_id = c.run
       ON CONFLICT (command_id) DO NOTHING),
 do_ledger AS (INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
       SELECT g.run_id, g.tenant_id, l.superstep, l.step_key, l.channel, l.value
-      FROM json_to_recordset($41) AS l(run uuid, superstep int, step_key text, channel text, value jsonb)
+      FROM json_to_recordset($42) AS l(run uuid, superstep int, step_key text, channel text, value jsonb)
       JOIN guard g ON g.run_id = l.run),
 do_journal AS (INSERT INTO journal (run_id, n, tenant_id, first_seq, lines, vals)
       SELECT g.run_id, g.version, g.tenant_id, g.audit_count - j.count, j.lines, j.vals
-      FROM unnest($42::uuid[], $43::int[], $44::bytea[], $45::bytea[]) AS j(run, count, lines, vals)
+      FROM unnest($43::uuid[], $44::int[], $45::bytea[], $46::bytea[]) AS j(run, count, lines, vals)
       JOIN guard g ON g.run_id = j.run),
 do_cancel_queue AS (DELETE FROM queue USING (
         SELECT q.run_id, q.step_key FROM queue q JOIN guard g ON g.run_id = q.run_id
-        WHERE $46::bool FOR UPDATE OF q SKIP LOCKED) AS u
+        WHERE $47::bool FOR UPDATE OF q SKIP LOCKED) AS u
       WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key),
 do_effects AS (UPDATE effects SET run_id = g.run_id, step_key = e.step_key, receipt_id = e.receipt_id, status = e.status
-      FROM unnest($47::text[], $48::text[], $49::uuid[], $50::text[], $51::uuid[])
+      FROM unnest($48::text[], $49::text[], $50::uuid[], $51::text[], $52::uuid[])
         AS e(key, step_key, receipt_id, status, was) CROSS JOIN guard g
       WHERE effects.tenant_id = g.tenant_id AND effects.key = e.key AND effects.receipt_id = e.was
         AND (e.was = e.receipt_id OR effects.status = 'failed') RETURNING effects.key),
@@ -73,19 +84,19 @@ do_approvals AS (UPDATE approvals SET status = a.status, choice = coalesce(a.cho
         reason = coalesce(a.reason, approvals.reason), escalated = approvals.escalated OR a.escalated,
         consumed_at = CASE WHEN a.consumed THEN now() ELSE approvals.consumed_at END,
         decided_at = CASE WHEN a.status = 'requested' THEN NULL ELSE coalesce(approvals.decided_at, now()) END
-      FROM guard g, unnest($52::uuid[], $53::text[], $54::text[], $55::text[], $56::bool[], $57::bool[])
+      FROM guard g, unnest($53::uuid[], $54::text[], $55::text[], $56::text[], $57::bool[], $58::bool[])
         AS a(approval_id, status, choice, reason, consumed, escalated)
       WHERE approvals.approval_id = a.approval_id AND (approvals.run_id = g.run_id) IS TRUE),
 do_votes AS (INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)
       SELECT v.approval_id, v.person_id, g.tenant_id, v.choice, v.reason, v.groups, v.channel
-      FROM json_to_recordset($58) AS v(run uuid, approval_id uuid, person_id text, choice text, reason text,
+      FROM json_to_recordset($59) AS v(run uuid, approval_id uuid, person_id text, choice text, reason text,
         groups text[], channel text) JOIN guard g ON g.run_id = v.run
       ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
         groups = excluded.groups, channel = excluded.channel, voted_at = now()),
 do_cancel_approvals AS (UPDATE approvals SET status = 'canceled', decided_at = now() FROM guard g
       WHERE approvals.run_id = g.run_id AND approvals.status = 'requested'
-        AND approvals.approval_id <> ALL ($59::uuid[]) AND $60::bool)
-SELECT run_id, CASE WHEN $61 THEN pg_notify('counterseal_steps', '') END, CASE WHEN $62 THEN pg_notify('counterseal_messages', '') END, CASE WHEN $63 AND EXISTS (
+        AND approvals.approval_id <> ALL ($60::uuid[]) AND $61::bool)
+SELECT run_id, CASE WHEN $64 THEN pg_notify('counterseal_steps', '') END, CASE WHEN $65 THEN pg_notify('counterseal_messages', '') END, CASE WHEN $66 AND EXISTS (
     SELECT FROM queue q WHERE q.tenant_id = guard.tenant_id AND q.status = 'claimable')
   AND ((SELECT count(*) FROM queue q WHERE q.tenant_id = guard.tenant_id AND q.status <> 'claimable')
       >= (SELECT t.max_concurrency FROM tenants t WHERE t.tenant_id = guard.tenant_id)
@@ -106,9 +117,11 @@ PERFORM set_config('counterseal.tenant', $33, true);
   IF EXISTS (
     SELECT FROM unnest($30) AS j(lines)
     CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\n') AS l(line)
-    WHERE (l.line::jsonb ->> 'type' = ANY ('{checkpoint.committed,run.opened}'::text[])) IS NOT TRUE
-      OR l.line::jsonb ->> 'type' = 'action.doubt_resolved'
-        AND (l.line::jsonb #>> '{data,resolution}' = 'failed') IS NOT TRUE) THEN
+    CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
+    WHERE (t.line ->> 'type' = ANY ('{checkpoint.committed,run.opened}'::text[])) IS NOT TRUE
+      OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
+      OR t.line ->> 'type' = 'action.doubt_resolved'
+        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
   WITH 
@@ -150,8 +163,8 @@ PERFORM set_config('counterseal.tenant', $5, true);
   IF $3 NOT IN ('note', 'bundle') THEN
     RAISE EXCEPTION 'no face may order %', $3 USING ERRCODE = 'insufficient_privilege';
   END IF;
-  INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, payload, status, ordering_key)
-  SELECT $1, tenant_id, run_id, $3, $1::text, $4, 'pending', CASE $3 WHEN 'bundle' THEN 'bundle:' || run_id END
+  INSERT INTO commands (command_id, tenant_id, run_id, kind, payload, status, ordering_key)
+  SELECT $1, tenant_id, run_id, $3, $4, 'pending', CASE $3 WHEN 'bundle' THEN 'bundle:' || run_id END
   FROM runs WHERE run_id = $2;
   PERFORM pg_notify('counterseal_messages', '');
 END $function$;
@@ -172,7 +185,7 @@ FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id LEFT JOIN LATERAL (
   FROM journal j WHERE j.run_id = r.run_id AND ($2 OR j.n >= r.state_n OR j.n = 1)) tail ON true WHERE r.run_id = $1;
 END $function$;
 
-CREATE FUNCTION read_question(uuid, text, text, bool) RETURNS TABLE (approval jsonb, now timestamptz, workspace_id text, votes jsonb, person jsonb, run jsonb, run_key bytea, state bytea, policy_digest text, max_writes_per_run int, firsts int[], lines bytea[], vals bytea[]) LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION read_question(uuid, text, text, bool) RETURNS TABLE (approval jsonb, now timestamptz, workspace_id text, run_key bytea, asked_at int, asked bytea, shown bytea, kept jsonb, votes jsonb, person jsonb, run jsonb, state bytea, policy_digest text, max_writes_per_run int, firsts int[], lines bytea[], vals bytea[]) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 BEGIN
@@ -180,16 +193,18 @@ PERFORM set_config('counterseal.tenant', $3, true);
   IF $4 THEN
     PERFORM FROM runs WHERE run_id = (SELECT a.run_id FROM approvals a WHERE a.approval_id = $1) FOR UPDATE;
   END IF;
-  RETURN QUERY SELECT q.approval, q.now, q.workspace_id, q.votes, q.person, v.run, v.run_key, v.state, v.policy_digest, v.max_writes_per_run, v.firsts, v.lines, v.vals
+  RETURN QUERY SELECT q.approval, q.now, q.workspace_id, q.run_key, q.asked_at, q.asked, q.shown, q.kept, q.votes, q.person, v.run, v.state, v.policy_digest, v.max_writes_per_run, v.firsts, v.lines, v.vals
 FROM (
-SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id,
+SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id, r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
+  m.questions -> a.approval_id::text AS kept,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes,
   (SELECT jsonb_build_object('name', p.name, 'slack', p.slack_user_id, 'groups', (SELECT jsonb_agg(m.group_name)
       FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
     FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = $2) AS person
-FROM approvals a JOIN runs r USING (run_id) WHERE a.approval_id = $1) q CROSS JOIN LATERAL (SELECT to_jsonb(r) - 'state' - 'run_key' - 'error' - 'result' AS run, r.run_key, CASE WHEN false THEN NULL ELSE r.state END AS state,
+FROM approvals a JOIN runs r ON r.run_id = a.run_id LEFT JOIN journal j ON j.run_id = a.run_id AND j.n = a.n
+  LEFT JOIN remains m ON m.run_id = a.run_id WHERE a.approval_id = $1) q CROSS JOIN LATERAL (SELECT to_jsonb(r) - 'state' - 'run_key' - 'error' - 'result' AS run, r.run_key, CASE WHEN false THEN NULL ELSE r.state END AS state,
   t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
 FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,

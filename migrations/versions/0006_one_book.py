@@ -82,7 +82,7 @@ APPENDS = {
     "commands": "SELECT, INSERT",
     "workspaces": "SELECT, INSERT",
     **dict.fromkeys(("journal", "ledger"), "SELECT, INSERT"),
-    **dict.fromkeys("tenants caps workflows people group_members".split(), "SELECT"),
+    **dict.fromkeys("tenants caps workflows people group_members remains".split(), "SELECT"),
 }
 FUNCTIONS = "append_to_run open_run order_message read_run read_question".split()
 

@@ -64,7 +64,7 @@ CREATE TABLE runs (
   purged_at timestamptz, CONSTRAINT pk_runs PRIMARY KEY (run_id),
   CONSTRAINT fk_runs_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id),
   CONSTRAINT uq_runs_tenant_id_workflow_trigger_type_trigger_ref UNIQUE (tenant_id, workflow, trigger_type, trigger_ref)
-) WITH (fillfactor = 60);
+) WITH (fillfactor = 90);
 CREATE INDEX ix_runs_children ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
 CREATE INDEX ix_runs_purge ON runs (purge_at) WHERE purge_at IS NOT NULL;
 CREATE INDEX ix_runs_recent ON runs (tenant_id, created_at, run_id);
@@ -88,17 +88,15 @@ CREATE TABLE workspaces (
   CONSTRAINT ck_workspaces_weight_is_positive CHECK (weight > 0),
   CONSTRAINT fk_workspaces_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 );
--- What changes comes last, and there is room beside a row: so a change is logged without the card before it.
+-- What was asked stands in the book of the run: in its append `n`.
 CREATE TABLE approvals (
-  approval_id uuid NOT NULL, run_id uuid NOT NULL, tenant_id text NOT NULL, step_id uuid NOT NULL,
-  step_key text NOT NULL, kind text NOT NULL, action_digest text NOT NULL, nonce text NOT NULL, tier text NOT NULL,
-  terms jsonb NOT NULL, requester text NOT NULL, card jsonb NOT NULL, action jsonb,
+  approval_id uuid NOT NULL, run_id uuid NOT NULL, n int NOT NULL, tenant_id text NOT NULL, step_key text NOT NULL,
   created_at timestamptz DEFAULT now() NOT NULL, expires_at timestamptz NOT NULL, status text NOT NULL, choice text,
   reason text, escalated boolean DEFAULT 'false' NOT NULL, channel text, message_ts text, decided_at timestamptz,
   consumed_at timestamptz, CONSTRAINT pk_approvals PRIMARY KEY (approval_id)
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 80);
 CREATE INDEX ix_approvals_open ON approvals (tenant_id, approval_id) WHERE status = 'requested';
-CREATE INDEX ix_approvals_run ON approvals (run_id, status);
+CREATE INDEX ix_approvals_run ON approvals (run_id);
 -- `lines`: how many lines of the run's book it holds. A late answer after the end makes a longer edition.
 CREATE TABLE bundles (
   run_id uuid NOT NULL, tenant_id text NOT NULL, name text NOT NULL, uri text NOT NULL, version_id text, lines int NOT NULL,
@@ -107,13 +105,12 @@ CREATE TABLE bundles (
 );
 CREATE TABLE commands (
   command_id uuid NOT NULL, run_id uuid NOT NULL, tenant_id text NOT NULL, kind text NOT NULL,
-  dedupe_key text NOT NULL, payload jsonb NOT NULL, ordering_key text, status text NOT NULL, lease_owner text,
-  lease_expires_at timestamptz, attempts int DEFAULT '0' NOT NULL, last_error text, next_attempt_at timestamptz,
+  payload jsonb NOT NULL, ordering_key text, status text NOT NULL, lease_owner text, lease_expires_at timestamptz,
+  attempts int DEFAULT '0' NOT NULL, last_error text, next_attempt_at timestamptz,
   created_at timestamptz DEFAULT now() NOT NULL, CONSTRAINT pk_commands PRIMARY KEY (command_id)
 );
 CREATE INDEX ix_commands_behind ON commands (ordering_key) WHERE status = 'pending' AND ordering_key IS NOT NULL;
 CREATE INDEX ix_commands_failed ON commands (tenant_id, kind) WHERE status = 'failed';
-CREATE INDEX ix_commands_leased ON commands (lease_expires_at) WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX ix_commands_messages ON commands (command_id) WHERE status = 'pending';
 CREATE UNIQUE INDEX ix_commands_one_at_a_time ON commands (ordering_key) WHERE status = 'leased';
 -- One row for each key that steps and runs share. It outlives what retention takes of its run: no effect is repeated.
@@ -147,11 +144,11 @@ CREATE TABLE queue (
 ) WITH (fillfactor = 60);
 CREATE INDEX ix_queue_held ON queue (tenant_id, cap) WHERE status <> 'claimable';
 CREATE INDEX ix_queue_line ON queue (tenant_id, workspace_id, cap, starts_run, step_id) WHERE status = 'claimable';
-CREATE INDEX ix_queue_step ON queue (step_id);
+CREATE INDEX ix_queue_sent ON queue (step_id) WHERE status = 'sent';
 -- What is still shown of a run whose values retention has taken: without them nobody can fold its book.
 CREATE TABLE remains (
   run_id uuid NOT NULL, tenant_id text NOT NULL, steps jsonb NOT NULL, receipts jsonb NOT NULL,
-  extensions jsonb NOT NULL, CONSTRAINT pk_remains PRIMARY KEY (run_id)
+  extensions jsonb NOT NULL, questions jsonb NOT NULL, CONSTRAINT pk_remains PRIMARY KEY (run_id)
 );
 CREATE TABLE waits (
   wait_id uuid NOT NULL, run_id uuid NOT NULL, tenant_id text NOT NULL, step_id uuid NOT NULL, step_key text NOT NULL,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from connectors.catalog import Catalog
-from core.clock import DatabaseClock
-from core.db import Connection, within
+from core.db import Connection, DatabaseClock, within
 from core.errors import CountersealError, NotFoundError
 from policy.facts import OperationFacts
 from policy.load import Policy, load_policy
@@ -22,7 +23,7 @@ from runtime.engine.judge import ActivePolicy, BrokenPolicy
 from runtime.engine.run import Definition
 from runtime.engine.told import Diverged
 from runtime.engine.workflow import Workflow
-from runtime.store import documents, extensions
+from runtime.store import books, documents
 from runtime.store.books import Book
 from runtime.store.documents import StoredWorkflow
 
@@ -51,8 +52,7 @@ class _Recent(Generic[Key, Value]):
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Startable:
+class Startable(Struct, frozen=True):
     """What a name meant when a run was started with it last, and the database's time then.
 
     Whether it still means that is checked by the statement that opens the next run.
@@ -111,12 +111,12 @@ class Definitions:
         if not run.extensions:
             return base
         async with within(connection, run.tenant_id):
-            added = await extensions.of_run(connection, run.run_id, run.run_key, run.extensions)
+            added = await books.extensions(connection, run.run_id, run.run_key, run.extensions)
         return self._with(run.run_id, base, added)
 
     async def editions(self, connection: Connection, book: Book) -> list[Workflow]:
         """The workflow as a run began with it, and after each of its extensions. ``Diverged`` for an altered one."""
-        row, added = book.row, extensions.told_in(book.told)
+        row, added = book.row, books.extensions_in(book.told)
         named = (row["tenant_id"], row["workflow"], row["workflow_version"], row["workflow_digest"])
         base = await self.workflow(connection, *named)
         if book.opened.definition != base.definition_digest:

@@ -7,12 +7,13 @@ that the composites around it need. So a forward reference and a race are errors
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
+
+from msgspec.structs import replace
 
 from runtime.definition.leaves import Entry, LeafCompiler
 from runtime.definition.model import KINDS, StepDocument, WorkflowDocument
-from runtime.definition.order import Circle, in_order, needed_by, results
 from runtime.definition.places import Path, Place, results_of
 from runtime.engine.graph import ForeachNode, IfNode, Node, Scope, WhileNode
 
@@ -57,7 +58,7 @@ class GraphCompiler(LeafCompiler):
 
     def visible_at_end(self, content: WorkflowDocument) -> Mapping[str, str]:
         """What an expression sees once every step of the workflow is over."""
-        over = [name for step in content.steps for name in results(step.id, step)]
+        over = [name for step in content.steps for name in _results(step.id, step)]
         return {**RUN_VARIABLES, **{f"state.{name}": "dyn" for name in content.channels}, **results_of(over)}
 
     def _scope(self, steps: Sequence[StepDocument], place: Place) -> Scope:
@@ -68,15 +69,17 @@ class GraphCompiler(LeafCompiler):
         }
         numbers = {step_id: number for number, step_id in enumerate(ids)}
         try:
-            order = in_order(ids, needs)
-        except Circle as circle:
-            path = (*place.path, min(numbers[step_id] for step_id in circle.steps), "needs")
-            self.problem(path, f"The steps need each other in a circle: {circle}.", "Take one of the needs out.")
+            order = _in_order(ids, needs)
+        except CycleError as error:
+            circle: list[str] = error.args[1][::-1]
+            path = (*place.path, min(numbers[step_id] for step_id in circle), "needs")
+            words = f"The steps need each other in a circle: {' → '.join(circle)}."
+            self.problem(path, words, "Take one of the needs out.")
             return Scope(())
         nodes = []
         for step_id in order:
             number = numbers[step_id]
-            over = [name for need in needed_by(step_id, needs) for name in results(need, steps[numbers[need]])]
+            over = [name for need in _needed_by(step_id, needs) for name in _results(need, steps[numbers[need]])]
             inner = replace(place, path=(*place.path, number), variables={**place.variables, **results_of(over)})
             node = self._node(step_id, steps[number], needs[step_id], inner)
             if node is not None:
@@ -135,12 +138,12 @@ class GraphCompiler(LeafCompiler):
         if kind in ("foreach", "while") and not step.steps:
             self.problem(path, "This loop has no `steps`.", "Add what is to be done each time.")
 
-    def _if(self, entry: Entry) -> IfNode | None:
+    def _if(self, entry: Entry) -> IfNode:
         step, place = entry.step, entry.place
         condition = self.template(place, ("if",), step.if_ or "", "bool")
         then = self._scope(step.then or (), replace(place, path=(*place.path, "then")))
         other = self._scope(step.else_ or (), replace(place, path=(*place.path, "else")))
-        return IfNode(entry.id, entry.index, entry.needs, condition, then, other) if condition else None
+        return IfNode(entry.id, entry.index, entry.needs, condition, then, other)
 
     def _foreach(self, entry: Entry) -> ForeachNode | None:
         step, place = entry.step, entry.place
@@ -151,15 +154,49 @@ class GraphCompiler(LeafCompiler):
             return None
         variables = {**place.variables, "item": "dyn", "index": "int", name: "dyn"}
         body = self._scope(step.steps or (), replace(place, path=(*place.path, "steps"), variables=variables))
-        if items is None:
-            return None
         return ForeachNode(entry.id, entry.index, entry.needs, items, name, step.max_parallel or 1, body)
 
-    def _while(self, entry: Entry) -> WhileNode | None:
+    def _while(self, entry: Entry) -> WhileNode:
         step, place = entry.step, entry.place
         condition = self.template(place, ("while",), step.while_ or "", "bool")
         variables = {**place.variables, "index": "int"}
         body = self._scope(step.steps or (), replace(place, path=(*place.path, "steps"), variables=variables))
-        if condition is None:
-            return None
         return WhileNode(entry.id, entry.index, entry.needs, condition, step.max or ITERATIONS_DEFAULT, body)
+
+
+def _in_order(ids: Sequence[str], needs: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Every step after what it needs; among what is equally possible the author's order counts.
+
+    So equal documents give equal graphs. ``CycleError`` if steps need each other.
+    """
+    sorter: TopologicalSorter[str] = TopologicalSorter(needs)
+    sorter.prepare()
+    numbers = {step_id: number for number, step_id in enumerate(ids)}
+    result: list[str] = []
+    possible = set(sorter.get_ready())
+    while possible:
+        chosen = min(possible, key=numbers.__getitem__)
+        possible.remove(chosen)
+        sorter.done(chosen)
+        possible.update(sorter.get_ready())
+        result.append(chosen)
+    return result
+
+
+def _needed_by(step_id: str, needs: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """The steps that are over before this one begins: those it needs, directly or not."""
+    before: set[str] = set()
+    pending = list(needs[step_id])
+    while pending:
+        need = pending.pop()
+        if need not in before:
+            before.add(need)
+            pending.extend(needs[need])
+    return before
+
+
+def _results(step_id: str | None, step: StepDocument) -> list[str]:
+    """The ids whose result can be read once ``step`` is over: its own, and those inside its branches."""
+    inner = [*(step.then or ()), *(step.else_ or ())]
+    own = [step_id] if step_id else []
+    return own + [name for child in inner for name in _results(child.id, child)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 from pydantic import BaseModel
 
-from approvals.electorate import Groups, shortfalls, stuck_requesters
 from approvals.model import Terms
+from approvals.tally import Groups, shortfalls, stuck_requesters
 from core.documents import Document, Path, load_document
 from core.errors import Problem
 from core.validation import validate
@@ -23,8 +23,7 @@ UNCHECKED = "the tenant has no directory yet, so whether anybody can decide was 
 _REMEDY = "Publish the directory first: `counterseal directory publish FILE`."
 
 
-@dataclass
-class Findings:
+class Findings(Struct):
     """``problems``: nobody could ever decide. ``warnings``: nobody could in some cases, or it was not checked."""
 
     problems: list[Problem] = field(default_factory=list)

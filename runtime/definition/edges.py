@@ -6,9 +6,11 @@ The published text, and the log of what was added to a run, are the only record 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from core.canonical import JsonObject
 from runtime.engine.graph import Branch, Graph, IfNode, Node, Scope, scopes_of
@@ -25,8 +27,7 @@ class EdgeKind(StrEnum):
     BRANCH = "branch"
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Struct, frozen=True):
     """From one node to another, by their ids."""
 
     source: str

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from connectors.catalog import Catalog
 from core.documents import Document, load_document
 from core.errors import InputError, path_text
 from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import GraphCompiler
-from runtime.definition.model import Identifier, StepDocument, WorkflowDocument
+from runtime.definition.model import Identifier, Part, StepDocument, WorkflowDocument
 from runtime.definition.places import Path
 from runtime.definition.workflow import thaw_operations
 from runtime.engine.commit import MutationRow
@@ -28,10 +28,8 @@ from runtime.engine.workflow import Workflow
 STEPS_MAX = 500
 
 
-class ExtensionDocument(BaseModel):
+class ExtensionDocument(Part):
     """New steps of a running graph. Each existing step in ``before`` waits for the last of them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     steps: Annotated[tuple[StepDocument, ...], Field(min_length=1, max_length=100)]
     before: tuple[Identifier, ...] = ()
@@ -79,24 +77,16 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
     document = load_document(base.text, f"{base.name}@{base.version}")
     content = validate(document, WorkflowDocument)
     steps = list(content.steps)
+    newest = len(steps)
     for mutation in mutations:
-        steps = _added(steps, read_extension(mutation.source))
+        newest, steps = len(steps), _added(steps, read_extension(mutation.source))
     if len(steps) > STEPS_MAX:
         raise InputError(f"makes {len(steps)} steps; a graph has at most {STEPS_MAX}", where="steps")
-    compiler = _Compiler(document, Catalog(operations), len(steps) - len(_newest(mutations)))
+    compiler = _Compiler(document, Catalog(operations), newest)
     root = compiler.compile(content.model_copy(update={"steps": tuple(steps)}))
-    graph = replace(
-        base.graph,
-        root=root,
-        leaves=compiler.leaves,
-        read=base.graph.read | compiler.read,
-        failed=compiler.failed,
-    )
+    read = base.graph.read | compiler.read
+    graph = replace(base.graph, root=root, leaves=compiler.leaves, read=read, failed=compiler.failed)
     return replace(base, graph=graph, operations=compiler.operations)
-
-
-def _newest(mutations: Sequence[MutationRow]) -> Sequence[StepDocument]:
-    return read_extension(mutations[-1].source).steps if mutations else ()
 
 
 class _Compiler(GraphCompiler):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from approvals.forms import check_form
 from connectors.catalog import Catalog
@@ -12,7 +14,7 @@ from connectors.operation import Kind, Operation
 from core.canonical import Json, JsonObject
 from core.documents import Document
 from core.errors import InputError
-from core.templates import ValueTemplate
+from core.templates import Template
 from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, StepDocument
 from runtime.definition.places import ERROR_VARIABLES, Compiling, Path, Place
 from runtime.engine.graph import (
@@ -32,8 +34,7 @@ GATE_EXPIRES_SECONDS = 24 * 3600
 ESCALATION_EXPIRES_SECONDS = 7 * 24 * 3600
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One step to be compiled: its id, its number in the graph, what it needs, its document and its place."""
 
     id: str
@@ -77,9 +78,7 @@ class LeafCompiler(Compiling):
         """The fields of ``LeafNode``; ``sees`` are the variables that its result adds."""
         step, place = entry.step, entry.place
         inner = replace(place, variables={**place.variables, "output": "dyn", **(sees or {})})
-        reference = None
-        if step.reference is not None:
-            reference = self.template(inner, ("reference",), step.reference, None)
+        reference = None if step.reference is None else self.template(inner, ("reference",), step.reference)
         return {
             "id": entry.id,
             "index": entry.index,
@@ -89,16 +88,14 @@ class LeafCompiler(Compiling):
             "branches": self._branches(entry),
         }
 
-    def _sets(self, step: StepDocument, place: Place) -> dict[str, ValueTemplate]:
+    def _sets(self, step: StepDocument, place: Place) -> dict[str, Template]:
         result = {}
         for name, value in step.set.items():
             if name not in self._channels:
                 known = ", ".join(sorted(self._channels)) or "none"
                 self.problem((*place.path, "set", name), f"There is no channel {name!r}.", f"Declared are: {known}.")
                 continue
-            compiled = self.value(place, ("set", name), value)
-            if compiled is not None:
-                result[name] = compiled
+            result[name] = self.value(place, ("set", name), value)
         return result
 
     def _branches(self, entry: Entry) -> dict[Branch, Scope]:
@@ -119,11 +116,11 @@ class LeafCompiler(Compiling):
         """Ask a group whether to go on without what took too long: the gate that an author could have written."""
         nodes: list[Leaf] = []
         if content.start is not None:
-            started = self._started(self._added(f"{entry.id}_escalation_start", (), place), content.start, ("start",))
-            nodes += [started] if started is not None else []
+            nodes.append(
+                self._started(self._added(f"{entry.id}_escalation_start", (), place), content.start, ("start",))
+            )
         summary = f"{entry.id} of ${{{{ run.workflow }}}} for ${{{{ run.reference }}}} has had no answer in time. "
-        compiled = self.template(place, (), summary + "Go on without it?", None)
-        assert compiled is not None
+        compiled = self.template(place, (), summary + "Go on without it?")
         expires = int(content.expires.total_seconds()) if content.expires else ESCALATION_EXPIRES_SECONDS
         added = self._added(f"{entry.id}_escalation", tuple(node.id for node in nodes), place)
         terms = terms_json(content.escalate, expires)
@@ -157,8 +154,6 @@ class LeafCompiler(Compiling):
         inputs = self.value(place, ("with",), step.with_)
         self._check_names(operation, step.with_, place)
         common = self._common(entry, sees={"signal": "dyn"} if durable else None)
-        if inputs is None:
-            return None
         return OperationNode(**common, operation=operation.name, inputs=inputs, timeout=step.timeout)
 
     def _check_names(self, operation: Operation, given: Mapping[str, object], place: Place) -> None:
@@ -175,12 +170,11 @@ class LeafCompiler(Compiling):
             if name not in given:
                 self.problem((*place.path, "do"), f"{operation.name} needs the input {name!r}.", "Add it under `with`.")
 
-    def _gate(self, entry: Entry) -> GateNode | None:
+    def _gate(self, entry: Entry) -> GateNode:
         gate = entry.step.approve
         assert gate is not None
-        summary = self.template(entry.place, ("approve", "summary"), gate.summary, None)
-        common = self._common(entry)
-        return None if summary is None else GateNode(**common, summary=summary, terms=gate_terms(gate))
+        summary = self.template(entry.place, ("approve", "summary"), gate.summary)
+        return GateNode(**self._common(entry), summary=summary, terms=gate_terms(gate))
 
     def _wait(self, entry: Entry) -> TimerNode | SignalNode | None:
         wait, place = entry.step.wait, entry.place
@@ -195,65 +189,47 @@ class LeafCompiler(Compiling):
                 if value is not None:
                     path = (*place.path, name) if name == "timeout" else (*place.path, "wait", name)
                     self.problem(path, f"{name!r} belongs to a wait for a signal.")
-            until = self.template(place, ("wait", "until"), wait.until, None) if wait.until is not None else None
-            return (
-                None if wait.until is not None and until is None else TimerNode(**common, span=wait.for_, until=until)
-            )
-        text = wait.correlate or "${{ run.reference }}"
-        correlate = self.template(place, ("wait", "correlate"), text, None)
-        if correlate is None:
-            return None
+            until = None if wait.until is None else self.template(place, ("wait", "until"), wait.until)
+            return TimerNode(**common, span=wait.for_, until=until)
+        correlate = self.template(place, ("wait", "correlate"), wait.correlate or "${{ run.reference }}")
         return SignalNode(**common, name=wait.signal, correlate=correlate, timeout=entry.step.timeout)
 
-    def _task(self, entry: Entry) -> TaskNode | None:
+    def _task(self, entry: Entry) -> TaskNode:
         task, place = entry.step.task, entry.place
         assert task is not None
         for problem in check_form(task.form):
             self.problem((*place.path, "task", "form", *problem.path), problem.message, problem.remedy)
-        title = self.template(place, ("task", "title"), task.title, None)
-        description = (
-            self.template(place, ("task", "description"), task.description, None) if task.description else None
-        )
-        common = self._common(entry, sees={"signal": "dyn"})
-        if title is None or (task.description and description is None):
-            return None
+        title, text = self.template(place, ("task", "title"), task.title), task.description
         return TaskNode(
-            **common,
             title=title,
-            description=description,
+            description=self.template(place, ("task", "description"), text) if text else None,
+            **self._common(entry, sees={"signal": "dyn"}),
             form=task.form,
             group=task.assign.group,
             timeout=entry.step.timeout,
         )
 
-    def _child(self, entry: Entry) -> ChildNode | None:
+    def _child(self, entry: Entry) -> ChildNode:
         step = entry.step
-        inputs = self.value(entry.place, ("with",), step.with_)
-        common = self._common(entry, sees={"signal": "dyn"})
-        if inputs is None:
-            return None
         name, version = _named(step.run or "")
         return ChildNode(
-            **common,
             workflow=name,
             version=version,
-            inputs=inputs,
+            inputs=self.value(entry.place, ("with",), step.with_),
             timeout=step.timeout,
             abandons=bool(step.abandon),
+            **self._common(entry, sees={"signal": "dyn"}),
         )
 
-    def _continue(self, entry: Entry) -> ContinueNode | None:
+    def _continue(self, entry: Entry) -> ContinueNode:
         content = entry.step.continue_with
         assert content is not None
         return self._started(entry, content, ("continue_with",))
 
-    def _started(self, entry: Entry, content: ContinueDocument, key: tuple[str, ...]) -> ContinueNode | None:
+    def _started(self, entry: Entry, content: ContinueDocument, key: tuple[str, ...]) -> ContinueNode:
         inputs = self.value(entry.place, (*key, "with"), content.with_)
-        common = self._common(entry)
-        if inputs is None:
-            return None
         name, version = _named(content.workflow)
-        return ContinueNode(**common, workflow=name, version=version, inputs=inputs)
+        return ContinueNode(**self._common(entry), workflow=name, version=version, inputs=inputs)
 
 
 def _named(text: str) -> tuple[str, int | None]:

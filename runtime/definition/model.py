@@ -17,11 +17,13 @@ WorkflowRef = Annotated[str, Field(max_length=110, pattern=r"^[a-z][a-z0-9-]{0,9
 KINDS = ("do", "if", "foreach", "while", "approve", "wait", "task", "run", "continue_with")
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """A part of a document: with no other keys than these."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ChannelDocument(_Part):
+class ChannelDocument(Part):
     """One channel: how writes are folded in, how many items are kept, what it holds at first.
 
     With ``ledger`` every write is kept in a row of its own, however few the channel keeps.
@@ -33,7 +35,7 @@ class ChannelDocument(_Part):
     ledger: bool = False
 
 
-class ServiceNowTrigger(_Part):
+class ServiceNowTrigger(Part):
     """Which records start this workflow. ``dedupe`` names one change: the same text starts one run only."""
 
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -42,19 +44,19 @@ class ServiceNowTrigger(_Part):
     dedupe: Expression = "${{ trigger.sys_id }}:${{ trigger.sys_mod_count }}"
 
 
-class Triggers(_Part):
+class Triggers(Part):
     """What starts this workflow, besides people."""
 
     servicenow: ServiceNowTrigger | None = None
 
 
-class ApproverDocument(_Part):
+class ApproverDocument(Part):
     """A group whose members may answer a gate."""
 
     group: Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class GateDocument(_Part):
+class GateDocument(Part):
     """A question to people that belongs to the workflow itself, not to an action."""
 
     summary: Annotated[str, Field(min_length=1, max_length=2000)]
@@ -66,7 +68,7 @@ class GateDocument(_Part):
     remind: tuple[Duration, ...] = ()
 
 
-class WaitDocument(_Part):
+class WaitDocument(Part):
     """What a step waits for: a time (``for``), a moment (``until``), or a ``signal`` with its correlation."""
 
     for_: Annotated[Duration | None, Field(alias="for")] = None
@@ -75,13 +77,13 @@ class WaitDocument(_Part):
     correlate: Expression | None = None
 
 
-class AssignDocument(_Part):
+class AssignDocument(Part):
     """Whose members may complete a task."""
 
     group: Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class TaskDocument(_Part):
+class TaskDocument(Part):
     """A task for a person: what is to be done, and the form (a JSON Schema) that its completion fills in."""
 
     title: Annotated[str, Field(min_length=1, max_length=300)]
@@ -90,14 +92,14 @@ class TaskDocument(_Part):
     assign: AssignDocument
 
 
-class ContinueDocument(_Part):
+class ContinueDocument(Part):
     """Another run that is started and not waited for."""
 
     workflow: WorkflowRef
     with_: Annotated[dict[str, Any], Field(alias="with")] = {}
 
 
-class EscalationDocument(_Part):
+class EscalationDocument(Part):
     """What is done when a wait takes too long: a group is asked whether to go on; ``start`` begins a run first."""
 
     escalate: Annotated[str, Field(min_length=1, max_length=100)]
@@ -116,7 +118,7 @@ OnTimeout = Annotated[
 ]
 
 
-class StepDocument(_Part):
+class StepDocument(Part):
     """One entry of ``steps``. Exactly one of do, if, foreach, while, approve, wait, task, run, continue_with."""
 
     id: Identifier | None = None
@@ -160,14 +162,14 @@ class StepDocument(_Part):
         return [kind for kind in KINDS if present.get(kind, getattr(self, kind, None)) is not None]
 
 
-class Caps(_Part):
+class Caps(Part):
     """Bounds of one workflow, tighter than the tenant's (Q-12)."""
 
     max_writes_per_run: Annotated[int, Field(ge=0)] | None = None
     max_concurrency: Annotated[int, Field(ge=1, le=256)] | None = None
 
 
-class WorkflowDocument(_Part):
+class WorkflowDocument(Part):
     """A whole workflow file."""
 
     workflow: Name

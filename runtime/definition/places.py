@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from core.canonical import Json
 from core.documents import Document
 from core.errors import ExpressionError, Problem
 from core.expressions import WORKFLOW_LIMITS, Environment
-from core.templates import Template, TemplateError, ValueTemplate, compile_template, compile_value
+from core.templates import Template, TemplateError, compile_template, compile_value
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -22,8 +23,11 @@ ERROR_VARIABLES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Place:
+# In the place of what has a fault. A document with problems is refused, so it is never rendered.
+_NOTHING = compile_value(Environment({}, WORKFLOW_LIMITS), None)
+
+
+class Place(Struct, frozen=True):
     """A step's path in the document and the variables that are visible there.
 
     ``failed`` is the leaf whose failure the step is done for, if it stands in a branch.
@@ -50,30 +54,26 @@ class Compiling:
         """Note a fault at this place."""
         self.problems.append(self._document.problem(path, message, remedy))
 
-    def template(self, place: Place, key: Path, text: str, want: str | None) -> Template | None:
-        """A text with expressions; None if it has a fault, which is noted."""
+    def template(self, place: Place, key: Path, text: str, want: str | None = None) -> Template:
+        """A text with expressions. If it has a fault, that is noted, and nothing stands for it."""
         try:
-            compiled = compile_template(Environment(place.variables, WORKFLOW_LIMITS), text, want)
+            return self._noted(compile_template(Environment(place.variables, WORKFLOW_LIMITS), text, want))
         except ExpressionError as error:
             self.problem((*place.path, *key), error.message, error.remedy)
-            return None
-        self._note(compiled.references)
-        return compiled
+            return _NOTHING
 
-    def value(self, place: Place, key: Path, value: Json) -> ValueTemplate | None:
-        """A nested value with expressions at its leaves; None if it has a fault, which is noted."""
+    def value(self, place: Place, key: Path, value: Json) -> Template:
+        """A nested value with expressions at its leaves; of faults as ``template``."""
         try:
-            compiled = compile_value(Environment(place.variables, WORKFLOW_LIMITS), value)
+            return self._noted(compile_value(Environment(place.variables, WORKFLOW_LIMITS), value))
         except TemplateError as error:
             self.problem((*place.path, *key, *error.path), error.message, error.remedy)
-            return None
-        self._note(compiled.references)
-        return compiled
+            return _NOTHING
 
-    def _note(self, references: frozenset[str]) -> None:
-        self.read.update(
-            name.split(".")[1] for name in references if name.startswith("steps.") and name.endswith(".output")
-        )
+    def _noted(self, compiled: Template) -> Template:
+        read = [name for name in compiled.references if name.startswith("steps.") and name.endswith(".output")]
+        self.read.update(name.split(".")[1] for name in read)
+        return compiled
 
 
 def results_of(names: list[str]) -> dict[str, str]:

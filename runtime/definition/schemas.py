@@ -8,17 +8,17 @@ wrong types, values out of bounds, keys that do not go together. What expression
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache
-from types import MappingProxyType
+from importlib.resources import files
 from typing import Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
-from connectors.operation import Operation
+from connectors.catalog import OperationsDocument
 from policy.model import APPROVAL_KEYS, Outcome, PolicyDocument
-from runtime.definition.key_descriptions import DESCRIPTIONS
 from runtime.definition.model import KINDS, WorkflowDocument
 from runtime.definition.people import DirectoryDocument
 
@@ -38,50 +38,37 @@ class SchemaName(StrEnum):
     OPERATIONS = "operations"
 
 
-class OperationsDocument(BaseModel):
-    """Declarations of operations, besides those that are part of Counterseal."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    operations: tuple[Operation, ...] = Field(min_length=1)
-
-
-_MODELS: Mapping[SchemaName, type[BaseModel]] = MappingProxyType(
-    {
-        SchemaName.WORKFLOW: WorkflowDocument,
-        SchemaName.POLICY: PolicyDocument,
-        SchemaName.DIRECTORY: DirectoryDocument,
-        SchemaName.OPERATIONS: OperationsDocument,
-    }
-)
-_TITLES: Mapping[SchemaName, str] = MappingProxyType(
-    {
-        SchemaName.WORKFLOW: "Counterseal workflow",
-        SchemaName.POLICY: "Counterseal policy",
-        SchemaName.DIRECTORY: "Counterseal directory of people",
-        SchemaName.OPERATIONS: "Counterseal operations",
-    }
-)
+# The model that reads the document, and the title of its schema.
+_MODELS: Mapping[SchemaName, tuple[type[BaseModel], str]] = {
+    SchemaName.WORKFLOW: (WorkflowDocument, "Counterseal workflow"),
+    SchemaName.POLICY: (PolicyDocument, "Counterseal policy"),
+    SchemaName.DIRECTORY: (DirectoryDocument, "Counterseal directory of people"),
+    SchemaName.OPERATIONS: (OperationsDocument, "Counterseal operations"),
+}
 
 
 @cache
-def _text(name: SchemaName) -> str:
-    made = _MODELS[name].model_json_schema(by_alias=True, mode="validation")
-    definitions: Mapping[str, JsonSchema] = made.pop("$defs", {})
-    for title, part in (("", made), *definitions.items()):
-        _edit(title or _MODELS[name].__name__, part)
-    head = {"$schema": DIALECT, "$id": f"urn:counterseal:schema:{name}"}
-    body = {**head, **made, "title": _TITLES[name], **({"$defs": definitions} if definitions else {})}
-    return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
+def descriptions() -> Mapping[str, Mapping[str, str]]:
+    """What each key means, in a line: by the model's name and the key."""
+    return tomllib.loads(files("runtime.definition").joinpath("key_descriptions.toml").read_text(encoding="utf-8"))
 
 
+@cache
 def schema_text(name: SchemaName) -> str:
     """The schema as JSON, indented, always the same for the same models."""
-    return _text(name)
+    model, title = _MODELS[name]
+    made = model.model_json_schema(by_alias=True, mode="validation")
+    definitions: Mapping[str, JsonSchema] = made.pop("$defs", {})
+    for part_name, part in ((model.__name__, made), *definitions.items()):
+        _edit(part_name, part)
+    head = {"$schema": DIALECT, "$id": f"urn:counterseal:schema:{name}"}
+    body = {**head, **made, "title": title, **({"$defs": definitions} if definitions else {})}
+    return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
 
 
 def schema(name: SchemaName) -> JsonSchema:
     """The schema; the caller's own copy."""
-    found: JsonSchema = json.loads(_text(name))
+    found: JsonSchema = json.loads(schema_text(name))
     return found
 
 
@@ -95,7 +82,7 @@ def _edit(model: str, part: JsonSchema) -> None:
         _take_null(value)
         if "patternProperties" in value:
             value.setdefault("additionalProperties", False)
-        words = DESCRIPTIONS.get(model, {}).get(name)
+        words = descriptions().get(model, {}).get(name)
         if words is not None:
             value["description"] = words
     if model in _RULES:
@@ -131,16 +118,14 @@ def _approval_terms() -> JsonSchema:
     return {"if": asked, "then": needed, "else": {"properties": dict.fromkeys(APPROVAL_KEYS, False)}}
 
 
-_RULES: Mapping[str, Callable[[], JsonSchema]] = MappingProxyType(
-    {
-        "StepDocument": lambda: {
-            "oneOf": _given(*KINDS),
-            "allOf": [{"properties": {name: {"pattern": IDENTIFIER} for name in ("id", "as")}}],
-        },
-        "PolicyDocument": lambda: {"allOf": [{"properties": {"rules": {"minItems": 1}}}]},
-        "RuleDocument": _approval_terms,
-        "Match": lambda: {"anyOf": _given("operation", "connector")},
-        "Approver": lambda: {"oneOf": _given("group", "slack_group")},
-        "EscalateTo": lambda: {"oneOf": _given("group", "slack_group")},
-    }
-)
+_RULES: Mapping[str, Callable[[], JsonSchema]] = {
+    "StepDocument": lambda: {
+        "oneOf": _given(*KINDS),
+        "allOf": [{"properties": {name: {"pattern": IDENTIFIER} for name in ("id", "as")}}],
+    },
+    "PolicyDocument": lambda: {"allOf": [{"properties": {"rules": {"minItems": 1}}}]},
+    "RuleDocument": _approval_terms,
+    "Match": lambda: {"anyOf": _given("operation", "connector")},
+    "Approver": lambda: {"oneOf": _given("group", "slack_group")},
+    "EscalateTo": lambda: {"oneOf": _given("group", "slack_group")},
+}

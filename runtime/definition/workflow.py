@@ -8,10 +8,8 @@ from typing import Any
 from connectors.catalog import Catalog
 from connectors.operation import Operation
 from core.canonical import sha256_hex
-from core.documents import Document, load_document
-from core.errors import DefinitionError, ExpressionError, Problem
-from core.expressions import WORKFLOW_LIMITS, Environment
-from core.templates import Template, compile_template
+from core.documents import load_document
+from core.errors import DefinitionError
 from core.validation import validate
 from runtime.definition.compiler import RUN_VARIABLES, GraphCompiler
 from runtime.definition.model import ServiceNowTrigger, WorkflowDocument
@@ -26,19 +24,17 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
     content = validate(document, WorkflowDocument)
     compiler = GraphCompiler(document, catalog)
     root = compiler.compile(content)
-    problems = list(compiler.problems)
     result = None
     if content.result is not None:
-        place = Place((), compiler.visible_at_end(content))
-        result = compiler.value(place, ("result",), content.result)
-        problems = list(compiler.problems)
-    reference = _template(document, ("reference",), content.reference, RUN_VARIABLES, problems, "string")
-    start = None
-    if content.triggers.servicenow is not None:
-        start = _servicenow(document, content.triggers.servicenow, problems)
-    if problems:
-        raise DefinitionError(tuple(sorted(problems, key=lambda problem: (problem.line, problem.column))))
-    assert reference is not None
+        result = compiler.value(Place((), compiler.visible_at_end(content)), ("result",), content.result)
+    alone = content.reference.strip().startswith("${{") and content.reference.count("${{") == 1
+    reference = compiler.template(
+        Place((), RUN_VARIABLES), ("reference",), content.reference, "string" if alone else None
+    )
+    trigger = content.triggers.servicenow
+    start = None if trigger is None else _servicenow(compiler, trigger)
+    if compiler.problems:
+        raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
     text_digest = sha256_hex(text.encode())
     channels = {
         name: Channel(name, channel.reduce, channel.keep, channel.initial, channel.ledger)
@@ -77,27 +73,8 @@ def thaw_operations(frozen: Mapping[str, Any]) -> Catalog:
     return Catalog({name: Operation.model_validate(value) for name, value in frozen.items()})
 
 
-def _servicenow(document: Document, trigger: ServiceNowTrigger, problems: list[Problem]) -> ServiceNowStart | None:
-    path = ("triggers", "servicenow")
-    variables = {"trigger": "dyn"}
-    when = None
-    if trigger.when is not None:
-        when = _template(document, (*path, "when"), trigger.when, variables, problems, "bool")
-    dedupe = _template(document, (*path, "dedupe"), trigger.dedupe, variables, problems, None)
-    return ServiceNowStart(trigger.table, frozenset(trigger.events), when, dedupe) if dedupe else None
-
-
-def _template(
-    document: Document,
-    path: tuple[str, ...],
-    text: str,
-    variables: Mapping[str, str],
-    problems: list[Problem],
-    want: str | None,
-) -> Template | None:
-    try:
-        wanted = want if want != "string" or (text.strip().startswith("${{") and text.count("${{") == 1) else None
-        return compile_template(Environment(variables, WORKFLOW_LIMITS), text, wanted)
-    except ExpressionError as error:
-        problems.append(document.problem(path, error.message, error.remedy))
-        return None
+def _servicenow(compiler: GraphCompiler, trigger: ServiceNowTrigger) -> ServiceNowStart:
+    place = Place(("triggers", "servicenow"), {"trigger": "dyn"})
+    when = None if trigger.when is None else compiler.template(place, ("when",), trigger.when, "bool")
+    dedupe = compiler.template(place, ("dedupe",), trigger.dedupe)
+    return ServiceNowStart(trigger.table, frozenset(trigger.events), when, dedupe)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from approvals.model import (
-    ApprovalKind,
-    CardContent,
-    Escalation,
-    GroupQuorum,
-    GroupSource,
-    InputField,
-    RuleReason,
-    Terms,
-    Tier,
-)
+from msgspec import Struct
+
+from approvals.content import CardContent, InputField, RuleReason
+from approvals.model import ApprovalKind, Escalation, GroupQuorum, GroupSource, Terms, Tier
 from approvals.states import ApprovalStatus
 from connectors.operation import Operation
 from core.action import Action, Risk
@@ -35,8 +27,7 @@ from runtime.engine.transition import Transition
 DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What is put to people. ``digest`` is what their answer binds to; ``blinded`` how the audit shows it."""
 
     kind: ApprovalKind
@@ -176,8 +167,7 @@ def action_card(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CardWords:
+class CardWords(Struct, frozen=True):
     """The parts of a card that do not come from the action or the run."""
 
     reverse: str

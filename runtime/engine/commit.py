@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from approvals.states import ApprovalStatus
 from core.canonical import Json, JsonObject
@@ -22,8 +23,7 @@ PARKED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StepRow:
+class StepRow(Struct, frozen=True):
     """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9).
 
     ``eligible_in`` counts from the commit that schedules a retry (Q-19).
@@ -46,8 +46,7 @@ class StepRow:
     eligible_in: timedelta | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitRow:
+class WaitRow(Struct, frozen=True):
     """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16).
 
     ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
@@ -67,8 +66,7 @@ class WaitRow:
     parked: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
+class LedgerRow(Struct, frozen=True):
     """One write to a channel whose full history is kept (P-7)."""
 
     channel: str
@@ -77,8 +75,7 @@ class LedgerRow:
     value: Json
 
 
-@dataclass(frozen=True, slots=True)
-class MutationRow:
+class MutationRow(Struct, frozen=True):
     """One extension of a run's graph (V-6): the steps as they were sent, and the declarations of their operations."""
 
     number: int
@@ -87,8 +84,7 @@ class MutationRow:
     operations: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
+class QueueRow(Struct, frozen=True):
     """A step that may be claimed (O-1). ``epoch`` is that of its last lease: epochs of a step only grow (Q-9).
 
     ``starts_run`` counts against the cap on starts: the first step of a run stands in line for all.
@@ -100,8 +96,7 @@ class QueueRow:
     starts_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """The lease of a step: ``id`` is drawn anew for each, because the epoch of one that PostgreSQL lost comes again."""
 
     key: str
@@ -109,23 +104,20 @@ class Claim:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRow:
-    """Something to be done outside after the commit (O-1). Its id is made of ``dedupe_key``: never twice (O-2).
+class CommandRow(Struct, frozen=True):
+    """Something to be done outside after the commit (O-1). Its id is made of what it is for: never twice (O-2).
 
     Of the commands with one ``ordering_key`` only one is leased at a time: two dispatchers must not post a card twice.
     """
 
     command_id: UUID
     kind: str
-    dedupe_key: str
     status: CommandState
     payload: JsonObject = field(default_factory=dict)
     ordering_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptRow:
+class ReceiptRow(Struct, frozen=True):
     """A receipt as it is after the commit. ``shared`` says that other steps and runs may mean this effect by its key.
 
     ``replaces`` is the failed receipt, maybe of another run, whose attempt this one follows under that key. ``late``
@@ -157,8 +149,7 @@ class ReceiptRow:
     late: tuple[JsonObject, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EffectRow:
+class EffectRow(Struct, frozen=True):
     """The part of a shared receipt that others have to know. ``was`` is the receipt that held the key, if one did."""
 
     key: str
@@ -168,8 +159,7 @@ class EffectRow:
     was: UUID | None
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRow:
+class ApprovalRow(Struct, frozen=True):
     """A new approval."""
 
     approval_id: UUID
@@ -187,8 +177,7 @@ class ApprovalRow:
     status: str = ApprovalStatus.REQUESTED
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalMove:
+class ApprovalMove(Struct, frozen=True):
     """An approval's change of status; ``consumed`` when its action is about to be performed."""
 
     approval_id: UUID
@@ -199,8 +188,7 @@ class ApprovalMove:
     escalated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRow:
+class VoteRow(Struct, frozen=True):
     """One person's vote; a later one of the same person replaces it (both are in the audit)."""
 
     approval_id: UUID
@@ -211,8 +199,7 @@ class VoteRow:
     channel: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRow:
+class CheckpointRow(Struct, frozen=True):
     """An immutable snapshot (P-3)."""
 
     superstep: int
@@ -220,8 +207,7 @@ class CheckpointRow:
     digest: str
 
 
-@dataclass(slots=True)
-class Commit:
+class Commit(Struct):
     """All rows of one transition, guarded by ``gate``: what commutes with it may have come in between, nothing else.
 
     ``strict`` says that it must have seen everything, so that the run must be at ``expected_version`` too.
@@ -235,8 +221,8 @@ class Commit:
     those that are held by it now. ``effects`` are the shared receipts that begin or move. ``cancels_rest`` ends
     whatever of the run is still open (set-based: a run may have thousands of steps). ``lease`` is how long a lease that
     is handed on holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for
-    it. ``extended`` counts its new extensions. ``state`` is the run as it is kept beside its book from now on, if it is
-    by this append.
+    it. ``extended`` counts its new extensions. ``latest`` is the latest time of its lines. ``state`` is the run as
+    it is kept beside its book from now on, if it is by this append.
     """
 
     run_id: UUID
@@ -279,6 +265,7 @@ class Commit:
     ledger: list[LedgerRow] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     values: bytes | None = None
+    latest: datetime | None = None
     state: bytes | None = None
 
 

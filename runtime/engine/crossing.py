@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
 from core.errors import ExpressionError, InputError
@@ -29,8 +31,7 @@ STATE_BYTES_MAX = 1024 * 1024
 _ITERATION = re.compile(r"\[(\d+)\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Crossing:
+class Crossing(Struct, frozen=True):
     """The result of a barrier: the checkpoint with its state, and what the super-step leaves behind.
 
     ``finished`` says that the graph is done; ``ending`` that the run ends here instead of going on, because of

@@ -6,14 +6,15 @@ the policy of that moment, and the commit is guarded by it like that of a first 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from approvals.model import ApprovalKind, Choice, GroupQuorum, Terms, Tier
-from connectors.catalog import build_action, reverse_of
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Probe, ProbeVerdict
+from connectors.proposal import build_action
 from core.canonical import Json, JsonObject
 from evidence.receipts import ReceiptStatus, Resolution
 from policy.evaluate import Decision
@@ -84,15 +85,14 @@ def ask_people(
 ) -> None:
     """Nobody can tell what became of it: ask the people who had approved it, or the operators."""
     stored = receipt.action.get("terms")
-    terms = Terms(Tier.HIGH, (GroupQuorum(OPERATORS),))
-    if isinstance(stored, dict):
-        terms = replace(Terms.from_json(stored), remind_seconds=(), escalate=None)
-    terms = replace(terms, expires_seconds=ask.DOUBT_EXPIRES_SECONDS)
+    if not isinstance(stored, dict):
+        stored = Terms(Tier.HIGH, (GroupQuorum(OPERATORS),)).to_json()
+    asked: JsonObject = {"remind_seconds": [], "escalate": None, "expires_seconds": ask.DOUBT_EXPIRES_SECONDS}
+    terms = Terms.from_json({**stored, **asked})
     call = call_of(operation, receipt)
     action = build_action(operation, call.input, call.before)
-    reverse = reverse_of(operation, action, call.before)
     words = CardWords(
-        reverse=f"{reverse['operation']} with the values read before" if reverse else "",
+        reverse=f"{action.reverse['operation']} with the values read before" if action.reverse else "",
         expires_seconds=ask.DOUBT_EXPIRES_SECONDS,
         sensitive=ask.secret_fields(operation),
         evidence=evidence,
@@ -295,5 +295,6 @@ def _intend_again(
     """Record the intent to send it again. A crash after its commit leaves doubt again, for the next lease."""
     p.transition.tell(ActionDoubtResolved(receipt.receipt_id, Resolution.NOT_APPLIED, how), step=p.step.key)
     retried = intend_again(p.transition, receipt, decision, how, authority)
-    intend.expect_end(p.transition, p.step, p.operation, p.nonce)
+    if p.operation.kind is Kind.DURABLE:
+        intend.expect_end(p.transition, p.step, p.operation, p.nonce)
     return Perform(p.step, p.operation, call_of(p.operation, receipt), retried)

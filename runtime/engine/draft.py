@@ -7,11 +7,13 @@ outside, and leases that have run out. Ids and dedupe keys are derived, so that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from core.canonical import JsonObject, digest
 from core.errors import InputError
@@ -23,10 +25,10 @@ from runtime.engine.crossing import Crossing
 from runtime.engine.events import Event as RunEvent
 from runtime.engine.fold import fold
 from runtime.engine.graph import Graph
-from runtime.engine.keeping import EVERY, digest_of, pack
+from runtime.engine.keeping import EVERY, pack
 from runtime.engine.run import Run, RunView
 from runtime.engine.states import RUN, CommandState, RunState, StepState
-from runtime.engine.told import KEPT, RECEIPT, Told, line_of, pack_values
+from runtime.engine.told import KEPT, RECEIPT, STORED, Told, digest_of, line_of, pack_values
 
 
 def as_receipt(row: ReceiptRow, tenant: str, run_id: UUID) -> Receipt:
@@ -78,11 +80,12 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     if rows.counted:
         rows.writes_max = run.writes  # they only grow
     rows.canceling, rows.error, rows.result = run.canceling, run.error, run.result
-    rows.finished = run.finished and not RUN.terminal(before.status)  # what comes after the end ends nothing again
+    rows.finished = run.finished and before.status not in RUN.terminal  # what comes after the end ends nothing again
     _queue(rows, before, run)
     rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
     rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
-    rows.effects = _moved_effects(before, run)
+    shared = [row for row in run.receipts.values() if row.shared]
+    rows.effects = _moved_effects(before, shared) if shared else []
     rows.new_approvals = [
         replace(row, status=str(run.answers[row.approval_id].status))
         for row in run.approvals.values()
@@ -127,16 +130,19 @@ def _queue(rows: Commit, before: Run, run: Run) -> None:
     rows.unqueued = [] if rows.cancels_rest else over
 
 
-def _moved_effects(before: Run, run: Run) -> list[EffectRow]:
+def _moved_effects(before: Run, shared: Iterable[ReceiptRow]) -> list[EffectRow]:
     """The shared receipts whose status is another one, in the order in which their rows are locked."""
     moved = []
-    for row in run.receipts.values():
+    for row in shared:
         known = before.receipts.get(row.receipt_id)
-        if row.shared and (known is None or known.status != row.status):
+        if known is None or known.status != row.status:
             was = row.replaces if known is None else known.receipt_id
             moved.append(EffectRow(row.idempotency_key, row.step_key, row.receipt_id, row.status, was))
     return sorted(moved, key=lambda row: row.key)
 
+
+# The facts that all steps of a super-step see alike: whoever changes one of them commutes with none of these steps.
+_place = attrgetter("status", "superstep", "canceling", "extensions", "reference", "finished")
 
 ENGINE = Actor("engine", "counterseal")
 
@@ -149,6 +155,13 @@ _BINDING = (
     EventType.ACTION_DOUBT_RESOLVED,
     EventType.ACTION_LATE,
 )
+
+
+# An outcome was known before its append is built, so its time is not after the database's.
+_OUTCOMES = frozenset({
+    EventType.ACTION_SUCCEEDED, EventType.ACTION_FAILED, EventType.ACTION_IN_DOUBT, EventType.ACTION_HELD,
+    EventType.ACTION_DOUBT_RESOLVED, EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_RETRY_SCHEDULED,
+})  # fmt: skip
 
 
 class Draft:
@@ -170,6 +183,7 @@ class Draft:
             lease=lease,
         )
         self._told: list[Told] = []
+        self._head = view.head
 
     @property
     def steps(self) -> dict[str, StepRow]:
@@ -181,8 +195,15 @@ class Draft:
     def tell(
         self, event: RunEvent, *, step: str | None = None, actor: Actor = ENGINE, crossing: Crossing | None = None
     ) -> None:
-        """Tell an event: it changes the run now, and the append records it."""
-        told = Told(event, actor, self.view.now, step)
+        """Tell an event: it changes the run now, and the append records it.
+
+        Its time is a bound of the database's: for an outcome the upper one, for all else the lower one. It never runs
+        back for one step, also where the database's clock does.
+        """
+        at = self.view.now + self.view.error if event.TYPE in _OUTCOMES else self.view.now
+        if step is not None and at < self.run.times.get(step, at):
+            at = self.run.times[step]
+        told = Told(event, actor, at, step)
         fold(self.run, told, self.graph, crossing)
         self._told.append(told)
 
@@ -203,7 +224,6 @@ class Draft:
         row = CommandRow(
             command_id=derived_id(self.view.run_id, key),
             kind=kind,
-            dedupe_key=key,
             status=CommandState.PENDING,
             payload=payload,
             ordering_key=ordering_key,
@@ -217,17 +237,19 @@ class Draft:
         rows = self.rows
         _derive(rows, self.view.run, self.run)
         rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
-        rows.moves_gate = rows.cancels_rest or self._place(self.run) != self._place(self.view.run)
+        rows.moves_gate = rows.cancels_rest or _place(self.run) != _place(self.view.run)
         lines = [self._line(told) for told in self._told]
         behind = self.view.version + 1 - self.view.kept_at
+        events, rows.values = [line for line, _ in lines], pack_values([values for _, values in lines])
         # Where much of the book would have to be read again, this append keeps the run beside it.
         if rows.moves_gate and not self.run.finished and behind >= EVERY and self.view.run.run_key and lines:
             rows.state = pack(self.run.copy().rest(), self.view.head)
-            last, values = lines[-1]
-            data: JsonObject = {**last.data, KEPT: digest_of(rows.state, self.view.run.run_key)}
-            lines[-1] = (replace(last, data=data), values)
-        rows.lines, _ = append(self.view.head, [line for line, _ in lines])
-        rows.values = pack_values([values for _, values in lines])
+        for name, stored in ((STORED, rows.values), (KEPT, rows.state)):
+            if stored is not None:
+                data: JsonObject = {**events[-1].data, name: digest_of(stored, self.view.run.run_key)}
+                events[-1] = replace(events[-1], data=data)
+        rows.lines, self._head = append(self.view.head, events)
+        rows.latest = max((event.at for event in events), default=None)
         return rows
 
     def _line(self, told: Told) -> tuple[Event, JsonObject]:
@@ -243,11 +265,6 @@ class Draft:
             line = replace(line, data={**line.data, RECEIPT: bound})
         return line, values
 
-    @staticmethod
-    def _place(run: Run) -> tuple[object, ...]:
-        """The facts that all steps of a super-step see alike: whoever changes it commutes with none of them."""
-        return run.status, run.superstep, run.canceling, run.extensions, run.reference, run.finished
-
     def after(self) -> RunView:
         """The view as the append leaves it, if it was guarded by the version; call it once the append has been made."""
         version = self.rows.expected_version + 1
@@ -255,7 +272,7 @@ class Draft:
             self.view,
             version=version,
             gate=self.view.gate + self.rows.moves_gate,
-            head=self.view.head.after(self.rows.lines),
-            run=self.run.copy().rest(),
+            head=self._head,
+            run=self.run.rest(),
             kept_at=version if self.rows.state is not None else self.view.kept_at,
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from core.canonical import Json, JsonObject
 
@@ -27,8 +28,7 @@ REJECTED = "rejected"
 UNUSABLE = "unusable_output"
 
 
-@dataclass(frozen=True, slots=True)
-class StepError:
+class StepError(Struct, frozen=True):
     """An error that the engine makes. The audit shows class and code; ``message`` and ``more`` may hold values."""
 
     kind: ErrorClass

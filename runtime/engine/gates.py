@@ -1,7 +1,7 @@
 """Gates: the workflow asks people whether to go on, and an answer binds to the question as it was shown. Pure.
 
 What a gate asks depends on the run's state, which may change while it is open. So it is rendered again when a vote
-arrives and once more when the step goes on, each time in a transition that is guarded by the run's version: state and
+arrives and once more when the step goes on, each time in a transition that is guarded by the run's gate: state and
 answer are of one moment. A question that has changed is superseded, and put anew.
 """
 

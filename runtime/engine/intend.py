@@ -8,12 +8,12 @@ belongs to the lease that intends; a later lease of the step puts its own in the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from msgspec import Struct
+
 from approvals.model import ApprovalKind
-from connectors.catalog import reverse_of
 from connectors.operation import Kind, Operation, Scope
 from connectors.port import Before, Call
 from core.action import Action
@@ -42,8 +42,7 @@ from runtime.engine.transition import Transition, seconds
 from runtime.engine.workflow import Workflow
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """Everything that the deciding of one action needs."""
 
     transition: Transition
@@ -56,8 +55,7 @@ class Proposal:
     nonce: Nonce
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(Struct, frozen=True):
     """By what an action may go out: the digest that was judged, the decision, and the approval that it asked for."""
 
     bound: str
@@ -75,9 +73,11 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
     step, previous = p.step, p.known.receipt
     seconds = p.operation.timeouts.perform.total_seconds()
-    correlation = correlation_of(p.operation, p.transition.view.run_id, step.key)
+    correlation = None
+    if p.operation.kind is Kind.DURABLE:
+        correlation = correlation_of(p.transition.view.run_id, step.key)
+        expect_end(p.transition, step, p.operation, p.nonce)
     call = Call(action.operation, action.input, key, seconds, p.known.before, correlation)
-    expect_end(p.transition, step, p.operation, p.nonce)
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
     if previous is not None and previous.action_digest == authority.bound and is_own(p.transition, step, previous):
@@ -109,7 +109,7 @@ def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) ->
         target=action.target,
         proposed=stored,
         reversible=action.reversible,
-        reverse=reverse_of(p.operation, action, p.known.before),
+        reverse=action.reverse,
     )
     p.transition.tell(intended, step=p.step.key)
     return p.transition.run.receipts[receipt_id]
@@ -127,7 +127,7 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
     assert decision.approval is not None
     terms = ask.terms_of(decision.approval)
     words = CardWords(
-        reverse=_reverse_words(p.operation, action, p.known.before),
+        reverse=_reverse_words(action),
         expires_seconds=terms.expires_seconds or 0,
         sensitive=ask.secret_fields(p.operation),
         evidence=evidence,
@@ -139,10 +139,10 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
     return Over()
 
 
-def _reverse_words(operation: Operation, action: Action, before: Before | None) -> str:
+def _reverse_words(action: Action) -> str:
     if not action.reversible:
         return ""
-    reverse = reverse_of(operation, action, before)
+    reverse = action.reverse
     return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."
 
 
@@ -163,13 +163,14 @@ def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
     read = action["before"]
     before = None if read is None else Before(read["values"], read["version"], read["facts"])
     seconds = operation.timeouts.perform.total_seconds()
-    key = correlation_of(operation, receipt.run_id, receipt.step_key) if receipt.run_id is not None else None
+    owner = receipt.run_id if operation.kind is Kind.DURABLE else None
+    key = correlation_of(owner, receipt.step_key) if owner is not None else None
     return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before, key)
 
 
-def correlation_of(operation: Operation, run_id: UUID, step_key: str) -> str | None:
-    """Under which key the outside reports the end of what this step begins there; the same at every attempt (V-9)."""
-    return str(correlation_id(run_id, f"external:{step_key}")) if operation.kind is Kind.DURABLE else None
+def correlation_of(run_id: UUID, step_key: str) -> str:
+    """The key under which the outside reports the end of what this step begins; the same at every attempt (V-9)."""
+    return str(correlation_id(run_id, f"external:{step_key}"))
 
 
 def intend_again(
@@ -209,30 +210,23 @@ def tell_of(transition: Transition, receipt: ReceiptRow, event: Ending) -> Recei
 
 
 def expect_end(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> None:
-    """Write the wait with the intent: what is begun then, and answers at once, finds it (V-9).
+    """Write the wait with the intent of a durable operation: what is begun then, and answers at once, finds it (V-9).
 
     A crash after this commit leaves the receipt in doubt and this wait open; the next lease closes both.
     """
-    if operation.kind is Kind.DURABLE:
-        wait = _wait(transition, step, operation, nonce())
-        assert wait.due_in is not None
-        opened = (seconds(wait.due_in), wait.token, wait.context, wait.correlation_key)
-        transition.tell(WaitOpened(wait.wait_id, wait.kind, *opened), step=step.key)
+    wait = _wait(transition, step, operation, nonce())
+    assert wait.due_in is not None
+    opened = (seconds(wait.due_in), wait.token, wait.context, wait.correlation_key)
+    transition.tell(WaitOpened(wait.wait_id, wait.kind, *opened), step=step.key)
 
 
 def expect_no_more(transition: Transition, step: StepRow, operation: Operation) -> None:
     """Cancel the wait opened with the intent: nothing was started (refused, not sent, in doubt), or it has ended."""
-    if operation.kind is Kind.DURABLE:
-        _cancel_wait(transition, _wait(transition, step, operation, ""))
+    cancel_wait(transition, _wait(transition, step, operation, ""))
 
 
-def forget(transition: Transition, wait: WaitRow | None) -> None:
-    """The wait that an earlier lease of this step has left open."""
-    if wait is not None and wait.kind is WaitKind.EXTERNAL:
-        _cancel_wait(transition, wait)
-
-
-def _cancel_wait(transition: Transition, wait: WaitRow) -> None:
+def cancel_wait(transition: Transition, wait: WaitRow) -> None:
+    """Cancel a wait that nothing outside will end."""
     transition.tell(WaitCanceled(wait.wait_id, wait.kind), step=wait.step_key)
 
 
@@ -256,5 +250,5 @@ def _wait(transition: Transition, step: StepRow, operation: Operation, token: st
         token=token,
         due_in=leaf.timeout or operation.timeouts.complete,
         context={"operation": operation.name},
-        correlation_key=correlation_of(operation, transition.view.run_id, step.key),
+        correlation_key=correlation_of(transition.view.run_id, step.key),
     )

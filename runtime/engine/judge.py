@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
+
+from msgspec import Struct
 
 from core.action import Action
 from core.canonical import Json, JsonObject
 from core.ids import derived_id
 from evidence.chain import Actor
 from evidence.commitments import blind
-from policy.evaluate import Decision, deny, evaluate
-from policy.facts import COUNTER, FactContext, build_facts
+from policy.evaluate import Decision, build_facts, deny, evaluate
+from policy.facts import COUNTER, FactContext
 from policy.load import Policy
 from runtime.engine.commit import StepRow
 from runtime.engine.errors import ErrorClass, StepError
@@ -21,8 +22,7 @@ from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenPolicy:
+class BrokenPolicy(Struct, frozen=True):
     """The tenant's active policy cannot be read; ``message`` says why. It allows nothing."""
 
     digest: str
@@ -88,7 +88,7 @@ def record_decision(
     Its append is guarded by what it was decided on: the policy, and the run's counters where a rule has read them.
     """
     view, rows = transition.view, transition.rows
-    usable = readable(policy)
+    usable = policy if isinstance(policy, Policy) else None
     rows.checks_policy, rows.expected_policy = True, view.policy_digest
     rows.counted |= COUNTER in decision.facts_read
     name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"

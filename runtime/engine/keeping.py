@@ -1,6 +1,6 @@
 """A run kept beside its book, so that reading it need not begin at its first line. Pure.
 
-What is kept is a cache: its blinded digest stands in the last line of its append (``KEPT``), and is compared when the
+What is kept is a cache: its keyed digest stands in the last line of its append (``KEPT``), and is compared when the
 run is read again. The head before that append is kept with it: from there on the chain is checked. So only an append
 that is guarded by the version may keep a run. The book stays the truth.
 """
@@ -8,16 +8,14 @@ that is guarded by the version may keep a run. The book stays the truth.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
+from msgspec.structs import asdict
 
-from core.canonical import sha256_hex
 from evidence.chain import ChainHead
-from evidence.commitments import blind
 from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.plan import WINDOW
 from runtime.engine.run import Run, State, Window
@@ -57,6 +55,7 @@ def pack(run: Run, before: ChainHead) -> bytes:
         "status": str(run.status),
         "state": run.state.to_json(),
         "windows": _windows(run),
+        "times": run.times,
     }
     return orjson.dumps(whole, default=_seconds)
 
@@ -72,16 +71,12 @@ def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> tuple[Run, ChainHead]:
         status=RunState(whole["status"]),
         state=State.from_json(whole["state"]),
         votes=[_row(VoteRow, row) for row in whole["votes"]],
+        times={key: datetime.fromisoformat(at) for key, at in whole["times"].items()},
         windows={key: Window(start, tuple(items)) for key, (start, items) in whole["windows"].items()},
         **{name: whole[name] for name in _FACTS},
         **keyed,
     )
     return run, ChainHead(f"run:{run_id}", *whole["head"])
-
-
-def digest_of(kept: bytes, run_key: bytes) -> str:
-    """The digest as the line names it. A state can be guessed, so it is blinded."""
-    return blind(run_key, sha256_hex(kept))
 
 
 def _windows(run: Run) -> dict[str, tuple[int, list[Any]]]:
@@ -96,10 +91,10 @@ def _windows(run: Run) -> dict[str, tuple[int, list[Any]]]:
 
 def _row(cls: Any, stored: Mapping[str, Any]) -> Any:
     read: dict[str, Any] = {}
-    for item in fields(cls):
-        reader = _READERS.get(str(item.type).removesuffix(" | None"))
-        value = stored[item.name]
-        read[item.name] = value if reader is None or value is None else reader(value)
+    for name in cls.__struct_fields__:
+        reader = _READERS.get(cls.__annotations__[name].removesuffix(" | None"))
+        value = stored[name]
+        read[name] = value if reader is None or value is None else reader(value)
     return cls(**read)
 
 

@@ -6,10 +6,11 @@ It decides nothing: no status changes by it. It is shown wherever its action is,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Refused
 from core.canonical import JsonObject

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, Choice, Terms, Vote, VoteChannel
 from approvals.states import ApprovalStatus
@@ -20,8 +22,7 @@ from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.told import Diverged
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """An approval that was given and that no action has consumed yet.
 
     ``carried`` says that the votes in the book meet its terms, whatever was told of the decision.
@@ -36,8 +37,7 @@ class Given:
     carried: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """The facts about this step from earlier leases, and from the target.
 
     ``wait`` is the newest wait of the step that was not canceled, other than for an approval that was given or a retry.
@@ -51,8 +51,7 @@ class Known:
     receipt_checked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBefore:
+class ReadBefore(Struct, frozen=True):
     """Read the target for the diff, then begin again with what was read."""
 
     step: StepRow
@@ -61,8 +60,7 @@ class ReadBefore:
     known: Known
 
 
-@dataclass(frozen=True, slots=True)
-class LookUp:
+class LookUp(Struct, frozen=True):
     """Look the receipt up by its key (its scope is wider than this step), then begin again."""
 
     step: StepRow
@@ -70,8 +68,7 @@ class LookUp:
     known: Known
 
 
-@dataclass(frozen=True, slots=True)
-class Perform:
+class Perform(Struct, frozen=True):
     """Perform the call; its intent is recorded in the transition. ``receipt`` is None without side effects."""
 
     step: StepRow
@@ -80,8 +77,7 @@ class Perform:
     receipt: ReceiptRow | None
 
 
-@dataclass(frozen=True, slots=True)
-class Inquire:
+class Inquire(Struct, frozen=True):
     """Ask the target what became of an earlier intent."""
 
     step: StepRow
@@ -92,8 +88,7 @@ class Inquire:
     seconds_since_intent: float
 
 
-@dataclass(frozen=True, slots=True)
-class StartRun:
+class StartRun(Struct, frozen=True):
     """Start another run; ``waits`` says whether the step waits for its end. Starting it again finds it there."""
 
     step: StepRow
@@ -104,8 +99,7 @@ class StartRun:
     waits: bool
 
 
-@dataclass(frozen=True, slots=True)
-class OtherRun:
+class OtherRun(Struct, frozen=True):
     """The outcome of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started."""
 
     status: str = ""
@@ -114,13 +108,11 @@ class OtherRun:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Over:
+class Over(Struct, frozen=True):
     """Nothing more is to be done with this step now: it parked, failed, succeeded from a receipt, or was canceled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unfit:
+class Unfit(Struct, frozen=True):
     """The effect happened, and what came back cannot be kept; ``problem`` says why. ``done`` is what can be."""
 
     done: Done

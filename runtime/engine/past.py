@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from core.errors import ConsistencyError, CountersealError
 from evidence.receipts import ReceiptStatus
@@ -38,8 +39,7 @@ OUTPUT_REMOVED = StepError(
 MISFITS = (CountersealError, PlanError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
 
 
-@dataclass(slots=True)
-class Past:
+class Past(Struct):
     """A run as its book has made it. ``checkpoints`` are only those that were asked for: a state may be large.
 
     ``begun``, ``ended`` and ``retried`` are times of steps, by their keys. ``policies`` are the digests of all that
@@ -168,6 +168,22 @@ def emptied(past: Past) -> tuple[list[Row], list[Row], list[Row]]:
     )
 
 
+_WORDS = dict.fromkeys(("target", "reverse", "reference", "evidence"), "")
+_LISTS: Row = dict.fromkeys(("changes", "inputs", "sensitive"), ())
+
+
+def questions(past: Past) -> Row:
+    """The private values of each ``approval.requested`` as retention leaves them, by the approval."""
+    return {
+        str(key): {
+            **{name: getattr(row, name) for name in ("nonce", "terms", "requester")},
+            "digest": row.action_digest,
+            "shown": {**row.card, **_WORDS, **_LISTS, "title": REMOVED, "summary": REMOVED},
+        }
+        for key, row in past.run.approvals.items()
+    }
+
+
 def _facts(error: Row | None) -> Row | None:
     """Of an error what the audit says as well, never the words, which may hold values."""
     left = {name: value for name, value in (error or {}).items() if name in ("class", "code", "step", "by")}
@@ -196,7 +212,7 @@ def blindly(run: Run, told: Iterable[Told]) -> Run:
         match each.event:
             case e.CheckpointCommitted(number=number):
                 run.superstep, run.checkpointed = number, True
-                run.past.update((key, row) for key, row in run.steps.items() if STEP.terminal(row.status))
+                run.past.update((key, row) for key, row in run.steps.items() if row.status in STEP.terminal)
                 run.steps = {key: row for key, row in run.steps.items() if key not in run.past}
                 continue
             case e.StepStarted(operation=operation) if each.step and each.step not in run.steps:

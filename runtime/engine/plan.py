@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from core.canonical import Json, canonical_bytes
 from core.errors import ConsistencyError, ExpressionError, InputError
@@ -18,16 +19,14 @@ LOOP_BYTES_MAX = 4 * 1024 * 1024
 WINDOW = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """One leaf that has become runnable."""
 
     key: str
     leaf: Leaf
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The outcome of planning: new leaves in graph order, whether the whole graph is done, and the items of loops that
     have begun, by the loop's key.
     """
@@ -53,8 +52,7 @@ class Choices(Protocol):
         """The value of a composite's expression. ``PlanError`` if it has none."""
 
 
-@dataclass(slots=True)
-class Evaluated:
+class Evaluated(Struct):
     """Evaluates each choice, and notes it under the composite's key in ``made``."""
 
     graph: Graph
@@ -102,7 +100,7 @@ def variables(graph: Graph, state: State, constants: Mapping[str, object], key: 
     for scope in scopes:
         for name, held in (("status", state.status), ("output", state.outputs)):
             for step, value in held.items():
-                if scope_of(step) == scope:
+                if step[: step.rfind(".") + 1] == scope:
                     values[f"steps.{step[len(scope) :]}.{name}"] = value
         if scope:
             loop_key, _, index = scope[:-2].rpartition("[")
@@ -127,13 +125,7 @@ def plan(graph: Graph, state: State, choices: Choices, windows: Mapping[str, Win
     return Plan(tuple(planner.ready), finished, planner.items)
 
 
-def scope_of(step_key: str) -> str:
-    """The prefix of the scope that a step key belongs to: ``each[3].`` for ``each[3].assign``."""
-    return step_key[: step_key.rfind(".") + 1]
-
-
-@dataclass(slots=True)
-class _Planner:
+class _Planner(Struct):
     graph: Graph
     state: State
     choices: Choices

@@ -7,9 +7,10 @@ must be what the expressions give today. Where they differ, ``Divergence`` says 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from core.canonical import Json, JsonObject, canonical_bytes
 from runtime.engine import events as e
@@ -40,8 +41,7 @@ class Divergence(Exception):
         self.what = what
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
+class Derived(Struct, frozen=True):
     """A checkpoint as it was derived again."""
 
     number: int
@@ -49,8 +49,7 @@ class Derived:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """The start of a replay: the run before its first event, its events, and the graph after each extension."""
 
     first: Run

@@ -7,10 +7,12 @@ loop's items only those under way are in a checkpoint, so the state grows with w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject
 from evidence.chain import ChainHead
@@ -32,8 +34,7 @@ SKIPPED = "skipped"
 FAILED = "failed"
 
 
-@dataclass(slots=True)
-class Loop:
+class Loop(Struct):
     """One active loop: the item's name, how many items there are (None for ``while``), the next index to start, and the
     items under way by index.
     """
@@ -44,16 +45,14 @@ class Loop:
     active: dict[int, Json]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """A leaf that failed and whose branch is being done: the branch, and the error as expressions see it."""
 
     branch: str
     error: JsonObject
 
 
-@dataclass(slots=True)
-class State:
+class State(Struct):
     """The state of one run. Mutable only inside the engine, on a copy of its own.
 
     ``channels`` is the author's business state, and ``reference`` the run's business reference once a step has named
@@ -133,8 +132,7 @@ def _loop(value: Mapping[str, Any]) -> Loop:
     return Loop(value["name"], value["total"], value["next"], active)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """Some of a loop's items: those from the index ``start`` on."""
 
     start: int
@@ -151,15 +149,14 @@ class NeedsItems(Exception):
     """The next item of a loop is not among those that were read."""
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct):
     """The state of one run. Whoever holds it changes it by ``fold`` only.
 
     ``executing`` counts the steps of the current super-step that have not left it; ``width`` is how many it had.
     ``steps`` are those that are open or belong to the current super-step, ``past`` those that a barrier has left
-    behind. ``answers`` are the last moves of approvals, ``windows`` the items of loops that planning may ask for. The
-    lists grow only. Who goes on with a run rests it after each append, so that it grows with what is open and not with
-    what is done; who folds it for reading keeps everything.
+    behind, ``times`` those of the last lines of steps. ``answers`` are the last moves of approvals, ``windows`` the
+    items of loops that planning may ask for. The lists grow only. Who goes on with a run rests it after each append, so
+    that it grows with what is open and not with what is done; who folds it for reading keeps everything.
     """
 
     run_id: UUID
@@ -190,6 +187,7 @@ class Run:
     checkpoints: list[CheckpointRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
+    times: dict[str, datetime] = field(default_factory=dict)
 
     def copy(self) -> Run:
         """An independent copy, as deep as the fold's changes go."""
@@ -207,6 +205,7 @@ class Run:
             checkpoints=[*self.checkpoints],
             ledger=[*self.ledger],
             mutations=[*self.mutations],
+            times=dict(self.times),
         )
 
     def rest(self) -> Run:
@@ -216,6 +215,7 @@ class Run:
         """
         steps = self.steps
         self.past = {}
+        self.times = {key: at for key, at in self.times.items() if key in steps}
         self.waits = {key: _at_rest(row) for key, row in self.waits.items() if row.step_key in steps}
         self.receipts = {key: row for key, row in self.receipts.items() if row.step_key in steps}
         self.approvals = {
@@ -236,8 +236,7 @@ def _at_rest(wait: WaitRow) -> WaitRow:
     return wait if wait.due_in is None else replace(wait, due_in=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Struct, frozen=True):
     """The workflow version that a run started with, and how often its graph was extended since."""
 
     run_id: UUID
@@ -249,8 +248,7 @@ class Definition:
     run_key: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
+class RunView(Struct, frozen=True):
     """A run, and where its book stands: ``version`` is the number of the last append, ``head`` the end of the chain.
 
     ``gate`` counts those appends that do not commute with others (a barrier, a cancel, an extension).
@@ -258,7 +256,8 @@ class RunView:
     ``run`` is changed by nobody: a transition works on a copy. ``kept_at`` is the version whose state is kept beside
     the run, 0 if there is none. ``parent`` is the run that waits for this one, ``depth`` how many runs are above it.
     ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
-    database's time. ``blind`` says that the run cannot be read, and only its lines say what of it is open.
+    database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run cannot be read, and
+    only its lines say what of it is open.
     """
 
     run_id: UUID
@@ -281,6 +280,7 @@ class RunView:
     depth: int = 0
     kept_at: int = 0
     blind: bool = False
+    error: timedelta = timedelta(0)
 
     @property
     def definition(self) -> Definition:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from datetime import timedelta
+
+from msgspec.structs import asdict, replace
 
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Refused
@@ -32,7 +33,8 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
         _receipt_succeeded(transition, work, Done(outcome.output, outcome.external_id), None)
         intend.park_outside(transition, work.step, work.operation, nonce, expected=True)
         return
-    intend.expect_no_more(transition, work.step, work.operation)
+    if work.operation.kind is Kind.DURABLE:
+        intend.expect_no_more(transition, work.step, work.operation)
     match outcome:
         case Done():
             _receipt_succeeded(transition, work, outcome, None)
@@ -102,7 +104,8 @@ def unsent(transition: Transition, work: Perform) -> None:
 
     A crash before this is committed leaves doubt, which the next lease resolves.
     """
-    intend.expect_no_more(transition, work.step, work.operation)
+    if work.operation.kind is Kind.DURABLE:
+        intend.expect_no_more(transition, work.step, work.operation)
     message = "Nothing was sent: too long had passed since the intent, or the lease was over."
     error = StepError(ErrorClass.TRANSPORT, _NOT_SENT, message)
     _failed_receipt(transition, work.receipt, error)

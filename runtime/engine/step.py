@@ -6,13 +6,14 @@ returns is carried out only after the transition has been committed.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from approvals.model import ApprovalKind
-from connectors.catalog import build_action, idempotency_key
 from connectors.operation import Kind, Scope
 from connectors.port import Call
+from connectors.proposal import build_action, idempotency_key
 from core.action import Action
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.receipts import ReceiptStatus
@@ -24,11 +25,11 @@ from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionRecalled
 from runtime.engine.finish import fail_expression, finish, unfit
 from runtime.engine.graph import GateNode, OperationNode
-from runtime.engine.intend import Authority, Proposal, ask_approval, forget, intend, is_own, park_outside, void
+from runtime.engine.intend import Authority, Proposal, ask_approval, cancel_wait, intend, is_own, park_outside, void
 from runtime.engine.judge import ActivePolicy, denied, judge, record_decision
 from runtime.engine.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
 from runtime.engine.plan import variables
-from runtime.engine.states import WaitState
+from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 
@@ -61,7 +62,8 @@ def begin(
         return gates.begin(transition, step, leaf, known, nonce)
     if not isinstance(leaf, OperationNode):
         return waits.begin(transition, step, leaf, nonce)
-    forget(transition, known.wait)
+    if known.wait is not None and known.wait.kind is WaitKind.EXTERNAL:
+        cancel_wait(transition, known.wait)  # an earlier lease of this step has left it open
     operation, receipt = workflow.operations[leaf.operation], known.receipt
     proposal = Proposal(transition, step, leaf, operation, workflow, policy, known, nonce)
     if doubtful and receipt is not None:

@@ -8,21 +8,24 @@ its line says in public: who tells it need not know its place. An event without 
 
 from __future__ import annotations
 
+import hmac
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 import orjson
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import replace
 
-from core.canonical import Json, JsonObject, canonical_bytes, digest, sha256_hex
+from core.canonical import Json, JsonObject, digest
 from core.errors import ConsistencyError, InputError
 from evidence.chain import line_of as content_of
-from evidence.commitments import commit, path_of
+from evidence.commitments import commit, commit_fields
 from evidence.events import Actor, EventType
 from evidence.events import Event as Line
 from evidence.receipts import LateAnswer, Resolution
@@ -36,8 +39,10 @@ VALUES = "values"
 VALUES_BYTES_MAX = 256 * 1024 * 1024
 # The public name of the digest of an action's receipt, and of that of the run as it is kept from this append on.
 RECEIPT, KEPT = "receipt_digest", "state"
+# The public name, in the last line of an append, of the keyed digest of all its values as they are stored.
+STORED = "stored"
 # What is added to a line when its append is made: over values, over rows, by its place.
-_ADDED = frozenset({VALUES, RECEIPT, KEPT, "count"})
+_ADDED = frozenset({VALUES, RECEIPT, KEPT, STORED, "count"})
 
 
 class Diverged(ConsistencyError):
@@ -51,8 +56,7 @@ class Diverged(ConsistencyError):
         self.check = check
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """One event of a run. ``seq`` is its place in the run's book, counted from 0; None before it is in the book."""
 
     event: Event
@@ -66,13 +70,14 @@ def values_digest(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, 
     """The commitment to all private values of the event of this line."""
     # The name of the event: its line without what was added to it when its append was made.
     event = digest({**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}})
-    told: dict[str, Json] = {}
+    told: list[Any] = []
     for name, value in values.items():
+        path = f"/{event}/{name}"
         if isinstance(value, dict) and value:
-            told |= {path_of(event, name, member): inner for member, inner in value.items()}
+            told += commit_fields(run_key, path, value)
         else:
-            told[path_of(event, name)] = value
-    return sha256_hex(canonical_bytes(sorted([path, commit(run_key, path, value)] for path, value in told.items())))
+            told.append([path, commit(run_key, path, value)])
+    return digest(sorted(told, key=itemgetter(0)))
 
 
 def line_of(told: Told, run_key: bytes) -> tuple[Line, JsonObject]:
@@ -120,6 +125,27 @@ def pack_values(values: Sequence[JsonObject]) -> bytes | None:
     return zlib.compress(orjson.dumps(told), 1) if told else None
 
 
+def check_stored(last_line: bytes, stored: bytes | None, run_key: bytes) -> None:
+    """Compare the values of an append with the digest in its last line. ``Diverged`` if they are others.
+
+    One digest for all of them: whoever goes on with a run need not check each commitment, as replay and bundle do.
+    """
+    if stored is None and f'"{STORED}":"'.encode() not in last_line:
+        return
+    if stored is None or not names(last_line, STORED, stored, run_key):
+        raise Diverged("an append has other values than those that its line names")
+
+
+def digest_of(stored: bytes, run_key: bytes) -> str:
+    """The digest by which a line names what is stored beside it. It is keyed: what is stored can be guessed."""
+    return hmac.digest(run_key, stored, "sha256").hex()
+
+
+def names(line: bytes, name: str, stored: bytes, run_key: bytes) -> bool:
+    """True if the line has the digest of what is stored under this name."""
+    return f'"{name}":"{digest_of(stored, run_key)}"'.encode() in line
+
+
 def unpack_values(stored: bytes | None) -> Mapping[int, JsonObject]:
     """Read what ``pack_values`` wrote. ``Diverged`` for anything else."""
     if stored is None:
@@ -135,8 +161,7 @@ def unpack_values(stored: bytes | None) -> Mapping[int, JsonObject]:
 _LINE_NAMES = {("StepFailed", "kind"): "class", ("ActionFailed", "kind"): "class"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(Struct, frozen=True):
     name: str
     line_name: str
     private: bool
@@ -154,12 +179,14 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _fields(kind: type[Event]) -> tuple[_Field, ...]:
+    names = kind.__struct_fields__
+    defaults = [NODEFAULT] * (len(names) - len(kind.__struct_defaults__)) + [*kind.__struct_defaults__]
     found = []
-    for item in fields(kind):
-        declared = str(item.type)
+    for name, default in zip(names, defaults, strict=True):
+        declared = kind.__annotations__[name]
         reader = _READERS.get(declared.removesuffix(" | None"), _as_it_is)
-        line_name = _LINE_NAMES.get((kind.__name__, item.name), item.name)
-        found.append(_Field(item.name, line_name, declared.startswith("Private["), item.default, reader))
+        line_name = _LINE_NAMES.get((kind.__name__, name), name)
+        found.append(_Field(name, line_name, declared.startswith("Private["), default, reader))
     return tuple(found)
 
 
@@ -176,7 +203,7 @@ def parts(event: Event) -> tuple[JsonObject, JsonObject]:
     values: JsonObject = {}
     for item in _FIELDS[event.TYPE]:
         value = getattr(event, item.name)
-        if item.default is MISSING or value != item.default:
+        if item.default is NODEFAULT or value != item.default:
             plain = str(value) if isinstance(value, UUID | StrEnum) else value
             (values if item.private else facts)[item.line_name] = plain
     return facts, values
@@ -196,6 +223,6 @@ def from_parts(kind: EventType, facts: Mapping[str, Any], values: Mapping[str, A
                 read[item.name] = None if value is None else item.read(value)
             except (ValueError, TypeError, AttributeError):
                 raise ConsistencyError(f"{kind} has {value!r} as its {item.line_name}") from None
-        elif item.default is MISSING:
+        elif item.default is NODEFAULT:
             raise ConsistencyError(f"{kind} lacks its {item.line_name}")
     return cls(**read)

@@ -9,8 +9,9 @@ planned (``runtime.engine.crossing``). A step that parks leaves its super-step.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
+
+from msgspec.structs import replace
 
 from approvals.states import ApprovalStatus
 from core.canonical import Json, JsonObject, canonical_bytes
@@ -102,7 +103,7 @@ class Transition(Draft):
         self._withdraw_questions()
         self._end_elsewhere()
         # A run may have more steps than are held here.
-        held = {key for key, row in self.run.steps.items() if not STEP.terminal(row.status)}
+        held = {key for key, row in self.run.steps.items() if row.status not in STEP.terminal}
         for key in sorted(held | {*state.open} | {*state.parked}):
             self.tell(e.StepCanceled(), step=key)
         facts = error_facts(error) if error else None
@@ -229,7 +230,7 @@ class Transition(Draft):
 
     def cancel(self, actor: Actor, reason: str) -> None:
         """Cancel the run. A step whose action may be under way is waited for, so that no outcome stays unrecorded."""
-        if RUN.terminal(self.run.status):
+        if self.run.status in RUN.terminal:
             raise ConsistencyError(f"The run is {self.run.status}; there is nothing left to cancel.")
         committed: list[Json] | None = None
         if reason and self.view.run.canceling is None:  # of one that is repeated, nothing is kept
@@ -247,7 +248,7 @@ class Transition(Draft):
 
     def extend(self, event: e.RunExtended, actor: Actor) -> None:
         """The graph of this transition holds more than that of its view (V-6). What can begin now begins now."""
-        if RUN.terminal(self.run.status) or self.view.run.canceling is not None:
+        if self.run.status in RUN.terminal or self.view.run.canceling is not None:
             raise ConsistencyError("The run is over, or being canceled; nothing can be added to it.")
         self.tell(event, actor=actor)
         if self.run.status is not RunState.QUEUED:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
+
+from msgspec import Struct
 
 from approvals.model import ApprovalKind
 from core.canonical import Json, JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
-from evidence.archive import Bundle
 from evidence.blobs import BlobStore
 from evidence.bundle import (
     ApprovalRecord,
@@ -43,11 +43,8 @@ from runtime.store.books import Book
 from runtime.store.outbox import Message
 from runtime.store.rows import check_rows
 
-_UNBOUND = ("gate",)
 
-
-@dataclass(frozen=True, slots=True)
-class Material:
+class Material(Struct, frozen=True):
     """Everything about a run that its bundle says, folded from its book, and the texts by which it was judged."""
 
     book: Book
@@ -56,8 +53,7 @@ class Material:
     policies: tuple[DocumentText, ...]
 
 
-@dataclass(frozen=True)
-class Bundling:
+class Bundling(Struct, frozen=True):
     """Delivers messages of the kind ``bundle``. ``producer`` is the version of Counterseal that signs."""
 
     blobs: BlobStore
@@ -92,7 +88,7 @@ class Bundling:
 
     async def _make(self, message: Message, material: Material) -> Result:
         try:
-            made = await asyncio.to_thread(self._build, material)
+            made = await asyncio.to_thread(lambda: build_bundle(content_of(material, self.producer), self.signer))
         except ContradictionError as error:
             return _refused(message, str(error), error.checks)
         except _UNREADABLE as error:
@@ -108,9 +104,6 @@ class Bundling:
             await bundles.remember(connection, material.book, made, stored, key_id)
 
         return Delivered(record)
-
-    def _build(self, material: Material) -> Bundle:
-        return build_bundle(content_of(material, self.producer), self.signer)
 
 
 # What is stored is not as it was written. A closed run does not change, so trying again would not help.
@@ -138,6 +131,8 @@ def content_of(material: Material, producer: str) -> BundleContent:
     """The content of the bundle: metadata in clear, values as commitments, cards as they were shown."""
     book, past, row, key = material.book, material.past, material.book.row, material.book.row["run_key"]
     run, tenant, run_id = past.run, row["tenant_id"], book.run_id
+    receipts = [as_receipt(receipt, tenant, run_id) for _, receipt in sorted(run.receipts.items())]
+    closings = [told for told in reversed(book.told) if isinstance(told.event, RunClosed)]  # late answers may follow
     return BundleContent(
         run=RunRecord(
             tenant_id=tenant,
@@ -146,7 +141,7 @@ def content_of(material: Material, producer: str) -> BundleContent:
             trigger_type=row["trigger_type"],
             status=str(run.status),
             opened_at=timestamp(book.told[0].at),
-            closed_at=_closed_at(book),
+            closed_at=next((timestamp(told.at) for told in closings), None),
             inputs=commit_fields(key, path_of("trigger"), book.opened.inputs or {}),
             outputs=_outputs(past, key),
             canceled=_canceled(run, key),
@@ -156,17 +151,9 @@ def content_of(material: Material, producer: str) -> BundleContent:
         appends=[append.lines for append in book.appends],
         head=book.head,
         approvals=tuple(_approval(past, question, key) for _, question in sorted(run.approvals.items())),
-        receipts=tuple(
-            as_receipt(receipt, tenant, run_id).to_evidence(key) for _, receipt in sorted(run.receipts.items())
-        ),
-        redaction="metadata",
+        receipts=tuple(receipt.to_evidence(key) for receipt in receipts),
         producer=producer,
     )
-
-
-def _closed_at(book: Book) -> str | None:
-    """When the run closed: late answers may have followed."""
-    return next((timestamp(told.at) for told in reversed(book.told) if isinstance(told.event, RunClosed)), None)
 
 
 def _outputs(past: Past, key: bytes) -> list[Json]:
@@ -192,7 +179,7 @@ def _approval(past: Past, row: ApprovalRow, key: bytes) -> ApprovalRecord:
     in_doubt = row.kind == ApprovalKind.IN_DOUBT and answer.choice is not None
     return ApprovalRecord(
         approval_id=str(row.approval_id),
-        action=None if row.kind in _UNBOUND else blind(key, row.action_digest),
+        action=None if row.kind == ApprovalKind.GATE else blind(key, row.action_digest),
         status=str(answer.choice if in_doubt else answer.status),
         card_commitment=commit(key, path, row.card),
         # A card with secret values is committed to and withheld: who holds a bundle may not have been who approved.

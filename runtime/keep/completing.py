@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from connectors.port import Completion, CompletionSource
 from core.canonical import JsonObject
@@ -34,8 +34,7 @@ WAIT_SECONDS = 20.0
 PAUSE_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Completing:
+class Completing(Struct, frozen=True):
     """Fetches from every source, by the connector's name, under the engine's role.
 
     ``pause_seconds`` is how long a source rests that could not be asked, or whose answer came to nothing.

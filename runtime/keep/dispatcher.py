@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, TypeAlias
 
 import asyncpg
 import structlog
+from msgspec import Struct, field
 
 from core.clock import rest
 from core.db import Connection, Database
+from core.outage import is_passing
 from runtime.engine.finish import clean
 from runtime.engine.states import CommandState
 from runtime.store import outbox
 from runtime.store.outbox import Message
-from runtime.work.setbacks import is_passing, report
+from runtime.work.setbacks import report
 
 log = structlog.get_logger(__name__)
 
@@ -32,8 +33,7 @@ DELAY_MAX_SECONDS = 600.0
 Record: TypeAlias = Callable[[Connection], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(Struct, frozen=True):
     """It is done. ``record`` writes what is to be remembered of it, in the transaction that ends the command.
 
     ``shows_all``: it showed how things stand, so the messages of its kind and key that were there when it was read are
@@ -44,16 +44,14 @@ class Delivered:
     shows_all: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(Struct, frozen=True):
     """It is not done; try again, at the earliest after ``seconds`` where somebody named them."""
 
     message: str
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Undeliverable:
+class Undeliverable(Struct, frozen=True):
     """A delivery that failed for good: a person has to mend it. ``record`` is as for ``Delivered``."""
 
     message: str
@@ -72,30 +70,20 @@ class Handler(Protocol):
         """Read what is to be sent, in the transaction of the lease; the result sends it, or says why not."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(Struct, frozen=True):
     message: Message
     deliver: Deliver
 
 
-class Dispatcher:
+class Dispatcher(Struct):
     """Works off messages, several at once, woken by NOTIFY and by a slow look for what a lost wake-up left."""
 
-    def __init__(
-        self,
-        database: Database,
-        handlers: Mapping[str, Handler],
-        owner: str,
-        *,
-        concurrency: int = 4,
-        idle: timedelta = timedelta(seconds=5),
-    ) -> None:
-        self._database = database
-        self._handlers = handlers
-        self._owner = owner
-        self._concurrency = concurrency
-        self._idle = idle.total_seconds()
-        self._woken = asyncio.Event()
+    database: Database
+    handlers: Mapping[str, Handler]
+    owner: str
+    concurrency: int = 4
+    idle: timedelta = timedelta(seconds=5)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
         """A message may be waiting."""
@@ -106,7 +94,7 @@ class Dispatcher:
 
         One loop leases, so that idling costs one statement per look, however many messages can be under way at once.
         """
-        free = asyncio.Semaphore(self._concurrency)
+        free = asyncio.Semaphore(self.concurrency)
         async with asyncio.TaskGroup() as group:
             stopping = group.create_task(self._wake_at(stop))
             while not stop.is_set():
@@ -114,7 +102,8 @@ class Dispatcher:
                 job = await self._lease()
                 if job is None:
                     free.release()
-                    await self._rest()
+                    await rest(self._woken, self.idle.total_seconds())
+                    self._woken.clear()
                     continue
                 task = group.create_task(self._deliver(job))
                 task.add_done_callback(lambda _: free.release())
@@ -122,15 +111,15 @@ class Dispatcher:
 
     async def _wake_at(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        self._woken.set()
+        self.wake()
 
     async def _lease(self) -> _Job | None:
         """Lease the next message. What its handler cannot read is its own misfortune: it must not stop the others."""
         message = None
         try:
             try:
-                async with self._database.transaction() as connection:
-                    message = await outbox.lease_message(connection, self._owner, LEASE)
+                async with self.database.transaction() as connection:
+                    message = await outbox.lease_message(connection, self.owner, LEASE)
                     return None if message is None else await self._read(connection, message)
             except asyncpg.PostgresError as error:
                 if message is None or is_passing(error):
@@ -138,15 +127,15 @@ class Dispatcher:
                 log.exception("a message could not be read", kind=message.kind, command=str(message.command_id))
                 failed = _said(error)
             # The transaction is lost, and its lease with it: this one alone is leased again, to note what is wrong.
-            async with self._database.connection() as connection:
-                message = await outbox.lease_message(connection, self._owner, LEASE, only=message.command_id)
+            async with self.database.connection() as connection:
+                message = await outbox.lease_message(connection, self.owner, LEASE, only=message.command_id)
             return None if message is None else _Job(message, failed)
         except Exception as error:
             report("no message could be leased", error)
             return None
 
     async def _read(self, connection: Connection, message: Message) -> _Job:
-        handler = self._handlers.get(message.kind)
+        handler = self.handlers.get(message.kind)
         if handler is None:
             unknown = Undeliverable(f"Nobody here delivers messages of kind {message.kind!r}.")
             return _Job(message, lambda: saying(unknown))
@@ -165,10 +154,6 @@ class Dispatcher:
             report("a message was left to its lease", error, command=str(job.message.command_id))
         # The next one for the same card may have waited for this one.
         self._woken.set()
-
-    async def _rest(self) -> None:
-        await rest(self._woken, self._idle)
-        self._woken.clear()
 
     async def work_off(self) -> int:
         """Deliver, one after the other, until nothing is due; how many messages were tried. For tests."""
@@ -198,7 +183,7 @@ class Dispatcher:
             return Later(f"{type(error).__name__}: {error}")
 
     async def _end(self, message: Message, result: Result) -> None:
-        async with self._database.transaction() as connection:
+        async with self.database.transaction() as connection:
             match result:
                 case Delivered():
                     if result.record is not None:

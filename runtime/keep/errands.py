@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
-from connectors.port import Done, DurableConnector, NotSent, Refused
-from connectors.registry import Connectors
+from connectors.port import Connectors, Done, DurableConnector, NotSent, Refused
 from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError, CountersealError
@@ -34,8 +33,7 @@ from runtime.store.views import load, step_is_over
 _WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
 
 
-@dataclass(frozen=True)
-class Errands:
+class Errands(Struct, frozen=True):
     """Delivers messages of the kinds ``cancel`` and ``return``. Both bear being delivered again."""
 
     database: Database
@@ -101,7 +99,7 @@ class Errands:
             await cancel_run(connection, self.definitions, tenant, run_id, Actor("engine", "parent"), reason)
         except ConsistencyError as error:
             status = (await reads.ending_of(connection, run_id))["status"]
-            return Delivered() if states.RUN.terminal(RunState(status)) else Later(str(error))
+            return Delivered() if RunState(status) in states.RUN.terminal else Later(str(error))
         return Delivered()
 
     async def _cancel_outside(self, workflow: Workflow, receipt: ReceiptRow | None) -> Result:
@@ -109,7 +107,7 @@ class Errands:
             return Undeliverable("Nothing was begun outside.")
         operation = workflow.operations[receipt.operation]
         try:
-            connector = self.connectors.get(operation.name)
+            connector = self.connectors[operation.connector]
         except CountersealError as error:
             return Later(str(error))
         if not isinstance(connector, DurableConnector):

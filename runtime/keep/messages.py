@@ -8,12 +8,24 @@ metadata before it is repeated.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from approvals.ports import Absent, MessageRef, Messenger, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
+from msgspec import Struct
+
+from approvals.ports import (
+    Absent,
+    FindOutcome,
+    MessageRef,
+    Messenger,
+    NotPosted,
+    Posted,
+    PostInDoubt,
+    PostOutcome,
+    PostRefused,
+)
 from approvals.states import ApprovalStatus
 from core.db import Connection
 from runtime.definition.catalog import Definitions
@@ -24,8 +36,7 @@ from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
 
 
-@dataclass(frozen=True)
-class ApprovalMessages:
+class ApprovalMessages(Struct, frozen=True):
     """Delivers messages of the kinds ``card``, ``remind``, ``escalate`` and ``note`` to one channel.
 
     ``link`` is where an approval can be seen without the messenger, with ``{approval}`` for its id; "" for none.
@@ -52,16 +63,14 @@ class ApprovalMessages:
 
         post = partial(self.messenger.post_card, self.channel, view, key)
         update = partial(self.messenger.update_card, view=view)
-        drawing = _Drawing(key, stored.message, stored.created_at, post, update, shown)
-        again = _may_be_there(message, stored.created_at)
-        return partial(drawing.deliver, self.messenger, self.channel, again=again)
+        find = partial(self.messenger.find_card, self.channel, key)
+        return _Drawing(message, stored.message, stored.created_at, find, post, update, shown).deliver
 
     async def remind(self, connection: Connection, message: Message) -> Deliver:
         """Remind below the card, if it still waits."""
         stored = await _approval(connection, message)
-        return partial(
-            self._thread, stored, message, "This still waits for a decision. Without one it expires, and is not done."
-        )
+        text = "This still waits for a decision. Without one it expires, and is not done."
+        return partial(self._thread, stored, message, text)
 
     async def escalate(self, connection: Connection, message: Message) -> Deliver:
         """Say below the card who may decide now, if it still waits."""
@@ -86,11 +95,10 @@ class ApprovalMessages:
             return Delivered()
         if stored.message is None:
             return Later("The card is not posted yet.")
-        return _result(await self.messenger.post_thread(stored.message, text, message.dedupe_key))
+        return _result(await self.messenger.post_thread(stored.message, text, str(message.command_id)))
 
 
-@dataclass(frozen=True)
-class TaskMessages:
+class TaskMessages(Struct, frozen=True):
     """Delivers messages of the kind ``task`` to one channel: a task's message is posted, and redrawn as it changes.
 
     ``link`` is where a task can be seen without the messenger, with ``{task}`` for its id; "" for none.
@@ -115,30 +123,33 @@ class TaskMessages:
 
         post = partial(self.messenger.post_task, self.channel, view, key)
         update = partial(self.messenger.update_task, view=view)
-        drawing = _Drawing(key, stored.message, stored.created_at, post, update, shown)
-        again = _may_be_there(message, stored.created_at)
-        return partial(drawing.deliver, self.messenger, self.channel, again=again)
+        find = partial(self.messenger.find_card, self.channel, key)
+        return _Drawing(message, stored.message, stored.created_at, find, post, update, shown).deliver
 
 
-@dataclass(frozen=True)
-class _Drawing:
-    """One message that is to show how something stands: where it is known to be, and how it is posted and redrawn."""
+class _Drawing(Struct, frozen=True):
+    """One post that is to show how something stands: where it is known to be, and how it is found, made and redrawn.
 
-    key: str
+    ``asked_at`` is when what it shows began.
+    """
+
+    message: Message
     known: MessageRef | None
-    created_at: datetime
+    asked_at: datetime
+    find: Callable[..., Awaitable[FindOutcome]]
     post: Callable[[], Awaitable[PostOutcome]]
     update: Callable[[MessageRef], Awaitable[PostOutcome]]
     shown: Callable[[Connection, MessageRef], Awaitable[None]]
 
-    async def deliver(self, messenger: Messenger, channel: str, *, again: bool) -> Result:
-        """Redraw the message where it is; post it where there is none."""
+    async def deliver(self) -> Result:
+        """Redraw the post where it is; make it where there is none."""
         if self.known is not None:
             return _drawn(await self.update(self.known))
-        if again:
-            # An earlier attempt, ours or that of a dispatcher that died, may have posted it.
-            found = await messenger.find_card(channel, self.key, since=self.created_at.timestamp() - 60)
-            match found:
+        began = self.asked_at.timestamp()
+        # An earlier attempt, ours or that of a dispatcher that died, may have posted it. So may an earlier message
+        # about the same, whose post is recorded nowhere; the first message is of the very moment of the question.
+        if self.message.attempts > 1 or self.message.created_at > began:
+            match await self.find(since=began - 60):
                 case Posted(ref):
                     return _drawn(await self.update(ref), self._record(ref))
                 case NotPosted(text, seconds):
@@ -159,14 +170,6 @@ class _Drawing:
 
 async def _approval(connection: Connection, message: Message) -> StoredApproval:
     return await approvals.read(connection, UUID(message.payload["approval"]))
-
-
-def _may_be_there(message: Message, asked: datetime) -> bool:
-    """Whether something may have been posted already: by an earlier attempt, or by an earlier message about the same.
-
-    What that one posted may be recorded nowhere; the first message is of the very moment of the question.
-    """
-    return message.attempts > 1 or message.created_at > asked.timestamp()
 
 
 def _drawn(outcome: PostOutcome, record: Record | None = None) -> Result:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import structlog
+from msgspec import Struct
 
 from core.clock import rest
 from core.db import Database
@@ -36,25 +37,15 @@ class PoisonMessage(CountersealError):
     code = "consistency"
 
 
-class Reconciler:
+class Reconciler(Struct):
     """Looks at the dead letters every ``interval``. Stateless: any number of them do no harm."""
 
-    def __init__(
-        self,
-        database: Database,
-        definitions: Definitions,
-        letters: DeadLetters,
-        owner: str,
-        *,
-        interval: timedelta = timedelta(seconds=30),
-        pause: timedelta = PAUSE,
-    ) -> None:
-        self._database = database
-        self._definitions = definitions
-        self._letters = letters
-        self._owner = owner
-        self._interval = interval.total_seconds()
-        self._pause = pause
+    database: Database
+    definitions: Definitions
+    letters: DeadLetters
+    owner: str
+    interval: timedelta = timedelta(seconds=30)
+    pause: timedelta = PAUSE
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until ``stop`` is set. Whatever is away, the next look finds the letters where they were."""
@@ -65,12 +56,12 @@ class Reconciler:
                 report("the dead letters could not be looked at", error)
                 found = 0
             if not found:
-                await rest(stop, self._interval)
+                await rest(stop, self.interval.total_seconds())
 
     async def reconcile(self) -> int:
         """Deal with one batch; how many letters are dealt with and gone. One letter's trouble is no other's."""
         count = 0
-        for letter in await self._letters.receive():
+        for letter in await self.letters.receive():
             try:
                 count += await self._settle(letter)
             except Exception as error:
@@ -88,7 +79,7 @@ class Reconciler:
                       message=letter.message_id, characters=len(letter.body), begins=words)  # fmt: skip
         elif not await self._set_back(letter):
             log.info("a dead letter was dropped: its step is not waiting for it", step=str(letter.step_id))
-        await self._letters.delete(letter)
+        await self.letters.delete(letter)
         return 1
 
     async def _set_back(self, letter: DeadLetter) -> bool:
@@ -102,9 +93,9 @@ class Reconciler:
             "often as the queue's redrive policy allows, and no worker claimed the step.",
             remedy="Look in the workers' logs for what ends them, or keeps them from the database, at this step.",
         )
-        async with self._database.transaction() as connection:
-            records = await claims.claim_step(connection, self._owner, self._pause, letter.step_id)
+        async with self.database.transaction() as connection:
+            records = await claims.claim_step(connection, self.owner, self.pause, letter.step_id)
             for record in records:
                 run_id, (claim, owner) = UUID(record["run"]["run_id"]), claim_of(record)
-                await set_back(connection, self._definitions, run_id, claim, owner, error)
+                await set_back(connection, self.definitions, run_id, claim, owner, error)
         return bool(records)

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import asyncpg
 import structlog
+from msgspec import Struct, field
 
 from core.canonical import digest
 from core.db import Database
@@ -21,24 +22,15 @@ BATCH = 10
 LEASE = timedelta(seconds=60)
 
 
-class Scheduler:
+class Scheduler(Struct):
     """Sends steps to a queue that workers do not read from the database. Does nothing for one that they do."""
 
-    def __init__(
-        self,
-        database: Database,
-        queue: WorkQueue,
-        owner: str,
-        *,
-        idle: timedelta = timedelta(seconds=5),
-        claimed_within: timedelta = timedelta(seconds=120),
-    ) -> None:
-        self._database = database
-        self._queue = queue
-        self._owner = owner
-        self._idle = idle.total_seconds()
-        self._claimed_within = claimed_within
-        self._woken = asyncio.Event()
+    database: Database
+    queue: WorkQueue
+    owner: str
+    idle: timedelta = timedelta(seconds=5)
+    claimed_within: timedelta = timedelta(seconds=120)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
         """A step may be ready, or a slot free."""
@@ -46,7 +38,7 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Admit until ``stop`` is set."""
-        if not self._queue.needs_dispatch:
+        if not self.queue.needs_dispatch:
             return
         while not stop.is_set():
             try:
@@ -62,7 +54,7 @@ class Scheduler:
 
     async def _rest(self, stop: asyncio.Event) -> None:
         waiting = {asyncio.create_task(self._woken.wait()), asyncio.create_task(stop.wait())}
-        await asyncio.wait(waiting, timeout=self._idle, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waiting, timeout=self.idle.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
         self._woken.clear()
@@ -75,20 +67,18 @@ class Scheduler:
         its place, the message comes perhaps twice, and the step's row lets only one through (O-8).
         """
         batch: dict[str, asyncpg.Record] = {}
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             while len(batch) < BATCH:
-                rows = await claims.admit(connection, self._owner, LEASE, BATCH - len(batch))
+                rows = await claims.admit(connection, self.owner, LEASE, BATCH - len(batch))
                 if not rows:
                     break
                 batch |= {_dedupe_key(row): row for row in rows}
         if not batch:
             return 0
-        accepted = await self._queue.sent(
-            [(key, str(row["run_id"]), str(row["step_id"])) for key, row in batch.items()]
-        )
-        async with self._database.connection() as connection:
+        accepted = await self.queue.sent([(key, str(row["run_id"]), str(row["step_id"])) for key, row in batch.items()])
+        async with self.database.connection() as connection:
             steps = [(batch[key]["run_id"], batch[key]["step_key"]) for key in accepted]
-            await claims.expected(connection, steps, self._claimed_within)
+            await claims.expected(connection, steps, self.claimed_within)
         return len(accepted)
 
 

@@ -14,12 +14,15 @@ from uuid import UUID
 
 import asyncpg
 import structlog
+from msgspec import Struct
 
 from approvals.model import ApprovalKind
 from approvals.states import ApprovalStatus
 from core.clock import rest
 from core.db import Connection, Database
 from core.errors import CountersealError
+from core.outage import is_away, is_passing
+from evidence.events import EventType
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
 from runtime.engine import doubt, waits
@@ -31,12 +34,12 @@ from runtime.engine.graph import NO_GRAPH
 from runtime.engine.moves import last_receipt, open_wait
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
-from runtime.keep import retention
+from runtime.requests.looking import folded
 from runtime.requests.signaling import Signaling
-from runtime.store import approvals, sweeps
+from runtime.store import audit, books, retention, sweeps
 from runtime.store.commits import apply
 from runtime.store.views import load, load_to_end
-from runtime.work.setbacks import PAUSE, is_away, is_passing, lease_over, leased, report, set_back_wait
+from runtime.work.setbacks import PAUSE, lease_over, leased, report, set_back_wait
 
 log = structlog.get_logger(__name__)
 
@@ -45,16 +48,13 @@ log = structlog.get_logger(__name__)
 SPARED_SECONDS = 5.0
 
 
-class Sweeper:
+class Sweeper(Struct):
     """Sweeps every ``interval``. Stateless: what it does follows from the database alone."""
 
-    def __init__(
-        self, database: Database, definitions: Definitions, *, interval: timedelta = timedelta(seconds=1)
-    ) -> None:
-        self._database = database
-        self._definitions = definitions
-        self._interval = interval.total_seconds()
-        self._spared_until = 0.0
+    database: Database
+    definitions: Definitions
+    interval: timedelta = timedelta(seconds=1)
+    _spared_until: float = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Sweep until ``stop`` is set."""
@@ -65,11 +65,11 @@ class Sweeper:
                 report("a sweep failed", error)
                 if is_away(error):
                     self._spared_until = asyncio.get_running_loop().time() + SPARED_SECONDS
-            await rest(stop, self._interval)
+            await rest(stop, self.interval.total_seconds())
 
     async def sweep(self) -> int:
         """Set going whatever is due; how many things were."""
-        async with self._database.connection() as connection:
+        async with self.database.connection() as connection:
             due = await sweeps.due(connection)
         count = due.freed
         spared = asyncio.get_running_loop().time() < self._spared_until
@@ -78,9 +78,9 @@ class Sweeper:
         for run_id, step_key, wait_id in due.waits:
             count += await self._guarded(self._end_wait(run_id, step_key, wait_id), run_id)
         for run_id in due.purges:
-            count += await self._guarded(retention.purge(self._database, self._definitions, run_id), run_id)
+            count += await self._guarded(self._purge(run_id), run_id)
         if due.kept:
-            count += await Signaling(self._database, self._definitions).deliver_kept()
+            count += await Signaling(self.database, self.definitions).deliver_kept()
         return count
 
     async def _guarded(self, repair: Any, run_id: UUID) -> int:
@@ -97,13 +97,13 @@ class Sweeper:
 
     async def _expire_lease(self, run_id: UUID, claim: Claim) -> bool:
         """Take a dead worker's lease away; whoever claims the step next finds out what became of its action."""
-        async with self._database.transaction() as connection:
+        async with self.database.transaction() as connection:
             owner = await sweeps.take_away(connection, run_id, claim)
             if owner is None:
                 return False
             if claim.key == BARRIER:
                 return await self._barrier(connection, run_id)
-            graphs = self._definitions.graphs
+            graphs = self.definitions.graphs
             view = await load_to_end(connection, run_id, graphs, lock=True, leased=claim.key)
             transition = Transition(view, NO_GRAPH)
             step = leased(transition, claim, owner)
@@ -131,19 +131,19 @@ class Sweeper:
         except Exception as error:
             if is_passing(error):
                 raise
-            async with self._database.transaction() as connection:
-                await set_back_wait(connection, self._definitions, run_id, step_key, wait_id, error)
+            async with self.database.transaction() as connection:
+                await set_back_wait(connection, self.definitions, run_id, step_key, wait_id, error)
             return False
 
     async def _complete(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
-        async with self._database.transaction() as connection:
+        async with self.database.transaction() as connection:
             transition = await self._open(connection, run_id)
             step, wait = transition.view.run.steps.get(step_key), open_wait(transition.run, step_key)
             if step is None or wait is None or wait.wait_id != wait_id:
                 return False
             match wait.kind:
                 case WaitKind.APPROVAL:
-                    await _climb(connection, transition, step, wait)
+                    _climb(transition, step, wait)
                 case WaitKind.RETRY:
                     transition.resume(step, wait)
                 case _ if step.status is not StepState.WAITING:
@@ -156,19 +156,36 @@ class Sweeper:
                     waits.time_out(transition, step, wait)
             return await apply(connection, transition.commit()) is not None
 
+    async def _purge(self, run_id: UUID) -> bool:
+        """Remove what a run was about, if it is time; its audit and its evidence stay (X-20).
+
+        The run's key goes as well, so what the audit commits to can never be opened again by anybody who was not told.
+        All of it is one transaction: a crash leaves the run whole, and the next sweep begins again. ``Diverged`` for a
+        run whose book is not what was told: what could be compared would be gone.
+        """
+        async with self.database.transaction() as connection:
+            tenant = await retention.hold(connection, run_id)
+            if tenant is None:
+                return False
+            book = await books.read(connection, tenant, run_id)
+            past = await folded(connection, self.definitions, book)
+            await retention.remove_payloads(connection, book, past)
+            await audit.record(connection, tenant, EventType.RUN_PURGED, ENGINE, {"run": str(run_id)})
+        return True
+
     async def _open(self, connection: Connection, run_id: UUID, *, afresh: bool = False) -> Transition:
-        view = await load(connection, run_id, self._definitions.graphs, lock=True, afresh=afresh)
-        workflow = await self._definitions.of_run(connection, view.definition)
+        view = await load(connection, run_id, self.definitions.graphs, lock=True, afresh=afresh)
+        workflow = await self.definitions.of_run(connection, view.definition)
         return Transition(view, workflow.graph)
 
 
-async def _climb(connection: Connection, transition: Transition, step: StepRow, wait: WaitRow) -> None:
+def _climb(transition: Transition, step: StepRow, wait: WaitRow) -> None:
     """The next rung of an unanswered question: remind, escalate, or expire, which blocks (nothing passes by time)."""
     context: dict[str, Any] = dict(wait.context or {})
     approval_id, ladder, index = UUID(context["approval"]), context["ladder"], context["next"]
     stage, at = ladder[index]
     if stage == "expire":
-        await _expire(connection, transition, step, wait, approval_id)
+        _expire(transition, step, wait, approval_id)
         return
     climbed = (approval_id, wait.wait_id, index + 1, int(ladder[index + 1][1] - at))
     if stage == "remind":
@@ -180,18 +197,11 @@ async def _climb(connection: Connection, transition: Transition, step: StepRow, 
         transition.message("card", approval_id, f"escalated:{index}")
 
 
-async def _expire(
-    connection: Connection, transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID
-) -> None:
-    stored = await approvals.read(connection, approval_id)
+def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID) -> None:
     transition.tell(ApprovalExpired(approval_id), step=step.key)
     transition.message("card", approval_id, ApprovalStatus.EXPIRED)
-    receipt = last_receipt(transition.run, step.key)
-    if (
-        stored.approval.kind is ApprovalKind.IN_DOUBT
-        and receipt is not None
-        and receipt.status == ReceiptStatus.IN_DOUBT
-    ):
+    receipt, kind = last_receipt(transition.run, step.key), transition.run.approvals[approval_id].kind
+    if kind == ApprovalKind.IN_DOUBT and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
         doubt.given_up(transition, receipt, "nobody said what became of it in time")
     error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.")
     waits.end_badly(transition, step, wait, WaitTimedOut, error.to_json())

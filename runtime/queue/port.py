@@ -13,6 +13,7 @@ from typing import Protocol
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from core.db import Connection
 
@@ -47,8 +48,7 @@ class WorkQueue(Protocol):
         """Release connections."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(Struct, frozen=True):
     """A message that the queue has given up, because it was received too often and never taken off.
 
     ``step_id`` is None if the message is none of ours; ``body`` is what it says, as it came. ``handle`` deletes it.

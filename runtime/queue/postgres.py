@@ -33,15 +33,12 @@ class PostgresQueue:
     and the end of it costs one look in vain.
     """
 
+    needs_dispatch = False
+
     def __init__(self, *, idle: timedelta = timedelta(seconds=5)) -> None:
         self._idle = idle.total_seconds()
         self._woken = asyncio.Event()
         self._woken.set()
-
-    @property
-    def needs_dispatch(self) -> bool:
-        """Workers lease by themselves."""
-        return False
 
     def wake(self) -> None:
         """Something may have become ready. Called on NOTIFY, and by a worker that has just claimed a step."""

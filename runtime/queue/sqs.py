@@ -7,14 +7,14 @@ step's row decides. What cannot be understood stays on the queue until its redri
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 import structlog
 from botocore.exceptions import BotoCoreError, ClientError
+from msgspec import Struct
 
 from core.bounded_json import parse_object
 from core.db import Connection
@@ -29,40 +29,16 @@ VISIBILITY_MAX_SECONDS = 12 * 3600
 _MESSAGE_BYTES_MAX = 1024
 # How long a dead letter is hidden from the other keepers while one looks at it: less than the lease that it may take.
 _DEAD_LETTER_SECONDS = 20
-_COUNTS = (
-    "ApproximateNumberOfMessages",
-    "ApproximateNumberOfMessagesNotVisible",
-    "ApproximateNumberOfMessagesDelayed",
-)
+_COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
 
 
-class SqsClient(Protocol):
-    """The part of boto3's client that is used."""
-
-    def receive_message(self, **arguments: Any) -> dict[str, Any]:
-        """Long poll."""
-
-    def send_message_batch(self, **arguments: Any) -> dict[str, Any]:
-        """Send up to ten."""
-
-    def delete_message(self, **arguments: Any) -> dict[str, Any]:
-        """Take one off."""
-
-    def change_message_visibility(self, **arguments: Any) -> dict[str, Any]:
-        """Hide one for longer."""
-
-    def get_queue_attributes(self, **arguments: Any) -> dict[str, Any]:
-        """What SQS says of the queue, its approximate counts among it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SqsAddress:
-    """One queue at SQS. ``client`` is made by ``app``; its calls block, so they run in threads.
+class SqsAddress(Struct, frozen=True):
+    """One queue at SQS. ``client`` is boto3's, made by ``app``; its calls block, so they run in threads.
 
     ``setting`` is the variable that names the queue, for whoever has to repair it.
     """
 
-    client: SqsClient
+    client: Any
     url: str
     setting: str = "COUNTERSEAL_SQS_QUEUE_URL"
 
@@ -81,6 +57,13 @@ class SqsAddress:
         except TransportError as error:
             log.warning("message not deleted", reason=error.message)
 
+    async def hide(self, handle: str, seconds: int) -> None:
+        """Extend a message's visibility timeout; failures are logged, because the lease is what counts."""
+        try:
+            await self.call(self.client.change_message_visibility, ReceiptHandle=handle, VisibilityTimeout=seconds)
+        except TransportError as error:
+            log.warning("visibility not extended", reason=error.message)
+
     async def depth(self) -> Depth:
         """How many messages there are. ``TransportError`` if SQS cannot be reached, or does not let us ask."""
         answer = await self.call(self.client.get_queue_attributes, AttributeNames=list(_COUNTS))
@@ -88,11 +71,10 @@ class SqsAddress:
         return Depth(*(int(counts.get(name, 0)) for name in _COUNTS))
 
 
-@dataclass(frozen=True, slots=True)
-class SqsDelivery:
+class SqsDelivery(Struct, frozen=True):
     """One message: a step's id and the handle to acknowledge it with."""
 
-    queue: SqsQueue
+    queue: SqsAddress
     step_id: UUID
     handle: str
 
@@ -110,18 +92,15 @@ class SqsDelivery:
 
 
 class SqsQueue:
-    """One SQS queue for steps."""
+    """One SQS queue for steps, to which the scheduler sends them."""
 
-    def __init__(self, client: SqsClient, url: str, *, wait: timedelta = timedelta(seconds=10)) -> None:
+    needs_dispatch = True
+
+    def __init__(self, client: Any, url: str, *, wait: timedelta = timedelta(seconds=10)) -> None:
         self._client = client
         self._address = SqsAddress(client, url)
         self._wait = max(0, min(int(wait.total_seconds()), 20))
         self._fifo = url.endswith(".fifo")
-
-    @property
-    def needs_dispatch(self) -> bool:
-        """The scheduler sends steps here."""
-        return True
 
     async def receive(self, count: int) -> list[SqsDelivery]:
         """Long poll for up to ten messages. ``TransportError`` if SQS cannot be reached."""
@@ -134,7 +113,7 @@ class SqsQueue:
             if step_id is None:
                 log.error("not a message of ours; left for the dead letters", message_id=message.get("MessageId"))
                 continue
-            deliveries.append(SqsDelivery(self, step_id, message["ReceiptHandle"]))
+            deliveries.append(SqsDelivery(self._address, step_id, message["ReceiptHandle"]))
         return deliveries
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
@@ -155,19 +134,6 @@ class SqsQueue:
             entry |= {"MessageGroupId": group, "MessageDeduplicationId": dedupe_key}
         return entry
 
-    async def hide(self, handle: str, seconds: int) -> None:
-        """Extend a message's visibility timeout; failures are logged, because the lease is what counts."""
-        try:
-            await self._address.call(
-                self._client.change_message_visibility, ReceiptHandle=handle, VisibilityTimeout=seconds
-            )
-        except TransportError as error:
-            log.warning("visibility not extended", reason=error.message)
-
-    async def delete(self, handle: str) -> None:
-        """Delete a message; see ``SqsAddress.delete``."""
-        await self._address.delete(handle)
-
     async def aclose(self) -> None:
         """boto3 clients hold nothing that has to be closed."""
 
@@ -175,7 +141,7 @@ class SqsQueue:
 class SqsDeadLetters:
     """The queue that the redrive policy of the queue for steps names."""
 
-    def __init__(self, client: SqsClient, url: str, *, wait: timedelta = timedelta(seconds=1)) -> None:
+    def __init__(self, client: Any, url: str, *, wait: timedelta = timedelta(seconds=1)) -> None:
         self._client = client
         self._address = SqsAddress(client, url, "COUNTERSEAL_SQS_DLQ_URL")
         self._wait = max(0, min(int(wait.total_seconds()), 20))

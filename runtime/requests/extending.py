@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from core.canonical import JsonObject
 from core.db import Connection, Database
@@ -20,7 +22,7 @@ from runtime.engine.run import RunView
 from runtime.engine.states import RUN
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
-from runtime.store import extensions, faces
+from runtime.store import books, faces
 from runtime.store.views import load
 
 
@@ -28,8 +30,7 @@ class VersionMoved(ConsistencyError):
     """The run is at another version than the one that the caller has seen (X-17)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extended:
+class Extended(Struct, frozen=True):
     """What an extension made: its number among the run's, the ids that are new, and the run's version afterwards."""
 
     number: int
@@ -37,8 +38,7 @@ class Extended:
     version: int
 
 
-@dataclass(frozen=True)
-class Extending:
+class Extending(Struct, frozen=True):
     """Extends runs of any tenant, under the faces' role."""
 
     database: Database
@@ -58,13 +58,17 @@ class Extending:
             base = await self.definitions.of_run(connection, replace(view.definition, extensions=0))
             before = await self.definitions.of_run(connection, view.definition)
             check_past(before.graph, view.run.state, extension)
-            known = await extensions.of_run(connection, run_id, view.run.run_key, view.run.extensions)
+            known = await books.extensions(connection, run_id, view.run.run_key, view.run.extensions)
             added = MutationRow(view.run.extensions + 1, actor.id, dict(source), {})
             after = extended(base, [*known, added], self.definitions.catalog)
             adopted = await self._outputs(connection, view, before, after)
             transition = Transition(view, after.graph)
             names = tuple(sorted(_ids(after) - _ids(before)))
-            transition.extend(_event(view, added, names, _frozen(after, before), adopted), actor)
+            path = path_of("mutation", str(added.number))
+            committed = commit_fields(view.run.run_key, path, added.source)
+            frozen = {name: value for name, value in after.frozen_operations.items() if name not in before.operations}
+            event = RunExtended(added.number, [*names], committed, added.source, frozen, adopted or None)
+            transition.extend(event, actor)
             if not await faces.append(connection, transition.commit()):
                 raise VersionMoved("The run has just moved on.", remedy="Look at it again, then extend it.")
         return Extended(added.number, names, view.version + 1)
@@ -81,14 +85,12 @@ class Extending:
                 "It can be read back only while no step is executing.",
                 remedy="Try again when the run waits.",
             )
-        past = (
-            await load(connection, view.run_id, self.definitions.graphs, whole=True, tenant=view.tenant_id)
-        ).run.past
-        return {key: past[key].output for key in missing if key in past}
+        whole = await load(connection, view.run_id, self.definitions.graphs, whole=True, tenant=view.tenant_id)
+        return {key: whole.run.past[key].output for key in missing if key in whole.run.past}
 
 
 def _check(view: RunView, expected_version: int) -> None:
-    if RUN.terminal(view.run.status) or view.run.canceling is not None:
+    if view.run.status in RUN.terminal or view.run.canceling is not None:
         raise ConsistencyError(f"The run is {view.run.status}; nothing can be added to it.")
     if view.version != expected_version:
         raise VersionMoved(
@@ -97,16 +99,5 @@ def _check(view: RunView, expected_version: int) -> None:
         )
 
 
-def _event(
-    view: RunView, added: MutationRow, names: tuple[str, ...], operations: JsonObject, adopted: JsonObject
-) -> RunExtended:
-    committed = commit_fields(view.run.run_key, path_of("mutation", str(added.number)), added.source)
-    return RunExtended(added.number, [*names], committed, added.source, operations, adopted or None)
-
-
 def _ids(workflow: Workflow) -> set[str]:
     return {node.id for node in workflow.graph.root.walk()}
-
-
-def _frozen(after: Workflow, before: Workflow) -> JsonObject:
-    return {name: value for name, value in after.frozen_operations.items() if name not in before.operations}

@@ -6,10 +6,10 @@ What was changed behind the engine is never shown: the book is checked when it i
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
 
 from approvals.model import ApprovalKind
 from core.db import Connection, Database
@@ -18,13 +18,12 @@ from runtime.definition.catalog import Definitions
 from runtime.engine.past import Past, Row, past_of, receipt_rows, step_rows
 from runtime.engine.replaying import unopened
 from runtime.engine.workflow import Workflow
-from runtime.store import books, remains
+from runtime.store import books, retention
 from runtime.store.approvals import StoredApproval
 from runtime.store.books import Book
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """The view of a run besides its row. ``last`` is the number of its newest checkpoint."""
 
     steps: Sequence[Row]
@@ -58,7 +57,7 @@ async def seen(
     """
     book = await books.read(connection, tenant, run_id)
     if book.purged:
-        left = await remains.read(connection, run_id)
+        left = await retention.remains(connection, run_id)
         return Seen(*left, checkpoints=(), last=book.row["superstep"], purged=True)
     past = await folded(connection, definitions, book, wanted)
     return Seen(step_rows(past), receipt_rows(past), past.extensions, past.checkpoints, last=past.run.superstep)
@@ -75,8 +74,7 @@ async def receipt_of(connection: Connection, definitions: Definitions, stored: S
     return next((row for row in reversed(every) if (row["step_key"], row["action_digest"]) == own), None)
 
 
-@dataclass(frozen=True)
-class Looking:
+class Looking(Struct, frozen=True):
     """Looks at runs of any tenant, under the faces' role."""
 
     database: Database

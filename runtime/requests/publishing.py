@@ -107,15 +107,7 @@ async def publish_policy(
     """
     policy = definitions.compile_policy(text, file)
     await tenants.lock(connection, tenant)
-    changed = await documents.publish_policy(
-        connection,
-        tenant,
-        digest=policy.digest,
-        name=policy.name,
-        version=policy.version,
-        source=text,
-        by=actor.id,
-    )
+    changed = await documents.publish_policy(connection, tenant, policy, text, actor.id)
     warnings: tuple[str, ...] = ()
     if changed:
         data: JsonObject = {"name": policy.name, "version": policy.version, "digest": policy.digest}

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from core.canonical import sha256_hex
 from core.db import Connection
 from core.errors import ConsistencyError
@@ -34,8 +36,7 @@ class Left:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(Struct, frozen=True):
     """What a tenant had before the folder was looked at. ``connection`` and the tenant's lock are the caller's."""
 
     tenant: str

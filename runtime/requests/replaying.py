@@ -13,6 +13,8 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
+from msgspec import Struct
+
 from core.canonical import Json
 from core.db import Connection, Database
 from policy.evaluate import evaluate
@@ -49,8 +51,7 @@ class ReplayReport:
         return self.difference is None and self.purged_at is None
 
 
-@dataclass(frozen=True)
-class Replaying:
+class Replaying(Struct, frozen=True):
     """Replays runs of any tenant, under the faces' role."""
 
     database: Database

@@ -48,9 +48,11 @@ async def end_wait(
     actor: Actor,
     *,
     lock: bool,
+    strict: bool = False,
 ) -> bool:
     """Complete the wait at ``place`` (run, step key, wait) in the caller's transaction. ``Moved`` if it is not there.
 
+    It commutes with what is told of other steps meanwhile, unless it is ``strict``: said of one version of the run.
     False for a task that asks something else by now: it is put anew, and what was said is not taken. A crash before the
     commit leaves nothing, and whoever said it repeats it; after it, the run has resumed.
     """
@@ -66,6 +68,6 @@ async def end_wait(
         waits.complete(transition, step, wait, result, actor)
     else:
         waits.ask_anew(transition, step, wait, actor)
-    if not await faces.append(connection, transition.commit()):
+    if not await faces.append(connection, transition.commit(), answers=None if strict else step_key):
         raise Moved
     return taken

@@ -8,12 +8,12 @@ the same way. Whatever is late, stale or repeated changes nothing, and is on rec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from core.canonical import JsonObject, digest
 from core.db import Connection, Database
@@ -46,8 +46,7 @@ class SignalCode(StrEnum):
     VERSION = "version"
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(Struct, frozen=True):
     """What was said: ``output``, or ``error`` with ``code`` and ``message``.
 
     ``id`` is the sender's: the same one said again is one. ``token`` and ``version`` must be those of the wait and of
@@ -65,8 +64,7 @@ class Signal:
     source: str = SIGNAL
 
 
-@dataclass(frozen=True, slots=True)
-class SignalAnswer:
+class SignalAnswer(Struct, frozen=True):
     """What became of it. ``repeated`` says that it was known before."""
 
     code: SignalCode
@@ -84,8 +82,7 @@ def default_id(correlation_key: str, said: Mapping[str, Any]) -> str:
     return digest({**said, "key": correlation_key})
 
 
-@dataclass(frozen=True)
-class Signaling:
+class Signaling(Struct, frozen=True):
     """Delivers signals, under the faces' role or the engine's."""
 
     database: Database
@@ -119,12 +116,9 @@ class Signaling:
             return False
 
     async def _receive(self, connection: Connection, signal: Signal, *, lock: bool) -> SignalAnswer:
-        payload = _payload(signal)
-        new = await notices.record(
-            connection, signal.tenant_id, signal.source, signal.id, payload, signal.correlation_key
-        )
-        if not new:
-            known = await notices.read(connection, signal.tenant_id, signal.source, signal.id)
+        named = (signal.tenant_id, signal.source, signal.id)
+        if not await notices.record(connection, *named, _payload(signal), signal.correlation_key):
+            known = await notices.read(connection, *named)
             assert known is not None
             if known.correlation_key != signal.correlation_key:
                 message = "was sent before, with another correlation key"
@@ -140,7 +134,8 @@ class Signaling:
             return SignalAnswer(SignalCode.KEPT)
         if not found.waiting:
             # The name of a signal may be waited for again; what a run began outside is over with its step.
-            late = found.kind != WaitKind.SIGNAL and await self._is_over(connection, signal.tenant_id, found)
+            place = (signal.tenant_id, found.run_id, found.step_key)
+            late = found.kind != WaitKind.SIGNAL and await step_is_over(connection, *place, self.definitions.graphs)
             return await self._ignored(connection, signal, SignalCode.LATE, found) if late else _kept(found)
         if signal.token is not None and signal.token != found.token:
             return await self._ignored(connection, signal, SignalCode.STALE, found)
@@ -153,17 +148,15 @@ class Signaling:
     async def _complete(self, connection: Connection, signal: Signal, found: Found, *, lock: bool) -> SignalAnswer:
         result: JsonObject = {"output": signal.output} if signal.error is None else {"error": signal.error}
         place = (found.run_id, found.step_key, found.wait_id)
-        await end_wait(connection, self.definitions, signal.tenant_id, place, result, signal.actor, lock=lock)
+        strict = signal.version is not None
+        said_to = (connection, self.definitions, signal.tenant_id, place)
+        await end_wait(*said_to, result, signal.actor, lock=lock, strict=strict)
         return await self._note(connection, signal, SignalCode.DELIVERED, found)
 
     async def _ignored(self, connection: Connection, signal: Signal, code: SignalCode, found: Found) -> SignalAnswer:
         facts: JsonObject = {"signal": signal.id, "code": str(code), "run": str(found.run_id), "source": signal.source}
         await audit.record(connection, signal.tenant_id, EventType.SIGNAL_IGNORED, signal.actor, facts)
         return await self._note(connection, signal, code, found)
-
-    async def _is_over(self, connection: Connection, tenant: str, found: Found) -> bool:
-        """True if nothing more can happen to the step whose wait this was."""
-        return await step_is_over(connection, tenant, found.run_id, found.step_key, self.definitions.graphs)
 
     async def _note(self, connection: Connection, signal: Signal, code: SignalCode, found: Found) -> SignalAnswer:
         result: JsonObject = {"code": str(code), "run": str(found.run_id), "step": found.step_key}
@@ -175,15 +168,13 @@ def _kept(found: Found) -> SignalAnswer:
     return SignalAnswer(SignalCode.KEPT, run_id=found.run_id, step=found.step_key)
 
 
-def _answer(result: dict[str, Any] | Any, *, repeated: bool = False) -> SignalAnswer:
+def _answer(result: Mapping[str, Any], *, repeated: bool = False) -> SignalAnswer:
     return SignalAnswer(SignalCode(result["code"]), repeated, UUID(result["run"]), result["step"])
 
 
 def _check(signal: Signal) -> None:
-    for where, text, limit in (
-        ("key", signal.correlation_key, KEY_CHARACTERS_MAX),
-        ("id", signal.id, ID_CHARACTERS_MAX),
-    ):
+    texts = (("key", signal.correlation_key, KEY_CHARACTERS_MAX), ("id", signal.id, ID_CHARACTERS_MAX))
+    for where, text, limit in texts:
         check_text(text, where)
         if not text or len(text) > limit:
             raise InputError(f"is empty or longer than {limit} characters", where=where)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from core.canonical import JsonObject
-from core.clock import DatabaseClock
-from core.db import Connection, within
+from core.db import Connection, Database, DatabaseClock, within
 from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError
 from core.ids import new_id
 from evidence.chain import Actor, ChainHead
@@ -60,9 +62,11 @@ class Started:
 
 
 async def start_named(
-    connection: Connection, definitions: Definitions, name: str, version: int | None, request: StartRequest
+    at: Connection | Database, definitions: Definitions, name: str, version: int | None, request: StartRequest
 ) -> Started:
     """Start a run of this version, or of the newest that is not retired. One exchange, if the version is known here.
+
+    On a connection it is in the caller's transaction; given the database it may share one with other requests.
 
     A trigger that has started its run finds it, whatever has become of the workflow since: retired, or so changed that
     it would not take this input any more. A crash before the append leaves nothing, and the sender repeats.
@@ -71,11 +75,11 @@ async def start_named(
     known = definitions.startable.get(place)
     if known is not None and known.clock.age() < CLOCK_SECONDS_MAX:
         with suppress(InputError):  # what this version refuses is looked at again, as it is published now
-            opened = await _open(connection, known.workflow, request, known.clock.now(), pinned=version is not None)
+            opened = await _open(at, known.workflow, request, known.clock.now(), pinned=version is not None)
             if opened is not None:
                 definitions.startable.put(place, Startable(known.workflow, opened[1]))
                 return opened[0]
-    async with within(connection, request.tenant_id):
+    async with within(at, request.tenant_id) as connection:
         try:
             stored = await documents.startable_workflow(connection, request.tenant_id, name, version)
             workflow = definitions.compiled(stored)
@@ -96,6 +100,7 @@ async def start_run(connection: Connection, workflow: Workflow, request: StartRe
 
 
 async def _opened(connection: Connection, workflow: Workflow, request: StartRequest) -> tuple[Started, DatabaseClock]:
+    asked = time.monotonic()
     now = await connection.fetchval("SELECT now()")
     opened = await _open(connection, workflow, request, now, pinned=True)
     if opened is not None:
@@ -103,11 +108,11 @@ async def _opened(connection: Connection, workflow: Workflow, request: StartRequ
     known = await _known(connection, workflow.name, request)
     if known is None:
         raise ConsistencyError("The run that this trigger started cannot be seen yet.", remedy="Send it again.")
-    return known, DatabaseClock(now)
+    return known, DatabaseClock(now, asked)
 
 
 async def _open(
-    connection: Connection, workflow: Workflow, request: StartRequest, now: datetime, *, pinned: bool
+    at: Connection | Database, workflow: Workflow, request: StartRequest, now: datetime, *, pinned: bool
 ) -> tuple[Started, DatabaseClock] | None:
     """The new run, and the time; None if the trigger has started one, or if nothing starts with this version now."""
     view = _new_view(workflow, request, now)
@@ -129,15 +134,16 @@ async def _open(
         cap="" if workflow.max_concurrency is None else workflow.name,
         pinned=pinned,
     )
+    asked = time.monotonic()
     if transition.run.state.open:
-        opened = await faces.open_run(connection, transition.commit(), new_run)
+        opened = await faces.open_run(at, transition.commit(), new_run)
     else:
         # It ends where it begins: all of it, or nothing.
-        async with within(connection, request.tenant_id):
+        async with within(at, request.tenant_id) as connection:
             opened = await faces.open_run(connection, transition.commit(), new_run)
             if opened is not None:
                 await _end_at_once(connection, transition, workflow, error)
-    return None if opened is None else (Started(view.run_id, True, view.run.reference), DatabaseClock(opened))
+    return None if opened is None else (Started(view.run_id, True, view.run.reference), DatabaseClock(opened, asked))
 
 
 async def _known(connection: Connection, workflow: str, request: StartRequest) -> Started | None:

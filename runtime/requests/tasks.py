@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
+from msgspec import Struct
+
 from approvals.forms import check_value
-from approvals.model import VoteChannel
-from approvals.tasks import TaskAnswer, TaskState, TaskView
+from approvals.model import TaskAnswer, TaskState, TaskView, VoteChannel
 from core.canonical import JsonObject, canonical_bytes
 from core.db import Connection, Database
 from evidence.chain import Actor, EventType
@@ -22,18 +22,7 @@ _ASKED_ANEW = TaskAnswer(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """One person's completion of a task, as a face received it."""
-
-    task_id: UUID
-    person_id: str
-    value: JsonObject
-    channel: VoteChannel
-
-
-@dataclass(frozen=True)
-class Tasks:
+class Tasks(Struct, frozen=True):
     """Tasks of any tenant, under the faces' role. Every face comes here, after it has established who asks."""
 
     database: Database
@@ -51,44 +40,43 @@ class Tasks:
 
         The same value of the same person again is answered as the first time: a chat may send a submission twice.
         """
-        completion = Completion(task_id, person_id, value, channel)
 
         async def attempt(lock: bool) -> TaskAnswer:
             async with self.database.transaction(tenant) as connection:
-                return await self._once(connection, completion, lock=lock)
+                task = await tasks.read(connection, task_id, person_id)
+                if task.groups is None or task.view.group not in task.groups:
+                    return await _refused(connection, task, person_id, channel)
+                if task.view.state is not TaskState.OPEN:
+                    return _over(task, person_id, value)
+                return await self._take(connection, task, person_id, value, lock=lock)
 
         return await persistently(attempt)
 
-    async def _once(self, connection: Connection, said: Completion, *, lock: bool) -> TaskAnswer:
-        task = await tasks.read(connection, said.task_id, said.person_id)
-        if task.groups is None or task.view.group not in task.groups:
-            return await _refused(connection, task, said)
-        if task.view.state is not TaskState.OPEN:
-            return _over(task, said)
-        problems = tuple(check_value(task.view.form, said.value))
+    async def _take(
+        self, connection: Connection, task: StoredTask, person_id: str, value: JsonObject, *, lock: bool
+    ) -> TaskAnswer:
+        problems = tuple(check_value(task.view.form, value))
         if problems:
             return TaskAnswer(False, "invalid", "The form is not filled in as it has to be.", problems)
-        place = (task.run_id, task.view.step, said.task_id)
-        actor = Actor("person", said.person_id)
-        result: JsonObject = {"output": said.value}
+        place = (task.run_id, task.view.step, task.view.task_id)
+        actor = Actor("person", person_id)
+        result: JsonObject = {"output": value}
         taken = await end_wait(connection, self.definitions, task.tenant_id, place, result, actor, lock=lock)
         return _RECORDED if taken else _ASKED_ANEW
 
 
-async def _refused(connection: Connection, task: StoredTask, said: Completion) -> TaskAnswer:
-    facts: JsonObject = {"task": str(said.task_id), "run": str(task.run_id), "code": "not_assigned"}
-    actor = Actor("person", said.person_id)
-    await audit.record(
-        connection, task.tenant_id, EventType.TASK_REFUSED, actor, {**facts, "channel": str(said.channel)}
-    )
+async def _refused(connection: Connection, task: StoredTask, person_id: str, channel: VoteChannel) -> TaskAnswer:
+    facts: JsonObject = {"task": str(task.view.task_id), "run": str(task.run_id), "code": "not_assigned"}
+    facts["channel"] = str(channel)
+    await audit.record(connection, task.tenant_id, EventType.TASK_REFUSED, Actor("person", person_id), facts)
     who = "You are not in the directory" if task.groups is None else f"You are not in the group {task.view.group}"
     return TaskAnswer(False, "not_assigned", f"{who}, whose members may complete this task.")
 
 
-def _over(task: StoredTask, said: Completion) -> TaskAnswer:
+def _over(task: StoredTask, person_id: str, value: JsonObject) -> TaskAnswer:
     """A repeated submission is answered as the first one was."""
     if task.view.state is TaskState.COMPLETED:
-        same = task.by == f"person:{said.person_id}" and canonical_bytes(task.value) == canonical_bytes(said.value)
+        same = task.by == f"person:{person_id}" and canonical_bytes(task.value) == canonical_bytes(value)
         completed = TaskAnswer(False, "completed", f"{task.view.completed_by} has completed this task already.")
         return _RECORDED if same else completed
     words = {

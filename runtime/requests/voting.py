@@ -1,7 +1,8 @@
 """Taking a vote: one verb for every face. The vote is committed before anybody is told that it counts (promise 4).
 
-A vote is one read and one guarded append. One that meets another append of the run is judged again on what that left,
-at last with the run's row locked; so the same click ten times, or two people at once, is one decision.
+A vote is one read and one guarded append. It commutes with what is told of other steps. One that meets another word on
+its question, or something of the run that does not commute, is judged again on what that left, at last with the run's
+row locked; so the same click ten times, or two people at once, is one decision.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from evidence.chain import Actor, EventType, timestamp
 from evidence.commitments import commit, reason_path
 from runtime.definition.catalog import Definitions
 from runtime.engine import ask, doubt, gates, waits
-from runtime.engine.commit import CommandRow, StepRow, WaitRow
+from runtime.engine.commit import CommandRow, Commit, StepRow, WaitRow
 from runtime.engine.errors import REJECTED, ErrorClass, StepError
 from runtime.engine.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
 from runtime.engine.finish import check_text
 from runtime.engine.moves import last_receipt, open_wait
-from runtime.engine.run import RunView
 from runtime.engine.states import CommandState
 from runtime.engine.transition import Transition
 from runtime.requests.directory import DatabaseDirectory
@@ -44,15 +44,9 @@ ASKED_ANEW = (
     "A new card asks it as it is now; please look at that one."
 )
 # Refusals that say something about who tried what; a second click on a decided card says nothing.
-_TELLING = frozenset(
-    {
-        RefusalCode.STALE,
-        RefusalCode.CHANGED,
-        RefusalCode.SEPARATION,
-        RefusalCode.UNRESOLVABLE,
-        RefusalCode.NOT_ELIGIBLE,
-    }
-)
+_TELLING = frozenset({
+    RefusalCode.STALE, RefusalCode.CHANGED, RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +83,22 @@ class VoteAnswer:
     run_id: UUID
 
 
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What a vote does to its run, and the answer once that is appended."""
+
+    commit: Commit
+    step: str
+    answer: VoteAnswer
+
+    async def append(self, at: Connection | Database) -> VoteAnswer | None:
+        """The answer; None if what it was decided on has moved on, and the vote has to be judged again.
+
+        A crash before this leaves nothing, and the person clicks again; after it, vote and answer are on their way.
+        """
+        return self.answer if await faces.append(at, self.commit, answers=self.step) else None
+
+
 @dataclass(frozen=True)
 class Voting:
     """Votes on approvals of any tenant, under the faces' role."""
@@ -107,7 +117,12 @@ class Voting:
             reached = self.database.transaction(request.tenant_id) if lock else self.database.connection()
             try:
                 async with reached as connection:
-                    stored, answer = await self._once(connection, request, slack, lock=lock)
+                    stored, answer = await self._judge(connection, request, slack, lock=lock)
+                    if lock and isinstance(answer, _Decided):
+                        answer = await answer.append(connection)
+                # It may wait for others, which need a connection: none is held meanwhile.
+                if isinstance(answer, _Decided):
+                    answer = await answer.append(self.database)
             except asyncpg.TransactionRollbackError:
                 continue  # PostgreSQL chose this vote to end a deadlock
             if answer is not None:
@@ -118,16 +133,6 @@ class Voting:
             # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
             slack = await self._ask_slack(stored, wanted)
         raise ConsistencyError("The run moves too fast to record this vote.", remedy="Try again.")
-
-    async def _once(
-        self, connection: Connection, request: VoteRequest, slack: Membership | None, *, lock: bool
-    ) -> tuple[StoredApproval, VoteAnswer | None]:
-        """The approval, and the answer where nothing more has to be asked and the run did not move on meanwhile."""
-        named = (request.tenant_id, request.approval_id, request.person_id)
-        stored, view = await approvals.read_to_decide(connection, *named, self.definitions.graphs, lock=lock)
-        if slack is None and _slack_groups(stored):
-            return stored, None
-        return stored, await self._judge(connection, request, stored, view, slack)
 
     async def view(self, tenant: str, approval_id: UUID) -> CardView:
         """The approval as every face shows it."""
@@ -148,14 +153,13 @@ class Voting:
         return await self.directory.slack_membership((stored.person or {}).get("slack"), wanted)
 
     async def _judge(
-        self,
-        connection: Connection,
-        request: VoteRequest,
-        stored: StoredApproval,
-        view: RunView,
-        slack: Membership | None,
-    ) -> VoteAnswer | None:
-        """The answer, or None if the run moved on meanwhile and the vote has to be judged again."""
+        self, connection: Connection, request: VoteRequest, slack: Membership | None, *, lock: bool
+    ) -> tuple[StoredApproval, VoteAnswer | _Decided | None]:
+        """The approval, and the answer or what is to be appended; neither where Slack has to be asked first."""
+        named = (request.tenant_id, request.approval_id, request.person_id)
+        stored, view = await approvals.read_to_decide(connection, *named, self.definitions.graphs, lock=lock)
+        if slack is None and _slack_groups(stored):
+            return stored, None
         judged = consider(
             stored.approval,
             _voter(request, stored, slack or Membership(frozenset(), frozenset())),
@@ -167,17 +171,16 @@ class Voting:
             digest=request.digest,
         )
         if isinstance(judged, Refused):
-            return await _refuse(connection, request, stored, judged)
+            return stored, await _refuse(connection, request, stored, judged)
         workflow = await self.definitions.of_run(connection, view.definition)
         transition = Transition(view, workflow.graph)
         step = view.run.steps[stored.approval.step_key]
         gate = stored.approval.kind is ApprovalKind.GATE
         if gate and not gates.still_asks(transition, step, stored.approval.action_digest):
-            return await _ask_anew(connection, transition, request, stored, _wait(transition, step))
+            return stored, _ask_anew(transition, request, stored, _wait(transition, step))
         status = _count(transition, stored, judged)
-        if not await _append(connection, transition, stored, request.answer_to, judged.sentence):
-            return None
-        return VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
+        answer = VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
+        return stored, _decided(transition, stored, request.answer_to, answer)
 
 
 def _slack_groups(stored: StoredApproval) -> list[GroupQuorum]:
@@ -209,9 +212,7 @@ async def _refuse(connection: Connection, request: VoteRequest, stored: StoredAp
     return VoteAnswer(False, str(refused.code), refused.sentence, str(approval.status), approval.run_id)
 
 
-async def _ask_anew(
-    connection: Connection, transition: Transition, request: VoteRequest, stored: StoredApproval, wait: WaitRow
-) -> VoteAnswer | None:
+def _ask_anew(transition: Transition, request: VoteRequest, stored: StoredApproval, wait: WaitRow) -> _Decided:
     """The gate would ask something else now: the vote does not count, and whoever claims the step puts that question.
 
     One guarded commit: after a crash before it everything is as it was, after it the step is ready to ask again.
@@ -223,24 +224,18 @@ async def _ask_anew(
     transition.tell(refused, step=step.key, actor=actor)
     ask.supersede(transition, step, approval.id)
     transition.resume(step, wait)
-    if not await _append(connection, transition, stored, request.answer_to, ASKED_ANEW):
-        return None
-    status = str(APPROVAL.next(approval.status, ApprovalEvent.SUPERSEDE))
-    return VoteAnswer(False, str(RefusalCode.CHANGED), ASKED_ANEW, status, approval.run_id)
+    status = str(APPROVAL.next[approval.status, ApprovalEvent.SUPERSEDE])
+    answer = VoteAnswer(False, str(RefusalCode.CHANGED), ASKED_ANEW, status, approval.run_id)
+    return _decided(transition, stored, request.answer_to, answer)
 
 
-async def _append(
-    connection: Connection, transition: Transition, stored: StoredApproval, to: AnswerTo | None, sentence: str
-) -> bool:
-    """Append what a vote does, with the answer to whoever clicked; False if the run moved on meanwhile.
-
-    A crash before this leaves nothing, and the person clicks again; after it, vote and answer are on their way.
-    """
+def _decided(transition: Transition, stored: StoredApproval, to: AnswerTo | None, answer: VoteAnswer) -> _Decided:
+    """What a vote does, with the note to whoever clicked."""
     commit = transition.commit()
     if to is not None:
-        key = new_id()
-        commit.commands.append(CommandRow(key, NOTE, str(key), CommandState.PENDING, _answer(stored, to, sentence)))
-    return await faces.append(connection, commit)
+        note = _answer(stored, to, answer.sentence)
+        commit.commands.append(CommandRow(new_id(), NOTE, CommandState.PENDING, note))
+    return _Decided(commit, stored.approval.step_key, answer)
 
 
 def _answer(stored: StoredApproval, to: AnswerTo, sentence: str) -> JsonObject:
@@ -277,7 +272,7 @@ def _count(transition: Transition, stored: StoredApproval, counted: Counted) -> 
     if counted.effect is None:
         transition.message("card", approval.id, f"votes:{len(approval.votes)}:{vote.voter}")
         return str(approval.status)
-    status = str(APPROVAL.next(approval.status, counted.effect))
+    status = str(APPROVAL.next[approval.status, counted.effect])
     outcome = str(counted.decision) if approval.kind is ApprovalKind.IN_DOUBT else status
     decided = ApprovalDecided(approval.id, outcome, str(counted.decision), vote.reason)
     transition.tell(decided, step=approval.step_key, actor=person)
@@ -287,12 +282,11 @@ def _count(transition: Transition, stored: StoredApproval, counted: Counted) -> 
     if counted.effect is ApprovalEvent.APPROVE:
         transition.resume(step, wait)
         return status
-    if approval.kind is ApprovalKind.IN_DOUBT:
-        receipt = last_receipt(transition.run, approval.step_key)
-        if receipt is not None:
-            doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
     # Giving a doubt up is no rejection: nobody was asked whether it may be done, but what had become of it.
     doubtful = approval.kind is ApprovalKind.IN_DOUBT
+    receipt = last_receipt(transition.run, approval.step_key) if doubtful else None
+    if receipt is not None:
+        doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
     kind, code = (ErrorClass.CONSISTENCY, "given_up") if doubtful else (ErrorClass.AUTHORIZATION, REJECTED)
     error = StepError(kind, code, vote.reason, {"by": vote.voter})
     waits.end_badly(transition, step, wait, WaitCompleted, error.to_json())

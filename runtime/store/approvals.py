@@ -1,42 +1,47 @@
-"""Approvals read back as values, with their votes and what became of their actions."""
+"""Approvals read back as values, with their votes and what became of their actions.
+
+What was asked stands in the book of the run alone, in the append that the approval's row names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from approvals.model import (
-    Approval,
-    ApprovalKind,
-    CardContent,
-    CardState,
-    CardView,
-    Choice,
-    Terms,
-    Vote,
-    VoteChannel,
-)
+from msgspec.structs import replace
+
+from approvals.content import CardContent, CardState
+from approvals.model import Approval, ApprovalKind, CardView, Choice, Terms, Vote, VoteChannel
 from approvals.ports import MessageRef
 from approvals.states import ApprovalStatus
 from approvals.tally import progress
 from core.db import Connection
 from core.errors import NotFoundError
 from evidence.receipts import ReceiptStatus
+from runtime.engine.events import ApprovalRequested
 from runtime.engine.run import RunView
+from runtime.engine.told import Diverged, check_stored, read_line
+from runtime.store.journal import appends
 from runtime.store.views import Graphs, loaded
 
-READ = """
-SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id,
+# The append that asked, of the approval ``a``; of a run whose values retention has taken, what it left of the question.
+ASKED = """r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
+  m.questions -> a.approval_id::text AS kept"""
+ASKED_IN = """JOIN runs r ON r.run_id = a.run_id LEFT JOIN journal j ON j.run_id = a.run_id AND j.n = a.n
+  LEFT JOIN remains m ON m.run_id = a.run_id"""
+
+READ = f"""
+SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id, {ASKED},
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes,
   (SELECT jsonb_build_object('name', p.name, 'slack', p.slack_user_id, 'groups', (SELECT jsonb_agg(m.group_name)
       FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
     FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = $2) AS person
-FROM approvals a JOIN runs r USING (run_id) WHERE a.approval_id = $1"""
+FROM approvals a {ASKED_IN} WHERE a.approval_id = $1"""
 
 # The approval as ``READ`` gives it, and its run, of one snapshot: see ``runtime.store.faces``.
 _READ_QUESTION = "SELECT * FROM read_question($1, $2, $3, $4)"
@@ -52,7 +57,6 @@ class StoredApproval:
     """
 
     approval: Approval
-    step_id: UUID
     choice: str | None
     reason: str | None
     workspace_id: str
@@ -84,8 +88,7 @@ def _stored(row: Any, approval_id: UUID) -> StoredApproval:
     item = row["approval"]
     message = MessageRef(item["channel"], item["message_ts"]) if item["message_ts"] else None
     return StoredApproval(
-        approval=_approval(item, row["votes"] or []),
-        step_id=UUID(item["step_id"]),
+        approval=_approval(item, question(row, approval_id), row["votes"] or []),
         choice=item["choice"],
         reason=item["reason"],
         workspace_id=row["workspace_id"],
@@ -102,20 +105,36 @@ async def shown(connection: Connection, approval_id: UUID, message: MessageRef) 
     await connection.execute(_SHOWN, approval_id, message.channel, message.ts)
 
 
-def _approval(item: Mapping[str, Any], votes: list[Any]) -> Approval:
+def question(row: Any, approval_id: UUID) -> ApprovalRequested:
+    """What was asked, of a row with ``ASKED``. ``Diverged`` if its book does not tell it, or its values are others."""
+    kept, key = row["kept"], row["run_key"] or b""
+    for append in appends((row["asked_at"],), (row["asked"],), (row["shown"],)) if row["asked"] else ():
+        if kept is None:
+            check_stored(append.lines[-1], append.stored, key)
+        for number, line in enumerate(append.lines):
+            if f'"{approval_id}"'.encode() in line and f'"type":"{ApprovalRequested.TYPE}"'.encode() in line:
+                values = append.values.get(number, {}) if kept is None else kept
+                place = append.first_seq + number
+                event = read_line(line, values, key, place, verify=False).event
+                if isinstance(event, ApprovalRequested) and event.approval == approval_id:
+                    return event
+    raise Diverged(f"The book does not tell what the approval {approval_id} asks", "approvals")
+
+
+def _approval(item: Mapping[str, Any], asked: ApprovalRequested, votes: list[Any]) -> Approval:
     return Approval(
         id=UUID(item["approval_id"]),
         tenant_id=item["tenant_id"],
         run_id=UUID(item["run_id"]),
         step_key=item["step_key"],
-        kind=ApprovalKind(item["kind"]),
+        kind=ApprovalKind(asked.kind),
         status=ApprovalStatus(item["status"]),
-        action_digest=item["action_digest"],
-        nonce=item["nonce"],
-        terms=Terms.from_json(item["terms"]),
-        requester=item["requester"],
-        card=CardContent.from_json(item["card"]),
-        votes=tuple(_vote(entry["vote"], entry["name"], item["action_digest"]) for entry in votes),
+        action_digest=asked.digest,
+        nonce=asked.nonce,
+        terms=Terms.from_json(asked.terms or {}),
+        requester=asked.requester,
+        card=CardContent.from_json(asked.shown or {}),
+        votes=tuple(_vote(entry["vote"], entry["name"], asked.digest) for entry in votes),
         expires_at=datetime.fromisoformat(item["expires_at"]),
         escalated=item["escalated"],
     )

@@ -6,19 +6,21 @@ A book that is read is unbroken up to the head that the run's row names, and its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from core.canonical import canonical_bytes
 from core.db import Connection
 from core.errors import NotFoundError
 from evidence.chain import ChainHead, verify_lines
-from runtime.engine.events import RunOpened
+from evidence.events import EventType
+from runtime.engine.commit import MutationRow
+from runtime.engine.events import RunExtended, RunOpened
 from runtime.engine.run import Run
 from runtime.engine.told import Diverged, Told
 from runtime.store import journal
@@ -39,8 +41,7 @@ WHERE r.tenant_id = $1 AND r.run_id = $2"""
 _LONG = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Book:
+class Book(Struct, frozen=True):
     """A run's row with its key, its appends and its events. Of a run whose values were erased no event can be read."""
 
     row: asyncpg.Record
@@ -103,6 +104,20 @@ async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[b
     return await aside(row["audit_count"], lambda: [line for append in _unbroken(row) for line in append.lines])
 
 
+async def extensions(connection: Connection, run_id: UUID, run_key: bytes, count: int) -> list[MutationRow]:
+    """The first ``count`` extensions of a run's graph, in their order (V-6). ``Diverged`` if one is not as told."""
+    return extensions_in(await journal.of_type(connection, run_id, run_key, EventType.RUN_EXTENDED))[:count]
+
+
+def extensions_in(told: Iterable[Told]) -> list[MutationRow]:
+    """The extensions among these events."""
+    return [
+        MutationRow(each.event.number, each.actor.id, each.event.source, each.event.operations)
+        for each in told
+        if isinstance(each.event, RunExtended)
+    ]
+
+
 def _head(row: asyncpg.Record) -> ChainHead:
     return ChainHead(f"run:{row['run_id']}", row["audit_count"], row["audit_head"])
 
@@ -122,7 +137,7 @@ def _checked(row: asyncpg.Record) -> Book:
         return Book(row, every, ())
     if not row["run_key"]:
         raise Diverged("The run's key is gone, so nothing can be held against the audit")
-    return Book(row, every, [told for append in every for told in append.told(row["run_key"])])
+    return Book(row, every, [told for append in every for told in append.told(row["run_key"], each=True)])
 
 
 # What of a run's row only an append changes. Its status also moves when a worker claims its first step.

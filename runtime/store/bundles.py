@@ -8,9 +8,8 @@ from uuid import UUID
 import asyncpg
 
 from core.db import Connection
-from evidence.archive import Bundle
 from evidence.blobs import StoredBlob
-from evidence.bundle import DocumentText
+from evidence.bundle import Bundle, DocumentText
 from runtime.store.books import Book
 
 _SOURCE = "SELECT source FROM workflows WHERE tenant_id = $1 AND name = $2 AND version = $3"

@@ -32,11 +32,14 @@ from runtime.store.run_parts import RUN_PARTS, Part
 STEPS_CHANNEL = "counterseal_steps"
 MESSAGES_CHANNEL = "counterseal_messages"
 
+# A time that is further ahead of the database's own was made up, or is of a clock that cannot be trusted.
+AHEAD = "10 seconds"
+
 # A run has begun once it is neither queued nor canceled before that.
-GUARD = """
+GUARD = f"""
 held AS MATERIALIZED (
   SELECT q.step_key
-  FROM unnest($23::uuid[], $24::text[], $25::uuid[], $26::int[]) AS l(run_id, step_key, lease_id, epoch)
+  FROM unnest($24::uuid[], $25::text[], $26::uuid[], $27::int[]) AS l(run_id, step_key, lease_id, epoch)
   JOIN queue q ON q.run_id = l.run_id AND q.step_key = l.step_key AND q.lease_id = l.lease_id AND q.epoch = l.epoch
   ORDER BY q.run_id, q.step_key FOR NO KEY UPDATE OF q),
 guard AS (
@@ -50,20 +53,21 @@ guard AS (
     finished_at = CASE WHEN $12 THEN now() ELSE finished_at END,
     purge_at = CASE WHEN $12 THEN now() + retention ELSE purge_at END
   WHERE run_id = $1 AND gate = $20 AND ($2::int IS NULL OR version = $2)
+    AND coalesce($23::timestamptz <= clock_timestamp() + interval '{AHEAD}', true)
     AND (SELECT count(*) FROM held) = $18 AND ($21::int IS NULL OR writes + $7 <= $21)
     AND (NOT $13 OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM $14)
   RETURNING run_id, tenant_id, workspace_id, cap, version, executing, audit_count)"""
 
 
-GUARDS = """
+GUARDS = f"""
 wanted AS (
   SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::int[], $6::int[], $7::int[], $8::int[],
     $9::bytea[], $10::text[], $11::text[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[], $17::int[],
-    $18::int[], $19::bytea[], $20::int[], $21::int[], $22::int[])
+    $18::int[], $19::bytea[], $20::int[], $21::int[], $22::int[], $23::timestamptz[])
     AS w(run_id, version, status, superstep, executing, width, writes, lines, digest, error, canceling,
-      finished, checks_policy, policy, reference, result, extended, leases, state, gate, writes_max, moved)),
+      finished, checks_policy, policy, reference, result, extended, leases, state, gate, writes_max, moved, latest)),
 held AS MATERIALIZED (
-  SELECT q.run_id FROM unnest($23::uuid[], $24::text[], $25::uuid[], $26::int[]) AS l(run_id, step_key, lease_id, epoch)
+  SELECT q.run_id FROM unnest($24::uuid[], $25::text[], $26::uuid[], $27::int[]) AS l(run_id, step_key, lease_id, epoch)
   JOIN queue q ON q.run_id = l.run_id AND q.step_key = l.step_key AND q.lease_id = l.lease_id AND q.epoch = l.epoch
   ORDER BY q.run_id, q.step_key FOR NO KEY UPDATE OF q),
 met AS (
@@ -86,6 +90,7 @@ guard AS (
     purge_at = CASE WHEN w.finished THEN now() + retention ELSE purge_at END
   FROM met JOIN wanted w USING (run_id)
   WHERE runs.run_id = met.run_id AND runs.gate = w.gate AND (w.version IS NULL OR runs.version = w.version)
+    AND coalesce(w.latest <= clock_timestamp() + interval '{AHEAD}', true)
     AND (w.writes_max IS NULL OR runs.writes + w.writes <= w.writes_max) AND (NOT w.checks_policy
       OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM w.policy)
   RETURNING runs.run_id, runs.tenant_id, runs.workspace_id, runs.cap, runs.version, runs.executing, runs.audit_count)"""
@@ -159,17 +164,14 @@ def _guarded(commit: Commit) -> list[object]:
         commit.run_id, version, str(commit.status), commit.superstep, commit.executing, commit.width, commit.writes,
         *moved(commit), commit.error, commit.canceling, commit.finished, commit.checks_policy,
         commit.expected_policy, commit.reference, commit.result, commit.extended, len(commit.held), commit.state,
-        commit.gate, _writes_max(commit), int(commit.moves_gate),
+        commit.gate, commit.writes_max if commit.writes or commit.counted else None, int(commit.moves_gate),
+        commit.latest,
     ]  # fmt: skip
 
 
 def _leases(commits: Sequence[Commit]) -> list[list[object]]:
     held = [(commit.run_id, claim.key, claim.id, claim.epoch) for commit in commits for claim in commit.held]
     return [list(column) for column in zip(*held, strict=True)] or [[], [], [], []]
-
-
-def _writes_max(commit: Commit) -> int | None:
-    return commit.writes_max if commit.writes or commit.counted else None
 
 
 def moved(commit: Commit) -> tuple[int, bytes | None]:

@@ -6,19 +6,19 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, NotFoundError
+from policy.load import Policy
 
 NAMED_MAX = 10  # how many names or numbers an error lists
 
 
-@dataclass(frozen=True, slots=True)
-class StoredWorkflow:
+class StoredWorkflow(Struct, frozen=True):
     """One published version: its exact text, and the declarations of its operations as frozen then."""
 
     name: str
@@ -46,8 +46,7 @@ class PublishedVersion:
         return tuple(sorted({operation.split(".", 1)[0] for operation in self.operations}))
 
 
-@dataclass(frozen=True, slots=True)
-class Edition:
+class Edition(Struct, frozen=True):
     """One text that is or was published, without the text."""
 
     name: str
@@ -58,8 +57,7 @@ class Edition:
         return f"{self.name} version {self.version} ({self.digest[:12]})"
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(Struct, frozen=True):
     """All that was ever published of a kind in a tenant, and which of it is in use where only one can be."""
 
     editions: tuple[Edition, ...]
@@ -115,29 +113,23 @@ SELECT p.name, p.version, p.source FROM tenants t JOIN policies p ON p.tenant_id
 _POLICY = "SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = $2"
 
 
-def _stored(row: Any) -> StoredWorkflow:
-    return StoredWorkflow(row["name"], row["version"], row["digest"], row["source"], row["operations"])
-
-
 async def newest_workflows(
     connection: Connection, tenant: str, name: str | None = None, version: int | None = None
 ) -> list[StoredWorkflow]:
     """The newest version of every workflow that is not retired, or of the one named."""
-    return [_stored(row) for row in await connection.fetch(_NEWEST, tenant, name, version)]
+    return [StoredWorkflow(**row) for row in await connection.fetch(_NEWEST, tenant, name, version)]
 
 
 async def workflow(connection: Connection, tenant: str, name: str, version: int) -> StoredWorkflow | None:
     """One version, retired or not: a run goes on with the version that it started with."""
     row = await connection.fetchrow(_BY_DIGEST, tenant, name, version)
-    return None if row is None else _stored(row)
+    return None if row is None else StoredWorkflow(**row)
 
 
 async def workflow_versions(connection: Connection, tenant: str, name: str | None = None) -> list[PublishedVersion]:
     """Every version of every workflow, or of the one named; by name, the newest version first."""
-    return [
-        PublishedVersion(**{**row, "operations": tuple(row["operations"])})
-        for row in await connection.fetch(_VERSIONS, tenant, name)
-    ]
+    rows = await connection.fetch(_VERSIONS, tenant, name)
+    return [PublishedVersion(**{**row, "operations": tuple(row["operations"])}) for row in rows]
 
 
 async def startable_workflow(connection: Connection, tenant: str, name: str, version: int | None) -> StoredWorkflow:
@@ -209,15 +201,13 @@ async def publish_workflow(connection: Connection, tenant: str, stored: StoredWo
     )
 
 
-async def publish_policy(
-    connection: Connection, tenant: str, *, digest: str, name: str, version: int, source: str, by: str
-) -> bool:
-    """Store a policy and make it the tenant's active one; False if it was active already.
+async def publish_policy(connection: Connection, tenant: str, policy: Policy, source: str, by: str) -> bool:
+    """Store a policy with its text and make it the tenant's active one; False if it was active already.
 
     Decisions that are being committed at this moment see the change in their guard and are judged again.
     """
-    same = await connection.fetchrow(_SAME_POLICY_VERSION, tenant, name, version)
-    if same is not None and same["digest"] != digest:
+    name, version, digest = policy.name, policy.version, policy.digest
+    if await connection.fetchval(_SAME_POLICY_VERSION, tenant, name, version) not in (None, digest):
         raise ConsistencyError(
             f"Policy {name} version {version} is published with another text, and versions never change.",
             remedy=f"Give this text a new number, such as version: {version + 1}.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from core.db import Connection
 from runtime.engine.commit import ReceiptRow
 from runtime.engine.told import Diverged
-from runtime.store import remains
+from runtime.store import retention
 from runtime.store.views import Graphs, Purged, load
 
 _BY_KEY = "SELECT run_id, receipt_id FROM effects WHERE tenant_id = $1 AND key = $2"
@@ -26,7 +26,7 @@ async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) 
     try:
         receipt = (await load(connection, run_id, graphs, whole=True)).run.receipts.get(receipt_id)
     except Purged:
-        left = (ReceiptRow(**row) for row in (await remains.read(connection, run_id))[1])
+        left = (ReceiptRow(**row) for row in (await retention.remains(connection, run_id))[1])
         receipt = next((row for row in left if row.receipt_id == receipt_id), None)
     if receipt is None or (receipt.idempotency_key, receipt.run_id) != (key, run_id):
         raise Diverged(f"The run {run_id} does not tell of the receipt {receipt_id}, which holds the effect {key}")

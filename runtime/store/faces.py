@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from core.canonical import JsonObject
-from core.db import Connection
+from core.db import Connection, Database
 from core.errors import ConsistencyError
+from core.grouping import Call, called
 from core.ids import new_id
 from evidence.events import EventType as E
 from runtime.engine.commit import Commit
@@ -38,6 +40,12 @@ FOLLOWS = frozenset({
     E.RUN_CLOSED, E.ACTION_DOUBT_RESOLVED,
 })  # fmt: skip
 OPENS = frozenset({E.RUN_OPENED, E.CHECKPOINT_COMMITTED})
+
+# Whether anything was told of step {1} of run {0} since append {2}: a vote, a reminder, the end of its wait,
+# a late answer. Whoever holds the run's row and asks in a statement of its own sees all of it.
+TOLD_SINCE = """SELECT FROM journal j
+    CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\\n') AS l(line)
+    WHERE j.run_id = {0} AND j.n > {2} AND l.line::jsonb ->> 'step' = {1}"""
 
 
 def _parts(names: str) -> tuple[Part, ...]:
@@ -94,22 +102,29 @@ class NewRun:
     pinned: bool = True
 
 
-async def append(connection: Connection, commit: Commit) -> bool:
+async def append(at: Connection | Database, commit: Commit, *, answers: str | None = None) -> bool:
     """Apply all of a commit that a face makes, or nothing: False when the run is not as expected any more.
 
-    A crash before this returns leaves either state; whoever asked asks again.
+    On a connection it is in the caller's transaction, if there is one; given the database it may share a transaction.
+
+    ``answers`` is the step whose question or wait it answers: it commutes with what is told of other steps meanwhile,
+    unless it moves the gate. A crash before this returns leaves either state; whoever asked asks again.
     """
     foreign = [part.name for part in commits.PARTS if part not in PARTS and part.present(commit)]
     if foreign:
         raise ConsistencyError(f"No face may write this of a run: {', '.join(foreign)}.")
     woken = commits.channels(commit)
     wakes = [commits.STEPS_CHANNEL in woken, commits.MESSAGES_CHANNEL in woken, bool(commit.unqueued)]
-    parameters = [*commits.guarded(commit), *_values(PARTS, commit), *wakes, commit.tenant_id]
-    return bool(await connection.fetchval(_call("append_to_run", len(parameters)), *parameters))
+    commit.strict = answers is None or commit.moves_gate
+    answered = [None if commit.strict else answers, commit.expected_version]
+    parameters = [*commits.guarded(commit), *_values(PARTS, commit), *answered, *wakes, commit.tenant_id]
+    # Runs are locked by id, and shared effects after all runs: what has those goes alone.
+    order = None if commit.effects else ("", str(commit.run_id))
+    return bool(await _called(at, Call("append_to_run", parameters, order)))
 
 
-async def open_run(connection: Connection, commit: Commit, run: NewRun) -> datetime | None:
-    """Write a new run with its first checkpoint and steps; the database's time then.
+async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> datetime | None:
+    """Write a new run with its first checkpoint and steps; the database's time then. ``at`` as for ``append``.
 
     None if its trigger has started one already, or if no run starts with this version any more.
     """
@@ -120,18 +135,20 @@ async def open_run(connection: Connection, commit: Commit, run: NewRun) -> datet
         run.cap, run.pinned,
     ]  # fmt: skip
     parameters = [*guard, *_values(START_PARTS, commit), bool(commit.queued), commit.tenant_id]
-    opened: datetime | None = await connection.fetchval(_call("open_run", len(parameters)), *parameters)
+    # Nobody knows the run yet: who starts the same waits at its trigger, or at a workspace that is new.
+    order = (commit.tenant_id, commit.workspace_id, run.workflow, run.trigger_type, run.trigger_ref)
+    opened: datetime | None = await _called(at, Call("open_run", parameters, order))
     return opened
 
 
 async def order_message(connection: Connection, tenant: str, run_id: UUID, kind: str, payload: JsonObject) -> None:
     """Order a message that no append orders: a ``note`` to one person, or the ``bundle`` of a run once more."""
-    await connection.execute(_call("order_message", 5), new_id(), run_id, kind, payload, tenant)
+    await _called(connection, Call("order_message", [new_id(), run_id, kind, payload, tenant]))
 
 
 def _values(parts: Sequence[Part], commit: Commit) -> list[object]:
     return [value for part in parts for value in part.parameters([commit])]
 
 
-def _call(function: str, count: int) -> str:
-    return f"SELECT * FROM {function}({', '.join(f'${n + 1}' for n in range(count))})"
+async def _called(at: Connection | Database, call: Call) -> Any:
+    return await at.call(call) if isinstance(at, Database) else (await called(at, [call]))[0]

@@ -35,21 +35,14 @@ _NEW_EFFECTS = Part(
 
 _NEW_APPROVALS = Part(
     "new_approvals",
-    """INSERT INTO approvals (approval_id, run_id, tenant_id, step_id, step_key, kind, status, action_digest, nonce,
-        tier, terms, requester, card, action, expires_at, decided_at)
-      SELECT a.approval_id, g.run_id, g.tenant_id, a.step_id, a.step_key, a.kind, a.status, a.action_digest,
-        a.nonce, a.tier, a.terms, a.requester, a.card, a.action, now() + make_interval(secs => a.expires_in),
-        CASE WHEN a.status <> 'requested' THEN now() END
-      FROM json_to_recordset({0}) AS a(run uuid, approval_id uuid, step_id uuid, step_key text, kind text, status text,
-        action_digest text, nonce text, tier text, requester text, terms jsonb, card jsonb, action jsonb,
-        expires_in float8) JOIN guard g ON g.run_id = a.run""",
-    lambda cs: [
-        records(cs, "new_approvals", "approval_id", "step_id", "step_key", "kind", "status", "action_digest", "nonce",
-            "tier", "requester", "terms", "card", "action", "expires_in",
-        )
-    ],
+    """INSERT INTO approvals (approval_id, run_id, n, tenant_id, step_key, status, expires_at, decided_at)
+      SELECT a.approval_id, g.run_id, g.version, g.tenant_id, a.step_key, a.status,
+        now() + make_interval(secs => a.expires_in), CASE WHEN a.status <> 'requested' THEN now() END
+      FROM json_to_recordset({0}) AS a(run uuid, approval_id uuid, step_key text, status text, expires_in float8)
+        JOIN guard g ON g.run_id = a.run""",
+    lambda cs: [records(cs, "new_approvals", "approval_id", "step_key", "status", "expires_in")],
     lambda c: bool(c.new_approvals),
-)  # fmt: skip
+)
 
 _APPROVALS = Part(
     "approvals",

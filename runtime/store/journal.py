@@ -4,36 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from uuid import UUID
 
 from core.canonical import JsonObject
 from core.db import Connection
 from evidence.events import EventType
-from runtime.engine.told import Told, read_line, unpack_values
+from runtime.engine.told import Told, check_stored, read_line, unpack_values
 
 _LINES = "SELECT lines FROM journal WHERE run_id = $1 ORDER BY n"
 _WITH = """
 SELECT first_seq, lines, vals FROM journal WHERE run_id = $1 AND position($2::bytea IN lines) > 0 ORDER BY n"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Append:
-    """One append: its lines, the place of the first, and their values by their number in the append."""
+    """One append: its lines, the place of the first, and their values as they are stored."""
 
     first_seq: int
     lines: Sequence[bytes]
-    values: Mapping[int, JsonObject]
+    stored: bytes | None
 
-    def told(self, run_key: bytes) -> Iterator[Told]:
-        """The events of the append. ``Diverged`` if a value is not the one that its line commits to."""
+    @cached_property
+    def values(self) -> Mapping[int, JsonObject]:
+        """The values of the lines, by their number in the append."""
+        return unpack_values(self.stored)
+
+    def told(self, run_key: bytes, *, each: bool = False) -> Iterator[Told]:
+        """The events of the append. ``Diverged`` if its values are not those that were told.
+
+        ``each`` also checks what each line commits to, value by value.
+        """
+        if not each:
+            check_stored(self.lines[-1], self.stored, run_key)
         for number, line in enumerate(self.lines):
-            yield read_line(line, self.values.get(number, {}), run_key, self.first_seq + number)
+            yield read_line(line, self.values.get(number, {}), run_key, self.first_seq + number, verify=each)
+        if each:  # last, because a line says more precisely what was altered
+            check_stored(self.lines[-1], self.stored, run_key)
 
 
 def appends(firsts: Sequence[int], lines: Sequence[bytes], vals: Sequence[bytes | None]) -> list[Append]:
     """The appends of a run, from the columns of its rows."""
     columns = zip(firsts, lines, vals, strict=True)
-    return [Append(first, told.split(b"\n"), unpack_values(values)) for first, told, values in columns]
+    return [Append(first, told.split(b"\n"), values) for first, told, values in columns]
 
 
 async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: EventType) -> list[Told]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from core.canonical import JsonObject
 from core.db import Connection
@@ -45,8 +46,7 @@ SELECT t.tenant_id FROM tenants t WHERE EXISTS (
   SELECT FROM waits w WHERE w.tenant_id = t.tenant_id AND w.correlation_key = $1 AND w.kind = 'external') LIMIT 1"""
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """A notification as it was kept. ``result`` says what became of it, None while nothing has."""
 
     payload: Mapping[str, Any]
@@ -55,8 +55,7 @@ class Notice:
     processed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """The wait with a correlation key; ``parked`` says that its step waits for it."""
 
     wait_id: UUID
@@ -79,7 +78,7 @@ async def record(
 async def read(connection: Connection, tenant: str, source: str, notice_id: str) -> Notice | None:
     """A notification that was kept."""
     row = await connection.fetchrow(_READ, tenant, source, notice_id)
-    return None if row is None else Notice(row["payload"], row["result"], row["correlation_key"], row["processed"])
+    return None if row is None else Notice(**row)
 
 
 async def processed(connection: Connection, tenant: str, source: str, notice_id: str, result: JsonObject) -> None:
@@ -101,5 +100,5 @@ async def kept(connection: Connection) -> list[tuple[str, str, str]]:
 
 async def tenant_of(connection: Connection, key: str) -> str | None:
     """Whose run began what has this key outside; None if nobody's did. Under the engine's role, which sees all."""
-    row = await connection.fetchrow(_TENANT_OF, key)
-    return None if row is None else str(row["tenant_id"])
+    tenant: str | None = await connection.fetchval(_TENANT_OF, key)
+    return tenant

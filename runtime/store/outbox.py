@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from core.db import Connection
 from runtime.engine.states import CommandState
@@ -22,7 +22,7 @@ WHERE command_id = (
     AND ($3::uuid IS NULL OR c.command_id = $3)
     AND NOT EXISTS (SELECT FROM commands o WHERE o.ordering_key = c.ordering_key AND o.status = 'leased')
   ORDER BY c.command_id LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING command_id, tenant_id, run_id, kind, dedupe_key, payload, attempts, created_at,
+RETURNING command_id, tenant_id, run_id, kind, payload, attempts, created_at,
   (SELECT array_agg(o.command_id ORDER BY o.command_id) FROM commands o WHERE o.ordering_key = commands.ordering_key
     AND o.kind = commands.kind AND o.status = 'pending' AND o.command_id <> commands.command_id) AS behind"""
 
@@ -34,15 +34,13 @@ UPDATE commands SET status = $3, last_error = $4, next_attempt_at = now() + $5, 
 WHERE command_id = $1 AND attempts = $2 AND status = 'leased' RETURNING command_id"""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """A leased command. ``attempts`` counts this one; ``behind`` are those of its kind that wait for it."""
 
     command_id: UUID
     tenant_id: str
     run_id: UUID | None
     kind: str
-    dedupe_key: str
     payload: Mapping[str, Any]
     attempts: int
     created_at: float

@@ -50,8 +50,7 @@ _MESSAGES = """
 SELECT tenant_id, kind, status, count(*) AS count, extract(epoch FROM now() - min(created_at))::float8 AS oldest FROM (
   SELECT tenant_id, kind, status, created_at FROM commands WHERE status = 'pending'
   UNION ALL
-  SELECT tenant_id, kind, status, created_at FROM commands
-  WHERE lease_expires_at IS NOT NULL AND status = 'leased'
+  SELECT tenant_id, kind, status, created_at FROM commands WHERE status = 'leased'
   UNION ALL
   SELECT tenant_id, kind, status, created_at FROM commands WHERE status = 'failed') m
 WHERE tenant_id = ANY ($1::text[]) GROUP BY tenant_id, kind, status ORDER BY tenant_id, kind, status"""
@@ -150,23 +149,15 @@ async def queues(connection: Connection, tenant: str | None = None) -> list[Tena
 
 
 async def _lanes(connection: Connection, names: list[str]) -> defaultdict[str, list[LaneQueue]]:
-    held = {(row["tenant_id"], row["workspace_id"]): row for row in await connection.fetch(_HELD, names)}
+    held = {(tenant, workspace): counts for tenant, workspace, *counts in await connection.fetch(_HELD, names)}
     parked: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for row in await connection.fetch(_PARKED, names):
         parked[row["tenant_id"], row["workspace_id"]][row["kind"]] = row["count"]
     found = defaultdict(list)
     for row in await connection.fetch(_LANES, names):
-        key = row["tenant_id"], row["workspace_id"]
-        found[row["tenant_id"]].append(
-            LaneQueue(
-                workspace=row["workspace_id"],
-                weight=row["weight"],
-                pending=row["pending"],
-                oldest_pending_seconds=None if row["oldest"] is None else max(0.0, row["oldest"]),
-                admitted=held[key]["admitted"] if key in held else 0,
-                running=held[key]["running"] if key in held else 0,
-                abandoned=held[key]["abandoned"] if key in held else 0,
-                parked=dict(sorted(parked[key].items())),
-            )
-        )
+        tenant, workspace, weight, pending, age = row
+        admitted, running, abandoned = held.get((tenant, workspace), (0, 0, 0))
+        waits = dict(sorted(parked[tenant, workspace].items()))
+        oldest = None if age is None else max(0.0, age)
+        found[tenant].append(LaneQueue(workspace, weight, pending, oldest, admitted, running, abandoned, waits))
     return found

@@ -7,15 +7,17 @@ pages: rows after a key, in the order of that key, one more than asked for where
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
 import orjson
+from msgspec import Struct, structs
 from sqlalchemy import Executable, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+from runtime.store.approvals import ASKED, ASKED_IN, question
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -76,15 +78,13 @@ WHERE tenant_id = :tenant AND run_id = :run AND n >= (
   SELECT coalesce(max(n), 0) FROM journal WHERE tenant_id = :tenant AND run_id = :run AND first_seq <= :after_seq + 1)
 ORDER BY n LIMIT :limit""")
 
-_APPROVAL_COLUMNS = """approval_id, run_id, step_key, kind, status, action_digest, tier, requester, card, choice,
-  reason, created_at, expires_at, decided_at"""
-_APPROVALS = text(f"""
-SELECT {_APPROVAL_COLUMNS} FROM approvals
-WHERE tenant_id = :tenant AND (created_at, approval_id) < (:after_at, :after_id)
-  AND (CAST(:status AS text) IS NULL OR status = :status) AND (CAST(:run AS uuid) IS NULL OR run_id = :run)
-ORDER BY created_at DESC, approval_id DESC LIMIT :limit""").columns(card=JSONB)
-_APPROVAL = text(f"""
-SELECT {_APPROVAL_COLUMNS} FROM approvals WHERE tenant_id = :tenant AND approval_id = :approval""").columns(card=JSONB)
+_QUESTION = f"""
+SELECT a.approval_id, a.run_id, a.step_key, a.status, a.choice, a.reason, a.created_at, a.expires_at, a.decided_at,
+  {ASKED} FROM approvals a {ASKED_IN} WHERE a.tenant_id = :tenant"""
+_APPROVALS = text(f"""{_QUESTION} AND (a.created_at, a.approval_id) < (:after_at, :after_id)
+  AND (CAST(:status AS text) IS NULL OR a.status = :status) AND (CAST(:run AS uuid) IS NULL OR a.run_id = :run)
+ORDER BY a.created_at DESC, a.approval_id DESC LIMIT :limit""").columns(kept=JSONB)
+_APPROVAL = text(f"{_QUESTION} AND a.approval_id = :approval").columns(kept=JSONB)
 
 _BUNDLE = text("""
 SELECT run_id, name, uri, version_id, sha256, bytes FROM bundles WHERE tenant_id = :tenant AND run_id = :run
@@ -95,8 +95,7 @@ FROM policies p JOIN tenants t USING (tenant_id) WHERE tenant_id = :tenant ORDER
 _COUNTS = text("SELECT status, count(*) AS count FROM runs WHERE tenant_id = :tenant GROUP BY status")
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunFilter(Struct, frozen=True):
     """Which runs: all, or those with this status, workflow, business reference."""
 
     status: str | None = None
@@ -121,7 +120,7 @@ async def runs_page(
     after_id: UUID = LAST_ID,
 ) -> list[Row]:
     """Runs, newest first."""
-    values = {"limit": limit, "after_at": after_at, "after_id": after_id, **asdict(wanted)}
+    values = {"limit": limit, "after_at": after_at, "after_id": after_id, **structs.asdict(wanted)}
     return await _all(connection, _RUNS, tenant=tenant, **values)
 
 
@@ -143,12 +142,7 @@ async def waits_page(
 
 
 async def ledger_page(
-    connection: AsyncConnection,
-    tenant: str,
-    run_id: UUID,
-    limit: int,
-    after_superstep: int = -1,
-    after_number: int = 0,
+    connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, after_superstep: int = -1, after_number: int = 0
 ) -> list[Row]:
     """Writes to channels with a ledger, in the order of super-steps; ``number`` counts within one."""
     after = {"after_superstep": after_superstep, "after_number": after_number}
@@ -182,14 +176,22 @@ async def approvals_page(
     after_at: datetime = LAST_TIME,
     after_id: UUID = LAST_ID,
 ) -> list[Row]:
-    """Approvals, newest first."""
+    """Approvals, newest first. ``Diverged`` if the question of one is not what was told."""
     after = {"after_at": after_at, "after_id": after_id}
-    return await _all(connection, _APPROVALS, tenant=tenant, limit=limit, status=status, run=run_id, **after)
+    found = await _all(connection, _APPROVALS, tenant=tenant, limit=limit, status=status, run=run_id, **after)
+    return [_asked(row) for row in found]
+
+
+def _asked(row: Row) -> Row:
+    asked = question(row, row["approval_id"])
+    shown = {"kind": asked.kind, "tier": asked.tier, "requester": asked.requester, "card": asked.shown}
+    return {**row, **shown, "action_digest": asked.digest}
 
 
 async def approval(connection: AsyncConnection, tenant: str, approval_id: UUID) -> Row | None:
-    """One approval."""
-    return await _one(connection, _APPROVAL, tenant=tenant, approval=approval_id)
+    """One approval. ``Diverged`` as of ``approvals_page``."""
+    row = await _one(connection, _APPROVAL, tenant=tenant, approval=approval_id)
+    return None if row is None else _asked(row)
 
 
 async def bundle(connection: AsyncConnection, tenant: str, run_id: UUID) -> Row | None:

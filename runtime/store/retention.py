@@ -1,17 +1,23 @@
 """Removing the payloads of a run that is over: what it was given, saw, said and kept.
 
 What stays: the audit's lines, the bundle, who decided what and by which rules, what ran when and how it ended, and the
-effects' keys, so that none is repeated. Commands name only ids, so there is nothing in them to remove.
+effects' keys, so that none is repeated. Commands name only ids, so there is nothing in them to remove. Of the book,
+which nobody can fold any more, the rows remain that faces show; they are written once, when the values go.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from core.canonical import JsonObject, digest
+import orjson
+
+from core.canonical import digest
 from core.db import Connection
-from runtime.engine.past import REMOVED, Past
-from runtime.store import remains
+from runtime.engine.past import REMOVED, Past, Row, emptied, questions
+from runtime.engine.told import Diverged
 from runtime.store.books import Book
 
 # Only after the evidence is stored, never before; and while nothing that the run has ordered is still on its way, and
@@ -19,7 +25,7 @@ from runtime.store.books import Book
 MAY_BE_PURGED = """r.purge_at <= now() AND EXISTS (
     SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count)
   AND NOT EXISTS (SELECT FROM commands c WHERE c.run_id = r.run_id AND c.status = 'pending')
-  AND NOT EXISTS (SELECT FROM commands c WHERE c.run_id = r.run_id AND c.lease_expires_at IS NOT NULL)
+  AND NOT EXISTS (SELECT FROM commands c WHERE c.run_id = r.run_id AND c.status = 'leased')
   AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL)"""
 
 _HOLD = f"SELECT r.tenant_id FROM runs r WHERE r.run_id = $1 AND {MAY_BE_PURGED} FOR UPDATE OF r"
@@ -36,10 +42,7 @@ UPDATE waits SET result = NULL, context = CASE kind
   WHEN 'task' THEN context || '{{"title": "{REMOVED}", "description": ""}}'
   ELSE context - 'correlate' - 'error' END
 WHERE run_id = $1"""
-_APPROVALS = f"""
-UPDATE approvals SET action = NULL, card = card || '{{"title": "{REMOVED}", "summary": "{REMOVED}", "target": "",
-  "reverse": "", "reference": "", "changes": [], "inputs": [], "sensitive": [], "evidence": ""}}',
-  reason = CASE WHEN reason > '' THEN '{REMOVED}' ELSE reason END WHERE run_id = $1"""
+_APPROVALS = f"UPDATE approvals SET reason = '{REMOVED}' WHERE run_id = $1 AND reason > ''"
 _VOTES = f"""
 UPDATE votes SET reason = '{REMOVED}' FROM approvals a
 WHERE a.run_id = $1 AND votes.approval_id = a.approval_id AND votes.reason > ''"""
@@ -62,6 +65,13 @@ _RUN = f"""
 UPDATE runs SET purged_at = now(), purge_at = NULL, run_key = NULL, result = NULL, error = {_facts("error")},
   canceling = {_facts("canceling")}, version = version + 1 WHERE run_id = $1"""
 
+_KEEP = """
+INSERT INTO remains (run_id, tenant_id, steps, receipts, extensions, questions)
+SELECT run_id, tenant_id, $2, $3, $4, $5 FROM runs WHERE run_id = $1"""
+_REMAINS = "SELECT steps, receipts, extensions FROM remains WHERE run_id = $1"
+
+_IDS = frozenset({"step_id", "receipt_id", "run_id"})
+
 
 async def hold(connection: Connection, run_id: UUID) -> str | None:
     """Lock a run whose time is over; whose run it is, or None if it is not time. Of several sweepers one gets it."""
@@ -70,16 +80,37 @@ async def hold(connection: Connection, run_id: UUID) -> str | None:
 
 
 async def remove_payloads(connection: Connection, book: Book, past: Past) -> None:
-    """Remove them in the caller's transaction, which holds the run, and keep what may still be shown."""
+    """Remove them in the caller's transaction, which holds the run, and keep what may still be shown.
+
+    A crash leaves the run whole.
+    """
     run_id = book.run_id
-    await remains.write(connection, past)
+    rows = [orjson.loads(orjson.dumps(each)) for each in (*emptied(past), questions(past))]
+    await connection.execute(_KEEP, run_id, *rows)
     if book.row["trigger_type"] == "servicenow":
-        source, notification = _event(book.row["trigger_ref"], book.opened.inputs or {})
-        await connection.execute(_EVENT, run_id, book.row["tenant_id"], source, notification)
+        # Under this source and id the inbox keeps the event that started a run: see ``runtime.requests.triggers``.
+        source, event = f"servicenow:{book.row['trigger_ref'].partition(':')[0]}", digest(book.opened.inputs or {})
+        await connection.execute(_EVENT, run_id, book.row["tenant_id"], source, event)
     for statement in (_SIGNALS, _CHILDREN, _WAITS, _APPROVALS, _VOTES, _RECORDS, _RUN):
         await connection.execute(statement, run_id)
 
 
-def _event(trigger_ref: str, trigger: JsonObject) -> tuple[str, str]:
-    """Under which source and id the inbox keeps the event that started a run: see ``runtime.requests.triggers``."""
-    return f"servicenow:{trigger_ref.partition(':')[0]}", digest(trigger)
+async def remains(connection: Connection, run_id: UUID) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row]]:
+    """What is left of a run: the rows of steps, receipts and extensions. ``Diverged`` if somebody has deleted them."""
+    row = await connection.fetchrow(_REMAINS, run_id)
+    if row is None:
+        raise Diverged(f"What retention left of the run {run_id} is gone", "remains")
+    steps, receipts, extensions = ([_typed(each) for each in many] for many in row)
+    return steps, receipts, extensions
+
+
+def _typed(row: Row) -> Row:
+    return {name: _value(name, value) for name, value in row.items()}
+
+
+def _value(name: str, value: Any) -> Any:
+    if value is None or not isinstance(value, str):
+        return value
+    if name in _IDS:
+        return UUID(value)
+    return datetime.fromisoformat(value) if name.endswith("_at") else value

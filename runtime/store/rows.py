@@ -23,8 +23,7 @@ _QUEUE = "SELECT step_key, step_id, status, owner, epoch FROM queue WHERE run_id
 _WAITS = """
 SELECT wait_id::text, step_key, kind, status, token, correlation_key, context, result FROM waits WHERE run_id = $1"""
 _APPROVALS = """
-SELECT approval_id::text, step_key, kind, action_digest, nonce, tier, terms, requester, card, action, status, choice,
-  reason, escalated, consumed_at IS NOT NULL AS consumed
+SELECT approval_id::text, step_key, status, choice, reason, escalated, consumed_at IS NOT NULL AS consumed
 FROM approvals WHERE run_id = $1"""
 _VOTES = """
 SELECT v.approval_id || ' ' || v.person_id AS vote, v.choice, v.reason, v.groups, v.channel
@@ -56,7 +55,6 @@ async def hold(connection: Connection, run_id: UUID, names: tuple[str, str], sta
 
 
 _WAIT = "step_key kind status token correlation_key context result"
-_APPROVAL = "step_key kind action_digest nonce tier terms requester card action"
 _ANSWER = "status choice reason escalated consumed"
 _EFFECT = "step_key status"
 _VOTE = "choice reason groups channel"
@@ -66,9 +64,10 @@ def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:
     if not run.finished and run.canceling is None:  # a cancel leaves the rows that somebody has locked to their leases
         yield "queue", "place in the queue", _QUEUE, _places(run)
     yield "waits", "wait", _WAITS, by(run.waits.values(), "wait_id", _WAIT)
-    asked = [(str(key), columns(row, _APPROVAL), run.answers[key]) for key, row in run.approvals.items()]
-    answered = {key: {**question, **columns(answer, _ANSWER)} for key, question, answer in asked}
-    yield "approvals", "approval", _APPROVALS, answered
+    asked = {
+        str(key): {"step_key": row.step_key, **columns(run.answers[key], _ANSWER)} for key, row in run.approvals.items()
+    }
+    yield "approvals", "approval", _APPROVALS, asked
     votes = {f"{vote.approval_id} {vote.person_id}": columns(vote, _VOTE) for vote in run.votes}
     yield "approvals", "vote", _VOTES, votes
     shared = [row for row in run.receipts.values() if row.shared and row.status != ReceiptStatus.FAILED]

@@ -189,12 +189,12 @@ _WAITS = Part(
 
 _COMMANDS = Part(
     "commands",
-    """INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, status, payload, ordering_key)
-      SELECT c.command_id, g.tenant_id, g.run_id, c.kind, c.dedupe_key, c.status, c.payload, c.ordering_key
-      FROM json_to_recordset({0}) AS c(run uuid, command_id uuid, kind text, dedupe_key text, status text,
-        payload jsonb, ordering_key text) JOIN guard g ON g.run_id = c.run
+    """INSERT INTO commands (command_id, tenant_id, run_id, kind, status, payload, ordering_key)
+      SELECT c.command_id, g.tenant_id, g.run_id, c.kind, c.status, c.payload, c.ordering_key
+      FROM json_to_recordset({0}) AS c(run uuid, command_id uuid, kind text, status text, payload jsonb,
+        ordering_key text) JOIN guard g ON g.run_id = c.run
       ON CONFLICT (command_id) DO NOTHING""",
-    lambda cs: [records(cs, "commands", "command_id", "kind", "dedupe_key", "status", "payload", "ordering_key")],
+    lambda cs: [records(cs, "commands", "command_id", "kind", "status", "payload", "ordering_key")],
     lambda c: bool(c.commands),
 )
 

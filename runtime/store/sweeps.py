@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from core.db import Connection
 from runtime.engine.commit import Claim
@@ -55,8 +56,7 @@ FOR NO KEY UPDATE"""
 _FORGET = "DELETE FROM queue WHERE run_id = $1 AND step_key = $2"
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Struct, frozen=True):
     """Leases by run, waits as (run, step key, wait), and how many messages and steps were freed for others.
 
     ``kept`` says that a signal was kept for which there is a wait by now, ``purges`` are runs whose retention is over.

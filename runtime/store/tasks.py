@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
+
+from approvals.model import TaskState, TaskView
 from approvals.ports import MessageRef
-from approvals.tasks import TaskState, TaskView
-from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import NotFoundError
 from runtime.engine.states import WaitState
@@ -42,8 +42,7 @@ _STATES: dict[str, TaskState] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTask:
+class StoredTask(Struct, frozen=True):
     """A task with what its completion needs.
 
     ``value`` and ``by`` say how it was completed. ``groups`` are those of the person asked about, None for a stranger.
@@ -84,12 +83,13 @@ async def shown(connection: Connection, task_id: UUID, message: MessageRef) -> N
 def _task(row: Any) -> StoredTask:
     wait, person = row["wait"], row["person"]
     context, result = wait["context"], wait["result"] or {}
-    by = str(result.get("by") or "")
+    by, properties = str(result.get("by") or ""), context["form"]["properties"]
     view = TaskView(
         task_id=UUID(wait["wait_id"]),
         title=context["title"],
         description=context["description"],
-        form={**context["form"], "properties": _ordered(context)},
+        # The properties in their author's order, which the context tells.
+        form={**context["form"], "properties": {name: properties[name] for name in context["fields"]}},
         group=context["group"],
         state=_STATES[wait["status"]],
         workflow=row["workflow"],
@@ -112,9 +112,3 @@ def _task(row: Any) -> StoredTask:
         message=MessageRef(wait["channel"], wait["message_ts"]) if wait["message_ts"] else None,
         created_at=row["created_at"],
     )
-
-
-def _ordered(context: Any) -> JsonObject:
-    """The form's properties in their author's order, which the context tells."""
-    properties = context["form"]["properties"]
-    return {name: properties[name] for name in context["fields"]}

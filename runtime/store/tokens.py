@@ -13,7 +13,6 @@ from core.db import Connection
 _CREATE = """
 INSERT INTO tokens (token_hash, tenant_id, subject, roles, expires_at) VALUES ($1, $2, $3, $4, now() + $5::interval)"""
 _OWNER = "SELECT tenant_id, subject, roles FROM token_owner($1)"
-_APPROVAL_OWNER = "SELECT approval_owner($1) AS tenant_id"
 _LIST = """
 SELECT left(token_hash, 12) AS token, subject, roles, created_at, expires_at, revoked_at FROM tokens
 WHERE tenant_id = $1 ORDER BY created_at, token_hash"""
@@ -36,8 +35,8 @@ async def owner(connection: Connection, token_hash: str) -> asyncpg.Record | Non
 
 async def approval_owner(connection: Connection, approval_id: UUID) -> str | None:
     """The tenant of an approval, by its unguessable id. Needs no tenant."""
-    row = await connection.fetchrow(_APPROVAL_OWNER, approval_id)
-    return None if row is None else row["tenant_id"]
+    tenant: str | None = await connection.fetchval("SELECT approval_owner($1)", approval_id)
+    return tenant
 
 
 async def listed(connection: Connection, tenant: str) -> list[asyncpg.Record]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
 import structlog
+from msgspec.structs import replace
 
 from core.canonical import JsonObject
 from core.db import Connection
@@ -22,12 +22,12 @@ from evidence.chain import ChainHead
 from runtime.engine.commit import StepRow, step_id_of
 from runtime.engine.events import RunOpened
 from runtime.engine.graph import NO_GRAPH, Graph
-from runtime.engine.keeping import digest_of, unpack
+from runtime.engine.keeping import unpack
 from runtime.engine.past import blindly, refold
 from runtime.engine.replaying import unopened
 from runtime.engine.run import Definition, NeedsItems, Run, RunView
 from runtime.engine.states import STEP, RunState, StepState
-from runtime.engine.told import KEPT, Diverged, Told, read_line
+from runtime.engine.told import KEPT, Diverged, Told, names, read_line
 from runtime.store.journal import Append, appends
 
 log = structlog.get_logger(__name__)
@@ -137,7 +137,7 @@ async def step_is_over(connection: Connection, tenant: str, run_id: UUID, step_k
         step = (await load(connection, run_id, graphs, tenant=tenant)).run.steps.get(step_key)
     except Purged:
         return True
-    return step is None or STEP.terminal(step.status)
+    return step is None or step.status in STEP.terminal
 
 
 async def view_of(
@@ -181,7 +181,7 @@ def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[
         opening, *since = book
         # What is kept is of the first append after the opening one: its own lines are in it.
         told = since[1:]
-        if not since or f'"{KEPT}":"{digest_of(kept, key)}"'.encode() not in since[0].lines[-1]:
+        if not since or not names(since[0].lines[-1], KEPT, kept, key):
             raise Diverged(f"The state that is kept of run {definition.run_id} is not the one that was told")
         run, before = unpack(kept, definition.run_id, key)
         opened = next(opening.told(key)).event
@@ -195,7 +195,8 @@ async def _followed(connection: Connection, row: Any, graphs: Graphs, before: Ru
     """An earlier view with what has been told since; None if that does not follow, or does not reach back so far."""
     definition, head = _places(row)
     if before.head.count > head.count:
-        return replace(before, now=row["now"], policy_digest=row["policy_digest"], writes_max=row["max_writes_per_run"])
+        fresh = {"now": row["now"], "policy_digest": row["policy_digest"], "writes_max": row["max_writes_per_run"]}
+        return replace(before, error=timedelta(0), **fresh)
     since = [append for append in _appends(row) if append.first_seq >= before.head.count]
     if _head_after(before.head, since) != head:
         return None

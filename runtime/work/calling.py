@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import replace
 from datetime import datetime
 from math import isfinite
 from typing import TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from connectors.operation import Operation
 from connectors.port import (
     Before,
     Connector,
+    Connectors,
     Done,
     InDoubt,
     NotSent,
@@ -30,9 +31,9 @@ from connectors.port import (
     Refused,
     Usage,
 )
-from connectors.registry import Connectors
 from core.canonical import INTEGER_MAX
 from core.errors import CountersealError
+from core.outage import is_away
 from evidence.chain import Actor
 from evidence.events import EventType
 from runtime.engine import late
@@ -49,7 +50,7 @@ from runtime.store.commits import apply
 from runtime.store.views import Purged, load
 from runtime.work.holding import Holding, Patience, Tools
 from runtime.work.lease import Build, LostLease
-from runtime.work.setbacks import is_away, report
+from runtime.work.setbacks import report
 
 log = structlog.get_logger(__name__)
 
@@ -72,21 +73,6 @@ async def read_before(connectors: Connectors, work: ReadBefore) -> Before | Refu
     return read if problem is None else Refused(UNUSABLE, problem)
 
 
-async def perform(connectors: Connectors, work: Perform) -> Outcome | Unfit:
-    """Perform the call whose intent is recorded."""
-    connector = _connector(connectors, work.operation)
-    if isinstance(connector, Refused):
-        return connector
-    outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds)
-    match outcome:
-        case Done():
-            return _kept(outcome)
-        case Parked():
-            return _begun(outcome)
-        case _:
-            return _said(outcome)
-
-
 async def inquire(connectors: Connectors, work: Inquire) -> Probe:
     """Ask the target what became of an earlier intent; what cannot be asked now is asked later."""
     connector = _connector(connectors, work.operation)
@@ -106,7 +92,7 @@ async def inquire(connectors: Connectors, work: Inquire) -> Probe:
 
 def _connector(connectors: Connectors, operation: Operation) -> Connector | Refused:
     try:
-        return connectors.get(operation.name)
+        return connectors[operation.connector]
     except CountersealError as error:
         return Refused("not_configured", str(error))
 
@@ -197,10 +183,20 @@ class Calling:
             raise
 
     async def _send(self) -> Outcome | Unfit:
-        self._sent = self._hold.met.clock.now()
-        outcome = await perform(self._tools.connectors, self._work)
-        self._answered = self._hold.met.clock.now()
-        return outcome
+        work, clock = self._work, self._hold.met.clock
+        connector = _connector(self._tools.connectors, work.operation)
+        if isinstance(connector, Refused):
+            return connector
+        self._sent = clock.now()
+        outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds)
+        self._answered = clock.now()
+        match outcome:
+            case Done():
+                return _kept(outcome)
+            case Parked():
+                return _begun(outcome)
+            case _:
+                return _said(outcome)
 
     async def settle(self, build: Build, outcome: Outcome | Unfit) -> Next:
         """Commit what came of it. ``LostLease`` if that is not for us to decide any more: then it is told."""

@@ -7,16 +7,17 @@ order. No transaction is open during a call, and no outcome stays unrecorded acr
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from uuid import UUID
 
 import asyncpg
 import structlog
+from msgspec.structs import replace
 
 from connectors.port import Before
 from core.db import Connection, Database
 from core.errors import CountersealError
 from core.ids import new_nonce
+from core.outage import is_passing
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.engine import settle, waits
@@ -37,7 +38,7 @@ from runtime.work.calling import Calling, inquire, read_before
 from runtime.work.holding import Holding, Patience, Tools
 from runtime.work.lease import Lease, LostLease, claim_of, claimed
 from runtime.work.pump import CONFLICTS_MAX
-from runtime.work.setbacks import is_passing, report, set_back
+from runtime.work.setbacks import report, set_back
 
 log = structlog.get_logger(__name__)
 
@@ -76,6 +77,8 @@ class Drive:
     async def run(self, record: asyncpg.Record, began: float) -> None:
         """Begin the step of a claim that was made then, and go on until the run waits or ends."""
         run_id, (claim, owner) = UUID(record["run"]["run_id"]), claim_of(record)
+        pump = self._tools.pump(run_id)
+        pump.drives += 1
         try:
             work = await self._begin(record, claim, began)
             while not isinstance(work, Over):
@@ -92,11 +95,12 @@ class Drive:
                 await set_back(connection, self._tools.definitions, run_id, claim, owner, error)
         finally:
             self._holding.hold = None
+            pump.drives -= 1
 
     async def _begin(self, record: asyncpg.Record, claim: Claim, began: float) -> Next:
         """Propose, decide and intend. A crash before that is told leaves a lease that runs out without a word."""
         tools = self._tools
-        met, step, known = await claimed(tools.database, record, tools.definitions, tools.recent)
+        met, step, known = await claimed(tools.database, record, tools.definitions, tools.recent, began)
         if step.status is not StepState.READY:
             raise LostLease
         self._holding.begin(met, step, claim, began)

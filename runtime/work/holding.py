@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 import structlog
+from msgspec import Struct
 
-from connectors.registry import Connectors
+from connectors.port import Connectors
 from core.db import Database
+from core.outage import is_away, is_passing
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN
 from runtime.engine.moves import Next, Over
 from runtime.engine.run import RunView
 from runtime.work.committing import Committer
-from runtime.work.lease import Build, Lease, LostLease, Met, Move, Moved, Recent, Sent
+from runtime.work.lease import Build, Lease, LostLease, Met, Move, Recent, Sent
 from runtime.work.pump import Means, Pump
-from runtime.work.setbacks import is_away, is_passing
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +86,7 @@ class Tools:
 
     @cached_property
     def _means(self) -> Means:
-        committer = Committer(self.database)
+        committer = Committer(self.database.connection)
         return Means(self.database, self.definitions, committer, self.recent, self.owner, self.lease)
 
     @cached_property
@@ -100,8 +101,7 @@ class Tools:
         return pump
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """The step that is held right now; the worker's heartbeat reads it. ``began`` is when the commit of it did."""
 
     met: Met
@@ -138,7 +138,8 @@ class Holding:
 
     def may_send(self) -> bool:
         """Whether what was intended may still go out: its lease is ours, and its intent is of just now."""
-        return self.lease.is_ours() and Lease.now() <= self.now().began + SEND_WITHIN.total_seconds()
+        now = Lease.now()
+        return now < self.lease.until and now <= self.now().began + SEND_WITHIN.total_seconds()
 
     def begin(self, met: Met, step: StepRow, claim: Claim, began: float) -> None:
         """Hold what has just been claimed."""
@@ -157,7 +158,8 @@ class Holding:
         try:
             while True:
                 try:
-                    return self._done(hold, await hold.pump.append(Move(hold.claim, build, goes_on, known, unanswered)))
+                    moved = await hold.pump.append(Move(hold.claim, build, goes_on, known, unanswered))
+                    break
                 except LostLease:
                     raise
                 except Exception as error:
@@ -170,16 +172,15 @@ class Holding:
                         log.warning("a step is settled without going on to the next", reason=str(error))
                         goes_on = False
         finally:
-            self._patience.told(self)
-
-    def _done(self, hold: Hold, moved: Moved) -> Next:
-        """Remember what is held after an append; the lease goes on with its worker, and is new for a step that is."""
-        if isinstance(moved.work, Over):
+            if tries:
+                self._patience.told(self)
+        work = moved.work
+        if isinstance(work, Over):
             self.hold = None
-            return moved.work
-        step = moved.work.step
-        claim = replace(hold.claim, key=step.key, epoch=step.lease_epoch)
-        self.hold = Hold(moved.met, step, claim, moved.began, hold.pump)
-        if hold.step.step_id != step.step_id:
+            return work
+        # The lease goes on with its worker, and is new for a step that is.
+        claim = Claim(work.step.key, hold.claim.id, work.step.lease_epoch)
+        self.hold = Hold(moved.met, work.step, claim, moved.began, hold.pump)
+        if hold.step.step_id != work.step.step_id:
             self.lease.taken(moved.began)
-        return moved.work
+        return work

@@ -11,15 +11,16 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
+from msgspec.structs import replace
 
-from core.clock import DatabaseClock
-from core.db import Connection, Database
+from core.db import Connection, Database, DatabaseClock
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import Claim, Commit, StepRow
 from runtime.engine.judge import ActivePolicy
@@ -38,11 +39,14 @@ class LostLease(Exception):
 
 
 class Lease:
-    """How long what is held stays ours unless a heartbeat says otherwise, on the monotonic clock of this process."""
+    """How long what is held stays ours unless a heartbeat says otherwise, on the monotonic clock of this process.
+
+    ``until`` is the moment from which it can be somebody else's.
+    """
 
     def __init__(self, span: timedelta) -> None:
         self._seconds = span.total_seconds()
-        self._until = 0.0
+        self.until = 0.0
         self._call: asyncio.Timeout | None = None
 
     @staticmethod
@@ -52,26 +56,22 @@ class Lease:
 
     def taken(self, began: float) -> None:
         """A new lease was taken by what began then."""
-        self._until = began + self._seconds
+        self.until = began + self._seconds
 
     def renewed(self, began: float) -> None:
         """The lease was extended by what began then."""
-        self._until = max(self._until, began + self._seconds)
+        self.until = max(self.until, began + self._seconds)
 
     def lost(self) -> None:
         """The lease is somebody else's: whatever is called under it is given up."""
-        self._until = 0.0
+        self.until = 0.0
         if self._call is not None:
             self._call.reschedule(self.now())
             self._call = None
 
-    def is_ours(self) -> bool:
-        """Whether the lease can still be ours."""
-        return self.now() < self._until
-
     async def call(self, call: Callable[[], Awaitable[Result]]) -> Result:
         """Call the outside under the lease. ``LostLease`` if it may be over, or is lost meanwhile."""
-        if not self.is_ours():
+        if self.now() >= self.until:
             raise LostLease
         try:
             async with asyncio.timeout(None) as self._call:
@@ -86,8 +86,7 @@ class Lease:
 RECENT_MAX = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Met:
+class Met(Struct, frozen=True):
     """A run as a worker knows it.
 
     ``exact`` is what its book said when it was read, ``view`` has what was appended from here since. It has ``drifted``
@@ -104,15 +103,8 @@ class Met:
     drifted: bool = False
 
 
-class Recent:
+class Recent(OrderedDict[UUID, Met]):
     """The runs that a worker met last, as it left them: what they are now is folded on from there."""
-
-    def __init__(self) -> None:
-        self._met: OrderedDict[UUID, Met] = OrderedDict()
-
-    def get(self, run_id: UUID) -> Met | None:
-        """What is known of this run, if anything."""
-        return self._met.get(run_id)
 
     def put(self, met: Met) -> Met:
         """Remember what is newest of a run, and return it. What was read before the last append is no news.
@@ -120,16 +112,16 @@ class Recent:
         One that is over is of no use to anybody.
         """
         run_id = met.view.run_id
-        known = self._met.pop(run_id, None)
+        known = self.pop(run_id, None)
         if known is not None:
             if known.seen > met.seen or (known.seen == met.seen and met.drifted):
                 met = known
             elif met.drifted and known.exact.version > met.exact.version:
                 met = replace(met, exact=known.exact)
         if not met.view.run.finished:
-            self._met[run_id] = met
-        while len(self._met) > RECENT_MAX:
-            self._met.popitem(last=False)
+            self[run_id] = met
+            if len(self) > RECENT_MAX:
+                self.popitem(last=False)
         return met
 
 
@@ -140,16 +132,17 @@ def claim_of(record: asyncpg.Record) -> tuple[Claim, str]:
 
 
 async def claimed(
-    database: Database, record: asyncpg.Record, definitions: Definitions, recent: Recent
+    database: Database, record: asyncpg.Record, definitions: Definitions, recent: Recent, began: float
 ) -> tuple[Met, StepRow, Known]:
-    """The run, the leased step, and what is known of it from earlier leases."""
+    """The run, the leased step, and what is known of it from earlier leases. The claim ``began`` at that time."""
     (claim, owner), met = claim_of(record), recent.get(UUID(record["run"]["run_id"]))
     if met is None or not _is_first(met, record, claim):
         async with database.connection() as connection:
-            met = recent.put(await meet(connection, definitions, await _read(connection, record, definitions, met)))
+            view = await _read(connection, record, definitions, met)
+            met = recent.put(await meet(connection, definitions, view, began))
             if not _is_ready(met, claim):  # an append from here came in between, of which the claim tells nothing
                 view = await load(connection, met.view.run_id, definitions.graphs, before=met.exact)
-                met = recent.put(await meet(connection, definitions, view))
+                met = recent.put(await meet(connection, definitions, view, began))
     return met, leased(met.view, claim, owner), known_of(met.view.run, claim.key)
 
 
@@ -172,18 +165,17 @@ async def _read(connection: Connection, record: asyncpg.Record, definitions: Def
     return await load(connection, UUID(record["run"]["run_id"]), definitions.graphs, before=before)
 
 
-async def meet(connection: Connection, definitions: Definitions, view: RunView) -> Met:
-    """A run as its book has just given it, with what it is decided by."""
+async def meet(connection: Connection, definitions: Definitions, view: RunView, asked: float) -> Met:
+    """A run as its book has given it, which was asked for at that monotonic time, with what it is decided by."""
     workflow = await definitions.of_run(connection, view.definition)
     policy = await definitions.policy(connection, view.tenant_id, view.policy_digest)
-    return Met(view, view, view.version, workflow, policy, DatabaseClock(view.now))
+    return Met(view, view, view.version, workflow, policy, DatabaseClock(view.now, asked))
 
 
 Build: TypeAlias = Callable[[Transition, StepRow, Workflow, ActivePolicy], Next]
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """What a move has led to: the run as it is now, what is to be done next, and when its append began."""
 
     met: Met
@@ -206,13 +198,8 @@ class Move:
     unanswered: list[Sent]
     done: asyncio.Future[Moved] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    def settle(self, moved: Moved) -> None:
-        """Tell whoever waits; who was canceled meanwhile does not listen, and leaves the step to its lease."""
-        if not self.done.done():
-            self.done.set_result(moved)
-
     def fail(self, error: BaseException) -> None:
-        """As ``settle``, where nothing was appended."""
+        """Tell whoever waits that nothing was appended, and why."""
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -228,10 +215,13 @@ class Sent:
     began: float
 
     def settle(self, moves: Sequence[Move], met: Met) -> None:
-        """Tell those of the moves that are in it what they have led to."""
+        """Tell those of the moves that are in it what they have led to.
+
+        Who was canceled meanwhile does not listen, and leaves the step to its lease.
+        """
         for move in moves:
-            if move.claim in self.works:
-                move.settle(Moved(met, self.works[move.claim], self.began))
+            if move.claim in self.works and not move.done.done():
+                move.done.set_result(Moved(met, self.works[move.claim], self.began))
 
     def unanswered(self, moves: Sequence[Move]) -> None:
         """Note for those of the moves that are in it that its answer was lost."""

@@ -2,25 +2,28 @@
 
 Steps of one super-step commute: none of them touches what another sees before the barrier. So what is decided on the
 view at hand is good as long as the run's gate has not moved, whatever others have appended meanwhile. A barrier must
-have seen everything: where this process holds all steps that are open it goes with them, and where others hold some
-too, whoever is told that the last one has left reads the book and appends it.
+have seen everything. If this process holds all open steps, the barrier goes with them; otherwise whoever is told that
+the last one has left reads the book and appends it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
 import asyncpg
 import structlog
+from msgspec.structs import replace
 
-from core.db import Connection, Database
+from core.db import CLOCK_ERROR_MAX, Connection, Database
 from core.errors import ConsistencyError, CountersealError
 from core.ids import new_nonce
+from core.outage import is_away
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import HELD, Claim, StepRow
 from runtime.engine.crossing import step_order
@@ -34,14 +37,14 @@ from runtime.store.commits import Applied, apply, landed
 from runtime.store.views import load
 from runtime.work.committing import Committer
 from runtime.work.lease import Lease, LostLease, Met, Move, Moved, Recent, Sent, meet
-from runtime.work.setbacks import is_away, report
+from runtime.work.setbacks import report
 
 log = structlog.get_logger(__name__)
 
 TOGETHER_MAX = 64
 CONFLICTS_MAX = 20
-# Of a run with many steps at once more are claimed, or end, at almost the same moment: so long is waited for those.
-LINGER_SECONDS = 0.002
+# Of a run with many steps at once, those that are driven here are ready at almost the same moment: so long is waited.
+LINGER_SECONDS = 0.005
 
 
 class _Refused(ConsistencyError):
@@ -69,12 +72,14 @@ class Means:
 
 
 class Pump:
-    """The appends of this process to one run, one after the other."""
+    """The appends of this process to one run, one after the other. ``drives`` are its steps that are driven here."""
 
     def __init__(self, means: Means, run_id: UUID) -> None:
         self._means = means
         self._run_id = run_id
+        self.drives = 0
         self._ready: list[Move] = []
+        self._all_ready = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
         self._busy = False
 
@@ -84,11 +89,13 @@ class Pump:
         if not self._busy and (met is None or met.view.run.executing <= 1):
             self._busy = True
             try:
-                await self._write([move])
+                await self._append([move])
             finally:
                 self._go_on()
         else:
             self._ready.append(move)
+            if len(self._ready) >= self.drives:
+                self._all_ready.set()
             if not self._busy:
                 self._go_on()
         return await move.done
@@ -101,7 +108,10 @@ class Pump:
     async def _take(self) -> None:
         met = self._means.recent.get(self._run_id)
         if met is not None and met.view.run.executing > len(self._ready):
-            await asyncio.sleep(LINGER_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS):
+                    await self._all_ready.wait()
+        self._all_ready.clear()
         moves, self._ready = self._ready[:TOGETHER_MAX], self._ready[TOGETHER_MAX:]
         try:
             await self._write(moves)
@@ -143,7 +153,10 @@ class Pump:
         raise CountersealError(f"Run {self._run_id} moves too fast to commit to.")
 
     async def _at_hand(self, met: Met, moves: Sequence[Move]) -> bool:
-        sent = self._built(replace(met, view=replace(met.view, now=met.clock.now())), moves)
+        clock = met.clock
+        if clock.error > CLOCK_ERROR_MAX:
+            return False
+        sent = self._built(replace(met, view=replace(met.view, now=clock.now(), error=clock.error)), moves)
         if sent is None or (sent.commit.strict and met.drifted):
             return False
         try:
@@ -171,27 +184,32 @@ class Pump:
             held.append((move, replace(step, lease_owner=self._means.owner, lease_epoch=move.claim.epoch)))
         works: dict[Claim, Next] = {}
         for move, step in sorted(held, key=lambda each: step_order(each[1])):
-            with _faults_of(move, alone=len(moves) == 1):
+            try:
                 # It was claimed just now; or its lease ran out, and is taken back for what is known.
                 begun = transition.started(step) if step.status is StepState.READY else step
                 works[move.claim] = move.build(transition, begun, met.workflow, met.policy)
+            except Exception as error:
+                raise self._fault(move, error, moves) from error
         for move, step in held:
-            if move.goes_on:
-                with _faults_of(move, alone=len(moves) == 1):
-                    works[move.claim] = self._next(transition, step, works[move.claim], met)
+            # While a step is over without touching the outside, the next one is taken in the same append.
+            try:
+                while move.goes_on and isinstance(works[move.claim], Over):
+                    following = transition.take(self._means.owner, step.key)
+                    if following is None:
+                        break
+                    step, known = following, Known()
+                    works[move.claim] = begin(transition, following, met.workflow, met.policy, known, new_nonce)
+            except Exception as error:
+                raise self._fault(move, error, moves) from error
         commit = transition.commit()
         commit.held = [move.claim for move in moves]
         commit.strict = commit.moves_gate
         return Sent(met, transition, commit, works, began)
 
-    def _next(self, transition: Transition, step: StepRow, work: Next, met: Met) -> Next:
-        """While a step is over without touching the outside, take the next one in the same append."""
-        while isinstance(work, Over):
-            following = transition.take(self._means.owner, step.key)
-            if following is None:
-                return work
-            step, work = following, begin(transition, following, met.workflow, met.policy, Known(), new_nonce)
-        return work
+    @staticmethod
+    def _fault(move: Move, error: Exception, moves: Sequence[Move]) -> Exception:
+        """Say which move a fault is of, where there are several."""
+        return error if len(moves) == 1 or isinstance(error, NeedsItems) else _Fault(move, error)
 
     async def _on_the_book(self, moves: Sequence[Move], *, afresh: bool) -> None:
         """On the run as it is now, which is locked: whoever is here has lost a race, and is to win the next one.
@@ -240,8 +258,7 @@ class Pump:
         after, before = sent.transition.after(), sent.met
         drifted = before.drifted or applied.version != after.version
         exact = before.exact if drifted else after
-        met = replace(before, exact=exact, view=after, seen=applied.version, drifted=drifted)
-        return self._means.recent.put(met)
+        return self._means.recent.put(replace(before, exact=exact, view=after, seen=applied.version, drifted=drifted))
 
     async def _barrier(self, gate: int) -> None:
         """The last step has left, and not all of them from here: append the barrier, unless somebody has.
@@ -261,8 +278,7 @@ class Pump:
                 except NeedsItems:
                     afresh = True
                     continue
-                applied = await means.committer.apply(transition.commit())
-                if applied is not None:
+                if (applied := await means.committer.apply(transition.commit())) is not None:
                     after = transition.after()
                     means.recent.put(replace(met, exact=after, view=after, seen=applied.version))
                     return
@@ -273,24 +289,12 @@ class Pump:
         """The run as its book gives it now."""
         means, known = self._means, self._means.recent.get(self._run_id)
         before, graphs = None if known is None else known.exact, means.definitions.graphs
+        asked = time.monotonic()
         view = await load(connection, self._run_id, graphs, lock=lock, afresh=afresh, before=before)
-        return means.recent.put(await meet(connection, means.definitions, view))
+        return means.recent.put(await meet(connection, means.definitions, view, asked))
 
 
 def _is_due(met: Met) -> bool:
     """True if all steps of the super-step have left, and its barrier is still to come."""
     run = met.view.run
     return run.width > 0 and run.executing == 0 and not run.finished
-
-
-@contextmanager
-def _faults_of(move: Move, *, alone: bool) -> Iterator[None]:
-    """Say which move a fault is of, where there are several."""
-    try:
-        yield
-    except NeedsItems:
-        raise
-    except Exception as error:
-        if alone:
-            raise
-        raise _Fault(move, error) from error

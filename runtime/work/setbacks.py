@@ -11,16 +11,15 @@ that are not the step's.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-import asyncpg
 import structlog
+from msgspec.structs import replace
 
 from core.canonical import JsonObject
 from core.db import Connection
-from core.errors import TransportError
+from core.outage import is_passing
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
 from runtime.engine import doubt
@@ -46,29 +45,6 @@ PAUSE = timedelta(seconds=30)
 _SETBACKS, _LEASES = GIVEN_UP["unexpected"], GIVEN_UP["lease_lost"]
 # In a step's last error: the lease that it is of.
 _NOTED = "epoch"
-
-# SQLSTATE classes that say something about what was written, and will say it again: data, constraint, statement,
-# program limit, and the moves that our triggers refuse.
-_LASTING = ("22", "23", "42", "54", "P0")
-
-# Those that end by themselves: the connection, a server that only reads, a lost race, room, locks, an operator, a disk.
-_AWAY = ("08", "25006", "40", "53", "55", "57", "58")
-
-
-def is_passing(error: Exception) -> bool:
-    """Whether an error is about the database or the network at this moment, and not about the step at hand."""
-    if isinstance(error, asyncpg.PostgresError):
-        return not str(error.sqlstate or "").startswith(_LASTING)
-    if isinstance(error, asyncpg.InterfaceError):
-        return not isinstance(error, ValueError)  # asyncpg's word for a parameter that it cannot encode
-    return isinstance(error, OSError | TimeoutError | TransportError)
-
-
-def is_away(error: Exception) -> bool:
-    """Whether PostgreSQL cannot serve at this moment, or its answer was lost: what failed is worth trying again."""
-    if isinstance(error, asyncpg.PostgresError):
-        return str(error.sqlstate or "").startswith(_AWAY)
-    return is_passing(error)
 
 
 def report(words: str, error: Exception, **facts: str) -> None:

@@ -27,11 +27,11 @@ import structlog
 from app import access, tenants
 from app.access import Role
 from app.cli import main
-from app.http import create_app
+from app.http.application import create_app
 from app.http.server import HttpServer
 from app.settings import Settings, load_settings
 from app.wiring import App, build
-from connectors.registry import Connectors
+from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue

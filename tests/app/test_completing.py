@@ -15,8 +15,7 @@ from app import adapters, processes
 from app.access import Role
 from app.processes import Part
 from app.settings import Settings
-from connectors.port import Completion
-from connectors.registry import Connectors
+from connectors.port import Completion, Connectors
 from core.errors import TransportError
 from evidence.chain import Actor
 from runtime.keep.completing import Completing
@@ -237,7 +236,7 @@ async def test_without_sources_there_is_nothing_to_do(installation: Any) -> None
 @pytest.mark.req("V-10")
 async def test_the_keepers_fetch_completions(cases: Any, looping: Any) -> None:
     (run_id, key), box = await case(cases), Mailbox()
-    cases.app.connectors.by_name["mail"] = box
+    cases.app.connectors["mail"] = box
 
     async def work(stop: asyncio.Event) -> None:
         await processes.run(cases.app, frozenset({Part.WORK, Part.KEEP}), stop, lambda _: None)
@@ -289,7 +288,7 @@ async def engine(settings: Settings, serve: Any) -> AsyncIterator[tuple[Any, Bpm
         connectors: Connectors = adapters.connectors_of(
             app.settings.model_copy(update=changes), app.definitions.catalog
         )
-        app.connectors.by_name["bpmn"] = connectors.get("bpmn")
+        app.connectors["bpmn"] = connectors["bpmn"]
         yield installation, bpmn
         await connectors.aclose()
         await bpmn.close()

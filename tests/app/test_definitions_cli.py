@@ -168,7 +168,7 @@ def test_check_lists_every_problem_and_goes_on_with_the_others(
     bad, good = definitions_command.json("workflow", "check", str(broken), str(branching), exit_code=Exit.INPUT)
     assert (bad["ok"], good["ok"]) == (False, True)
     assert {problem["line"] for problem in bad["problems"]} == {14, 15, 17}
-    assert "Did you mean probe.danger.apply?" in [problem["remedy"] for problem in bad["problems"]]
+    assert "Did you mean 'probe.danger.apply'?" in [problem["remedy"] for problem in bad["problems"]]
 
 
 def test_a_version_is_listed_shown_and_retired(definitions_command: DefinitionsCommand, branching: Path) -> None:
@@ -238,5 +238,5 @@ async def test_standing_agrees_with_what_is_built(clean_environment) -> None:
     standing = await definitions.standing(settings, catalog, names)
     connectors = adapters.connectors_of(settings, catalog)
     await connectors.aclose()
-    assert {name for name, words in standing.items() if words == "configured"} == set(connectors.by_name)
-    assert "slack" in connectors.by_name
+    assert {name for name, words in standing.items() if words == "configured"} == set(connectors)
+    assert "slack" in connectors

@@ -53,7 +53,7 @@ async def test_every_fault_of_a_document_has_its_place(installation: Any) -> Non
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     problems = answer.json()["problems"]
     assert [(fault["file"], fault["line"]) for fault in problems] == [("extra.yaml", line) for line in (8, 8, 11)]
-    assert "Did you mean probe.danger.apply?" in [fault["remedy"] for fault in problems]
+    assert "Did you mean 'probe.danger.apply'?" in [fault["remedy"] for fault in problems]
     assert (await client.get("/v1/workflows/extra/1")).status_code == 404
 
 

@@ -20,7 +20,7 @@ from app import definitions
 from app.access import Role, create_token
 from app.settings import DefinitionsMode, Settings
 from app.wiring import Faces, build, build_faces
-from connectors.registry import Connectors
+from connectors.port import Connectors
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError
 from evidence.chain import Actor

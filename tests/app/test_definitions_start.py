@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from app import definitions
 from app.settings import DefinitionsMode, Settings
 from app.wiring import App, build
-from connectors.registry import Connectors
+from connectors.port import Connectors
 from core.errors import ConfigurationError
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue

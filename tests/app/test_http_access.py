@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from app import access
 from app.access import Role
-from app.http import create_app
+from app.http.application import create_app
 from core.errors import AuthenticationError
 from evidence.chain import Actor
 from tests.support.books import tenants_seen

@@ -15,7 +15,7 @@ import pytest
 import structlog
 import uvloop
 
-from app.http import create_app
+from app.http.application import create_app
 from app.http.connections import Limits
 from app.http.server import HttpServer
 

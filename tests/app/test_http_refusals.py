@@ -302,7 +302,7 @@ async def test_when_the_database_is_away_faces_answer_503(installation, postgres
 
 
 def test_base64_and_hex_are_the_same_signature() -> None:
-    from app.http.webhooks import verify
+    from app.http.signed import verify
 
     digest = hmac.new(b"secret", b"100.body", hashlib.sha256).digest()
     for text in (digest.hex(), digest.hex().upper(), base64.b64encode(digest).decode()):

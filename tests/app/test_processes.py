@@ -20,7 +20,7 @@ from app.adapters import Prefixed
 from app.http.server import HttpServer
 from app.settings import DefinitionsMode, load_settings
 from app.wiring import build, build_faces
-from connectors.registry import Connectors
+from connectors.port import Connectors
 from core.canonical import sha256_hex
 from core.db import ENGINE_ROLE, Database
 from core.errors import ConfigurationError, TransportError

@@ -21,20 +21,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from approvals.model import (
-    Approval,
-    ApprovalKind,
-    CardContent,
-    CardState,
-    CardView,
-    GroupQuorum,
-    InputField,
-    RuleReason,
-    Terms,
-    Tier,
-)
+from approvals.content import CardContent, CardState, InputField, RuleReason
+from approvals.model import Approval, ApprovalKind, CardView, GroupQuorum, TaskState, TaskView, Terms, Tier
 from approvals.states import ApprovalStatus
-from approvals.tasks import TaskState, TaskView
 from core.action import Change, Risk
 
 APPROVAL_ID = UUID("01890000-0000-7000-8000-000000000001")

@@ -13,19 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from approvals.model import (
-    ApprovalKind,
-    CardContent,
-    CardState,
-    CardView,
-    Choice,
-    GroupProgress,
-    GroupQuorum,
-    InputField,
-    RuleReason,
-    Vote,
-    VoteChannel,
-)
+from approvals.content import CardContent, CardState, InputField, RuleReason
+from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, GroupQuorum, Vote, VoteChannel
 from approvals.slack import modals
 from approvals.slack.cards import render
 from approvals.slack.guard import BODY_BYTES_MAX

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from approvals.fields import FieldKind, FormProblem
-from approvals.form_weight import WEIGHT_MAX
+from approvals.fields import WEIGHT_MAX, FieldKind, FormProblem
 from approvals.forms import check_form, check_value, fields_of
 from core.canonical import INTEGER_MAX
 

@@ -18,11 +18,11 @@ from fastapi import FastAPI, Request, Response
 from slack_bolt.authorization import AuthorizeResult
 from slack_sdk.web.async_client import AsyncWebClient
 
-from approvals.model import CardState, CardView, Choice
+from approvals.content import CardState
+from approvals.model import CardView, Choice
 from approvals.slack import modals
 from approvals.slack.cards import button_value
-from approvals.slack.endpoint import SlackEndpoint
-from approvals.slack.guard import BODY_BYTES_MAX, check
+from approvals.slack.guard import BODY_BYTES_MAX, SlackEndpoint, check
 from approvals.slack.handlers import Answer, build_bolt
 from approvals.slack.payloads import Click, Submission
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from approvals.model import CardState, CardView, GroupQuorum, GroupSource
+from approvals.content import CardState
+from approvals.model import CardView, GroupQuorum, GroupSource
 from approvals.ports import Absent, MessageRef, NotPosted, Posted, PostInDoubt, PostRefused
-from approvals.slack.directory import SlackUserGroups
 from approvals.slack.messenger import SlackMessenger
+from approvals.slack.workspace import SlackUserGroups
 from core.errors import ConfigurationError
 
 

@@ -42,7 +42,7 @@ def voted(approval: Approval, person: Voter, choice: Choice = Choice.APPROVE, re
         return outcome, approval
     after = replace(approval, votes=(*approval.votes, outcome.vote))
     if outcome.effect is not None:
-        after = replace(after, status=APPROVAL.next(after.status, outcome.effect))
+        after = replace(after, status=APPROVAL.next[after.status, outcome.effect])
     return outcome, after
 
 

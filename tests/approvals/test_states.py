@@ -24,11 +24,11 @@ def test_all_pairs(state: ApprovalStatus, event: ApprovalEvent) -> None:
     expected = LEGAL.get((state.value, event.value))
     if expected is None:
         with pytest.raises(ConsistencyError):
-            APPROVAL.next(state, event)
+            APPROVAL.next[state, event]
     else:
-        assert APPROVAL.next(state, event).value == expected
+        assert APPROVAL.next[state, event].value == expected
 
 
 def test_all_but_requested_and_approved_are_final() -> None:
-    final = {state.value for state in ApprovalStatus if APPROVAL.terminal(state)}
+    final = {state.value for state in ApprovalStatus if state in APPROVAL.terminal}
     assert final == {"rejected", "expired", "canceled", "superseded"}

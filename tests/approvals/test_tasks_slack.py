@@ -20,14 +20,13 @@ from hypothesis import strategies as st
 from slack_bolt.authorization import AuthorizeResult
 from slack_sdk.web.async_client import AsyncWebClient
 
-from approvals.fields import FieldKind
-from approvals.form_weight import weight_of
+from approvals.fields import FieldKind, weight_of
 from approvals.forms import FormProblem, check_form, check_value, fields_of
+from approvals.model import TaskAnswer, TaskState, TaskView
 from approvals.ports import Absent, MessageRef, Posted, PostInDoubt
 from approvals.slack.blocks import ECHO_BYTES_MAX, echo_bytes
-from approvals.slack.endpoint import SlackEndpoint
 from approvals.slack.forms import cut, errors_of, input_blocks, values_of
-from approvals.slack.guard import BODY_BYTES_MAX
+from approvals.slack.guard import BODY_BYTES_MAX, SlackEndpoint
 from approvals.slack.handlers import Answer, TaskService, build_bolt
 from approvals.slack.messenger import SlackMessenger
 from approvals.slack.payloads import (
@@ -41,7 +40,6 @@ from approvals.slack.payloads import (
     parse_task_submission,
 )
 from approvals.slack.tasks import button_value, form_modal, render
-from approvals.tasks import TaskAnswer, TaskState, TaskView
 from core.canonical import INTEGER_MAX, JsonObject, canonical_bytes
 from core.errors import InputError
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +18,7 @@ from starlette.routing import Route
 
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
-from connectors.catalog import Catalog, build_action, catalog_of
+from connectors.catalog import Catalog, catalog_of
 from connectors.catalog import Source as Declarations
 from connectors.operation import Kind
 from connectors.port import (
@@ -33,6 +34,7 @@ from connectors.port import (
     ProbeVerdict,
     Refused,
 )
+from connectors.proposal import build_action
 from core.errors import ConfigurationError, InputError, TransportError
 from sandbox.bpmn import Bpmn
 from sandbox.bpmn_config import BpmnConfig
@@ -211,7 +213,7 @@ async def test_a_start_whose_answer_is_lost_ends_as_one_process(
     engine.fail("/start$", kind, effect)
     call = start_call(timeout=0.3 if kind is FaultKind.HANG else 5.0)
     assert isinstance(await connector.perform(call), InDoubt)
-    again = replace(call, timeout_seconds=5.0)
+    again = structs.replace(call, timeout_seconds=5.0)
     verdict = (await connector.probe(again, seconds_since_intent=LONG_AFTER)).verdict
     assert verdict is (ProbeVerdict.APPLIED if effect is Effect.LANDED else ProbeVerdict.NOT_APPLIED)
     external_id = await parked(connector, again)
@@ -242,8 +244,8 @@ async def test_the_engine_allows_what_the_connector_does_not(connector: BpmnConn
     [
         (start_call("no-such-process"), "not_found", "No matching process definition with key: no-such-process"),
         (start_call(text="x" * 4001), "invalid_variable", "holds 4001 characters"),
-        (replace(start_call(), correlation_key=None), "no_correlation_key", "needs a correlation key"),
-        (replace(start_call(), input={}), "no_process", "names no process"),
+        (structs.replace(start_call(), correlation_key=None), "no_correlation_key", "needs a correlation key"),
+        (structs.replace(start_call(), input={}), "no_process", "names no process"),
     ],
 )
 async def test_starts_that_are_refused(

@@ -5,18 +5,10 @@ from typing import Any
 
 import pytest
 
-from connectors.catalog import (
-    Catalog,
-    Source,
-    build_action,
-    catalog_of,
-    idempotency_key,
-    load_catalog,
-    reverse_of,
-)
+from connectors.catalog import Catalog, Source, catalog_of, load_catalog
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Before
-from connectors.text import render
+from connectors.proposal import build_action, idempotency_key, render
 from core.action import Risk, SideEffects
 from core.errors import DefinitionError, InputError
 
@@ -84,9 +76,9 @@ def test_writes_to_servicenow_outlast_the_transaction_limit(catalog: Catalog) ->
 
 
 def test_an_unknown_operation_names_the_nearest(catalog: Catalog) -> None:
-    with pytest.raises(InputError, match=r"Did you mean servicenow\.incident\.update\?"):
+    with pytest.raises(InputError, match=r"Did you mean 'servicenow\.incident\.update'\?"):
         catalog.get("servicenow.incident.updat")
-    with pytest.raises(InputError, match="Known operations"):
+    with pytest.raises(InputError, match="Known here"):
         catalog.get("zzz")
 
 
@@ -180,7 +172,7 @@ def test_what_can_be_undone_and_how(
     operation, read = catalog.get(UPDATE), Before(before, "4")
     action = build_action(operation, {"sys_id": INCIDENT, "fields": fields}, read)
     assert action.reversible is reversible
-    reverse = reverse_of(operation, action, read)
+    reverse = action.reverse
     if restored is None:
         assert reverse is None
         return
@@ -193,7 +185,7 @@ def test_without_a_pre_read_nothing_is_reversible(catalog: Catalog) -> None:
     operation = catalog.get(UPDATE)
     action = build_action(operation, {"sys_id": INCIDENT, "fields": {"priority": "1"}})
     assert not action.reversible
-    assert reverse_of(operation, action, None) is None
+    assert action.reverse is None
     post = catalog.get("slack.message.post")
     assert not build_action(post, {"channel": "C0OPS", "text": "hi"}).reversible
 

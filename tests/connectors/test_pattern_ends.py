@@ -8,8 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from connectors.catalog import Source, catalog_of, load_catalog
-from connectors.schema import check, validator_of
-from core.errors import InputError
+from connectors.schema import fault, validator_of
 from core.expressions import POLICY_LIMITS, Environment
 from policy.model import Glob, Name
 from runtime.definition import model, people
@@ -32,9 +31,8 @@ UPDATE = {"table": "u_entitlement", "sys_id": "42", "fields": {"u_state": "grant
 )
 def test_a_trailing_line_break_passes_no_packaged_schema(operation: str, values: dict[str, Any]) -> None:
     validator = load_catalog().operations[operation].input_validator
-    with pytest.raises(InputError):
-        check(validator, values, where="input")
-    check(validator, _clean(values), where="input")
+    assert not validator.is_valid(values)
+    assert validator.is_valid(_clean(values))
 
 
 def _clean(value: Any) -> Any:
@@ -84,8 +82,8 @@ def test_a_dollar_that_is_no_end_stays_one(schema: dict[str, Any], value: Any) -
 
 
 def test_the_message_shows_the_pattern_as_it_was_written() -> None:
-    with pytest.raises(InputError, match=r"must match the pattern \^a\$"):
-        check(validator_of({"pattern": "^a$"}), "a\n", where="input")
+    found = fault(validator_of({"pattern": "^a$"}), "a\n", where="input")
+    assert "must match the pattern ^a$" in found.message
 
 
 def test_operations_of_ones_own_are_checked_so() -> None:
@@ -125,5 +123,5 @@ def test_names_in_documents_end_where_they_say(kind: Any, good: str) -> None:
 def test_conditions_of_policies_end_where_they_say() -> None:
     environment = Environment({"x": "string"}, POLICY_LIMITS)
     expression = environment.compile("x.matches('^state$')", "bool")
-    assert expression.test(environment.bind({"x": "state"})) is True
-    assert expression.test(environment.bind({"x": "state\n"})) is False
+    assert expression.test({"x": "state"}) is True
+    assert expression.test({"x": "state\n"}) is False

@@ -9,8 +9,7 @@ from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
-from connectors.port import Call, Connector, Done, ProbeVerdict
-from connectors.registry import Connectors
+from connectors.port import Call, Connector, Connectors, Done, ProbeVerdict
 from connectors.servicenow.client import BasicAuth, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
@@ -43,16 +42,16 @@ async def test_every_packaged_operation_has_a_connector(catalog: Catalog) -> Non
     }
     connectors = Connectors(by_name)
     for operation in catalog.operations.values():
-        assert connectors.get(operation.name) is by_name[operation.connector]
+        assert connectors[operation.connector] is by_name[operation.connector]
     await connectors.aclose()
 
 
 async def test_what_is_not_configured_names_its_setting() -> None:
     connectors = Connectors({"transform": TransformConnector()})
     with pytest.raises(ConfigurationError, match=r"not configured\. Set COUNTERSEAL_SERVICENOW_URL"):
-        connectors.get("servicenow.incident.get")
+        connectors["servicenow"]
     with pytest.raises(ConfigurationError, match="Known connectors"):
-        connectors.get("zzz")
+        connectors["zzz"]
     assert await connectors.check() == {"transform": (True, "works in process")}
 
 

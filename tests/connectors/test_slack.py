@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from connectors.port import Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
 from connectors.slack.connector import SlackConnector, SlackSettings

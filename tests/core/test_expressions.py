@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import cel as oracle  # another implementation of CEL, in Rust
@@ -11,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.canonical import DEPTH_MAX
+from core.canonical import DEPTH_MAX, Json
 from core.errors import ExpressionError
-from core.expressions import POLICY_LIMITS, WORKFLOW_LIMITS, ConditionSet, Environment
+from core.expressions import POLICY_LIMITS, WORKFLOW_LIMITS, ConditionSet, Environment, Expression
 from core.templates import TemplateError, compile_template, compile_value
 
 VARIABLES = {
@@ -44,7 +45,11 @@ WORKFLOW = Environment(VARIABLES, WORKFLOW_LIMITS)
 
 def holds(source: str, values: dict[str, object] | None = None) -> bool:
     expression = ENV.compile(source, "bool")
-    return expression.test(ENV.bind(VALUES if values is None else values))
+    return expression.test(VALUES if values is None else values)
+
+
+def evaluated(expression: Expression, values: Mapping[str, object]) -> Json:
+    return expression.value(expression.environment.bind(values))
 
 
 class TestTrapsThatFailOpen:
@@ -70,14 +75,14 @@ class TestTrapsThatFailOpen:
     def test_values_of_another_environment_do_not_bypass_type_checks(self) -> None:
         other = Environment({"amount": "string"})
         with pytest.raises(ExpressionError, match="another environment"):
-            ENV.compile("amount == 1").test(other.bind({"amount": "1"}))
+            ENV.compile("amount == 1").value(other.bind({"amount": "1"}))
 
     @pytest.mark.req("U-4")
     def test_deep_data_is_refused_before_the_engine_sees_it(self) -> None:
         deep: Any = "x"
         for _ in range(DEPTH_MAX):
             deep = {"k": deep}
-        assert ENV.compile("trigger.k == 1").evaluate({"trigger": deep}) is False
+        assert evaluated(ENV.compile("trigger.k == 1"), {"trigger": deep}) is False
         for _ in range(20_000):
             deep = [deep]
         with pytest.raises(ExpressionError, match="trigger: is nested deeper than 32"):
@@ -152,7 +157,7 @@ def test_a_value_of_another_type_is_refused(name: str, value: object, message: s
     ],
 )
 def test_values_come_out_as_plain_json(source: str, value: object) -> None:
-    result = ENV.compile(source).evaluate(VALUES)
+    result = evaluated(ENV.compile(source), VALUES)
     assert result == value
     assert json.loads(json.dumps(result)) == value
 
@@ -160,23 +165,23 @@ def test_values_come_out_as_plain_json(source: str, value: object) -> None:
 @pytest.mark.parametrize("source", ["b'abc'", "type(1)", "{1: 'a'}", "ratio / 0.0", "trigger.nope", "trigger.n.deeper"])
 def test_what_json_cannot_hold_or_is_missing_is_an_error(source: str) -> None:
     with pytest.raises(ExpressionError):
-        ENV.compile(source).evaluate(VALUES)
+        evaluated(ENV.compile(source), VALUES)
 
 
 @pytest.mark.parametrize("value", [None, True, 1, 1.5, "x", [1, [2]], {"a": {"b": [None]}}])
 def test_dyn_takes_any_json(value: object) -> None:
-    assert ENV.compile("trigger").evaluate({"trigger": value}) == value
+    assert evaluated(ENV.compile("trigger"), {"trigger": value}) == value
 
 
 def test_a_dynamic_value_is_checked_when_it_is_demanded() -> None:
     expression = ENV.compile("trigger.n", "bool")
     with pytest.raises(ExpressionError, match="gives an int, not bool"):
-        expression.test(ENV.bind(VALUES))
+        expression.test(VALUES)
     with pytest.raises(ExpressionError, match="gives an int, not list"):
-        ENV.compile("trigger.n", "list").evaluate(VALUES)
+        evaluated(ENV.compile("trigger.n", "list"), VALUES)
     with pytest.raises(ExpressionError, match="not int"):
-        ENV.compile("trigger.flag", "int").evaluate({"trigger": {"flag": True}})
-    assert ENV.compile("trigger.items", "list").evaluate(VALUES) == [1, 2, 3]
+        evaluated(ENV.compile("trigger.flag", "int"), {"trigger": {"flag": True}})
+    assert evaluated(ENV.compile("trigger.items", "list"), VALUES) == [1, 2, 3]
 
 
 def test_references_are_the_declared_variables_that_are_read() -> None:
@@ -188,7 +193,7 @@ def test_references_are_the_declared_variables_that_are_read() -> None:
 def test_a_nested_loop_over_much_data_ends() -> None:
     expression = WORKFLOW.compile("trigger.all(x, trigger.all(y, x == y))", "bool")
     with pytest.raises(ExpressionError, match="Iteration budget exceeded"):
-        expression.test(WORKFLOW.bind({"trigger": ["a"] * 1_000}))
+        expression.test({"trigger": ["a"] * 1_000})
 
 
 def test_an_undeclared_value_cannot_be_read_and_does_no_harm() -> None:
@@ -207,28 +212,44 @@ class TestSeveralTestsAtOnce:
     SOURCES = ("amount > 1 // a comment", "tags.exists(t, t == 'z')", "trigger.n == 1", "1.0 / ratio > 1.0")
 
     def test_each_counts_alone(self) -> None:
-        tests = ConditionSet(ENV, [ENV.compile(source, "bool") for source in self.SOURCES])
-        assert tests.run(ENV.bind(VALUES)) == [True, False, True, True]
+        tests = ConditionSet([ENV.compile(source, "bool") for source in self.SOURCES])
+        assert tests.run(VALUES) == [True, False, True, True]
         assert tests.references == {"amount", "tags", "trigger", "ratio"}
 
     def test_an_error_names_its_own_and_leaves_the_others(self) -> None:
-        tests = ConditionSet(ENV, [ENV.compile(source, "bool") for source in self.SOURCES])
+        tests = ConditionSet([ENV.compile(source, "bool") for source in self.SOURCES])
         values = {name: value for name, value in VALUES.items() if name != "tags"}
-        first, second, *others = tests.run(ENV.bind(values))
+        first, second, *others = tests.run(values)
         assert (first, others) == (True, [True, True])
         assert isinstance(second, ExpressionError)
         assert "'tags' has no value" in str(second)
 
     def test_a_dynamic_value_that_is_no_bool_is_an_error(self) -> None:
-        tests = ConditionSet(ENV, [ENV.compile("trigger.n", "bool"), ENV.compile("amount > 1", "bool")])
-        first, second = tests.run(ENV.bind(VALUES))
+        tests = ConditionSet([ENV.compile("trigger.n", "bool"), ENV.compile("amount > 1", "bool")])
+        first, second = tests.run(VALUES)
+        assert isinstance(first, ExpressionError)
+        assert second is True
+
+    def test_environments_that_agree_on_what_is_read_share_a_program(self) -> None:
+        other = Environment({"amount": "int", "trigger": "string"})
+        tests = ConditionSet([ENV.compile("trigger.n == 1", "bool"), other.compile("amount > 1", "bool")])
+        assert tests.run(VALUES) == [True, True]
+        first, second = tests.run({**VALUES, "amount": "2"})
+        assert first is True
+        assert "is a string where int is declared" in str(second)
+
+    def test_environments_that_do_not_agree_are_not_mixed(self) -> None:
+        other = Environment({"amount": "dyn"})
+        tests = ConditionSet([ENV.compile("amount != 1", "bool"), other.compile("amount == 'a'", "bool")])
+        assert tests.run({"amount": 2}) == [True, False]
+        first, second = tests.run({"amount": "a"})
         assert isinstance(first, ExpressionError)
         assert second is True
 
     def test_expressions_near_the_depth_limit_still_run(self) -> None:
         source = "+".join(["amount"] * 31) + " > 0"
-        tests = ConditionSet(ENV, [ENV.compile(source, "bool")] * 3)
-        assert tests.run(ENV.bind(VALUES)) == [True] * 3
+        tests = ConditionSet([ENV.compile(source, "bool")] * 3)
+        assert tests.run(VALUES) == [True] * 3
 
 
 class TestTemplates:
@@ -342,7 +363,7 @@ ORACLE_VALUES = st.fixed_dictionaries(
 def test_another_implementation_never_says_the_opposite(values: dict[str, object], index: int) -> None:
     ours, theirs = ORACLE_PAIRS[index]
     try:
-        mine: object = ours.test(ORACLE_ENV.bind(values))
+        mine: object = ours.test(values)
     except ExpressionError:
         mine = "error"
     try:
@@ -356,10 +377,9 @@ def test_another_implementation_never_says_the_opposite(values: dict[str, object
 @given(values=ORACLE_VALUES)
 def test_the_common_program_agrees_with_each_alone(values: dict[str, object]) -> None:
     expressions = [ours for ours, _ in ORACLE_PAIRS]
-    bound = ORACLE_ENV.bind(values)
-    for expression, together in zip(expressions, ConditionSet(ORACLE_ENV, expressions).run(bound), strict=True):
+    for expression, together in zip(expressions, ConditionSet(expressions).run(values), strict=True):
         try:
-            assert expression.test(bound) is together
+            assert expression.test(values) is together
         except ExpressionError:
             assert isinstance(together, ExpressionError)
 

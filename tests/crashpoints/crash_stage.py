@@ -23,8 +23,7 @@ import structlog
 from approvals.model import Choice, VoteChannel
 from approvals.ports import Absent, MessageRef, Posted
 from connectors.catalog import Source, load_catalog
-from connectors.port import Done, NotSent, Parked, Probe, ProbeVerdict
-from connectors.registry import Connectors
+from connectors.port import Connectors, Done, NotSent, Parked, Probe, ProbeVerdict
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
 from evidence.files import FileBlobStore

@@ -51,7 +51,7 @@ def test_a_rule_with_an_empty_condition_does_not_load(empty: str) -> None:
 
 def test_a_rule_without_a_condition_still_fires_always() -> None:
     text = POLICY.replace("    when: WHEN\n", "")
-    assert load_policy(text, "p.yaml", operation_facts(load_catalog())).rules[0].condition is None
+    assert load_policy(text, "p.yaml", operation_facts(load_catalog())).rules[0].condition.test({}) is True
 
 
 @pytest.mark.parametrize("key", ["connector", "because", "escalate", "expires", "tier", "two_person", "approvers"])

@@ -18,7 +18,6 @@ from core.errors import DefinitionError
 from policy.load import load_policy
 from runtime.definition import schemas
 from runtime.definition.catalog import operation_facts
-from runtime.definition.key_descriptions import DESCRIPTIONS
 from runtime.definition.model import KINDS, WorkflowDocument
 from runtime.definition.people import load_directory
 from runtime.definition.schemas import SchemaName, schema, schema_text
@@ -175,13 +174,13 @@ def test_every_kind_of_step_is_a_key_of_it() -> None:
 
 
 def test_every_key_is_told_in_words() -> None:
-    """Editors show them; a key that is new needs its line in runtime/definition/key_descriptions.py."""
+    """Editors show them; a key that is new needs its line in runtime/definition/key_descriptions.toml."""
     keys: dict[str, set[str]] = {}
     for name in SchemaName:
         found = schema(name)
-        keys[schemas._MODELS[name].__name__] = set(found["properties"])
+        keys[schemas._MODELS[name][0].__name__] = set(found["properties"])
         keys |= {title: set(part.get("properties", {})) for title, part in found.get("$defs", {}).items()}
-    told = {model: set(words) for model, words in DESCRIPTIONS.items()}
+    told = {model: set(words) for model, words in schemas.descriptions().items()}
     assert told == {model: keys.get(model) for model in told}
     assert {"WorkflowDocument", "StepDocument", "PolicyDocument", "RuleDocument", "Operation"} <= set(told)
 

@@ -24,7 +24,7 @@ def with_steps(*steps: str) -> str:
 FAULTS = {
     "unknown operation": (
         with_steps("  - {id: a, do: probe.effect.aply, with: {name: x}}\n"),
-        (4, "there is no operation 'probe.effect.aply'", "Did you mean probe.effect.apply?"),
+        (4, "there is no operation 'probe.effect.aply'", "Did you mean 'probe.effect.apply'?"),
     ),
     "timeout of a call": (
         with_steps("  - {id: a, do: probe.effect.apply, with: {name: x}, timeout: PT1H}\n"),

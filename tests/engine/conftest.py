@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from connectors.catalog import Catalog, Source, load_catalog
 from core.ids import derived_id
@@ -249,7 +250,7 @@ class Simulation:
 
     @property
     def open_steps(self) -> dict[str, str]:
-        return {key: str(row.status) for key, row in self.rows.items() if not STEP.terminal(row.status)}
+        return {key: str(row.status) for key, row in self.rows.items() if row.status not in STEP.terminal}
 
     def verified(self) -> bool:
         return verify_lines(self.head, self.lines, self.sizes).ok

@@ -13,7 +13,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -23,6 +23,7 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from core.errors import ExpressionError
 from evidence.chain import Actor
@@ -34,7 +35,7 @@ from runtime.engine.past import past_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import replay
 from runtime.engine.states import StepState, WaitKind, WaitState
-from runtime.engine.told import KEPT
+from runtime.engine.told import KEPT, STORED
 from runtime.engine.transition import Transition
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
@@ -510,7 +511,9 @@ class Play:
                 asked and self.run.rows[step].status is StepState.CANCELED
             ):
                 continue
-            dropped = {"epoch", "wait", "invocation", "count", "values", KEPT} | (set() if exactly else {"digest"})
+            dropped = {"epoch", "wait", "invocation", "count", "values", KEPT, STORED} | (
+                set() if exactly else {"digest"}
+            )
             data = {name: value for name, value in data.items() if name not in dropped}
             if kind == "checkpoint.committed":
                 yield sorted(facts)

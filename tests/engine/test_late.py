@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ConsistencyError
 from evidence.chain import Actor, ChainHead, append
@@ -60,6 +60,7 @@ def test_nothing_but_the_receipts_late_answers_changes(status: str, finished: bo
         "output": {"n": 1},
     }  # fmt: skip
     after.receipts[RECEIPT] = replace(after.receipts[RECEIPT], late=())
+    assert after.times.pop("a") == told().at
     assert after == before
 
 

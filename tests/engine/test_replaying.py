@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 from uuid import UUID
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ConsistencyError
 from evidence.chain import Actor
@@ -131,7 +131,12 @@ def test_the_values_of_one_line_are_not_those_of_another(simulate: Any) -> None:
 
 def test_no_public_fact_is_called_like_what_an_append_adds_to_a_line() -> None:
     """Else the name of its event would not hold that fact."""
-    public = {item.name for cls in EVENTS.values() for item in fields(cls) if not str(item.type).startswith("Private[")}
+    public = {
+        name
+        for cls in EVENTS.values()
+        for name, declared in cls.__annotations__.items()
+        if not declared.startswith("Private[")
+    }
     assert not public & {"values", "receipt_digest", "state", "count"}
     assert "reason_given" in public
 

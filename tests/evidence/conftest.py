@@ -7,17 +7,17 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec.structs import replace
 
 from core.canonical import JsonObject, canonical_bytes, digest, sha256_hex
 from evidence import layout
-from evidence.archive import seal
-from evidence.bundle import ApprovalRecord, BundleContent, DocumentText, RunRecord, VoteRecord, assemble
+from evidence.bundle import ApprovalRecord, BundleContent, DocumentText, RunRecord, VoteRecord, assemble, seal
 from evidence.chain import Actor, ChainHead, Event, EventType, append, timestamp
 from evidence.commitments import blind, commit, commit_fields, disclosure, path_of
 from evidence.receipts import Receipt, ReceiptStatus, Reverse

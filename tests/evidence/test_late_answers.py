@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from evidence import layout
 from evidence.chain import Actor, ChainHead, EventType, verify_lines
 from evidence.receipts import ReceiptStatus
-from evidence.table import Row, Status, Verification
-from evidence.verify import verify_bundle
+from evidence.verify import Row, Status, Verification, verify_bundle
 
 LATE = {"attempt": 1, "epoch": 1, "known": "succeeded", "sent": "2026-11-21T10:30:01.000000Z"}
 

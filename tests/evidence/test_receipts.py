@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ConsistencyError
 from evidence.commitments import blind, commit, disclosure, open_disclosure
@@ -29,14 +29,14 @@ LEGAL = {
 @pytest.mark.parametrize(("status", "event"), list(product(S, E)))
 def test_every_pair_of_the_table(status: ReceiptStatus, event: ReceiptEvent) -> None:
     if (status, event) in LEGAL:
-        assert RECEIPT.next(status, event) is LEGAL[status, event]
+        assert RECEIPT.next[status, event] is LEGAL[status, event]
     else:
         with pytest.raises(ConsistencyError):
-            RECEIPT.next(status, event)
+            RECEIPT.next[status, event]
 
 
 def test_only_success_is_final_and_an_intent_is_never_simply_repeated() -> None:
-    assert [status for status in S if RECEIPT.terminal(status)] == [S.SUCCEEDED]
+    assert [status for status in S if status in RECEIPT.terminal] == [S.SUCCEEDED]
     assert (S.INTENDED, E.RETRY) not in RECEIPT.table
     assert RECEIPT.initial == {S.INTENDED}
 

@@ -21,7 +21,7 @@ import pytest
 
 from app import access, tenants
 from app.access import Role
-from app.http import create_app
+from app.http.application import create_app
 from app.http.server import HttpServer
 from app.settings import Settings, load_settings
 from app.wiring import App, build, build_faces

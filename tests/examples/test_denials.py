@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from connectors.catalog import build_action, load_catalog
+from connectors.catalog import load_catalog
 from connectors.port import Before
-from policy.evaluate import Decision, evaluate
-from policy.facts import FactContext, build_facts
+from connectors.proposal import build_action
+from policy.evaluate import Decision, build_facts, evaluate
+from policy.facts import FactContext
 from runtime.definition.catalog import Definitions
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "policies"

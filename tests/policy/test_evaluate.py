@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from core.action import Action
 from core.canonical import canonical_bytes
-from policy.evaluate import Decision, Escalation, GroupQuorum, deny, evaluate
+from policy.evaluate import Decision, Escalation, GroupQuorum, build_facts, deny, evaluate
 from policy.explain import explain
-from policy.facts import FactContext, OperationFacts, build_facts
+from policy.facts import FactContext, OperationFacts
 from policy.load import Policy, load_policy
 from policy.model import Outcome, Tier
 
@@ -28,6 +28,24 @@ Update = Callable[..., Action]
 
 def decide(policy: Policy | None, action: Action, context: FactContext | None = None) -> Decision:
     return evaluate(policy, build_facts(action, context or FactContext()), action.operation)
+
+
+def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Load, update: Update) -> None:
+    name = "servicenow.incident.query"
+    policy = load(
+        f"- {{id: whole, match: {{operation: {name}}}, when: action.fields.limit != 3, outcome: allow}}\n"
+        "- {id: any, match: {operation: '*'}, when: action.fields.limit == 'all', outcome: deny}\n"
+        f"- {{id: risk, match: {{operation: {name}}}, when: action.risk == 'medium', outcome: allow}}"
+    )
+    assert len(policy.plan(name).groups) == 2
+    decision = decide(policy, update({"limit": 5}, operation=name))
+    assert ([rule.id for rule in decision.rules], decision.errors) == (["whole", "risk"], ())
+    decision = decide(policy, update({"limit": "all"}, operation=name))
+    assert ([rule.id for rule in decision.rules], [error.rule for error in decision.errors]) == (
+        ["any", "risk"],
+        ["whole"],
+    )
+    assert decision.outcome is Outcome.DENY
 
 
 class TestOutcomes:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import DefinitionError
-from policy.facts import OperationFacts, declare
+from policy.facts import BASE_FACTS, OperationFacts, declare
 from policy.load import Policy, load_policy
 from policy.model import PolicyDocument
 
@@ -110,6 +110,12 @@ def test_conflicting_and_unwritable_fields() -> None:
     )
     fields = {name: kind for name, kind in declared.items() if name.startswith(("action.fields.", "action.before."))}
     assert fields == {"action.fields.limit": "dyn", "action.fields.x": "string", "action.before.state": "dyn"}
+
+
+def test_rules_share_a_program_because_no_fact_begins_like_another(operations: Mapping[str, OperationFacts]) -> None:
+    declared = declare(operations.values())
+    assert not [(a, b) for a in declared for b in declared if b.startswith(f"{a}.")]
+    assert {name.split(".")[0] for name in declared} == {name.split(".")[0] for name in BASE_FACTS}
 
 
 def test_the_published_schema_names_what_is_accepted() -> None:

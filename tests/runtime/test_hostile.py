@@ -22,11 +22,9 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from approvals.model import CardView, Choice, VoteChannel
+from approvals.model import CardView, Choice, TaskView, VoteChannel
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome
-from approvals.tasks import TaskView
-from connectors.port import Before, Call, Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
-from connectors.registry import Connectors
+from connectors.port import Before, Call, Connectors, Done, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
 from core.errors import ConsistencyError
 from evidence.files import FileBlobStore

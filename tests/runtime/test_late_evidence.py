@@ -12,8 +12,7 @@ import pytest
 
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
-from evidence.table import Status, Verification
-from evidence.verify import verify_bundle
+from evidence.verify import Status, Verification, verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.voting import Voting

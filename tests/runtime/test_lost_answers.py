@@ -14,6 +14,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 import structlog
+from msgspec import field
 
 from connectors.port import NotSent
 from core.db import ENGINE_ROLE, Connection, Database
@@ -354,9 +355,8 @@ async def test_a_refusal_of_the_target_is_kept_as_well(
 class Counted(Sweeper):
     """A sweeper that says when it has swept."""
 
-    def __init__(self, database: Database, definitions: Any) -> None:
-        super().__init__(database, definitions, interval=timedelta(milliseconds=20))
-        self.swept: asyncio.Queue[int] = asyncio.Queue()
+    interval: timedelta = timedelta(milliseconds=20)
+    swept: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
 
     async def sweep(self) -> int:
         found = await super().sweep()

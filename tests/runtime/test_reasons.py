@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from approvals.model import Choice, VoteChannel
-from evidence.archive import seal
-from evidence.bundle import assemble
+from evidence.bundle import assemble, seal
 from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
-from evidence.table import Status, Verification
-from evidence.verify import verify_bundle
+from evidence.verify import Status, Verification, verify_bundle
 from runtime.engine.past import Past
 from runtime.keep.bundling import Bundling, content_of
 from runtime.keep.dispatcher import Dispatcher

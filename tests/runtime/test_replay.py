@@ -229,8 +229,6 @@ OTHER = "commits to other values than those that are stored"
 DAY = timedelta(days=1)
 # A run of a kind, what somebody changes in the database, and how a replay names it. These rows are found by keys …
 ROWS: dict[str, tuple[str, Callable[[Tampering], Awaitable[None]], str]] = {
-    "whom an approval is for": ("gate", lambda row: row.requester("eve"), "The requester of the approval"),
-    "what a card shows": ("gate", lambda row: row.card_target("elsewhere"), "The card of the approval"),
     "how a question was answered": ("gate", lambda row: row.rejected(), "The status of the approval"),
     "why somebody voted": ("gate", lambda row: row.vote_reason("another"), "The reason of the vote"),
     "a vote that is gone": ("gate", lambda row: row.lost_vote(), "The vote .* is not stored"),
@@ -242,6 +240,8 @@ ALTERED: dict[str, tuple[str, Callable[[Tampering], Awaitable[None]], str]] = {
     "where an effect landed": ("retry", lambda row: row.receipt_target("elsewhere"), f"action.intended. {OTHER}"),
     "what the target called it": ("retry", lambda row: row.external_id("e9"), f"action.succeeded. {OTHER}"),
     "a receipt that is gone": ("retry", lambda row: row.lost_receipt(), "chain is broken"),
+    "whom an approval is for": ("gate", lambda row: row.told_value("requester", "eve"), f"approval.requested. {OTHER}"),
+    "what a card shows": ("gate", lambda row: row.told_value("shown", {}), f"approval.requested. {OTHER}"),
     "an output": ("sequence", lambda row: row.told_value("output", FORGED), f"step.succeeded. {OTHER}"),
     "a write": ("sequence", lambda row: row.told_value("values", {"n": 99}), f"step.succeeded. {OTHER}"),
     "a failure": ("failure", lambda row: row.told_value("detail", {"class": "timeout"}), f"action.failed. {OTHER}"),

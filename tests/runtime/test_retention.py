@@ -131,7 +131,7 @@ async def test_when_its_time_is_over_no_value_of_a_run_is_left(keeper: Keeper) -
     await keeper.bundle()
     kept = await runtime.books.run()
     assert kept.purge_at - kept.finished_at == timedelta(days=30)
-    holding = {"journal", "ledger", "approvals", "waits", "inbox"}
+    holding = {"journal", "ledger", "waits", "inbox"}
     assert holding <= await keeper.tables_with_values()
     assert await runtime.sweep() == 0
     lines = await runtime.books.lines(run_id)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from approvals.model import Choice, VoteChannel
 from connectors.port import InDoubt, NotSent, Refused
 from core.db import Connection
 from core.errors import InputError, TransportError
+from core.outage import is_passing
 from runtime.keep.dispatcher import Delivered, Dispatcher
 from runtime.requests.starting import cancel_run
 from runtime.requests.triggers import start_from_servicenow
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store.outbox import Message
-from runtime.work.setbacks import LEASES_MAX, is_passing
+from runtime.work.setbacks import LEASES_MAX
 from tests.support.trouble import Forger
 
 # -- values that no row can hold -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from connectors.catalog import Source, load_catalog
-from connectors.registry import Connectors
+from connectors.port import Connectors
 from core.errors import ConsistencyError, NotFoundError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions

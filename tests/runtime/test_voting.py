@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from approvals.model import CardView, Choice, VoteChannel
+from approvals.model import CardView, Choice, TaskView, VoteChannel
 from approvals.ports import Absent, FindOutcome, MessageRef, Posted, PostInDoubt, PostOutcome
-from approvals.tasks import TaskView
 from core.errors import NotFoundError
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner

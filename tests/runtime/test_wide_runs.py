@@ -14,6 +14,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from msgspec import structs
 
 from connectors.port import Done
 from core.db import ENGINE_ROLE, Connection, Database
@@ -65,7 +66,7 @@ async def begun(runtime: Any, count: int, text: str = WIDE, **tenant: Any) -> UU
     """A run over so many items, whose outcomes say nothing about the order in which they came."""
 
     def alike(done: Done) -> Done:
-        return replace(done, output={"name": done.output["name"]}) if "name" in done.output else done
+        return structs.replace(done, output={"name": done.output["name"]}) if "name" in done.output else done
 
     runtime.outside.reshape = alike
     if not await runtime.books.runs():

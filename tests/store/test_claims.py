@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import timedelta
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -82,7 +83,7 @@ async def place(runtime: Any) -> Any:
 async def begun(runtime: Any, found: Any) -> Transition:
     """The step of this claim begun, as its worker does it; what that worker decides next."""
     graph = (await runtime.definitions_of("acme", found["run"]["workflow"])).graph
-    met, step, _ = await claimed(runtime.database, found, runtime.definitions, Recent())
+    met, step, _ = await claimed(runtime.database, found, runtime.definitions, Recent(), monotonic())
     transition = Transition(met.view, graph)
     transition.started(step)
     commit = transition.commit()

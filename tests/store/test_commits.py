@@ -9,12 +9,13 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from msgspec import structs
 
 from core.errors import NotFoundError
 from runtime.engine.commit import QueueRow, wait_of
 from runtime.engine.doubt import later
 from runtime.engine.transition import Transition
-from runtime.store.commits import apply
+from runtime.store.commits import apply, apply_together
 from runtime.store.views import load
 
 DIAMOND = """
@@ -111,6 +112,24 @@ async def test_a_commit_that_the_database_refuses_in_part_leaves_nothing(runtime
     await stop(gate, working)
 
 
+@pytest.mark.tampers
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(("ahead", "admitted"), [(-60, True), (5, True), (60, False)])
+async def test_no_append_is_of_a_time_that_is_still_to_come(
+    runtime: Any, gate: Any, ahead: int, admitted: bool, together: bool
+) -> None:
+    view, graph, working = await held_view(runtime, gate)
+    transition = Transition(structs.replace(view, now=view.now + timedelta(seconds=ahead)), graph)
+    transition.succeed(view.run.steps["left"], {}, {})
+    before = await runtime.fingerprint()
+    async with runtime.database.connection() as connection:
+        commit = transition.commit()
+        applied = await (apply_together(connection, [commit]) if together else apply(connection, commit))
+    assert bool(applied) is admitted
+    assert (await runtime.fingerprint() == before) is not admitted
+    await stop(gate, working)
+
+
 async def test_a_decision_is_void_once_the_policy_has_changed(runtime: Any, gate: Any) -> None:
     view, graph, working = await held_view(runtime, gate)
     judged = Transition(view, graph)
@@ -135,7 +154,7 @@ async def test_a_command_is_written_once_under_its_deterministic_key(runtime: An
             view = await load(connection, view.run_id, runtime.definitions.graphs)
             transition = Transition(view, graph)
             transition.message("remind", approval, "1")
-            keys.add(transition.rows.commands[0].dedupe_key)
+            keys.add(transition.rows.commands[0].command_id)
             assert await apply(connection, transition.commit())
     assert len(keys) == 1
     assert len(await runtime.all("SELECT FROM commands WHERE kind = 'remind'")) == 1

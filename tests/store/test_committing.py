@@ -127,7 +127,7 @@ class Busy:
 
     def __init__(self, held: Held) -> None:
         self.held = held
-        self.committer = Committer(held.runtime.database, writers=1)
+        self.committer = Committer(held.runtime.database.connection, writers=1)
 
     async def while_busy(self, commits: Sequence[Commit]) -> list[Any]:
         """Apply the first while its run is locked by another, the rest behind it; whether each was, or why not."""

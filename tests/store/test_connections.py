@@ -19,6 +19,32 @@ async def test_a_connection_that_comes_back_after_the_end_is_closed(database_url
     assert connection.is_closed()
 
 
+async def test_a_connection_is_used_again_unless_its_state_is_unknown(database_url: str) -> None:
+    async with Database(database_url, ENGINE_ROLE) as database:
+        with pytest.raises(asyncpg.PostgresError):
+            async with database.connection() as first:
+                await first.execute("SELECT 1 / 0")
+        with pytest.raises(asyncio.CancelledError):
+            async with database.connection() as again:
+                raise asyncio.CancelledError
+        assert again is first
+        assert first.is_closed()
+        async with database.connection() as other:
+            assert await other.fetchval("SELECT 1") == 1
+
+
+async def test_a_connection_that_was_closed_meanwhile_is_not_given_out(database_url: str) -> None:
+    async with Database(database_url, ENGINE_ROLE) as database:
+        async with database.connection() as first:
+            pass
+        await first.close()
+        async with database.connection() as other:
+            assert await other.fetchval("SELECT 1") == 1
+        async with database.connection() as left_open:
+            await left_open.execute("BEGIN")
+        assert left_open.is_closed()
+
+
 async def test_a_connection_whose_maker_is_cancelled_is_closed(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,19 +47,19 @@ ROWS = {
     " VALUES ($2, 'k', $2, $1, 'w', '', false, 'claimable', 0)",
     "effects": "INSERT INTO effects (tenant_id, key, run_id, step_key, receipt_id, status)"
     " VALUES ($1, $2::uuid::text, $2, 'k', $2, 'intended')",
-    "approvals": "INSERT INTO approvals (approval_id, run_id, tenant_id, step_id, step_key, kind, status,"
-    " action_digest, nonce, tier, terms, requester, card, expires_at)"
-    " VALUES ($2, $2, $1, $2, 'k', 'action', 'requested', 'd', 'n', 'low', '{}', 'r', '{}', now())",
+    "approvals": "INSERT INTO approvals (approval_id, run_id, n, tenant_id, step_key, status, expires_at)"
+    " VALUES ($2, $2, 1, $1, 'k', 'requested', now())",
     "votes": "INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)"
     " VALUES ($2, 'p', $1, 'approve', '', '{}', 'cli')",
     "waits": "INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token)"
     " VALUES ($2, $2, $1, $2, 'k', 'retry', 'waiting', 't')",
     "ledger": "INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)"
     " VALUES ($2, $1, 0, 's', 'c', '1')",
-    "remains": "INSERT INTO remains (run_id, tenant_id, steps, receipts, extensions) VALUES ($2, $1, '[]', '[]', '[]')",
+    "remains": "INSERT INTO remains (run_id, tenant_id, steps, receipts, extensions, questions)"
+    " VALUES ($2, $1, '[]', '[]', '[]', '{}')",
     "inbox": "INSERT INTO inbox (tenant_id, source, notification_id, payload) VALUES ($1, 's', $2::uuid::text, '{}')",
-    "commands": "INSERT INTO commands (command_id, tenant_id, run_id, kind, dedupe_key, payload, status)"
-    " VALUES ($2, $1, $2, 'card', $2::uuid::text, '{}', 'pending')",
+    "commands": "INSERT INTO commands (command_id, tenant_id, run_id, kind, payload, status)"
+    " VALUES ($2, $1, $2, 'card', '{}', 'pending')",
     "journal": "INSERT INTO journal (run_id, n, tenant_id, first_seq, lines) VALUES ($2, 1, $1, 0, '{}')",
     "audit_events": "INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash)"
     " VALUES ($2, 0, $1, 't', '', 'h')",

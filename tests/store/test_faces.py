@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import orjson
 import pytest
+from msgspec import structs
 from sqlalchemy.engine import make_url
 
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
@@ -161,6 +162,17 @@ async def test_a_face_ends_a_doubt_as_a_failure_alone(
                 await faces.append(connection, commit)
 
 
+async def test_no_line_of_a_face_is_of_a_time_that_is_still_to_come(runtime: Any, thief: Any) -> None:
+    """Whatever the append says of its time: each line is looked at."""
+    transition = await prepared(runtime, thief, await asked(runtime))
+    transition.cancel(THIEF, "")
+    commit = transition.commit()
+    commit.lines = [orjson.dumps({**orjson.loads(commit.lines[0]), "ts": "2999-01-01T00:00:00.000000Z"})]
+    async with thief.connection() as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="no face may append this"):
+            await faces.append(connection, commit)
+
+
 async def test_a_name_that_is_there_twice_admits_nothing(runtime: Any, thief: Any) -> None:
     transition = await prepared(runtime, thief, await asked(runtime))
     transition.cancel(THIEF, "")
@@ -183,7 +195,7 @@ async def test_another_tenant_s_run_is_neither_read_nor_appended_to(runtime: Any
     transition = await prepared(runtime, thief, run_id, "beta")
     transition.cancel(THIEF, "")
     async with thief.connection() as connection:
-        assert not await faces.append(connection, replace(transition.commit(), tenant_id="acme"))
+        assert not await faces.append(connection, structs.replace(transition.commit(), tenant_id="acme"))
         assert await connection.fetch("SELECT * FROM read_run($1, false, 'acme', true)", run_id) == []
         question = (await runtime.books.approval(tenant="beta")).id
         assert await connection.fetch("SELECT * FROM read_question($1, 'olga', 'acme', false)", question) == []
@@ -321,7 +333,7 @@ async def test_a_vote_that_loses_every_race_locks_the_run_and_wins(
         locked.append(lock)
         if not lock:
             async with runtime.database.connection() as connection:
-                await connection.execute("UPDATE runs SET version = version + 1")
+                await connection.execute("UPDATE runs SET version = version + 1, gate = gate + 1")
         return found
 
     monkeypatch.setattr(approvals, "read_to_decide", overtaken)

@@ -11,7 +11,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -27,7 +26,7 @@ from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.run import Run as Folded
 from runtime.engine.told import unpack_values
 from runtime.requests.looking import folded
-from runtime.store import books, remains
+from runtime.store import books, retention
 from runtime.store.views import load, load_to_end
 from tests.support.asking import Source, asking
 from tests.support.book import (
@@ -86,10 +85,11 @@ WHERE position($1::bytea IN j.lines) > 0 ORDER BY r.created_at, j.run_id, j.n"""
 _EFFECTS = """
 SELECT tenant_id AS tenant, key, run_id AS run, step_key AS step, receipt_id AS receipt, status
 FROM effects ORDER BY tenant_id, key"""
+ASKED = "approval.requested"
 _APPROVALS = """
-SELECT approval_id AS id, run_id AS run, tenant_id AS tenant, step_key AS step, kind, status, action_digest, nonce,
-  terms, card, choice, reason, escalated, channel, message_ts
-FROM approvals ORDER BY created_at, approval_id"""
+SELECT a.approval_id AS id, a.run_id AS run, a.tenant_id AS tenant, a.step_key AS step, a.status, a.choice, a.reason,
+  a.escalated, a.channel, a.message_ts, m.questions -> a.approval_id::text AS kept
+FROM approvals a LEFT JOIN remains m ON m.run_id = a.run_id ORDER BY a.created_at, a.approval_id"""
 _VOTES = """
 SELECT approval_id AS approval, person_id AS person, choice, reason, channel
 FROM votes ORDER BY voted_at, person_id"""
@@ -244,7 +244,7 @@ class Books:
         async with asking(self._source) as connection:
             definitions = Definitions(load_catalog())
             if run.purged_at is not None:
-                return [{**row, "lease_epoch": 0} for row in (await remains.read(connection, run.id))[0]]
+                return [{**row, "lease_epoch": 0} for row in (await retention.remains(connection, run.id))[0]]
             try:
                 book = await books.read(connection, run.tenant, run.id)
                 past = await folded(connection, definitions, book)
@@ -318,7 +318,7 @@ class Books:
         if run.purged_at is None:
             return (await self._folded(run.id)).receipts.values()
         async with asking(self._source) as connection:
-            return [ReceiptRow(**row) for row in (await remains.read(connection, run.id))[1]]
+            return [ReceiptRow(**row) for row in (await retention.remains(connection, run.id))[1]]
 
     async def receipt(self, **wanted: object) -> Receipt:
         return _only(await self.receipts(**wanted), wanted)
@@ -330,8 +330,14 @@ class Books:
         votes: defaultdict[UUID, list[Vote]] = defaultdict(list)
         for vote in await self.votes():
             votes[vote.approval].append(vote)
-        known = [Approval(**row) for row in await self._rows(_APPROVALS)]
-        known = [replace(approval, votes=tuple(votes[approval.id])) for approval in known]
+        asked = {line["data"]["approval"]: (line["data"], told) for _, line, told in await self._told(ASKED)}
+        known = []
+        for row in await self._rows(_APPROVALS):
+            facts, told = asked[str(row["id"])]
+            told = row.pop("kept") or told
+            shown = {"kind": facts["kind"], "action_digest": told["digest"], "card": told["shown"]}
+            shown |= {name: told[name] for name in ("nonce", "terms")}
+            known.append(Approval(**row, **shown, votes=tuple(votes[row["id"]])))
         return [approval for approval in known if _fits(approval, wanted)]
 
     async def approval(self, **wanted: object) -> Approval:

@@ -23,25 +23,9 @@ class Tampering(Forger):
 
     # -- the question -------------------------------------------------------------------------------------------------
 
-    async def card_target(self, target: str) -> None:
-        """The target that the card shows."""
-        await self._alter("UPDATE approvals SET card = jsonb_set(card, '{target}', $1::text::jsonb)", _json(target))
-
-    async def card_change(self, after: str) -> None:
-        """The new value of the first change that the card shows."""
-        await self._alter(
-            "UPDATE approvals SET card = jsonb_set(card, '{changes,0,after}', $1::text::jsonb)", _json(after)
-        )
-
-    async def requester(self, person: str) -> None:
-        """The person for whom approval is asked."""
-        await self._alter("UPDATE approvals SET requester = $1", person)
-
-    async def approvers(self, group: str) -> None:
-        """The group that is asked."""
-        await self._alter(
-            "UPDATE approvals SET terms = jsonb_set(terms, '{approvers,0,group}', $1::text::jsonb)", _json(group)
-        )
+    async def asked_elsewhere(self) -> None:
+        """Another append of the run is said to have asked."""
+        await self._alter("UPDATE approvals SET n = n - 1")
 
     async def rejected(self) -> None:
         """The answer is a rejection."""

@@ -407,7 +407,7 @@ class Forger:
     async def purged(self) -> None:
         """All runs count as purged."""
         await self._forge("UPDATE runs SET purged_at = now()")
-        await self._forge("INSERT INTO remains SELECT run_id, tenant_id, '[]', '[]', '[]' FROM runs")
+        await self._forge("INSERT INTO remains SELECT run_id, tenant_id, '[]', '[]', '[]', '{}' FROM runs")
 
     async def refuse_intents(self, step: str) -> None:
         """The database never takes the intent of this step: as a constraint that we forgot would."""

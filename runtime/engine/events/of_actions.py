@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from core.canonical import Json, JsonObject
 from evidence.events import EventType
@@ -12,8 +13,7 @@ from evidence.receipts import LateAnswer, Resolution
 from runtime.engine.events.private import Private
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionMade:
+class DecisionMade(Struct, frozen=True):
     """Policy has judged an action (Q-16). ``action`` is its blinded digest, ``digest`` the digest itself.
 
     ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules and errors with their words.
@@ -34,8 +34,7 @@ class DecisionMade:
     facts: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionIntended:
+class ActionIntended(Struct, frozen=True):
     """The action may go out (promise 1): written before it goes. A retry of the same receipt tells no values again.
 
     ``decision`` let it out; ``approval`` is the approval that it consumes. ``replaces`` is the failed receipt of
@@ -62,8 +61,7 @@ class ActionIntended:
     authority: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionSucceeded:
+class ActionSucceeded(Struct, frozen=True):
     """The effect happened. ``unusable`` says why its output cannot be used, for whoever shares the effect."""
 
     TYPE: ClassVar = EventType.ACTION_SUCCEEDED
@@ -74,8 +72,7 @@ class ActionSucceeded:
     unusable: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionFailed:
+class ActionFailed(Struct, frozen=True):
     """The action certainly had no effect."""
 
     TYPE: ClassVar = EventType.ACTION_FAILED
@@ -85,8 +82,7 @@ class ActionFailed:
     detail: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionInDoubt:
+class ActionInDoubt(Struct, frozen=True):
     """Nobody knows whether the action had its effect."""
 
     TYPE: ClassVar = EventType.ACTION_IN_DOUBT
@@ -94,8 +90,7 @@ class ActionInDoubt:
     why: Private[str] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ActionHeld:
+class ActionHeld(Struct, frozen=True):
     """The action stays in doubt for now, or for good: it is not sent again. ``why`` says by what."""
 
     TYPE: ClassVar = EventType.ACTION_HELD
@@ -103,8 +98,7 @@ class ActionHeld:
     why: Private[str] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ActionDoubtResolved:
+class ActionDoubtResolved(Struct, frozen=True):
     """The doubt is over; ``how`` says by what. ``not_applied`` is followed by a new intent."""
 
     TYPE: ClassVar = EventType.ACTION_DOUBT_RESOLVED
@@ -114,16 +108,14 @@ class ActionDoubtResolved:
     output: Private[Json] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionRecalled:
+class ActionRecalled(Struct, frozen=True):
     """The effect is recorded as done; its result is reused and nothing is sent (Q-15)."""
 
     TYPE: ClassVar = EventType.ACTION_RECALLED
     receipt: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class ActionLate:
+class ActionLate(Struct, frozen=True):
     """A worker that had lost its lease tells what it knows of its call. It decides nothing, also after the run's end.
 
     ``epoch`` is that of the lost lease. ``sent`` and ``answered`` are RFC 3339, of the database's time.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from core.canonical import Json, JsonObject
 from evidence.events import EventType
 from runtime.engine.events.private import Private
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRequested:
+class ApprovalRequested(Struct, frozen=True):
     """A question was put to people. ``card`` commits to ``shown``; ``expires`` is in seconds from now."""
 
     TYPE: ClassVar = EventType.APPROVAL_REQUESTED
@@ -31,8 +31,7 @@ class ApprovalRequested:
     expires: Private[int | float] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalVoted:
+class ApprovalVoted(Struct, frozen=True):
     """A person has voted; the event's actor is that person."""
 
     TYPE: ClassVar = EventType.APPROVAL_VOTED
@@ -46,8 +45,7 @@ class ApprovalVoted:
     groups: Private[list[str] | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalVoteRefused:
+class ApprovalVoteRefused(Struct, frozen=True):
     """A vote was refused in the append that did something about its reason."""
 
     TYPE: ClassVar = EventType.APPROVAL_VOTE_REFUSED
@@ -56,8 +54,7 @@ class ApprovalVoteRefused:
     channel: str
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalDecided:
+class ApprovalDecided(Struct, frozen=True):
     """The question is answered (approved, rejected; happened, again, fail), or canceled with its run."""
 
     TYPE: ClassVar = EventType.APPROVAL_DECIDED
@@ -67,32 +64,28 @@ class ApprovalDecided:
     reason: Private[str | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalConsumed:
+class ApprovalConsumed(Struct, frozen=True):
     """A given answer was used by something else than an action's intent: a gate, or a doubt."""
 
     TYPE: ClassVar = EventType.APPROVAL_CONSUMED
     approval: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalSuperseded:
+class ApprovalSuperseded(Struct, frozen=True):
     """The question is void: what would be done is not what was asked about any more (promise 3)."""
 
     TYPE: ClassVar = EventType.APPROVAL_SUPERSEDED
     approval: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalExpired:
+class ApprovalExpired(Struct, frozen=True):
     """Nobody decided in time."""
 
     TYPE: ClassVar = EventType.APPROVAL_EXPIRED
     approval: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalReminded:
+class ApprovalReminded(Struct, frozen=True):
     """The people who were asked are reminded. ``rung`` is the next rung of the ladder, due in ``due`` seconds."""
 
     TYPE: ClassVar = EventType.APPROVAL_REMINDED
@@ -102,8 +95,7 @@ class ApprovalReminded:
     due: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalEscalated:
+class ApprovalEscalated(Struct, frozen=True):
     """Others are asked as well. ``rung`` and ``due`` as in ``ApprovalReminded``."""
 
     TYPE: ClassVar = EventType.APPROVAL_ESCALATED

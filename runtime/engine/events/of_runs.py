@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from core.canonical import Json, JsonObject
 from evidence.events import EventType
@@ -12,8 +13,7 @@ from runtime.engine.events.private import Private
 from runtime.engine.states import RunState
 
 
-@dataclass(frozen=True, slots=True)
-class RunOpened:
+class RunOpened(Struct, frozen=True):
     """A trigger has started the run. ``workflow`` is its name, version and digest."""
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -27,15 +27,13 @@ class RunOpened:
     requested_by: Private[str | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunStarted:
+class RunStarted(Struct, frozen=True):
     """The run begins without a step: in its graph no step is to be taken."""
 
     TYPE: ClassVar = EventType.RUN_STARTED
 
 
-@dataclass(frozen=True, slots=True)
-class RunReferenceSet:
+class RunReferenceSet(Struct, frozen=True):
     """A step has named the run anew (X-8)."""
 
     TYPE: ClassVar = EventType.RUN_REFERENCE_SET
@@ -43,8 +41,7 @@ class RunReferenceSet:
     reference: Private[str]
 
 
-@dataclass(frozen=True, slots=True)
-class RunExtended:
+class RunExtended(Struct, frozen=True):
     """Steps were added to the graph (V-6). ``source`` is what was sent, ``operations`` the declarations it froze.
 
     ``adopted`` are outputs of finished steps that nothing had read before, by step key.
@@ -59,8 +56,7 @@ class RunExtended:
     adopted: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunContinued:
+class RunContinued(Struct, frozen=True):
     """A step has started another run (X-13, X-14)."""
 
     TYPE: ClassVar = EventType.RUN_CONTINUED
@@ -68,8 +64,7 @@ class RunContinued:
     workflow: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunCanceled:
+class RunCanceled(Struct, frozen=True):
     """Somebody has canceled the run. It closes when nothing is under way any more."""
 
     TYPE: ClassVar = EventType.RUN_CANCELED
@@ -78,8 +73,7 @@ class RunCanceled:
     reason: Private[str] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RunClosed:
+class RunClosed(Struct, frozen=True):
     """The run is over. ``error`` is its class, code and step; ``detail`` is all of the error."""
 
     TYPE: ClassVar = EventType.RUN_CLOSED
@@ -89,8 +83,7 @@ class RunClosed:
     result: Private[Json] = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointCommitted:
+class CheckpointCommitted(Struct, frozen=True):
     """The barrier of a super-step (P-3). ``digest`` is the blinded digest of the state that the fold has then.
 
     ``choices`` are what the conditions and collections of composites gave, in the order in which planning asked.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from core.canonical import Json, JsonObject
 from evidence.events import EventType
@@ -12,8 +13,7 @@ from runtime.engine.events.private import Private
 from runtime.engine.states import WaitKind
 
 
-@dataclass(frozen=True, slots=True)
-class StepStarted:
+class StepStarted(Struct, frozen=True):
     """A worker holds the step's lease; the event's actor is that worker."""
 
     TYPE: ClassVar = EventType.STEP_STARTED
@@ -22,8 +22,7 @@ class StepStarted:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepSucceeded:
+class StepSucceeded(Struct, frozen=True):
     """The step is done. ``values`` are its writes by channel, and under ``$reference`` how it names the run."""
 
     TYPE: ClassVar = EventType.STEP_SUCCEEDED
@@ -33,8 +32,7 @@ class StepSucceeded:
     values: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepFailed:
+class StepFailed(Struct, frozen=True):
     """The step failed for good. ``detail`` is the whole error; ``kind`` and ``code`` are the part that is no value."""
 
     TYPE: ClassVar = EventType.STEP_FAILED
@@ -44,8 +42,7 @@ class StepFailed:
     detail: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepParked:
+class StepParked(Struct, frozen=True):
     """The step waits. The fields from ``due`` on describe a wait that opens here; ``due`` is in seconds.
 
     ``known`` says that the wait was opened before (``WaitOpened``).
@@ -62,8 +59,7 @@ class StepParked:
     detail: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepRetryScheduled:
+class StepRetryScheduled(Struct, frozen=True):
     """The step failed in passing and waits for its next attempt (X-19)."""
 
     TYPE: ClassVar = EventType.STEP_RETRY_SCHEDULED
@@ -75,16 +71,14 @@ class StepRetryScheduled:
     detail: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepResumed:
+class StepResumed(Struct, frozen=True):
     """The step's wait is over: the step is ready again and joins the next super-step."""
 
     TYPE: ClassVar = EventType.STEP_RESUMED
     invocation: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepSetBack:
+class StepSetBack(Struct, frozen=True):
     """The step met what nobody foresaw. Its lease's end is the pause before the next try."""
 
     TYPE: ClassVar = EventType.STEP_SET_BACK
@@ -92,15 +86,13 @@ class StepSetBack:
     detail: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepCanceled:
+class StepCanceled(Struct, frozen=True):
     """The step ends with its run, and its open wait ends with it."""
 
     TYPE: ClassVar = EventType.STEP_CANCELED
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseExpired:
+class LeaseExpired(Struct, frozen=True):
     """The step's worker is gone; the step is ready for another. ``detail`` counts leases that ran out in a row."""
 
     TYPE: ClassVar = EventType.LEASE_EXPIRED
@@ -109,8 +101,7 @@ class LeaseExpired:
     detail: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitOpened:
+class WaitOpened(Struct, frozen=True):
     """A wait is there before its step parks on it: what is begun outside may end at once (V-9)."""
 
     TYPE: ClassVar = EventType.WAIT_OPENED
@@ -122,8 +113,7 @@ class WaitOpened:
     correlation: Private[str | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitPostponed:
+class WaitPostponed(Struct, frozen=True):
     """A due wait is looked at again later. ``due`` is in seconds from now; ``setbacks`` counts what went wrong."""
 
     TYPE: ClassVar = EventType.WAIT_POSTPONED
@@ -133,8 +123,7 @@ class WaitPostponed:
     setbacks: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WaitCompleted:
+class WaitCompleted(Struct, frozen=True):
     """The awaited thing has come. ``result`` is what the resume sees."""
 
     TYPE: ClassVar = EventType.WAIT_COMPLETED
@@ -144,8 +133,7 @@ class WaitCompleted:
     result: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitTimedOut:
+class WaitTimedOut(Struct, frozen=True):
     """The wait has taken too long (V-12)."""
 
     TYPE: ClassVar = EventType.WAIT_TIMED_OUT
@@ -154,8 +142,7 @@ class WaitTimedOut:
     result: Private[JsonObject | None] = None
 
 
-@dataclass(frozen=True, slots=True)
-class WaitCanceled:
+class WaitCanceled(Struct, frozen=True):
     """Nobody waits for this any more. ``why`` is ``changed`` for a task that asks something else by now."""
 
     TYPE: ClassVar = EventType.WAIT_CANCELED

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from core.errors import ConsistencyError
 from evidence.commitments import blind
 from runtime.engine import events as e
 from runtime.engine.commit import PARKED, MutationRow
@@ -33,8 +34,12 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
 
     ``graph`` is the run's graph, with the extension if the event is one. ``crossing`` is what a barrier has just been
     found to make of the run; without it, the checkpoint's choices say so. ``ConsistencyError`` for a move that no table
-    has; ``Diverged`` if a checkpoint is not the one that was recorded.
+    has, or a time before that of the step's last line; ``Diverged`` if a checkpoint is not the recorded one.
     """
+    if told.step in run.steps:
+        if told.at < run.times.get(told.step, told.at):
+            raise ConsistencyError(f"the time of {told.step} runs back")
+        run.times[told.step] = told.at
     match told.event:
         case e.CheckpointCommitted() as event:
             _checkpoint(run, event, graph, crossing)
@@ -52,7 +57,7 @@ def _opened(run: Run, told: Told, event: e.RunOpened) -> None:
 
 
 def _started(run: Run, told: Told, event: e.RunStarted) -> None:
-    run.status = RUN.next(run.status, RunEvent.START)
+    run.status = RUN.next[run.status, RunEvent.START]
 
 
 def _named(run: Run, told: Told, event: e.RunReferenceSet) -> None:
@@ -64,7 +69,7 @@ def _extended(run: Run, told: Told, event: e.RunExtended) -> None:
     run.mutations.append(MutationRow(event.number, told.actor.id, event.source, event.operations))
     run.state.outputs.update(event.adopted or {})
     if run.executing == 0 and run.status not in (RunState.QUEUED, RunState.RUNNING):
-        run.status = RUN.next(run.status, RunEvent.RESUME)
+        run.status = RUN.next[run.status, RunEvent.RESUME]
 
 
 def _canceled(run: Run, told: Told, event: e.RunCanceled) -> None:
@@ -79,7 +84,7 @@ _CLOSING = {
 
 
 def _closed(run: Run, told: Told, event: e.RunClosed) -> None:
-    run.status = RUN.next(run.status, _CLOSING[event.status])
+    run.status = RUN.next[run.status, _CLOSING[event.status]]
     run.error, run.result, run.finished, run.executing = event.detail, event.result, True, 0
 
 
@@ -93,7 +98,7 @@ def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: 
     run.checkpoints.append(crossing.checkpoint)
     run.ledger += crossing.ledger
     run.windows = {**run.windows, **crossing.windows}
-    for key in [key for key, row in run.steps.items() if STEP.terminal(row.status)]:
+    for key in [key for key, row in run.steps.items() if row.status in STEP.terminal]:
         run.past[key] = run.steps.pop(key)
     run.steps.update((row.key, row) for row in crossing.begun)
     if crossing.ending:
@@ -124,7 +129,7 @@ def _park_run(run: Run) -> None:
     kinds = {wait.partition(":")[0] for wait in run.state.parked.values()}
     for status, event in _PARKING:
         if PARKED[status] in kinds:
-            run.status = RUN.next(run.status, event)
+            run.status = RUN.next[run.status, event]
             return
 
 

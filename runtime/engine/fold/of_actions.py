@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from approvals.model import Choice
 from approvals.states import APPROVAL, ApprovalEvent, ApprovalStatus
@@ -58,7 +59,7 @@ def answered(run: Run, told: Told, event: e.ApprovalDecided) -> None:
 
 def _answer(run: Run, approval: UUID, event: ApprovalEvent | None, **changes: Any) -> None:
     known = run.answers.get(approval) or ApprovalMove(approval, ApprovalStatus.REQUESTED)
-    status = known.status if event is None else APPROVAL.next(ApprovalStatus(known.status), event)
+    status = known.status if event is None else APPROVAL.next[ApprovalStatus(known.status), event]
     run.answers[approval] = replace(known, status=status, **changes)
 
 
@@ -87,7 +88,7 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
     step = step_of(run, told)
     if event.key is None:
         receipt = _receipt(run, event.receipt)
-        status = RECEIPT.next(ReceiptStatus(receipt.status), ReceiptEvent.RETRY)
+        status = RECEIPT.next[ReceiptStatus(receipt.status), ReceiptEvent.RETRY]
         action = {**receipt.action, **(event.authority or {})}
         run.receipts[event.receipt] = replace(
             receipt,
@@ -134,7 +135,7 @@ def _receipt(run: Run, receipt_id: UUID) -> ReceiptRow:
 
 def _settle(run: Run, told: Told, receipt_id: UUID, event: ReceiptEvent, **changes: Any) -> None:
     receipt = _receipt(run, receipt_id)
-    status = RECEIPT.next(ReceiptStatus(receipt.status), event)
+    status = RECEIPT.next[ReceiptStatus(receipt.status), event]
     settled = told.at if status in (ReceiptStatus.SUCCEEDED, ReceiptStatus.FAILED) else None
     run.receipts[receipt_id] = replace(receipt, status=status, settled_at=settled, **changes)
 

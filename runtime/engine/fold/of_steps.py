@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from core.canonical import JsonObject
 from core.errors import ConsistencyError
@@ -34,25 +35,24 @@ def step_of(run: Run, told: Told) -> StepRow:
     return step
 
 
-def _move(run: Run, step: StepRow, event: StepEvent, **changes: Any) -> StepRow:
-    moved = replace(step, status=STEP.next(step.status, event), **changes)
-    run.steps[step.key] = moved
+_EXECUTING = (StepState.READY, StepState.RUNNING)
+
+
+def _move(run: Run, told: Told, event: StepEvent, **changes: Any) -> StepRow:
+    """Move the step of an event. A step that was executing, and is not any more, leaves its super-step."""
+    step = step_of(run, told)
+    moved = run.steps[step.key] = replace(step, status=STEP.next[step.status, event], **changes)
+    if step.status in _EXECUTING and moved.status not in _EXECUTING:
+        if step.key in run.state.open:
+            run.state.open.remove(step.key)
+        run.executing -= step.superstep == run.superstep
     return moved
 
 
-def _leave(run: Run, step: StepRow) -> None:
-    """The step is not executing any more, if it was."""
-    if step.key in run.state.open:
-        run.state.open.remove(step.key)
-    if step.superstep == run.superstep and step.status in (StepState.READY, StepState.RUNNING):
-        run.executing -= 1
-
-
 def step_started(run: Run, told: Told, event: e.StepStarted) -> None:
-    step = step_of(run, told)
-    _move(run, step, StepEvent.CLAIM, lease_owner=told.actor.id, lease_epoch=event.epoch, eligible_in=None)
+    _move(run, told, StepEvent.CLAIM, lease_owner=told.actor.id, lease_epoch=event.epoch, eligible_in=None)
     if run.status is RunState.QUEUED:
-        run.status = RUN.next(run.status, RunEvent.START)
+        run.status = RUN.next[run.status, RunEvent.START]
 
 
 def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
@@ -62,18 +62,14 @@ def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
         "usage": event.usage,
         "last_error": None,
     }
-    step = step_of(run, told)
-    _move(run, step, StepEvent.SUCCEED, **ended)
-    _leave(run, step)
+    _move(run, told, StepEvent.SUCCEED, **ended)
 
 
 def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
-    step = step_of(run, told)
     # Of a run whose key is lost no detail can be told; what is public of the error is known all the same.
     lost = "What happened cannot be told: the key of this run is lost."
     error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
-    _move(run, step, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
-    _leave(run, step)
+    step = _move(run, told, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
     run.state.parked.pop(step.key, None)
 
 
@@ -85,7 +81,7 @@ def step_parked(run: Run, told: Told, event: e.StepParked) -> None:
         due = None if event.due is None else timedelta(seconds=event.due)
         opened = (event.wait, step.step_id, step.key, event.kind, WaitState.WAITING, event.token or "")
         run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation)
-    _park(run, step, StepEvent.PARK if event.kind is WaitKind.APPROVAL else StepEvent.WAIT, last_error=event.detail)
+    _park(run, told, StepEvent.PARK if event.kind is WaitKind.APPROVAL else StepEvent.WAIT, last_error=event.detail)
 
 
 def step_retry(run: Run, told: Told, event: e.StepRetryScheduled) -> None:
@@ -95,13 +91,12 @@ def step_retry(run: Run, told: Told, event: e.StepRetryScheduled) -> None:
     opened = (event.wait, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(event.wait))
     run.waits[event.wait] = WaitRow(*opened, due, context)
     changes: dict[str, Any] = {"last_error": event.detail, "attempt": event.attempt, "eligible_in": due}
-    _park(run, step, StepEvent.RETRY_LATER, **changes)
+    _park(run, told, StepEvent.RETRY_LATER, **changes)
 
 
-def _park(run: Run, step: StepRow, event: StepEvent, **changes: Any) -> None:
-    parked = _move(run, step, event, lease_owner=None, **changes)
-    run.state.parked[step.key] = f"{PARKED[parked.status]}:{wait_of(run.run_id, parked)}"
-    _leave(run, step)
+def _park(run: Run, told: Told, event: StepEvent, **changes: Any) -> None:
+    parked = _move(run, told, event, lease_owner=None, **changes)
+    run.state.parked[parked.key] = f"{PARKED[parked.status]}:{wait_of(run.run_id, parked)}"
 
 
 def step_resumed(run: Run, told: Told, event: e.StepResumed) -> None:
@@ -112,10 +107,10 @@ def step_resumed(run: Run, told: Told, event: e.StepResumed) -> None:
     if step.superstep == run.superstep and step.key in run.state.parked:
         # Whoever reads the run back between here and the barrier sees a step that is ready, and not why it had parked.
         run.state.parked[step.key] = f"wait:{wait_of(run.run_id, step)}"
-    _move(run, step, StepEvent.RESUME, superstep=run.superstep + 1, eligible_in=None)
+    _move(run, told, StepEvent.RESUME, superstep=run.superstep + 1, eligible_in=None)
     # Where it still runs, the barrier of its last step is due.
     if run.executing == 0 and run.status is not RunState.RUNNING:
-        run.status = RUN.next(run.status, RunEvent.RESUME)
+        run.status = RUN.next[run.status, RunEvent.RESUME]
 
 
 def step_set_back(run: Run, told: Told, event: e.StepSetBack) -> None:
@@ -126,26 +121,23 @@ def step_set_back(run: Run, told: Told, event: e.StepSetBack) -> None:
 
 def step_canceled(run: Run, told: Told, event: e.StepCanceled) -> None:
     key = told.step or ""
-    step = run.steps.get(key)
-    if step is not None:
-        _move(run, step, StepEvent.CANCEL, lease_owner=None)
-        _leave(run, step)
+    if key in run.steps:
+        _move(run, told, StepEvent.CANCEL, lease_owner=None)
     for wait in [wait for wait in run.waits.values() if wait.step_key == key and wait.status is WaitState.WAITING]:
         _end_wait(run, wait.wait_id, WaitEvent.CANCEL)
     run.state.parked.pop(key, None)
 
 
 def lease_expired(run: Run, told: Told, event: e.LeaseExpired) -> None:
-    step = step_of(run, told)
-    error = step.last_error if event.detail is None else event.detail
-    _move(run, step, StepEvent.LEASE_EXPIRE, lease_owner=None, last_error=error)
+    changes: dict[str, Any] = {} if event.detail is None else {"last_error": event.detail}
+    _move(run, told, StepEvent.LEASE_EXPIRE, lease_owner=None, **changes)
 
 
 def _end_wait(run: Run, wait_id: UUID, event: WaitEvent, **changes: Any) -> None:
     wait = run.waits.get(wait_id)
     if wait is None:
         raise ConsistencyError(f"there is no wait {wait_id}")
-    run.waits[wait_id] = replace(wait, status=WAIT.next(wait.status, event), due_in=None, **changes)
+    run.waits[wait_id] = replace(wait, status=WAIT.next[wait.status, event], due_in=None, **changes)
 
 
 def wait_opened(run: Run, told: Told, event: e.WaitOpened) -> None:

@@ -1,4 +1,4 @@
-"""ServiceNow's business rules call here. Acknowledged only after the runs are committed (promise 4)."""
+"""Whoever signs instead of sending a token calls here: ServiceNow's business rules, and Slack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import hmac
 import re
 from collections.abc import Mapping
 
+import orjson
 from fastapi import APIRouter, Request
+from slack_bolt.authorization import AuthorizeResult
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -17,21 +19,24 @@ from app.http import problems
 from app.http.middleware import read_body
 from app.http.parts import FacesDep, RefusalsDep
 from app.settings import WebhookEndpoint
+from app.slack import Interactions
 from app.wiring import Faces
-from approvals.slack.guard import Refusal
+from approvals.slack.guard import Refusal, SlackEndpoint
+from approvals.slack.handlers import build_bolt
 from core import bounded_json
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
 from runtime.requests.triggers import start_from_servicenow
 
-router = APIRouter(prefix="/webhooks", tags=["webhooks"])
+router = APIRouter()
 
 CLOCK_SKEW_SECONDS_MAX = 300
 _HEX = re.compile(r"[0-9A-Fa-f]{64}\Z")
 
 
 @router.post(
-    "/servicenow/{endpoint}",
+    "/webhooks/servicenow/{endpoint}",
+    tags=["webhooks"],
     status_code=202,
     summary="An event of ServiceNow, signed",
     responses={401: {"description": "Not signed as it must be"}, 404: {"description": "No such endpoint"}},
@@ -51,6 +56,7 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep, refusals:
         return await _refused(event, faces, refusals, tenant, endpoint)
     workspace = configured.workspace or faces.settings.workspace
     try:
+        # Acknowledged only after the runs are committed (promise 4).
         async with faces.database.transaction(tenant) as connection:
             started = await start_from_servicenow(connection, faces.definitions, tenant, workspace, endpoint, event)
     except InputError as error:
@@ -103,3 +109,51 @@ async def _refused(refusal: Refusal, faces: Faces, refusals: RefusalsDep, tenant
     await refusals.note(tenant, f"servicenow:{endpoint}", refusal.code)
     headers = {"WWW-Authenticate": "Counterseal-Signature"} if refusal.status == 401 else None
     return problems.problem(refusal.status, refusal.code, refusal.detail, headers)
+
+
+def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
+    """The endpoint for Slack, where a bot token and a signing secret are configured."""
+    settings = faces.settings
+    if faces.slack is None or settings.slack_bot_token is None or settings.slack_signing_secret is None:
+        return None
+    secret, token = settings.slack_signing_secret.get_secret_value(), settings.slack_bot_token.get_secret_value()
+
+    async def authorize(**_: object) -> AuthorizeResult:
+        # The signature has proved that Slack sent this for our app; no call is needed to say so again.
+        return AuthorizeResult(enterprise_id=None, team_id=None, bot_token=token)
+
+    interactions = Interactions(faces)
+    bolt = build_bolt(
+        signing_secret=secret,
+        authorize=authorize,
+        client=faces.slack,
+        service=interactions,
+        tasks=interactions,
+    )
+    return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)
+
+
+@router.post(
+    "/slack/events", tags=["slack"], summary="An interaction in Slack, signed by Slack", response_class=Response
+)
+async def events(request: Request, faces: FacesDep, refusals: RefusalsDep) -> Response:
+    """The request URL of the Slack app's interactivity. A click is answered after its vote is committed."""
+    endpoint: SlackEndpoint | None = request.app.state.slack
+    if endpoint is None:
+        raise NotFoundError(
+            "Slack is not configured here.",
+            remedy="Set COUNTERSEAL_SLACK_BOT_TOKEN and COUNTERSEAL_SLACK_SIGNING_SECRET.",
+        )
+    answer = await endpoint(request)
+    if 400 <= answer.status_code < 500:
+        code = _code(answer)
+        faces.metrics.refusal("slack", code)
+        await refusals.note(faces.settings.tenant, "slack", code)
+    return answer
+
+
+def _code(answer: Response) -> str:
+    """The closed set of codes of the guard; what bolt refuses is malformed or not of ours."""
+    if answer.media_type == problems.MEDIA_TYPE:
+        return str(orjson.loads(answer.body).get("code", "malformed"))
+    return "unhandled" if answer.status_code == 404 else "malformed"

@@ -1,0 +1,137 @@
+"""How a call of an operation becomes an action, with its summary, its way back and the key that makes it one effect."""
+
+from __future__ import annotations
+
+from connectors.operation import Operation, Paths, Scope, text_parts
+from connectors.port import Before
+from connectors.schema import fault
+from core.action import Action
+from core.canonical import Json, JsonObject, canonical_bytes, digest
+from core.errors import InputError
+
+SUMMARY_LENGTH_MAX = 300
+MISSING = "?"
+
+
+def build_action(operation: Operation, values: JsonObject, before: Before | None = None) -> Action:
+    """The action that calling ``operation`` with this input is; ``InputError`` names the JSON path of a wrong input.
+
+    ``before`` is the pre-read of operations that declare ``diff``; without it nothing is known to be reversible. What
+    was not read before cannot be restored: ``reverse`` leaves it out, and ``reversible`` says if more than what is
+    harmless remains (Q-4, Q-22).
+    """
+    if not operation.input_validator.is_valid(values):
+        raise fault(operation.input_validator, values, where="input")
+    fields = writes_of(operation, values)
+    target = render(operation.target, values)
+    words: JsonObject = {**values, "target": target, "before": None, "facts": None}
+    if before is not None:
+        words |= {"before": before.values, "facts": before.facts}
+    summary = render(operation.summary, words)
+    restorable: JsonObject = {}
+    if operation.reverse is not None and before is not None:
+        restorable = {name: before.values[name] for name in fields if name in before.values}
+    reverse: JsonObject | None = None
+    if operation.reverse is not None and restorable:
+        template = operation.reverse.input
+        reverse = {"operation": operation.reverse.operation, "input": fill(template, words | {"before": restorable})}
+    harmless = operation.diff.harmless if operation.diff else ()
+    undone = bool(fields) and all(name in restorable or name in harmless for name in fields)
+    return Action(
+        operation=operation.name,
+        input=values,
+        fields=fields,
+        target=target,
+        target_version=before.version if before else None,
+        before=before.values if before else None,
+        risk=operation.risk,
+        side_effects=operation.side_effects,
+        reversible=undone or not operation.has_effect,
+        summary=summary if len(summary) <= SUMMARY_LENGTH_MAX else summary[: SUMMARY_LENGTH_MAX - 1] + "…",
+        reverse=reverse,
+    )
+
+
+def idempotency_key(
+    operation: Operation, action: Action, *, tenant: str, workflow: str, run: str, step: str, reference: str | None
+) -> str:
+    """SHA-256 over the scope and what tells effects apart inside it; the same for every attempt at one action.
+
+    Scope ``step``: one effect per execution of a step (``step`` names the execution: each iteration of a loop has its
+    own), so setting A, then B, then A again is three effects. ``reference`` and ``tenant``: the same call (the declared
+    key fields, or the whole input) is one effect for the business reference, or for the tenant, whoever asks.
+    """
+    scope = operation.idempotency.scope
+    chosen: Json = {name: action.input.get(name) for name in operation.idempotency.key}
+    if scope is Scope.STEP:
+        return digest(["step", tenant, workflow, run, step, operation.name, chosen])
+    effect: Json = chosen if operation.idempotency.key else action.input
+    if scope is Scope.TENANT:
+        return digest(["tenant", tenant, operation.name, action.target, effect])
+    if not reference:
+        raise InputError(
+            f"{operation.name} is idempotent within the run's reference, and this run has none.",
+            where="reference",
+            remedy="Give the workflow a reference.",
+        )
+    return digest(["reference", tenant, reference, operation.name, action.target, effect])
+
+
+def writes_of(operation: Operation, values: JsonObject) -> JsonObject:
+    """The proposed writes in an input: one object property, some named properties, or the whole input."""
+    if operation.writes is None:
+        return dict(values)
+    if isinstance(operation.writes, str):
+        found = values.get(operation.writes)
+        return dict(found) if isinstance(found, dict) else {}
+    return {name: values[name] for name in operation.writes if name in values}
+
+
+def diff_fields(operation: Operation, values: JsonObject) -> tuple[str, ...]:
+    """The fields to read before this call writes, sorted; appended ones have nothing to read."""
+    if operation.diff is None:
+        return ()
+    fields = writes_of(operation, values) if operation.diff.fields == "written" else operation.diff.fields
+    return tuple(sorted(set(fields) - set(operation.diff.appended)))
+
+
+def render(text: str, values: JsonObject) -> str:
+    """A declared text with its placeholders filled. Objects read as the names of their keys, other values as they are.
+
+    This never fails: what is missing reads ``?``. Values are inserted once and never read again as placeholders.
+    """
+    made = ""
+    for part in text_parts(text):
+        found = part if isinstance(part, str) else _first(part, values)
+        if isinstance(found, dict):
+            found = ", ".join(found) or None
+        if found is None:
+            found = MISSING
+        made += found if isinstance(found, str) else canonical_bytes(found).decode()
+    return made
+
+
+def fill(template: Json, values: JsonObject) -> Json:
+    """A structure with its placeholders filled; a text that is one whole placeholder becomes the value itself."""
+    if isinstance(template, dict):
+        return {key: fill(item, values) for key, item in template.items()}
+    if isinstance(template, list):
+        return [fill(item, values) for item in template]
+    if not isinstance(template, str):
+        return template
+    match text_parts(template):
+        case [tuple(paths)]:
+            return _first(paths, values)
+        case _:
+            return render(template, values)
+
+
+def _first(paths: Paths, values: JsonObject) -> Json:
+    """The first value at these paths that is neither null nor empty text."""
+    for path in paths:
+        found: Json = values
+        for part in path:
+            found = found.get(part) if isinstance(found, dict) else None
+        if found is not None and found != "":
+            return found
+    return None

@@ -1,0 +1,174 @@
+"""What is ready to be written at the same moment goes in one statement (hybrid group commit).
+
+What finds a free writer goes at once, by a statement of its own. While all writers are busy, the rest waits; whoever is
+free next takes what waits and fits together, in one statement. So one at a time waits for nothing, and many share
+transactions and flushes. A crash loses or keeps all of a statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import asyncpg
+
+from core.outage import is_away
+
+WRITERS = 2
+TOGETHER_MAX = 16
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting(Generic[Item, Result]):
+    item: Item
+    result: asyncio.Future[Result]
+
+
+class Grouping(ABC, Generic[Item, Result]):
+    """Writes the items of one process, over connections that ``connection`` gives."""
+
+    def __init__(
+        self,
+        connection: Callable[[], AbstractAsyncContextManager[asyncpg.Connection[asyncpg.Record]]],
+        *,
+        writers: int = WRITERS,
+    ) -> None:
+        self._connection = connection
+        self._free = writers
+        self._waiting: list[_Waiting[Item, Result]] = []
+        self._writing: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    async def alone(self, connection: Connection, item: Item) -> Result:
+        """Write one by the statement of its own shape."""
+
+    @abstractmethod
+    async def together(self, connection: Connection, items: Sequence[Item]) -> Sequence[Result]:
+        """Write all of them in one statement; the result of each. An error is of any of them: nothing was written."""
+
+    @abstractmethod
+    def fits(self, item: Item, taken: Sequence[Item]) -> bool:
+        """Whether an item may go with those that are taken; with others at all, where none are."""
+
+    async def apply(self, item: Item) -> Result:
+        """Write an item, by itself or with others. Its errors are its own; whoever asks may hold no connection."""
+        if not self._free and self.fits(item, ()):
+            waiting: _Waiting[Item, Result] = _Waiting(item, asyncio.get_running_loop().create_future())
+            self._waiting.append(waiting)
+            return await waiting.result
+        self._free -= 1
+        try:
+            async with self._connection() as connection:
+                return await self.alone(connection, item)
+        finally:
+            self._free += 1
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Let a writer that is free take what waits."""
+        if self._waiting and self._free > 0:
+            self._free -= 1
+            task = asyncio.get_running_loop().create_task(self._write(self._take()))
+            self._writing.add(task)
+            task.add_done_callback(self._writing.discard)
+
+    def _take(self) -> list[_Waiting[Item, Result]]:
+        taken: list[_Waiting[Item, Result]] = []
+        left: list[_Waiting[Item, Result]] = []
+        for waiting in self._waiting:
+            fits = len(taken) < TOGETHER_MAX and self.fits(waiting.item, [other.item for other in taken])
+            (taken if fits else left).append(waiting)
+        self._waiting = left
+        return taken
+
+    async def _write(self, together: Sequence[_Waiting[Item, Result]]) -> None:
+        try:
+            if len(together) > 1 and await self._all(together):
+                return
+            for waiting in together:
+                await self._each(waiting)
+        finally:
+            self._free += 1
+            self._go_on()
+
+    async def _all(self, together: Sequence[_Waiting[Item, Result]]) -> bool:
+        """Whether the statement said what became of each; if not, nothing was written and each is tried alone."""
+        try:
+            async with self._connection() as connection:
+                results = await self.together(connection, [waiting.item for waiting in together])
+        except Exception as error:
+            # Where its answer was lost it may have been written: whoever waits finds out for itself.
+            lost = is_away(error) and not isinstance(error, asyncpg.TransactionRollbackError)
+            if isinstance(error, asyncpg.PostgresError) and not lost:
+                return False
+            for waiting in together:
+                _fail(waiting, error)
+            return True
+        for waiting, result in zip(together, results, strict=True):
+            _tell(waiting, result)
+        return True
+
+    async def _each(self, waiting: _Waiting[Item, Result]) -> None:
+        try:
+            async with self._connection() as connection:
+                _tell(waiting, await self.alone(connection, waiting.item))
+        except Exception as error:
+            _fail(waiting, error)
+
+
+def _tell(waiting: _Waiting[Item, Result], result: Result) -> None:
+    # Whoever was canceled meanwhile does not listen any more, and finds out what became of it by other ways.
+    if not waiting.result.done():
+        waiting.result.set_result(result)
+
+
+def _fail(waiting: _Waiting[Item, Result], error: Exception) -> None:
+    if not waiting.result.done():
+        waiting.result.set_exception(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function of the database. ``order`` says which of several locks first; without it, it goes alone."""
+
+    function: str
+    parameters: Sequence[object]
+    order: tuple[str, ...] | None = None
+
+
+async def called(connection: Connection, calls: Sequence[Call]) -> list[Any]:
+    """Call functions one after the other, in the order in which everybody locks; what each returns."""
+    places = sorted(range(len(calls)), key=lambda place: calls[place].order or ())
+    texts, parameters = list[str](), list[object]()
+    for place in places:
+        numbers = range(len(parameters) + 1, len(parameters) + len(calls[place].parameters) + 1)
+        texts.append(f"{calls[place].function}({', '.join(f'${number}' for number in numbers)})")
+        parameters += calls[place].parameters
+    row = await connection.fetchrow(f"SELECT {', '.join(texts)}", *parameters)
+    returned = dict(zip(places, row or (), strict=True))
+    return [returned[place] for place in range(len(calls))]
+
+
+class Calls(Grouping[Call, Any]):
+    """Calls of functions that each see to themselves, in any transaction."""
+
+    async def alone(self, connection: Connection, item: Call) -> Any:
+        """Call it by a statement of its own."""
+        return (await called(connection, [item]))[0]
+
+    async def together(self, connection: Connection, items: Sequence[Call]) -> Sequence[Any]:
+        """See ``called``."""
+        return await called(connection, items)
+
+    def fits(self, item: Call, taken: Sequence[Call]) -> bool:
+        """Whether others may be called in its transaction."""
+        return item.order is not None

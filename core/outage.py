@@ -1,0 +1,30 @@
+"""What an error says about the database and the network, and not about what was to be written."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from core.errors import TransportError
+
+# SQLSTATE classes that say something about what was written, and will say it again: data, constraint, statement,
+# program limit, and the moves that our triggers refuse.
+_LASTING = ("22", "23", "42", "54", "P0")
+
+# Those that end by themselves: the connection, a server that only reads, a lost race, room, locks, an operator, a disk.
+_AWAY = ("08", "25006", "40", "53", "55", "57", "58")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether an error is about the database or the network at this moment, and not about the step at hand."""
+    if isinstance(error, asyncpg.PostgresError):
+        return not str(error.sqlstate or "").startswith(_LASTING)
+    if isinstance(error, asyncpg.InterfaceError):
+        return not isinstance(error, ValueError)  # asyncpg's word for a parameter that it cannot encode
+    return isinstance(error, OSError | TimeoutError | TransportError)
+
+
+def is_away(error: Exception) -> bool:
+    """Whether PostgreSQL cannot serve at this moment, or its answer was lost: what failed is worth trying again."""
+    if isinstance(error, asyncpg.PostgresError):
+        return str(error.sqlstate or "").startswith(_AWAY)
+    return is_passing(error)
