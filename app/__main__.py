@@ -1,7 +1,5 @@
 """``python -m app``: the command line."""
 
-from __future__ import annotations
-
 from app.cli import main
 
 if __name__ == "__main__":

@@ -62,10 +62,8 @@ async def principal_of(database: Database, token: str) -> Principal:
             row = await tokens.owner(connection, token_hash(token))
         if row is not None:
             return Principal(row["tenant_id"], row["subject"], frozenset(row["roles"]))
-    raise AuthenticationError(
-        "The bearer token is not valid: it is wrong, expired or revoked.",
-        remedy="Create one with `counterseal token create`.",
-    )
+    remedy = "Create one with `counterseal token create`."
+    raise AuthenticationError("The bearer token is not valid: it is wrong, expired or revoked.", remedy=remedy)
 
 
 async def create_token(
@@ -73,11 +71,8 @@ async def create_token(
 ) -> str:
     """Make a token, which is kept nowhere, and record that it was made. ``NotFoundError``: there is no such tenant."""
     if not _SUBJECT.match(subject):
-        raise InputError(
-            "is not a subject.",
-            where="subject",
-            remedy="Use the person's id in the directory, or a name of letters, digits and . _ @ : -.",
-        )
+        remedy = "Use the person's id in the directory, or a name of letters, digits and . _ @ : -."
+        raise InputError("is not a subject.", where="subject", remedy=remedy)
     if not roles:
         raise InputError("names no role.", where="role", remedy=f"One of {', '.join(Role)}.")
     token = PREFIX + secrets.token_urlsafe(32)
@@ -87,9 +82,8 @@ async def create_token(
         try:
             await tokens.create(connection, tenant, token_hash(token), subject, names, lifetime)
         except asyncpg.ForeignKeyViolationError:
-            raise NotFoundError(
-                f"There is no tenant {tenant!r}.", remedy=f"Create it with `counterseal tenant create {tenant}`."
-            ) from None
+            remedy = f"Create it with `counterseal tenant create {tenant}`."
+            raise NotFoundError(f"There is no tenant {tenant!r}.", remedy=remedy) from None
         data: JsonObject = {"token": token_hash(token)[:12], "subject": subject, "roles": [*names]}
         await audit.record(connection, tenant, EventType.TOKEN_CREATED, actor, data)
     return token
@@ -105,9 +99,8 @@ async def revoke_token(database: Database, tenant: str, named: str, actor: Actor
         raise InputError("is neither a token nor the beginning of a token's hash", where="token")
     async with database.transaction(tenant) as connection:
         count = await tokens.revoke(connection, tenant, prefix)
-        if count:
-            data: JsonObject = {"token": prefix[:12], "count": count}
-            await audit.record(connection, tenant, EventType.TOKEN_REVOKED, actor, data)
-    if not count:
-        raise NotFoundError("There is no such token that is still valid.")
+        if not count:
+            raise NotFoundError("There is no such token that is still valid.")
+        data: JsonObject = {"token": prefix[:12], "count": count}
+        await audit.record(connection, tenant, EventType.TOKEN_REVOKED, actor, data)
     return count

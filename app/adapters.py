@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,21 +41,22 @@ def catalog_of(settings: Settings) -> Catalog:
 
 
 def documents_in(folder: Path, names: str = "*.yaml") -> Sequence[Source]:
-    """Every document of such a name in a folder, in order of name; none if there is no such folder."""
-    return [Source(str(path), _text(path)) for path in sorted(folder.glob(names))]
+    """Every document of such a name in a folder, in order of name; none if there is no such folder.
 
-
-def _text(path: Path) -> str:
-    """The text of a document. ``ConfigurationError`` if it cannot be read, is not UTF-8 or is huge."""
-    try:
-        data = path.read_bytes()
-        if len(data) > DOCUMENT_BYTES_MAX:
-            raise ConfigurationError(f"{path} is larger than {DOCUMENT_BYTES_MAX} bytes.")
-        return data.decode()
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise ConfigurationError(f"{path} is not UTF-8.") from None
+    ``ConfigurationError`` for one that cannot be read, is not UTF-8 or is huge.
+    """
+    found = []
+    for path in sorted(folder.glob(names)):
+        try:
+            data = path.read_bytes()
+            if len(data) > DOCUMENT_BYTES_MAX:
+                raise ConfigurationError(f"{path} is larger than {DOCUMENT_BYTES_MAX} bytes.")
+            found.append(Source(str(path), data.decode()))
+        except OSError as error:
+            raise ConfigurationError(f"{path} cannot be read: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{path} is not UTF-8.") from None
+    return found
 
 
 def connectors_of(settings: Settings, catalog: Catalog) -> Connectors:
@@ -72,19 +74,11 @@ def connectors_of(settings: Settings, catalog: Catalog) -> Connectors:
         key = settings.model_api_key.get_secret_value()
         found["model"] = ModelConnector(ModelSettings(settings.model_url, key, settings.model_provider))
     if settings.bpmn_url is not None:
-        found["bpmn"] = BpmnConnector(_bpmn(settings, settings.bpmn_url), catalog)
+        password = settings.bpmn_password.get_secret_value() if settings.bpmn_password is not None else None
+        topic, worker, back = settings.bpmn_topic, settings.bpmn_worker_id, settings.bpmn_callback_url
+        bpmn = BpmnSettings(settings.bpmn_url, settings.bpmn_username, password, back, topic=topic, worker_id=worker)
+        found["bpmn"] = BpmnConnector(bpmn, catalog)
     return Connectors(found)
-
-
-def _bpmn(settings: Settings, url: str) -> BpmnSettings:
-    return BpmnSettings(
-        url=url,
-        username=settings.bpmn_username,
-        password=settings.bpmn_password.get_secret_value() if settings.bpmn_password is not None else None,
-        callback_url=settings.bpmn_callback_url,
-        topic=settings.bpmn_topic,
-        worker_id=settings.bpmn_worker_id,
-    )
 
 
 def _servicenow(settings: Settings, url: str) -> ServiceNowSettings:
@@ -98,12 +92,15 @@ def _servicenow(settings: Settings, url: str) -> ServiceNowSettings:
     return ServiceNowSettings(url, auth, settings.servicenow_username, settings.servicenow_transaction_limit_seconds)
 
 
-def slack_client_of(settings: Settings, session: aiohttp.ClientSession) -> AsyncWebClient | None:
+@asynccontextmanager
+async def slack_client_of(settings: Settings) -> AsyncIterator[AsyncWebClient | None]:
     """Slack's Web API for cards, groups and modals. It never repeats by itself: a repeated post is two cards."""
     if settings.slack_bot_token is None:
-        return None
+        yield None
+        return
     token = settings.slack_bot_token.get_secret_value()
-    return AsyncWebClient(token, base_url=settings.slack_api_url, session=session, retry_handlers=[])
+    async with aiohttp.ClientSession() as session:
+        yield AsyncWebClient(token, base_url=settings.slack_api_url, session=session, retry_handlers=[])
 
 
 def queue_of(settings: Settings) -> WorkQueue:
@@ -170,21 +167,14 @@ def _aws_client(settings: Settings, service: str) -> Any:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
-    config = Config(
-        connect_timeout=5,
-        read_timeout=30,
-        retries={"mode": "standard", "max_attempts": 3},
-        max_pool_connections=max(10, settings.worker_concurrency * 2),
-    )
+    retries = {"mode": "standard", "max_attempts": 3}
+    connections = max(10, settings.worker_concurrency * 2)
+    config = Config(connect_timeout=5, read_timeout=30, retries=retries, max_pool_connections=connections)
     try:
-        return boto3.client(
-            service, region_name=settings.aws_region, endpoint_url=settings.aws_endpoint_url, config=config
-        )
+        return boto3.client(service, settings.aws_region, endpoint_url=settings.aws_endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:
-        raise ConfigurationError(
-            f"{service} cannot be used: {error}.",
-            remedy="Set COUNTERSEAL_AWS_REGION, and credentials where AWS's clients look for them.",
-        ) from None
+        remedy = "Set COUNTERSEAL_AWS_REGION, and credentials where AWS's clients look for them."
+        raise ConfigurationError(f"{service} cannot be used: {error}.", remedy=remedy) from None
 
 
 async def check_bucket(settings: Settings) -> None:

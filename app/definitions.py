@@ -6,28 +6,30 @@ strict mode an invalid one stops the start; in warn mode it is reported and unav
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import asdict
+from functools import partial
+from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
 from app import adapters
 from app.outlining import outline
-from app.settings import DefinitionsMode, Settings
+from app.settings import Settings
 from app.wiring import Faces
 from connectors.catalog import Catalog, Source
 from connectors.port import Connectors
-from core.canonical import JsonObject, digest
+from core.canonical import digest
 from core.db import Connection
 from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.engine.judge import BrokenPolicy
-from runtime.requests import publishing, renewing
-from runtime.requests.renewing import Before, Left, Renewed
+from runtime.requests import publishing
+from runtime.requests.publishing import Before, Left, Renewed
 from runtime.store import documents
-from runtime.store.documents import PublishedVersion
 
 log = structlog.get_logger(__name__)
 
@@ -36,28 +38,17 @@ CONFIGURED = "configured"
 # What compiling a published version may raise: its text, or the declarations frozen with it, are not of this release.
 UNREADABLE = (CountersealError, ValidationError)
 
-Publish = Callable[[Connection, Before, Source], Awaitable[Renewed]]
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """One published version, whole. ``outline`` is None where this release cannot read it; ``problem`` says why.
-
-    ``operations`` maps the operations that it calls to the SHA-256 of their declarations as frozen with it (V-4).
-    """
-
-    version: PublishedVersion
-    source: str
-    operations: Mapping[str, str]
-    definition_digest: str | None
-    outline: JsonObject | None
-    problem: str | None
+Publish = Callable[..., Awaitable[Renewed]]
 
 
 async def describe(
     connection: Connection, definitions: Definitions, tenant: str, name: str, version: int | None
-) -> Described:
-    """The version named, or the newest that is not retired, or the newest. ``NotFoundError`` names what there is."""
+) -> dict[str, Any]:
+    """The version named, or the newest that is not retired, or the newest. ``NotFoundError`` names what there is.
+
+    Whole: ``operations`` maps the operations that it calls to the SHA-256 of their declarations as frozen with it
+    (V-4). ``outline`` is None where this release cannot read it; ``problem`` says why.
+    """
     known = await documents.known_versions(connection, tenant, name)
     if version is None:
         found = next((one for one in known if one.retired_at is None), known[0])
@@ -65,23 +56,26 @@ async def describe(
         found = documents.of_number(known, version)
     stored = await documents.workflow(connection, tenant, name, found.version)
     assert stored is not None  # versions are never deleted
-    frozen = {operation: digest(declared) for operation, declared in sorted(stored.operations.items())}
+    described = {
+        **asdict(found),
+        "operations": {operation: digest(declared) for operation, declared in sorted(stored.operations.items())},
+        "connectors": list(found.connectors),
+        "source": stored.source,
+    }
     try:
         workflow = definitions.compiled(stored)
     except UNREADABLE as error:
-        return Described(found, stored.source, frozen, None, None, str(error))
-    return Described(found, stored.source, frozen, workflow.definition_digest, outline(workflow), None)
+        return {**described, "definition_digest": None, "outline": None, "problem": str(error)}
+    told = {"definition_digest": workflow.definition_digest, "outline": outline(workflow)}
+    return {**described, **told, "problem": None}
 
 
 async def standing(settings: Settings, catalog: Catalog, names: Iterable[str]) -> dict[str, str]:
     """Of each connector whether this installation has it: ``configured``, or what would have to be set."""
-    connectors = adapters.connectors_of(settings, catalog)
-    try:
+    async with aclosing(adapters.connectors_of(settings, catalog)) as connectors:
         lacking = _lacking(names, connectors)
-        words = {name: f"not configured. {error.remedy}".strip() for name, error in lacking.items()}
-        return {name: words.get(name, CONFIGURED) for name in sorted(set(names))}
-    finally:
-        await connectors.aclose()
+    words = {name: f"not configured. {error.remedy}".strip() for name, error in lacking.items()}
+    return {name: words.get(name, CONFIGURED) for name in sorted(set(names))}
 
 
 def _lacking(names: Iterable[str], connectors: Connectors) -> dict[str, ConfigurationError]:
@@ -106,7 +100,7 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
         done, problems = await _renew(connection, faces.settings.tenant, found)
         problems += await _check(faces, connection, connectors)
         lines = [line for problem in problems for line in problem.splitlines()]
-        if lines and faces.settings.definitions_mode is DefinitionsMode.STRICT:
+        if lines and faces.settings.definitions_mode == "strict":
             told = "\n".join(lines)
             raise ConfigurationError(
                 f"definitions are invalid, and COUNTERSEAL_DEFINITIONS_MODE is strict:\n{told}\n",
@@ -114,65 +108,52 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
             )
         stuck = await publishing.undecided(connection, faces.settings.tenant)
     for file, renewed in done:
-        _tell(file, renewed)
+        said = {"file": file, "name": renewed.name, "version": renewed.version}
+        # Whoever finds in the folder what is not in use would think that it is.
+        if isinstance(renewed, Left):
+            log.warning("is not published", **said, reason=renewed.why)
+        elif renewed.changed:
+            log.info("published", **said)
+        elif renewed.retired:
+            log.info("is retired", **said)
     for words in stuck:
         log.warning("nobody could decide", reason=words)
     for line in lines:
         log.warning("a definition is unavailable", reason=line)
 
 
-def _documents(faces: Faces) -> list[tuple[Source, Publish]]:
+def _documents(faces: Faces) -> list[tuple[Publish, Source]]:
     folder = faces.settings.definitions_dir
     if folder is None:
         return []
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is not a directory.", remedy="Set COUNTERSEAL_DEFINITIONS_DIR.")
-    definitions = faces.definitions
-
-    async def workflow(connection: Connection, before: Before, source: Source) -> Renewed:
-        return await renewing.renew_workflow(connection, definitions, before, source.text, source.file, ACTOR)
-
-    async def policy(connection: Connection, before: Before, source: Source) -> Renewed:
-        return await renewing.renew_policy(connection, definitions, before, source.text, source.file, ACTOR)
-
-    async def people(connection: Connection, before: Before, source: Source) -> Renewed:
-        return await renewing.renew_directory(connection, before, source.text, source.file, ACTOR)
-
+    workflow = partial(publishing.renew_workflow, definitions=faces.definitions)
+    policy = partial(publishing.renew_policy, definitions=faces.definitions)
     # People first: who may decide is known when the policy that names them is looked at.
-    found: list[tuple[Source, Publish]] = [
-        *((source, people) for source in adapters.documents_in(folder, "directory.yaml")),
-        *((source, workflow) for source in adapters.documents_in(folder / "workflows")),
-        *((source, policy) for source in adapters.documents_in(folder / "policies")),
+    return [
+        *((publishing.renew_directory, source) for source in adapters.documents_in(folder, "directory.yaml")),
+        *((workflow, source) for source in adapters.documents_in(folder / "workflows")),
+        *((policy, source) for source in adapters.documents_in(folder / "policies")),
     ]
-    return found
 
 
 async def _renew(
-    connection: Connection, tenant: str, found: Iterable[tuple[Source, Publish]]
+    connection: Connection, tenant: str, found: Iterable[tuple[Publish, Source]]
 ) -> tuple[list[tuple[str, Renewed]], list[str]]:
     """Publish what is new; what became of each, and what is wrong with the others."""
     done, problems = [], []
     before = await Before.look(connection, tenant)
-    for source, publish in found:
+    for publish, source in found:
         # One that is invalid leaves the others alone.
         await connection.execute("SAVEPOINT document")
         try:
-            done.append((source.file, await publish(connection, before, source)))
+            renewed = await publish(connection, before=before, text=source.text, file=source.file, actor=ACTOR)
+            done.append((source.file, renewed))
         except (InputError, ConsistencyError) as error:
             await connection.execute("ROLLBACK TO SAVEPOINT document")
             problems.append(str(error))
     return done, problems
-
-
-def _tell(file: str, renewed: Renewed) -> None:
-    said = {"file": file, "name": renewed.name, "version": renewed.version}
-    # Whoever finds in the folder what is not in use would think that it is.
-    if isinstance(renewed, Left):
-        log.warning("is not published", **said, reason=renewed.why)
-    elif renewed.changed:
-        log.info("published", **said)
-    elif renewed.retired:
-        log.info("is retired", **said)
 
 
 async def _check(faces: Faces, connection: Connection, connectors: Connectors | None) -> list[str]:

@@ -34,10 +34,8 @@ class EmbeddedPostgres:
 
     def __init__(self, root: Path, *, durable: bool = True) -> None:
         if sys.platform == "win32":
-            raise ConfigurationError(
-                "The embedded PostgreSQL needs Linux or macOS.",
-                remedy="Set COUNTERSEAL_DATABASE_URL to a PostgreSQL of yours, or use WSL.",
-            )
+            remedy = "Set COUNTERSEAL_DATABASE_URL to a PostgreSQL of yours, or use WSL."
+            raise ConfigurationError("The embedded PostgreSQL needs Linux or macOS.", remedy=remedy)
         self._root = root.expanduser().resolve()
         self._cluster = Cluster(self._root, durable=durable)
         self._use: int | None = None
@@ -98,7 +96,7 @@ class EmbeddedPostgres:
             return
         command = [sys.executable, "-P", "-m", "app.embedded_postgres", str(self._root), str(guardian_lock)]
         try:
-            with self._cluster.log() as log:
+            with self._cluster.log.open("ab") as log:
                 # The shell leaves at once, so that the guardian is nobody's child and outlives us.
                 subprocess.run(
                     ["/bin/sh", "-c", '"$@" &', "sh", *command],

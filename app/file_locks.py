@@ -2,6 +2,10 @@
 
 Every call opens the file anew, so that two threads of one process exclude each other like two processes do. A locked
 file that a child inherits stays locked until the child is gone as well.
+
+With them it is said who works in a home folder: an installation or a demo, never both. The demo has a home of its own,
+and settings of its own. Workers with different settings on one database would take each other's steps, and fail those
+for which a setting is missing. So each side says that it is there before it looks for the other.
 """
 
 from __future__ import annotations
@@ -14,8 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from core.errors import ConfigurationError
+
 if sys.platform != "win32":
     import fcntl
+
+_REMEDY = "End that first (Ctrl-C), or set COUNTERSEAL_HOME to another folder."
 
 
 def lock(path: Path, *, shared: bool = False, wait: bool = True) -> int:
@@ -63,3 +71,45 @@ def wait_until(fact: Callable[[], bool], seconds: float) -> bool:
             return False
         pause.wait(0.02)
     return True
+
+
+@contextmanager
+def installation(home: Path) -> Iterator[None]:
+    """``up``, ``serve``, ``work`` or ``keep`` is in ``home``. ``ConfigurationError`` while somebody else's demo is."""
+    parts, other = _file(home, "parts.lock"), _file(home, "demo.lock")
+    present = lock(parts, shared=True)
+    try:
+        if is_held(other, shared=True) and other.read_bytes() != b"%d" % os.getppid():
+            raise ConfigurationError(f"The demo is running in {home}, with settings of its own.", remedy=_REMEDY)
+        yield
+    finally:
+        os.close(present)
+
+
+@contextmanager
+def demo(home: Path) -> Iterator[None]:
+    """The demo is in ``home``; the ``up`` that it starts may come. ``ConfigurationError`` while anybody else is."""
+    parts, own = _file(home, "parts.lock"), _file(home, "demo.lock")
+    handle = try_lock(own)
+    if handle is None:
+        raise ConfigurationError(f"A demo is running in {home} already.", remedy=_REMEDY)
+    try:
+        os.truncate(handle, 0)
+        os.pwrite(handle, b"%d" % os.getpid(), 0)
+        if is_held(parts):
+            raise ConfigurationError(
+                f"Counterseal is running in {home}, with other settings than the demo's.", remedy=_REMEDY
+            )
+        yield
+    finally:
+        os.close(handle)
+
+
+def _file(home: Path, name: str) -> Path:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        (home / name).touch(mode=0o600)
+    except OSError as error:
+        remedy = "Set COUNTERSEAL_HOME to a folder of yours."
+        raise ConfigurationError(f"{home} cannot be written to: {error.strerror}.", remedy=remedy) from None
+    return home / name

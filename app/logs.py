@@ -18,7 +18,7 @@ _SECRET_WORDS = ("secret", "token", "password", "authorization", "api_key", "sig
 HIDDEN = "[hidden]"
 
 
-def configure(format_: LogFormat = LogFormat.CONSOLE, level: LogLevel = LogLevel.INFO) -> None:
+def configure(format_: LogFormat = "console", level: LogLevel = "info") -> None:
     """Set up structlog and the standard library's loggers for this process. May be called again."""
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -33,13 +33,15 @@ def configure(format_: LogFormat = LogFormat.CONSOLE, level: LogLevel = LogLevel
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+    plain = structlog.dev.plain_traceback  # not the default one, which prints the values of local variables
+    rendering: list[structlog.types.Processor] = [
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
+    ]
+    if format_ == "json":
+        rendering = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    formatter = structlog.stdlib.ProcessorFormatter
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(format_)],
-        )
-    )
+    handler.setFormatter(formatter(foreign_pre_chain=shared, processors=[formatter.remove_processors_meta, *rendering]))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -51,15 +53,6 @@ def configure(format_: LogFormat = LogFormat.CONSOLE, level: LogLevel = LogLevel
 def _not_about_authorize(record: logging.LogRecord) -> bool:
     """Bolt warns that `authorize` replaces the client's token, which is what we want of it."""
     return "`authorize`" not in record.getMessage()
-
-
-def _rendering(format_: LogFormat) -> list[structlog.types.Processor]:
-    if format_ is LogFormat.JSON:
-        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    return [
-        # Not the default one, which prints the values of local variables.
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
-    ]
 
 
 def hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
@@ -15,19 +16,16 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "counterseal_http_requests", "HTTP requests", ("method", "route", "status"), registry=self._registry
-        )
+        counter = partial(Counter, registry=self._registry)
+        self._requests = counter("counterseal_http_requests", "HTTP requests", ("method", "route", "status"))
+        self._votes = counter("counterseal_votes", "Votes received", ("channel", "code"))
+        self._refusals = counter("counterseal_requests_refused", "Signed requests refused", ("face", "code"))
         self._seconds = Histogram(
             "counterseal_http_request_seconds",
             "Time to the first byte of the answer",
             ("route",),
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 3),
             registry=self._registry,
-        )
-        self._votes = Counter("counterseal_votes", "Votes received", ("channel", "code"), registry=self._registry)
-        self._refusals = Counter(
-            "counterseal_requests_refused", "Signed requests refused", ("face", "code"), registry=self._registry
         )
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -47,32 +45,31 @@ class Metrics:
     def text(self, runs: Iterable[tuple[str, int]], queues: Iterable[TenantQueue]) -> bytes:
         """The exposition format: our counters, the counts of runs by status, and what stands in the tenant's queue."""
         registry = CollectorRegistry()
-        by_status = Gauge("counterseal_runs", "Runs of this tenant", ("status",), registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        by_status = gauge("counterseal_runs", "Runs of this tenant", ("status",))
         for status, count in runs:
             by_status.labels(status).set(count)
         for queue in queues:
-            _add_queue(registry, queue)
+            _add_queue(gauge, queue)
         return generate_latest(self._registry) + generate_latest(registry)
 
 
-def _add_queue(registry: CollectorRegistry, queue: TenantQueue) -> None:
+def _add_queue(gauge: Callable[..., Gauge], queue: TenantQueue) -> None:
     """One tenant's queue. Its workspaces are not told apart: their names are the callers'."""
-    commands = Gauge("counterseal_commands", "Open outbox commands", ("kind", "status"), registry=registry)
-    oldest = Gauge(
-        "counterseal_commands_oldest_seconds", "Age of the oldest open one", ("kind", "status"), registry=registry
-    )
+    commands = gauge("counterseal_commands", "Open outbox commands", ("kind", "status"))
+    oldest = gauge("counterseal_commands_oldest_seconds", "Age of the oldest open one", ("kind", "status"))
     for message in queue.messages:
         commands.labels(message.kind, message.status).set(message.count)
         oldest.labels(message.kind, message.status).set(message.oldest_seconds)
     commands.labels("step", "pending").set(queue.steps["pending"])
     oldest.labels("step", "pending").set(queue.oldest_pending_seconds or 0)
-    steps = Gauge("counterseal_steps", "Steps in line or under way", ("state",), registry=registry)
+    steps = gauge("counterseal_steps", "Steps in line or under way", ("state",))
     for state, count in queue.steps.items():
         steps.labels(state).set(count)
     steps.labels("abandoned").set(sum(lane.abandoned for lane in queue.lanes))
-    waits = Gauge("counterseal_waits", "What is parked, by what it waits for", ("kind",), registry=registry)
+    waits = gauge("counterseal_waits", "What is parked, by what it waits for", ("kind",))
     for kind, count in queue.parked.items():
         waits.labels(kind).set(count)
-    slots = Gauge("counterseal_slots", "Steps that may execute at once", ("state",), registry=registry)
+    slots = gauge("counterseal_slots", "Steps that may execute at once", ("state",))
     slots.labels("used").set(queue.slots_used)
     slots.labels("free").set(queue.slots - queue.slots_used)

@@ -1,6 +1,7 @@
-"""What a workflow will do, told before it does it: the outline of ``workflow check``, ``workflow show`` and the API.
+"""What will be done, told before it is done, with nothing outside asked.
 
-Nothing is evaluated and nothing outside is asked. Node kinds that are new here are told by their own names.
+The outline of a workflow, for ``workflow check``, ``workflow show`` and the API: nothing is evaluated, and node kinds
+that are new here are told by their own names. And a policy tried on a described action, for ``policy explain``.
 """
 
 from __future__ import annotations
@@ -8,17 +9,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
+from connectors.catalog import Catalog
 from connectors.operation import Operation
+from connectors.port import Before
+from connectors.proposal import build_action
+from core import bounded_json
 from core.canonical import Json, JsonObject
 from core.durations import format_duration
+from core.errors import InputError
+from policy.explain import Explanation, explain
+from policy.facts import FactContext
 from policy.load import Policy
 from policy.model import STRENGTH, Outcome
 from runtime.engine.graph import Node, OperationNode, Scope, scopes_of
 from runtime.engine.workflow import Workflow
 
 _WORDS = {"otherwise": "else", "body": "steps"}
+_MEMBERS = frozenset({"operation", "input", "before", "run"})
+_CONTEXT = {field.name: type(field.default) for field in fields(FactContext)}
 
 
 def outline(workflow: Workflow, policy: Policy | None = None) -> JsonObject:
@@ -80,15 +90,14 @@ def _scope(scope: Scope, operations: Mapping[str, Operation]) -> list[Json]:
 
 
 def _node(node: Node, stage: int, operations: Mapping[str, Operation]) -> JsonObject:
-    told: JsonObject = {"id": node.id, "kind": _kind(node), "needs": list(node.needs), "stage": stage}
+    kind = getattr(node, "operation", None) or type(node).__name__.removesuffix("Node").lower()
+    told: JsonObject = {"id": node.id, "kind": str(kind), "needs": list(node.needs), "stage": stage}
     if isinstance(node, OperationNode):
-        told["operation"] = node.operation
+        told["kind"], told["operation"] = "do", node.operation
         declared = operations.get(node.operation)
         if declared is not None:
-            told["connector"] = declared.connector
-            told["answers"] = str(declared.kind)
-            told["side_effects"] = str(declared.side_effects)
-            told["risk"] = str(declared.risk)
+            told |= {"connector": declared.connector, "answers": str(declared.kind)}
+            told |= {"side_effects": str(declared.side_effects), "risk": str(declared.risk)}
             told["reversible"] = declared.reverse is not None
     if (other := getattr(node, "workflow", None)) is not None:
         number = getattr(node, "version", None)
@@ -97,12 +106,6 @@ def _node(node: Node, stage: int, operations: Mapping[str, Operation]) -> JsonOb
     if inside:
         told["inside"] = inside
     return told
-
-
-def _kind(node: Node) -> str:
-    if isinstance(node, OperationNode):
-        return "do"
-    return str(getattr(node, "operation", None) or type(node).__name__.removesuffix("Node").lower())
 
 
 def _inside(node: Node) -> Iterator[tuple[str, Scope]]:
@@ -173,3 +176,39 @@ def _facts(node: Mapping[str, Any], verdicts: Mapping[str, Any]) -> Iterator[str
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def explain_action(data: bytes, file: str, policy: Policy, catalog: Catalog) -> Explanation:
+    """Build the action described by ``{operation, input, before?, run?}`` as a run would, and judge it.
+
+    ``before`` is what a pre-read would find, ``run`` holds facts of the run. ``InputError`` names the member that is
+    wrong.
+    """
+    value = bounded_json.parse_object(data, where=file)
+    unknown = sorted(value.keys() - _MEMBERS)
+    if unknown:
+        raise InputError(f"is not one of {', '.join(sorted(_MEMBERS))}", where=f"{file}: {unknown[0]}")
+    operation, before = value.get("operation"), value.get("before")
+    if not isinstance(operation, str):
+        raise InputError("is missing or not a text", where=f"{file}: operation")
+    input_ = _object(value.get("input", {}), f"{file}: input")
+    found = None if before is None else Before(_object(before, f"{file}: before"), None)
+    context = _context(_object(value.get("run", {}), f"{file}: run"), f"{file}: run")
+    return explain(policy, build_action(catalog.get(operation), input_, found), context)
+
+
+def _object(value: Json, where: str) -> JsonObject:
+    if not isinstance(value, dict):
+        raise InputError("is not an object", where=where)
+    return value
+
+
+def _context(value: JsonObject, where: str) -> FactContext:
+    """Facts by their names with `_` for `.`: `run_reference`, `writes_in_run`, `tenant_id`."""
+    for name, item in value.items():
+        kind = _CONTEXT.get(name)
+        if kind is None:
+            raise InputError("is not a fact.", where=f"{where}.{name}", remedy=f"One of {', '.join(_CONTEXT)}.")
+        if type(item) is not kind:
+            raise InputError(f"is not {'a number' if kind is int else 'a text'}", where=f"{where}.{name}")
+    return FactContext(**cast("dict[str, Any]", value))

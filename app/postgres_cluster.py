@@ -22,8 +22,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -54,6 +53,7 @@ class Cluster:
         self._root = root
         self._data = root / "cluster" / "data"
         self._durable = durable
+        self.log = root / "server.log"
         self._account = Account.of_server()
 
     def dsn(self) -> str:
@@ -73,7 +73,8 @@ class Cluster:
         if alive is None:
             raise self._failure("PostgreSQL is there but does not answer")
         try:
-            self._set_log_aside()
+            if self.log.exists() and self.log.stat().st_size > _LOG_LIMIT:
+                self.log.replace(self._root / "server.log.old")
             self._initialize()
             (self._data / "postmaster.pid").unlink(missing_ok=True)
             relaxed = {} if self._durable else _RELAXED
@@ -81,7 +82,7 @@ class Cluster:
             for _ in range(5):
                 port = self._port()
                 if not _is_free(port):  # never chosen, or somebody else's since
-                    port = _free_port()
+                    port = free_port()
                     _write(self._root / "port", str(port))
                 if self._pg_ctl("start", f"--options=-p {port} {settings}", keep=alive) == 0:
                     return
@@ -97,12 +98,6 @@ class Cluster:
             self._pg_ctl("stop", "--mode=fast")
             if not file_locks.wait_until(lambda: not self.is_alive(), _PATIENCE):
                 raise self._failure("PostgreSQL did not stop")
-
-    @contextmanager
-    def log(self) -> Iterator[int]:
-        """The open log, to append to."""
-        with (self._root / "server.log").open("ab") as log:
-            yield log.fileno()
 
     def is_alive(self) -> bool:
         """Whether any process of the server is left, be it half dead."""
@@ -152,13 +147,8 @@ class Cluster:
         return self._run_logged([*command, f"--timeout={_PATIENCE:.0f}", *options], cwd=self._data, keep=keep)
 
     def _run_logged(self, command: list[str], *, cwd: Path, keep: int | None = None) -> int:
-        with self.log() as log:
-            return self._account.run(command, cwd=cwd, output=log, keep=keep)
-
-    def _set_log_aside(self) -> None:
-        log = self._root / "server.log"
-        if log.exists() and log.stat().st_size > _LOG_LIMIT:
-            log.replace(self._root / "server.log.old")
+        with self.log.open("ab") as log:
+            return self._account.run(command, cwd=cwd, output=log.fileno(), keep=keep)
 
     @cached_property
     def _programs(self) -> Path:
@@ -171,9 +161,8 @@ class Cluster:
         return 0
 
     def _failure(self, what: str) -> ConfigurationError:
-        log = self._root / "server.log"
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-        return ConfigurationError("\n".join([f"{what}. The end of {log}:", *lines[-15:]]), remedy=f"\n{REMEDY}")
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
+        return ConfigurationError("\n".join([f"{what}. The end of {self.log}:", *lines[-15:]]), remedy=f"\n{REMEDY}")
 
 
 def _is_free(port: int) -> bool:
@@ -188,7 +177,8 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens on, at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -48,12 +48,7 @@ class Account:
         return cls(nobody.pw_uid, nobody.pw_gid)
 
     def run(
-        self,
-        command: list[str],
-        *,
-        cwd: Path | None = None,
-        output: int = subprocess.DEVNULL,
-        keep: int | None = None,
+        self, command: list[str], *, cwd: Path | None = None, output: int = subprocess.DEVNULL, keep: int | None = None
     ) -> int:
         """Run to its end and return its exit code. ``keep``: an open file that the program inherits.
 
@@ -80,10 +75,6 @@ class Account:
             for path in paths:
                 os.chown(path, self.uid, self.gid)
 
-    def can_enter(self, folder: Path) -> bool:
-        """Whether the account can walk to the folder and into it."""
-        return self.run(["test", "-x", str(folder)]) == 0
-
     def can_run(self, programs: Path) -> bool:
         """Whether the account can run the programs of this folder, with their libraries."""
         try:
@@ -101,24 +92,20 @@ def find_programs(root: Path, account: Account) -> Path:
     spec = find_spec(_WHEEL)
     places = list(spec.submodule_search_locations or []) if spec else []
     if not places or not (Path(places[0]) / _INSTALLATION / "bin").is_dir():
-        raise ConfigurationError(
-            "The embedded PostgreSQL's programs are not installed: there is no wheel of them for this platform.",
-            remedy="Set COUNTERSEAL_DATABASE_URL to a PostgreSQL 15 or newer.",
-        )
+        words = "The embedded PostgreSQL's programs are not installed: there is no wheel of them for this platform."
+        raise ConfigurationError(words, remedy="Set COUNTERSEAL_DATABASE_URL to a PostgreSQL 15 or newer.")
     package = Path(places[0])
     programs = package / _INSTALLATION / "bin"
     if account.can_run(programs):
         return programs
-    parent = root if account.can_enter(root) else _SHARED
+    parent = root if account.run(["test", "-x", str(root)]) == 0 else _SHARED
     copy = parent / f"programs-{version(_WHEEL)}"
     programs = copy / _WHEEL / _INSTALLATION / "bin"
     if not programs.is_dir():
         _copy(package, copy)
     if not account.can_run(programs):
-        raise ConfigurationError(
-            f"PostgreSQL must not run as root, and the account 'nobody' cannot run its programs in {programs}.",
-            remedy="Run as an ordinary user, or set COUNTERSEAL_DATABASE_URL.",
-        )
+        words = f"PostgreSQL must not run as root, and the account 'nobody' cannot run its programs in {programs}."
+        raise ConfigurationError(words, remedy="Run as an ordinary user, or set COUNTERSEAL_DATABASE_URL.")
     return programs
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import asyncpg
 import structlog
 
-from app import definitions, occupancy, storage
+from app import definitions, file_locks, storage
 from app.settings import Settings
 from app.wiring import App, build
 from core.clock import rest
@@ -39,30 +39,19 @@ class Part(StrEnum):
     KEEP = "keep"
 
 
-ALL = frozenset(Part)
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """What runs, once it does. ``url`` is where HTTP is served, None if it is not."""
-
-    parts: frozenset[Part]
-    url: str | None
-
-
-async def run_settings(settings: Settings, parts: frozenset[Part], announce: Callable[[Running], None]) -> None:
-    """Build, run the parts until a signal comes, and close everything."""
+async def run_settings(settings: Settings, parts: frozenset[Part], announce: Callable[[str | None], None]) -> None:
+    """Build, run the parts until a signal comes, and close everything. ``announce`` as for ``run``."""
     stop = asyncio.Event()
     _stop_at_signals(stop)
     async with AsyncExitStack() as stack:
         if settings.database_url is None:
-            stack.enter_context(occupancy.installation(settings.home))
-        app = await stack.enter_async_context(build(settings, first_run=parts == ALL))
+            stack.enter_context(file_locks.installation(settings.home))
+        app = await stack.enter_async_context(build(settings, first_run=parts == frozenset(Part)))
         await definitions.prepare(app.faces, app.connectors)
 
-        def started(running: Running) -> None:
+        def started(url: str | None) -> None:
             keep_for_good()
-            announce(running)
+            announce(url)
 
         await run(app, parts, stop, started)
 
@@ -76,16 +65,19 @@ def keep_for_good() -> None:
     gc.freeze()
 
 
-async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: Callable[[Running], None]) -> None:
-    """Run the parts until ``stop`` is set. If one of them fails, the others are ended and the failure is raised."""
+async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: Callable[[str | None], None]) -> None:
+    """Run the parts until ``stop`` is set. If one of them fails, the others are ended and the failure is raised.
+
+    Once they run, ``announce`` gets the URL where HTTP is served, None if it is not.
+    """
     async with asyncio.TaskGroup() as group:
         if app.settings.database_url is None:
             group.create_task(storage.watch(app.settings, stop), name="postgres")
-        wakes: dict[str, list[Callable[[], None]]] = {}
+        wakes: dict[str, list[Callable[[], None]]] = defaultdict(list)
         if Part.WORK in parts:
             group.create_task(app.worker().run(stop), name="worker")
             if (wake := getattr(app.queue, "wake", None)) is not None:
-                wakes.setdefault(STEPS_CHANNEL, []).append(wake)
+                wakes[STEPS_CHANNEL].append(wake)
         if Part.KEEP in parts:
             dispatcher, scheduler = app.dispatcher(), app.scheduler()
             group.create_task(dispatcher.run(stop), name="dispatcher")
@@ -94,13 +86,12 @@ async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: C
             group.create_task(app.completing().run(stop), name="completions")
             if (reconciler := app.reconciler()) is not None:
                 group.create_task(reconciler.run(stop), name="reconciler")
-            wakes.setdefault(MESSAGES_CHANNEL, []).append(dispatcher.wake)
+            wakes[MESSAGES_CHANNEL].append(dispatcher.wake)
             if app.queue.needs_dispatch:
-                wakes.setdefault(STEPS_CHANNEL, []).append(scheduler.wake)
+                wakes[STEPS_CHANNEL].append(scheduler.wake)
         if wakes:
             group.create_task(listen(app.database, wakes, stop), name="listener")
-        url = _serve(app, group, stop) if Part.SERVE in parts else None
-        announce(Running(parts, url))
+        announce(_serve(app, group, stop) if Part.SERVE in parts else None)
 
 
 def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
@@ -108,20 +99,15 @@ def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
     from app.http.connections import Limits
     from app.http.server import HttpServer
 
-    application = create_app(app.faces)
     settings = app.settings
-    limits = Limits(
-        header_seconds=settings.http_header_seconds,
-        body_seconds=settings.http_body_seconds,
-        idle_seconds=settings.http_idle_seconds,
-        connections=settings.http_connections_max,
-    )
-    server = HttpServer(application, settings.host, settings.port, limits)
+    seconds = (settings.http_header_seconds, settings.http_body_seconds, settings.http_idle_seconds)
+    limits = Limits(*seconds, connections=settings.http_connections_max)
+    server = HttpServer(create_app(app.faces), settings.host, settings.port, limits)
     group.create_task(server.run(stop), name="http")
     if app.faces.workspace is not None:
         # Asked now, so that the first click need not wait for it; what fails here is asked again by a click.
         group.create_task(app.faces.workspace.home(), name="slack workspace")
-    group.create_task(application.state.refusals.run(stop), name="refusals")
+    group.create_task(app.faces.refusals.run(stop), name="refusals")
     return server.url
 
 
@@ -137,20 +123,15 @@ async def listen(database: Database, wakes: Mapping[str, list[Callable[[], None]
             async with database.listening(tuple(wakes), notify) as lost:
                 for channel in wakes:
                     notify(channel)
-                await _first(lost, stop)
+                stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+                try:
+                    await asyncio.wait({lost, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    stopping.cancel()
         except (CountersealError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             log.warning("not listening to the database; polling goes on", reason=str(error))
         if not stop.is_set():
             await rest(stop, RECONNECT_SECONDS)
-
-
-async def _first(lost: asyncio.Future[None], stop: asyncio.Event) -> None:
-    stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
-    try:
-        waiting: set[asyncio.Future[Any]] = {lost, stopping}
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
 
 
 def _stop_at_signals(stop: asyncio.Event) -> None:

@@ -10,9 +10,8 @@ import getpass
 import os
 import re
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -55,27 +54,12 @@ _NEEDED = (
 _OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "DEEP"})
 
 
-class DefinitionsMode(StrEnum):
-    """What an invalid published definition does at start (X-2): stop it, or only make that definition unavailable."""
-
-    STRICT = "strict"
-    WARN = "warn"
-
-
-class LogFormat(StrEnum):
-    """Log lines for people, or for programs."""
-
-    CONSOLE = "console"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    """The least severe log line that is written."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
+# What an invalid published definition does at start (X-2): stop it, or only make that definition unavailable.
+DefinitionsMode: TypeAlias = Literal["strict", "warn"]
+# Log lines for people, or for programs.
+LogFormat: TypeAlias = Literal["console", "json"]
+# The least severe log line that is written.
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 def _tenant(value: str) -> str:
@@ -196,13 +180,13 @@ class Settings(BaseSettings):
 
     signing_key: Path | None = None
     webhooks: dict[str, WebhookEndpoint] = Field(default_factory=dict)
-    definitions_mode: DefinitionsMode = DefinitionsMode.WARN
+    definitions_mode: DefinitionsMode = "warn"
     definitions_dir: Path | None = None
 
     lease_seconds: Annotated[float, Field(ge=1, le=3600)] = 30.0
     worker_concurrency: Annotated[int, Field(ge=1, le=256)] = 8
-    log_format: LogFormat = LogFormat.CONSOLE
-    log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = "console"
+    log_level: LogLevel = "info"
 
     @field_validator("webhooks")
     @classmethod
@@ -214,7 +198,26 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
-        if problems := _pair_problems(self):
+        """Name every setting that is missing because another one is there."""
+
+        def given(name: str) -> bool:
+            return getattr(self, name) not in (None, "")
+
+        pairs = _TOGETHER if given("servicenow_url") else _TOGETHER[:1]
+        halves = [pair for pair in pairs if given(pair[0]) != given(pair[1])]
+        problems = [f"{_variable(one)} and {_variable(other)} go together" for one, other in halves]
+        lacking = [(missing, name) for missing, name in _NEEDED if given(name) and not given(missing)]
+        problems += [f"{_variable(missing)} is not set, and {_variable(name)} is" for missing, name in lacking]
+        if self.sqs_dlq_url and self.sqs_dlq_url == self.sqs_queue_url:
+            problems.append("COUNTERSEAL_SQS_DLQ_URL names the queue for steps; dead letters need a queue of their own")
+        basic = given("servicenow_username") and given("servicenow_password")
+        oauth = given("servicenow_client_id") or given("servicenow_client_secret")
+        if given("servicenow_url") and not basic and not oauth:
+            problems.append(
+                "COUNTERSEAL_SERVICENOW_URL needs COUNTERSEAL_SERVICENOW_USERNAME and COUNTERSEAL_SERVICENOW_PASSWORD, "
+                "or COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET"
+            )
+        if problems:
             raise ValueError("; ".join(problems))
         return self
 
@@ -270,26 +273,3 @@ def _problem(item: Any) -> str:
         return message
     inside = "".join(f".{part}" for part in place[1:])
     return f"{_variable(place[0])}{inside}: {message[:1].lower()}{message[1:]}"
-
-
-def _pair_problems(settings: Settings) -> list[str]:
-    """Every setting that is missing because another one is there, as sentences without a full stop."""
-
-    def given(name: str) -> bool:
-        return getattr(settings, name) not in (None, "")
-
-    pairs = _TOGETHER if given("servicenow_url") else _TOGETHER[:1]
-    halves = [pair for pair in pairs if given(pair[0]) != given(pair[1])]
-    problems = [f"{_variable(one)} and {_variable(other)} go together" for one, other in halves]
-    lacking = [(missing, name) for missing, name in _NEEDED if given(name) and not given(missing)]
-    problems += [f"{_variable(missing)} is not set, and {_variable(name)} is" for missing, name in lacking]
-    if settings.sqs_dlq_url and settings.sqs_dlq_url == settings.sqs_queue_url:
-        problems.append("COUNTERSEAL_SQS_DLQ_URL names the queue for steps; dead letters need a queue of their own")
-    basic = given("servicenow_username") and given("servicenow_password")
-    oauth = given("servicenow_client_id") or given("servicenow_client_secret")
-    if settings.servicenow_url is not None and not basic and not oauth:
-        problems.append(
-            "COUNTERSEAL_SERVICENOW_URL needs COUNTERSEAL_SERVICENOW_USERNAME and COUNTERSEAL_SERVICENOW_PASSWORD, "
-            "or COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET"
-        )
-    return problems

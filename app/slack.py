@@ -10,7 +10,7 @@ from uuid import UUID
 
 from app.refusals import StrangerLog
 from app.wiring import Faces
-from approvals.model import CardView, Choice, TaskAnswer, TaskView, VoteChannel
+from approvals.model import CardView, TaskAnswer, TaskView, VoteChannel
 from approvals.ports import Person
 from approvals.quorum import RefusalCode
 from approvals.slack.handlers import Answer
@@ -25,7 +25,6 @@ from runtime.store import faces, tasks, tokens
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."
 _GONE = "This request is not known here (any more). Nothing was counted."
-
 
 Asked: TypeAlias = Click | Submission | TaskClick | TaskSubmission
 
@@ -80,10 +79,8 @@ class Interactions:
             if to is not None:
                 await self._faces.voting.note(self._tenant, click.approval_id, to, sentence)
             return Answer(False, sentence)
-        if click.choice is None:
-            raise InputError("is no answer", where="actions[0].action_id")
         try:
-            return await self._count(click, person, click.choice, "", to)
+            return await self._count(click, person, "actions[0].action_id", to=to)
         except NotFoundError:
             raise _not_ours() from None
 
@@ -94,9 +91,7 @@ class Interactions:
         person = await self._person(submission.clicker)
         if isinstance(person, StrangerCode):
             return Answer(False, await self._refused(person, submission))
-        if submission.choice is None:
-            raise InputError("is no answer", where="view")
-        return await self._count(submission, person, submission.choice, submission.reason)
+        return await self._count(submission, person, "view", submission.reason)
 
     async def review(self, asked: Click | Submission) -> CardView | Answer:
         """The whole card for a person of the directory; sensitive values only for those whom it asks."""
@@ -118,11 +113,12 @@ class Interactions:
             await self._faces.voting.note(self._tenant, click.approval_id, to, sentence)
 
     async def _count(
-        self, asked: Click | Submission, person: Person, choice: Choice, reason: str, to: AnswerTo | None = None
+        self, asked: Click | Submission, person: Person, where: str, reason: str = "", to: AnswerTo | None = None
     ) -> Answer:
-        channel, about = VoteChannel.SLACK, asked.approval_id
-        request = VoteRequest(self._tenant, about, person.id, choice, reason, channel, nonce=asked.nonce, answer_to=to)
-        answer = await self._faces.voting.vote(request)
+        if asked.choice is None:
+            raise InputError("is no answer", where=where)
+        said = (self._tenant, asked.approval_id, person.id, asked.choice, reason, VoteChannel.SLACK)
+        answer = await self._faces.voting.vote(VoteRequest(*said, nonce=asked.nonce, answer_to=to))
         self._faces.metrics.vote(VoteChannel.SLACK, answer.code)
         return Answer(answer.counted, answer.sentence, answer.code in _ABOUT_REASON)
 

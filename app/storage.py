@@ -1,25 +1,38 @@
-"""The database of this installation: the embedded server or the configured one, at the newest schema."""
+"""The database of this installation: the embedded server or the configured one, its schema, and its tenants.
+
+Tenants exist because somebody created them, never because somebody named them. A mistyped name is an error that tells
+the names that there are. Only the tenant of an installation without settings comes by itself, with ``up`` and the demo.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
 import structlog
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
 from app.embedded_postgres import EmbeddedPostgres
 from app.settings import Settings
 from core.clock import rest
-from core.errors import ConfigurationError, TransportError
+from core.db import ENGINE_ROLE, Connection, Database
+from core.errors import ConfigurationError, NotFoundError, TransportError, nearest
+from runtime.requests.publishing import ensure_tenant
+from runtime.store import tenants
 
 log = structlog.get_logger(__name__)
 
 WATCH_SECONDS = 0.5
+DEFAULT_TENANT: str = Settings.model_fields["tenant"].default
+_VERSIONS = Path(migrations.__file__).parent / "versions"
+# One upgrade at a time, in this database and on this server: roles are shared by all databases of a server.
+_LOCK_KEY = 7_236_118_011
 _REMEDY = "Check COUNTERSEAL_DATABASE_URL; `counterseal doctor` says what is reachable."
 _ANOTHER = (
     "Keep it with the release that made it, for its evidence, and give this release an empty database "
@@ -59,10 +72,8 @@ async def watch(settings: Settings, stop: asyncio.Event) -> None:
             if again is not None:
                 log.warning("the embedded PostgreSQL had died and is started again")
             if again not in (None, url):
-                raise TransportError(
-                    "the embedded PostgreSQL had died, and somebody else has taken its port.",
-                    remedy="It has another port now: start this process again.",
-                )
+                words = "the embedded PostgreSQL had died, and somebody else has taken its port."
+                raise TransportError(words, remedy="It has another port now: start this process again.")
             await rest(stop, WATCH_SECONDS)
     finally:
         await asyncio.to_thread(embedded.stop)
@@ -75,27 +86,36 @@ async def ready_database(settings: Settings) -> AsyncIterator[str]:
         found = await schema_revision(url)
         if found != head_revision():
             if not settings.auto_migrate:
-                raise ConfigurationError(
-                    f"the database's schema is at {found or 'nothing'}, and this release needs {head_revision()}.",
-                    remedy="Run `counterseal db upgrade`.",
-                )
+                words = f"the database's schema is at {found or 'nothing'}, and this release needs {head_revision()}."
+                raise ConfigurationError(words, remedy="Run `counterseal db upgrade`.")
             await upgrade(url)
         yield url
 
 
-async def upgrade(url: str) -> None:
-    """Bring the schema to head. ``TransportError`` or ``ConfigurationError`` where the server does not let us."""
-    from app.migrate import upgrade_async
+async def upgrade(url: str, revision: str = "head") -> None:
+    """Bring the schema to head, in one transaction; safe to run concurrently.
 
+    ``TransportError`` or ``ConfigurationError`` where the server does not let us.
+    """
+    from alembic import command  # takes long to import, and is seldom needed
+    from alembic.config import Config
+
+    config = Config()  # there is no alembic.ini
+    config.set_main_option("script_location", str(_VERSIONS.parent))
+    config.set_main_option("path_separator", "os")
+    engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"))
     try:
-        await upgrade_async(url)
+        async with engine.begin() as connection:
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+            config.attributes["connection"] = connection.sync_connection
+            await connection.run_sync(lambda _: command.upgrade(config, revision))
     except asyncpg.InsufficientPrivilegeError as error:
-        raise ConfigurationError(
-            f"this database user may not change the schema: {error}.",
-            remedy="Run `counterseal db upgrade` once as the owner of the database, who may create roles.",
-        ) from None
+        remedy = "Run `counterseal db upgrade` once as the owner of the database, who may create roles."
+        raise ConfigurationError(f"this database user may not change the schema: {error}.", remedy=remedy) from None
     except (OSError, asyncpg.PostgresError) as error:
         raise TransportError(f"the schema cannot be upgraded: {error}.", remedy=_REMEDY) from None
+    finally:
+        await engine.dispose()
 
 
 async def schema_revision(url: str) -> str | None:
@@ -126,5 +146,28 @@ def head_revision() -> str:
 
 def _revisions() -> set[str]:
     """The revisions that this release knows, from the names of their files; Alembic takes long to import."""
-    versions = Path(migrations.__file__).parent / "versions"
-    return {path.name.split("_", 1)[0] for path in versions.glob("[0-9]*_*.py")}
+    return {path.name.split("_", 1)[0] for path in _VERSIONS.glob("[0-9]*_*.py")}
+
+
+async def found_default_tenant(database: Database) -> None:
+    """Create the tenant that nobody has to name. A crash leaves it whole or not there; the next ``up`` makes it."""
+    async with database.transaction(DEFAULT_TENANT) as connection:
+        await ensure_tenant(connection, DEFAULT_TENANT)
+
+
+async def require_tenants(database: Database, url: str, names: Iterable[str]) -> None:
+    """``NotFoundError`` for one that is not there. ``database`` is under the faces' role, ``url`` its address."""
+    for name in names:
+        async with database.transaction(name) as connection:
+            there = await tenants.exists(connection, name)
+        if not there:
+            # Whoever has the database's address operates the installation: what it holds is no secret from them.
+            async with Database(url, ENGINE_ROLE, connections=1) as engine, engine.transaction() as connection:
+                raise await unknown_tenant(connection, name)
+
+
+async def unknown_tenant(connection: Connection, name: str) -> NotFoundError:
+    """The error for a tenant that is not there. ``connection`` is under the engine's role."""
+    others = nearest(name, await tenants.names(connection))
+    remedy = f"`counterseal tenant create {name}` creates it."
+    return NotFoundError(f"There is no tenant {name!r}.", remedy=f"{others} {remedy}".lstrip())

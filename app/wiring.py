@@ -12,20 +12,19 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from importlib import metadata
 
-import aiohttp
 import structlog
 from slack_sdk.web.async_client import AsyncWebClient
 
-from app import adapters, tenants
+from app import adapters, storage
 from app.metrics import Metrics
+from app.refusals import RefusalLog
 from app.settings import Settings
-from app.storage import ready_database
 from approvals.ports import Messenger
 from approvals.slack.messenger import SlackMessenger
 from approvals.slack.workspace import SlackUserGroups, SlackWorkspace
@@ -35,12 +34,10 @@ from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
 from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import Bundling
-from runtime.keep.completing import Completing
 from runtime.keep.dispatcher import Deliver, Delivered, Dispatcher, Handler, Result
-from runtime.keep.errands import Errands
-from runtime.keep.messages import ApprovalMessages, TaskMessages
-from runtime.keep.reconciling import Reconciler
-from runtime.keep.scheduler import Scheduler
+from runtime.keep.errands import Completing, Errands
+from runtime.keep.messages import Messages
+from runtime.keep.scheduler import Reconciler, Scheduler
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.port import DeadLetters, WorkQueue
 from runtime.requests.directory import DatabaseDirectory
@@ -77,6 +74,11 @@ class Faces:
     def workspace(self) -> SlackWorkspace | None:
         """Whose clicks count; None without Slack. One for the whole process, because it remembers."""
         return SlackWorkspace(self.slack) if self.slack is not None else None
+
+    @cached_property
+    def refusals(self) -> RefusalLog:
+        """The audit of refused requests. One for the whole process, because it counts."""
+        return RefusalLog(self.database)
 
     @property
     def voting(self) -> Voting:
@@ -137,14 +139,16 @@ class App:
         """Delivers the outbox: cards, tasks, answers, bundles, and what runs order elsewhere."""
         bundling = Bundling(self.faces.blobs, self.signer, f"counterseal {version()}", self.definitions)
         errands = Errands(self.database, self.definitions, self.connectors)
-        handlers = {**self._message_handlers(), **bundling.handlers(), **errands.handlers()}
-        return Dispatcher(self.database, handlers, self.owner)
+        # Without a channel there is nowhere to show a card or a task; the same ones are answered over HTTP and here.
+        messages: dict[str, Handler] = dict.fromkeys(("card", "remind", "escalate", "note", "task"), _shown_nowhere)
+        channel = self.settings.slack_channel
+        if self.messenger is not None and channel is not None:
+            messages = Messages(self.messenger, channel, self.definitions).handlers()
+        return Dispatcher(self.database, {**messages, **bundling.handlers(), **errands.handlers()}, self.owner)
 
     def completing(self) -> Completing:
         """Fetches completions from every connector that has to be asked for them."""
-        sources = {
-            name: connector for name, connector in self.connectors.items() if isinstance(connector, CompletionSource)
-        }
+        sources = {name: found for name, found in self.connectors.items() if isinstance(found, CompletionSource)}
         return Completing(self.database, self.definitions, sources)
 
     def scheduler(self) -> Scheduler:
@@ -160,14 +164,6 @@ class App:
     def sweeper(self) -> Sweeper:
         """Finds what a crash or the passing of time has left."""
         return Sweeper(self.database, self.definitions)
-
-    def _message_handlers(self) -> dict[str, Handler]:
-        channel = self.settings.slack_channel
-        if self.messenger is not None and channel is not None:
-            cards = ApprovalMessages(self.messenger, channel, self.definitions)
-            return {**cards.handlers(), **TaskMessages(self.messenger, channel).handlers()}
-        # Without a channel there is nowhere to show a card or a task; the same ones are answered over HTTP and here.
-        return dict.fromkeys(("card", "remind", "escalate", "note", "task"), _shown_nowhere)
 
 
 async def _shown_nowhere(connection: Connection, message: Message) -> Deliver:
@@ -188,10 +184,10 @@ async def build_faces(
     ``NotFoundError`` if there is no tenant of that name, unless it is a ``new_tenant``, which the caller creates.
     """
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(ready_database(settings))
+        url = await stack.enter_async_context(storage.ready_database(settings))
         faces = await _faces(stack, settings, url, blobs)
         if not new_tenant:
-            await tenants.require(faces.database, url, [settings.tenant])
+            await storage.require_tenants(faces.database, url, [settings.tenant])
         yield faces
 
 
@@ -212,19 +208,18 @@ async def build(
     ``NotFoundError`` for a tenant that they name and that is not there. On a ``first_run`` the default one is made.
     """
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(ready_database(settings))
+        url = await stack.enter_async_context(storage.ready_database(settings))
         faces = await _faces(stack, settings, url, blobs)
-        if first_run and tenants.DEFAULT in settings.tenants:
-            await tenants.found_default(faces.database)
-        await tenants.require(faces.database, url, settings.tenants)
-        engine = Database(url, ENGINE_ROLE, connections=settings.worker_concurrency + 8)
-        await stack.enter_async_context(engine)
+        if first_run and storage.DEFAULT_TENANT in settings.tenants:
+            await storage.found_default_tenant(faces.database)
+        await storage.require_tenants(faces.database, url, settings.tenants)
+        connections = settings.worker_concurrency + 8
+        engine = await stack.enter_async_context(Database(url, ENGINE_ROLE, connections=connections))
         if connectors is None:
-            connectors = adapters.connectors_of(settings, faces.definitions.catalog)
-            stack.push_async_callback(connectors.aclose)
+            catalog = faces.definitions.catalog
+            connectors = await stack.enter_async_context(aclosing(adapters.connectors_of(settings, catalog)))
         if queue is None:
             queue = adapters.queue_of(settings)
-            stack.push_async_callback(queue.aclose)
         if signer is None:
             signer = await asyncio.to_thread(FileSigner.load_or_create, settings.signing_key_path)
         if messenger is None and faces.slack is not None:
@@ -237,10 +232,7 @@ async def build(
 async def _faces(stack: AsyncExitStack, settings: Settings, url: str, blobs: BlobStore | None) -> Faces:
     definitions = Definitions(adapters.catalog_of(settings))
     database = await stack.enter_async_context(Database(url, FACES_ROLE))
-    slack = None
-    if settings.slack_bot_token is not None:
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        slack = adapters.slack_client_of(settings, session)
+    slack = await stack.enter_async_context(adapters.slack_client_of(settings))
     return Faces(settings, database, definitions, blobs or adapters.blobs_of(settings), slack)
 
 

@@ -5,9 +5,11 @@ The digest of ``CardContent.to_json()`` is what evidence keeps of "the card as s
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from core.action import Change, Risk
 from core.canonical import Json, JsonObject
@@ -29,24 +31,21 @@ class CardState(StrEnum):
     CANCELED = "canceled"
 
 
-@dataclass(frozen=True, slots=True)
-class RuleReason:
+class RuleReason(Struct, frozen=True):
     """One policy rule that asked for people, and why, in its author's words."""
 
     id: str
     because: str
 
 
-@dataclass(frozen=True, slots=True)
-class InputField:
+class InputField(Struct, frozen=True):
     """One input of the action that is not part of the before/after table."""
 
     field: str
     value: Json
 
 
-@dataclass(frozen=True, slots=True)
-class CardContent:
+class CardContent(Struct, frozen=True):
     """Everything a person sees before deciding, complete (Q-20).
 
     ``reverse`` says how the action is undone, "" if it cannot be. ``changes`` are the proposed writes, ``inputs`` the
@@ -82,16 +81,13 @@ class CardContent:
 
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value."""
-        value: dict[str, Any] = asdict(self)
-        for name in ("rules", "changes", "inputs", "sensitive"):
-            value[name] = list(value[name])
-        value["risk"] = str(self.risk)
-        return value
+        value: JsonObject = to_builtins(self)
+        return {name: list(item) if isinstance(item, tuple) else item for name, item in value.items()}
 
     @classmethod
     def from_json(cls, value: JsonObject) -> CardContent:
         """Read what ``to_json`` wrote; ``InputError`` names the first member that is missing, unknown or wrong."""
-        unknown = sorted(value.keys() - cls.__dataclass_fields__.keys())
+        unknown = sorted(value.keys() - set(cls.__struct_fields__))
         if unknown:
             raise InputError("is not a member of a card", where=f"card.{unknown[0]}")
         members = _MEMBERS[cls].items()

@@ -7,7 +7,7 @@ accepted can always be shown; ``check_form`` says so when the workflow is publis
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from approvals.fields import (
@@ -24,7 +24,7 @@ from approvals.fields import (
     kind_of,
     weight_of,
 )
-from core.canonical import INTEGER_MAX, Json, canonical_bytes
+from core.canonical import INTEGER_MAX, Json, JsonObject, canonical_bytes
 from core.errors import InputError
 
 __all__ = ["FieldKind", "FormField", "FormProblem", "check_form", "check_value", "fields_of"]
@@ -73,107 +73,109 @@ def check_value(form: Mapping[str, Any], value: Json) -> list[FormProblem]:
             problems += faults_of(field, value[field.name])
         elif field.required:
             problems.append(FormProblem((field.name,), "It is missing.", "This field has to be filled in."))
-    return problems or _too_large(value)
-
-
-def _too_large(value: Json) -> list[FormProblem]:
+    if problems:
+        return problems
     try:
         size = len(canonical_bytes(value))
     except InputError as error:
         return [FormProblem((), f"The value {error.message}.")]
-    if size <= VALUE_BYTES_MAX:
-        return []
-    return [FormProblem((), f"The value has {size} bytes.", f"At most {VALUE_BYTES_MAX} are accepted; write less.")]
+    too_large = f"At most {VALUE_BYTES_MAX} are accepted; write less."
+    return [FormProblem((), f"The value has {size} bytes.", too_large)] if size > VALUE_BYTES_MAX else []
 
 
 def check_form(form: Json) -> list[FormProblem]:
     """Every reason why this JSON Schema is not a form, each with its place and what would be right."""
     if not isinstance(form, dict):
         return [FormProblem((), "A form is a JSON Schema object.", "Write type: object and properties.")]
-    problems = [*_unknown(form, _FORM_KEYS, (), "a form"), *_labels(form, ())]
+    problems = [*_faults(form)]
+    if not problems and (weight := weight_of(form)) > WEIGHT_MAX:
+        message = f"The form is too large to be shown: {weight} of at most {WEIGHT_MAX} encoded bytes."
+        return [FormProblem(("properties",), message, "Use fewer options or words, or split it into several tasks.")]
+    return problems
+
+
+def _faults(form: JsonObject) -> Iterator[FormProblem]:
+    yield from _unknown(form, _FORM_KEYS, (), "a form")
+    yield from _labels(form, ())
     if form.get("type") != "object":
-        problems.append(FormProblem(("type",), "A form has the type object.", "Write type: object."))
+        yield FormProblem(("type",), "A form has the type object.", "Write type: object.")
     if form.get("$schema", DIALECT) != DIALECT:
-        problems.append(FormProblem(("$schema",), "Forms are written in JSON Schema 2020-12.", f"Write {DIALECT}."))
+        yield FormProblem(("$schema",), "Forms are written in JSON Schema 2020-12.", f"Write {DIALECT}.")
     if form.get("additionalProperties", False) is not False:
         message = "A form takes no other properties than those that it names."
-        problems.append(FormProblem(("additionalProperties",), message, "Leave it out, or write false."))
+        yield FormProblem(("additionalProperties",), message, "Leave it out, or write false.")
     properties = form.get("properties")
     if not isinstance(properties, dict) or not 0 < len(properties) <= FIELDS_MAX:
         message = f"A form has between 1 and {FIELDS_MAX} properties."
-        return [*problems, FormProblem(("properties",), message, "Split a longer form into several tasks.")]
-    problems += _required(form.get("required", []), properties)
+        yield FormProblem(("properties",), message, "Split a longer form into several tasks.")
+        return
+    yield from _required(form.get("required", []), properties)
     for name, schema in properties.items():
-        problems += _property(name, schema)
-    return problems or _too_heavy(form)
+        yield from _property(name, schema)
 
 
-def _required(required: Json, properties: Mapping[str, Json]) -> list[FormProblem]:
+def _required(required: Json, properties: Mapping[str, Json]) -> Iterator[FormProblem]:
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        return [FormProblem(("required",), "It is not a list of names.", "List the properties that are required.")]
+        yield FormProblem(("required",), "It is not a list of names.", "List the properties that are required.")
+        return
     known = f"The properties are {', '.join(properties)}."
-    problems = []
-    seen = set()
     for index, name in enumerate(required):
         if name not in properties:
-            problems.append(FormProblem(("required", index), f"There is no property {name!r}.", known))
-        elif name in seen:
-            problems.append(FormProblem(("required", index), f"{name!r} is named twice.", "Name it once."))
-        seen.add(name)
-    return problems
+            yield FormProblem(("required", index), f"There is no property {name!r}.", known)
+        elif name in required[:index]:
+            yield FormProblem(("required", index), f"{name!r} is named twice.", "Name it once.")
 
 
-def _property(name: str, schema: Json) -> list[FormProblem]:
+def _property(name: str, schema: Json) -> Iterator[FormProblem]:
     at: Place = ("properties", name)
-    problems = []
     if not _NAME.fullmatch(name):
         remedy = "Letters, digits and underscores, no digit first, at most 64; the title may say more."
-        problems.append(FormProblem(at, f"{name!r} is no name of a field.", remedy))
+        yield FormProblem(at, f"{name!r} is no name of a field.", remedy)
     if not isinstance(schema, dict):
-        return [*problems, FormProblem(at, "A property is described by an object.", "Write its type.")]
+        yield FormProblem(at, "A property is described by an object.", "Write its type.")
+        return
     kind = kind_of(schema)
-    if kind is None:
-        return [*problems, _no_kind(schema, at)]
-    problems += [*_unknown(schema, _COMMON_KEYS | _KEYS[kind], at, f"a field of this type ({kind})")]
-    problems += [*_labels(schema, at), *_limits(schema, kind, at)]
-    if kind is FieldKind.CHOICE:
-        problems += _options(schema["enum"], (*at, "enum"))
-    elif kind is FieldKind.CHOICES:
-        problems += _items(schema.get("items"), (*at, "items")) or _too_few(schema, at)
-    if "default" in schema and not problems:
-        problems += _default(field_of(name, schema), schema["default"], (*at, "default"))
-    return problems
-
-
-def _no_kind(schema: Mapping[str, Json], at: Place) -> FormProblem:
-    if schema.get("type") == "string":
+    if kind is None and schema.get("type") == "string":
         remedy = "One of date, email, uri; or leave it out."
-        return FormProblem((*at, "format"), "No form can show this format.", remedy)
-    remedy = "One of string, integer, number, boolean, array; a property that may be left out is not in `required`."
-    return FormProblem((*at, "type"), "No form can show a property of this type.", remedy)
+        yield FormProblem((*at, "format"), "No form can show this format.", remedy)
+    elif kind is None:
+        remedy = "One of string, integer, number, boolean, array; a property that may be left out is not in `required`."
+        yield FormProblem((*at, "type"), "No form can show a property of this type.", remedy)
+    else:
+        faults = [*_of_kind(schema, kind, at)]
+        yield from faults
+        if "default" in schema and not faults and _NAME.fullmatch(name):
+            yield from _default(field_of(name, schema), schema["default"], (*at, "default"))
 
 
-def _unknown(schema: Mapping[str, Json], known: frozenset[str], at: Place, what: str) -> list[FormProblem]:
+def _of_kind(schema: JsonObject, kind: FieldKind, at: Place) -> Iterator[FormProblem]:
+    """What is wrong with a field of this kind, but for its default."""
+    yield from _unknown(schema, _COMMON_KEYS | _KEYS[kind], at, f"a field of this type ({kind})")
+    yield from _labels(schema, at)
+    yield from _limits(schema, kind, at)
+    if kind is FieldKind.CHOICE:
+        yield from _options(schema["enum"], (*at, "enum"))
+    elif kind is FieldKind.CHOICES:
+        yield from _items(schema, at)
+
+
+def _unknown(schema: Mapping[str, Json], known: frozenset[str], at: Place, what: str) -> Iterator[FormProblem]:
     remedy = f"Known here: {', '.join(sorted(known))}."
-    return [
-        FormProblem((*at, key), f"{key!r} means nothing in {what}.", remedy) for key in sorted(schema.keys() - known)
-    ]
+    for key in sorted(schema.keys() - known):
+        yield FormProblem((*at, key), f"{key!r} means nothing in {what}.", remedy)
 
 
-def _labels(schema: Mapping[str, Json], at: Place) -> list[FormProblem]:
-    problems = []
+def _labels(schema: Mapping[str, Json], at: Place) -> Iterator[FormProblem]:
     for key, limit in (("title", TITLE_CHARACTERS_MAX), ("description", DESCRIPTION_CHARACTERS_MAX)):
         text = schema.get(key, "A")
         if not isinstance(text, str) or not text.strip() or len(text) > limit:
             message = f"It is not a text of 1 to {limit} characters."
-            problems.append(FormProblem((*at, key), message, "Shorten it, or leave it out."))
+            yield FormProblem((*at, key), message, "Shorten it, or leave it out.")
         else:
-            problems += _unseen(text, (*at, key), lines=key == "description")
-    return problems
+            yield from _unseen(text, (*at, key), lines=key == "description")
 
 
-def _limits(schema: Mapping[str, Json], kind: FieldKind, at: Place) -> list[FormProblem]:
-    problems = []
+def _limits(schema: Mapping[str, Json], kind: FieldKind, at: Place) -> Iterator[FormProblem]:
     whole = kind is not FieldKind.NUMBER
     for low, high, least, most in (
         ("minLength", "maxLength", 0, TEXT_CHARACTERS_MAX),
@@ -183,19 +185,19 @@ def _limits(schema: Mapping[str, Json], kind: FieldKind, at: Place) -> list[Form
         given = [(key, schema[key]) for key in (low, high) if key in schema]
         wrong = [key for key, value in given if not _is_limit(value, least, most, whole=whole)]
         words = f"It is not a {'whole ' if whole else ''}number between {least} and {most}."
-        problems += [FormProblem((*at, key), words, "Correct it, or leave it out.") for key in wrong]
+        for key in wrong:
+            yield FormProblem((*at, key), words, "Correct it, or leave it out.")
         numbers = [value for _, value in given if isinstance(value, int | float)]
         if len(numbers) == 2 and not wrong and numbers[0] > numbers[1]:
-            problems.append(FormProblem((*at, high), f"It is less than {low}.", "No value could meet both."))
+            yield FormProblem((*at, high), f"It is less than {low}.", "No value could meet both.")
     for key in ("maxLength", "maxItems"):
         if schema.get(key, 1) == 0:
-            problems.append(FormProblem((*at, key), "Nothing could be entered.", "At least 1."))
+            yield FormProblem((*at, key), "Nothing could be entered.", "At least 1.")
     if not isinstance(schema.get("x-multiline", False), bool):
-        problems.append(FormProblem((*at, "x-multiline"), "It is neither true nor false.", "Write true or false."))
+        yield FormProblem((*at, "x-multiline"), "It is neither true nor false.", "Write true or false.")
     if schema.get("uniqueItems", True) is not True:
         message = "An option is named once or not at all."
-        problems.append(FormProblem((*at, "uniqueItems"), message, "Leave it out, or write true."))
-    return problems
+        yield FormProblem((*at, "uniqueItems"), message, "Leave it out, or write true.")
 
 
 def _is_limit(value: Json, least: int, most: int, *, whole: bool) -> bool:
@@ -204,56 +206,47 @@ def _is_limit(value: Json, least: int, most: int, *, whole: bool) -> bool:
     return least <= value <= most and (not whole or value == int(value))
 
 
-def _items(items: Json, at: Place) -> list[FormProblem]:
+def _items(schema: JsonObject, at: Place) -> Iterator[FormProblem]:
+    items, least = schema.get("items"), schema.get("minItems", 0)
+    place: Place = (*at, "items")
     if not isinstance(items, dict) or items.get("type") != "string" or "enum" not in items:
-        return [FormProblem(at, "A list in a form is a list of options.", "Write {type: string, enum: [...]}.")]
-    unknown = _unknown(items, frozenset({"type", "enum"}), at, "the items of a list")
-    return [*unknown, *_options(items["enum"], (*at, "enum"))]
+        yield FormProblem(place, "A list in a form is a list of options.", "Write {type: string, enum: [...]}.")
+        return
+    faults = [*_unknown(items, frozenset({"type", "enum"}), place, "the items of a list")]
+    faults += _options(items["enum"], (*place, "enum"))
+    yield from faults
+    options = items["enum"]
+    if not faults and isinstance(options, list) and isinstance(least, int | float) and least > len(options):
+        most = len(options)
+        yield FormProblem((*at, "minItems"), f"There are only {most} options.", f"At most {most}.")
 
 
-def _too_few(schema: Mapping[str, Any], at: Place) -> list[FormProblem]:
-    least, options = schema.get("minItems", 0), schema["items"]["enum"]
-    if not isinstance(least, int | float) or least <= len(options):
-        return []
-    return [FormProblem((*at, "minItems"), f"There are only {len(options)} options.", f"At most {len(options)}.")]
-
-
-def _options(options: Json, at: Place) -> list[FormProblem]:
+def _options(options: Json, at: Place) -> Iterator[FormProblem]:
     if not isinstance(options, list) or not 0 < len(options) <= OPTIONS_MAX:
         message = f"It is not a list of 1 to {OPTIONS_MAX} options."
-        return [FormProblem(at, message, "Where there are more, ask for a text.")]
-    problems = []
+        yield FormProblem(at, message, "Where there are more, ask for a text.")
+        return
     for index, option in enumerate(options):
         place = (*at, index)
         if not isinstance(option, str) or not option or option != option.strip() or len(option) > OPTION_CHARACTERS_MAX:
             message = f"An option is a text of 1 to {OPTION_CHARACTERS_MAX} characters, without spaces around it."
-            problems.append(FormProblem(place, message, "Shorten it; the description has room for more."))
-        elif unseen := _unseen(option, place):
-            problems += unseen
+            yield FormProblem(place, message, "Shorten it; the description has room for more.")
+        elif unseen := [*_unseen(option, place)]:
+            yield from unseen
         elif option in options[:index]:
-            problems.append(FormProblem(place, "The option is there twice.", "Remove one."))
-    return problems
+            yield FormProblem(place, "The option is there twice.", "Remove one.")
 
 
 def _default(field: FormField, value: Json, at: Place) -> list[FormProblem]:
     lines = field.schema.get("x-multiline", False)
-    if isinstance(value, str) and (unseen := _unseen(value, at, lines=lines)):
+    if isinstance(value, str) and (unseen := [*_unseen(value, at, lines=lines)]):
         return unseen
     return [FormProblem((*at, *fault.path[1:]), fault.message, fault.remedy) for fault in faults_of(field, value)]
 
 
-def _unseen(text: str, at: Place, *, lines: bool = False) -> list[FormProblem]:
-    """Whether something in the text would leave no mark on a screen; ``lines``: line breaks are welcome."""
+def _unseen(text: str, at: Place, *, lines: bool = False) -> Iterator[FormProblem]:
+    """The first thing in the text that would leave no mark on a screen; ``lines``: line breaks are welcome."""
     for character in text:
-        if (character.isprintable() and character not in _BLANKS) or (lines and character == "\n"):
-            continue
-        return [FormProblem(at, f"It holds a character that cannot be seen (U+{ord(character):04X}).", "Remove it.")]
-    return []
-
-
-def _too_heavy(form: Mapping[str, Any]) -> list[FormProblem]:
-    weight = weight_of(form)
-    if weight <= WEIGHT_MAX:
-        return []
-    message = f"The form is too large to be shown: {weight} of at most {WEIGHT_MAX} encoded bytes."
-    return [FormProblem(("properties",), message, "Use fewer options or words, or split it into several tasks.")]
+        if not ((character.isprintable() and character not in _BLANKS) or (lines and character == "\n")):
+            yield FormProblem(at, f"It holds a character that cannot be seen (U+{ord(character):04X}).", "Remove it.")
+            return

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
-from pydantic import PlainSerializer, TypeAdapter
+from msgspec import Struct, convert, json
 
 from approvals.content import CardContent, CardState
 from approvals.fields import FormProblem
@@ -66,8 +65,7 @@ class VoteChannel(StrEnum):
     CONSOLE = "console"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupQuorum:
+class GroupQuorum(Struct, frozen=True):
     """``of`` distinct members of ``group`` must agree; at least 1."""
 
     group: str
@@ -85,8 +83,7 @@ class GroupQuorum:
         return f"{self.source}:{self.group}"
 
 
-@dataclass(frozen=True, slots=True)
-class Escalation:
+class Escalation(Struct, frozen=True):
     """After so many seconds without a decision, ``to`` may decide in place of the groups that it covers.
 
     ``covers`` holds keys of ``Terms.approvers``; empty covers all of them. A group that is not covered stays required,
@@ -95,11 +92,10 @@ class Escalation:
 
     after_seconds: int
     to: GroupQuorum
-    covers: Annotated[frozenset[str], PlainSerializer(sorted)] = frozenset()
+    covers: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What policy asks of people. No approvers means that nobody may approve.
 
     ``two_person`` asks for at least two people, each of whom fills one seat only. ``allow_requester`` lifts the
@@ -117,20 +113,16 @@ class Terms:
 
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value: as it is stored with the approval."""
-        stored: JsonObject = _TERMS.dump_python(self, mode="json")
+        stored: JsonObject = json.decode(json.encode(self, order="deterministic"))
         return stored
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Terms:
-        """Read what ``to_json`` wrote."""
-        return _TERMS.validate_python(value)
+        """Read what ``to_json`` wrote; ``ValueError`` for anything else."""
+        return convert(value, cls)
 
 
-_TERMS = TypeAdapter(Terms)
-
-
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(Struct, frozen=True):
     """A person at the moment of voting. Groups are ``GroupQuorum.key`` values, resolved now.
 
     ``unresolvable`` holds the groups whose members could not be looked up: they allow nobody.
@@ -142,8 +134,7 @@ class Voter:
     unresolvable: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
+class Vote(Struct, frozen=True):
     """One recorded answer. ``groups`` are the voter's, as resolved then; ``digest`` is what was voted on.
 
     ``at`` is ISO 8601, the database's time. Of several votes of one person the last counts.
@@ -159,8 +150,7 @@ class Vote:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Struct, frozen=True):
     """One question. ``excluded`` are people who never decide it (agent owner, editor), besides the requester.
 
     ``escalated`` says that the escalation is in force. ``nonce`` is what the buttons carry.
@@ -183,16 +173,14 @@ class Approval:
     escalated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GroupProgress:
+class GroupProgress(Struct, frozen=True):
     """How far one group is: ``names`` of those who count for it, out of ``of``."""
 
     group: GroupQuorum
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CardView:
+class CardView(Struct, frozen=True):
     """All that a face needs to draw one approval. ``detail`` says what became of it (result, error, by whom).
 
     ``late`` says what a worker that had lost its lease told of it afterwards.
@@ -220,8 +208,7 @@ class TaskState(StrEnum):
     CANCELED = "canceled"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskView:
+class TaskView(Struct, frozen=True):
     """All that a face needs to draw one task: a wait that people end by filling in a form (X-9).
 
     ``form`` is a JSON Schema in which ``check_form`` finds nothing. ``group`` is whose members may complete it.
@@ -245,8 +232,7 @@ class TaskView:
     link: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskAnswer:
+class TaskAnswer(Struct, frozen=True):
     """What became of one attempt to complete a task.
 
     ``code`` is stable, ``sentence`` is for the person. ``problems`` are faults of the value, by field; there are none

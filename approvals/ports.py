@@ -7,44 +7,40 @@ refused one needs a person, a post that certainly did not happen is simply tried
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from approvals.model import CardView, GroupQuorum, TaskView
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRef:
+class MessageRef(Struct, frozen=True):
     """Where a message is: Slack's channel id and message timestamp."""
 
     channel: str
     ts: str
 
 
-@dataclass(frozen=True, slots=True)
-class Posted:
+class Posted(Struct, frozen=True):
     """It is there."""
 
     ref: MessageRef
 
 
-@dataclass(frozen=True, slots=True)
-class NotPosted:
+class NotPosted(Struct, frozen=True):
     """It is certainly not there; trying again helps, after ``retry_after_seconds`` where the messenger named them."""
 
     message: str
     retry_after_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PostInDoubt:
+class PostInDoubt(Struct, frozen=True):
     """It may be there: look for it with ``find_card`` before repeating a post. An update may simply be repeated."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PostRefused:
+class PostRefused(Struct, frozen=True):
     """It was refused, and trying again will not help. ``message`` says what a person has to do."""
 
     code: str
@@ -54,8 +50,7 @@ class PostRefused:
 PostOutcome: TypeAlias = Posted | NotPosted | PostInDoubt | PostRefused
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(Struct, frozen=True):
     """No message with this key is in the channel: the whole time since ``since`` was searched."""
 
 
@@ -87,16 +82,14 @@ class Messenger(Protocol):
         """Answer one person; nobody else sees it, and it is not kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
+class Person(Struct, frozen=True):
     """Somebody whom the directory knows. ``id`` is ours and stays the same on every face."""
 
     id: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(Struct, frozen=True):
     """Which of the wanted groups (``GroupQuorum.key``) somebody is in now, and which could not be looked up."""
 
     groups: frozenset[str]

@@ -17,9 +17,11 @@ Rules, in the order in which they are applied:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from approvals.model import Approval, ApprovalKind, Choice, Vote, VoteChannel, Voter, choices_of
 from approvals.states import ApprovalEvent, ApprovalStatus
@@ -44,8 +46,7 @@ class RefusalCode(StrEnum):
     ALREADY_COUNTED = "already_counted"
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """The vote counts. ``effect`` is the event that it causes, None while others are awaited.
 
     ``decision`` is the choice that decided, set with ``effect``: for an action in doubt *happened* and *again* approve,
@@ -60,8 +61,7 @@ class Counted:
     separation_waived: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The vote does not count; ``sentence`` is for the person who sent it."""
 
     code: RefusalCode

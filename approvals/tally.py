@@ -6,20 +6,12 @@ later, because they own or edited what is to be done, are not known either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from approvals.model import (
-    Approval,
-    Choice,
-    GroupProgress,
-    GroupQuorum,
-    GroupSource,
-    Terms,
-    Vote,
-    VoteChannel,
-)
+from msgspec import Struct
+
+from approvals.model import Approval, Choice, GroupProgress, GroupQuorum, GroupSource, Terms, Vote, VoteChannel
 from core.errors import nearest
 
 # The members of each group of the directory, by the group's name.
@@ -133,8 +125,7 @@ def separated(approval: Approval, person: str) -> bool:
     return person == approval.requester or person in approval.excluded
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
+class Shortfall(Struct, frozen=True):
     """Why nobody could decide, in words, and what to do about it. ``escalation``: when the escalation is in force."""
 
     escalation: bool
@@ -146,7 +137,7 @@ def shortfalls(terms: Terms, groups: Groups) -> list[Shortfall]:
     """List what stands in the way of any decision, whoever requested it; nothing if there is a way."""
     found = []
     for number, plan in enumerate(plans_of(terms, escalated=True)):
-        missing = [*_unknown(plan, groups), *_too_small(plan, groups)]
+        missing = [*_too_small(plan, groups)]
         if not missing and not plan_met(terms, plan, _votes(plan, groups)):
             missing.append(_two_people(plan, groups))
         found += [Shortfall(number > 0, message, remedy) for message, remedy in missing]
@@ -173,26 +164,16 @@ def _ours(group: GroupQuorum) -> bool:
     return group.source is GroupSource.GROUP
 
 
-def _unknown(plan: Sequence[GroupQuorum], groups: Groups) -> list[tuple[str, str]]:
-    names = sorted({group.group for group in plan if _ours(group)} - {name for name in groups if groups[name]})
-    return [
-        (
-            f"the directory has nobody in a group {name!r}, so nobody could decide.",
-            nearest(name, groups.keys() - {name}) or "Publish a directory with that group.",
-        )
-        for name in names
-    ]
-
-
-def _too_small(plan: Sequence[GroupQuorum], groups: Groups) -> list[tuple[str, str]]:
-    return [
-        (
-            f"it asks for {group.of} of the group {group.group!r}, which has {len(groups[group.group])}.",
-            f"Ask for {len(groups[group.group])} at most, or publish a directory with more people in the group.",
-        )
-        for group in plan
-        if _ours(group) and 0 < len(groups.get(group.group, ())) < group.of
-    ]
+def _too_small(plan: Sequence[GroupQuorum], groups: Groups) -> Iterator[tuple[str, str]]:
+    """Groups that nobody is in, and groups that fewer people are in than it asks for, each with a remedy."""
+    ours = {group.group: (group.of, len(groups.get(group.group, ()))) for group in plan if _ours(group)}
+    for name in sorted(name for name, (_, there) in ours.items() if not there):
+        remedy = nearest(name, groups.keys() - {name}) or "Publish a directory with that group."
+        yield f"the directory has nobody in a group {name!r}, so nobody could decide.", remedy
+    for name, (of, there) in ours.items():
+        if 0 < there < of:
+            remedy = f"Ask for {there} at most, or publish a directory with more people in the group."
+            yield f"it asks for {of} of the group {name!r}, which has {there}.", remedy
 
 
 def _two_people(plan: Sequence[GroupQuorum], groups: Groups) -> tuple[str, str]:

@@ -42,7 +42,7 @@ class Counts:
         )
 
 
-_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b|\b(append_to_run|open_run|order_message)\(")
+_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b|\b(append|append_to_run|open_run|order_message)\(")
 
 
 def writes(query: str) -> bool:

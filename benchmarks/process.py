@@ -13,12 +13,13 @@ import resource
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 
 import psutil
 import structlog
 import uvloop
 
-from app.processes import Part, Running, keep_for_good, run
+from app.processes import Part, keep_for_good, run
 from app.settings import Settings, load_settings
 from app.wiring import App, build
 from benchmarks.counting import Counter, CountingDatabase
@@ -34,7 +35,7 @@ async def main(parts: frozenset[Part]) -> None:
     connectors = Connectors({"bench": NoOp()})
     async with build(settings, connectors=connectors, messenger=Silent()) as app, asyncio.TaskGroup() as group:
         answering = group.create_task(_answer(counter))
-        await run(_counted(app, settings, counter), parts, stop, _announce)
+        await run(_counted(app, settings, counter), parts, stop, partial(_announce, parts))
         answering.cancel()
 
 
@@ -45,9 +46,9 @@ def _counted(app: App, settings: Settings, counter: Counter) -> App:
     return replace(app, database=engine, faces=replace(app.faces, database=CountingDatabase(url, FACES_ROLE, counter)))
 
 
-def _announce(running: Running) -> None:
+def _announce(parts: frozenset[Part], url: str | None) -> None:
     keep_for_good()
-    print(json.dumps({"parts": sorted(running.parts), "url": running.url}), flush=True)
+    print(json.dumps({"parts": sorted(parts), "url": url}), flush=True)
 
 
 async def _answer(counter: Counter) -> None:

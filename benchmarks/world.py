@@ -14,8 +14,8 @@ from uuid import UUID
 
 import asyncpg
 
+from app import storage
 from app.embedded_postgres import EmbeddedPostgres
-from app.migrate import upgrade_async
 from approvals.model import CardView, Choice, TaskView, VoteChannel
 from approvals.ports import Absent, FindOutcome, MessageRef, Posted, PostOutcome
 from benchmarks import documents as texts
@@ -31,7 +31,7 @@ from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
-from runtime.keep.messages import ApprovalMessages
+from runtime.keep.messages import Messages
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.port import WorkQueue
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
@@ -135,7 +135,7 @@ class World:
     def dispatcher(self) -> Dispatcher:
         signer = FileSigner.load_or_create(self.folder / "key.pem")
         bundling = Bundling(FileBlobStore(self.folder / "evidence"), signer, "benchmark", self.definitions)
-        cards = ApprovalMessages(Silent(), "C0BENCH", self.definitions)
+        cards = Messages(Silent(), "C0BENCH", self.definitions)
         return Dispatcher(self.engine, {**cards.handlers(), **bundling.handlers()}, "bench")
 
     def sweeper(self) -> Sweeper:
@@ -191,7 +191,7 @@ class World:
 async def new_world(url: str, folder: Path, *, connections: int = 16) -> AsyncIterator[World]:
     """A runtime on a fresh database of the server at ``url``, which is dropped at the end."""
     async with _database(url) as (name, own):
-        await upgrade_async(own)
+        await storage.upgrade(own)
         counter = Counter()
         definitions = Definitions(load_catalog([Source("bench.yaml", texts.OPERATIONS)]))
         outside = NoOp()

@@ -30,16 +30,6 @@ class OperationsDocument(BaseModel):
     operations: tuple[Operation, ...] = Field(min_length=1)
 
 
-class _Place(Struct, frozen=True):
-    """Where one declaration stands."""
-
-    document: Document
-    index: int
-
-    def problem(self, key: str, message: str, remedy: str = "") -> Problem:
-        return self.document.problem(("operations", self.index, key), message, remedy)
-
-
 class Catalog(Struct, frozen=True):
     """Every operation that a workflow may name. Immutable."""
 
@@ -55,13 +45,14 @@ class Catalog(Struct, frozen=True):
 
 def load_catalog(extra: Iterable[Source] = ()) -> Catalog:
     """The packaged declarations and ``extra`` ones. ``DefinitionError`` lists every fault of every document."""
-    packaged = (Source(f"connectors/{system}/operations.yaml", _packaged_text(system)) for system in PACKAGED)
-    return catalog_of([*packaged, *extra])
+    names = [f"{system}/operations.yaml" for system in PACKAGED]
+    texts = {f"connectors/{name}": files("connectors").joinpath(name).read_text(encoding="utf-8") for name in names}
+    return catalog_of([*(Source(file, text) for file, text in texts.items()), *extra])
 
 
 def catalog_of(sources: Iterable[Source]) -> Catalog:
     """A catalog of exactly these documents."""
-    places: dict[str, _Place] = {}
+    places: dict[str, tuple[Document, int]] = {}
     operations: dict[str, Operation] = {}
     problems: list[Problem] = []
     for source in sources:
@@ -72,29 +63,18 @@ def catalog_of(sources: Iterable[Source]) -> Catalog:
             problems += error.problems
             continue
         for index, operation in enumerate(declared):
-            place = _Place(document, index)
             if operation.name in operations:
-                first = places[operation.name].document.file
-                problems.append(place.problem("name", f"{operation.name} is declared in {first} already."))
+                first, _ = places[operation.name]
+                message = f"{operation.name} is declared in {first.file} already."
+                problems.append(document.problem(("operations", index, "name"), message))
                 continue
-            operations[operation.name], places[operation.name] = operation, place
-    problems += [] if problems else _check_reversals(operations, places)
+            operations[operation.name], places[operation.name] = operation, (document, index)
+    for name, operation in () if problems else operations.items():
+        if operation.reverse and operation.reverse.operation not in operations:
+            document, index = places[name]
+            message = f"{name} is reversed by {operation.reverse.operation!r}, which does not exist."
+            remedy = nearest(operation.reverse.operation, operations)
+            problems.append(document.problem(("operations", index, "reverse"), message, remedy))
     if problems:
         raise DefinitionError(tuple(problems))
     return Catalog(MappingProxyType(operations))
-
-
-def _packaged_text(system: str) -> str:
-    return files("connectors").joinpath(system, "operations.yaml").read_text(encoding="utf-8")
-
-
-def _check_reversals(operations: Mapping[str, Operation], places: Mapping[str, _Place]) -> list[Problem]:
-    return [
-        places[operation.name].problem(
-            "reverse",
-            f"{operation.name} is reversed by {operation.reverse.operation!r}, which does not exist.",
-            nearest(operation.reverse.operation, operations),
-        )
-        for operation in operations.values()
-        if operation.reverse and operation.reverse.operation not in operations
-    ]

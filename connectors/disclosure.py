@@ -7,7 +7,7 @@ the value appears nowhere, neither in evidence nor on a card.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
 
 from msgspec import Struct
@@ -47,22 +47,17 @@ def _walk(root: JsonObject, schema: Json, value: Json, path: str, above: Treatme
     treatment = Treatment(str(here["x-evidence"])) if "x-evidence" in here else above
     hidden = secret or here.get("x-secret") is True
     if isinstance(value, dict) and value:
+        named, other = here.get("properties"), here.get("additionalProperties")
         for name, item in value.items():
+            below = named.get(name, other) if isinstance(named, dict) else other
             step = name.replace("~", "~0").replace("/", "~1")
-            yield from _walk(root, _below(here, name), item, f"{path}/{step}", treatment, secret=hidden)
+            yield from _walk(root, below, item, f"{path}/{step}", treatment, secret=hidden)
         return
     inner = list(_marks(root, here.get("items"), 0)) if isinstance(value, list) else []
     closed = [Treatment.OMIT, Treatment.DIGEST, Treatment.VALUE]
     treatment = min([treatment, *(mark for mark, _ in inner if mark)], key=closed.index)
     hidden = hidden or any(mark for _, mark in inner)
     yield Leaf(path, value, Treatment.OMIT if hidden else treatment, hidden)
-
-
-def _below(schema: Mapping[str, Json], name: str) -> Json:
-    properties = schema.get("properties")
-    if isinstance(properties, dict) and name in properties:
-        return properties[name]
-    return schema.get("additionalProperties")
 
 
 def _marks(root: JsonObject, schema: Json, depth: int) -> Iterator[tuple[Treatment | None, bool]]:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import httpx
 from msgspec import Struct
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, stop_before_delay
 from tenacity.wait import wait_random_exponential
 
-from connectors.port import InDoubt, NotSent
-from core.bounded_json import parse_object
-from core.canonical import JsonObject
+from connectors.port import Failure, InDoubt, NotSent, Refused
+from core.bounded_json import parse, parse_object
+from core.canonical import Json, JsonObject
 from core.errors import ConfigurationError, InputError
 
 ATTEMPTS = 3
@@ -48,6 +49,16 @@ def http_url(text: str, what: str, setting: str, example: str) -> httpx.URL:
     return url
 
 
+def deadline_in(seconds: float) -> float:
+    """The time of the event loop's clock in so many seconds."""
+    return asyncio.get_running_loop().time() + seconds
+
+
+def seconds_to(deadline: float) -> float:
+    """How long it is to a deadline; a moment where it has passed."""
+    return max(deadline - asyncio.get_running_loop().time(), 0.001)
+
+
 class Answer(Struct, frozen=True):
     """What came back, when it was neither 429 nor a server error. ``body`` is cut at the limit if ``truncated``."""
 
@@ -68,8 +79,41 @@ class Answer(Struct, frozen=True):
         except InputError:
             return {}
 
+    def words(self) -> str:
+        """What is wrong as many APIs say it: the message and the detail of the body's ``error``; "" for nothing."""
+        error = self.explanation().get("error")
+        told = [error.get("message"), error.get("detail")] if isinstance(error, dict) else []
+        return ": ".join(str(word) for word in told if word)
+
 
 Reply: TypeAlias = Answer | NotSent | InDoubt
+Read = TypeVar("Read")
+
+
+def json_of(
+    reply: Reply | Refused, system: str, refusal: Callable[[Answer], Refused], *, bytes_max: int = BODY_BYTES_MAX
+) -> Json | Failure:
+    """The JSON of a 2xx answer of ``system``, None where it has nothing to say (204).
+
+    A 2xx that is not JSON (a log-in or hibernation page), or is longer than ``bytes_max``, is in doubt.
+    """
+    if not isinstance(reply, Answer):
+        return reply
+    if not reply.ok:
+        return refusal(reply)
+    if reply.truncated:
+        return InDoubt(f"{system}'s answer is longer than {bytes_max} bytes; ask for less")
+    if reply.status == httpx.codes.NO_CONTENT:
+        return None
+    try:
+        return parse(reply.body, bytes_max=bytes_max, where=f"{system}'s answer")
+    except InputError as error:
+        return InDoubt(str(error))
+
+
+def harmless(reply: Read | Failure) -> Read | Refused | NotSent:
+    """The same of a call that only reads: what cannot be read now may be tried again."""
+    return NotSent(reply.message) if isinstance(reply, InDoubt) else reply
 
 
 class _Attempt(Struct, frozen=True):
@@ -92,7 +136,7 @@ async def exchange(
     With ``effect``, whatever ends badly after the request left is in doubt: a timeout, a lost connection, 408, 5xx.
     Without it, the same is ``NotSent``: repeating a read is harmless. Redirects are never followed.
     """
-    deadline = asyncio.get_running_loop().time() + timeout_seconds
+    deadline = deadline_in(timeout_seconds)
     retrying = AsyncRetrying(
         retry=retry_if_result(lambda attempt: attempt.again),
         wait=_pause,
@@ -112,8 +156,7 @@ async def _attempt(
         nonlocal left
         left = left or event.endswith("send_request_headers.started")
 
-    remaining = max(deadline - asyncio.get_running_loop().time(), 0.001)
-    timeout = httpx.Timeout(remaining, connect=min(remaining, CONNECT_SECONDS_MAX))
+    timeout = httpx.Timeout(seconds_to(deadline), connect=min(seconds_to(deadline), CONNECT_SECONDS_MAX))
     request.extensions = {**request.extensions, "trace": trace, "timeout": timeout.as_dict()}
     where = f"{request.method} {request.url.host}"
     try:
@@ -124,10 +167,12 @@ async def _attempt(
             finally:
                 await response.aclose()
     except TimeoutError:
-        return _Attempt(_lost(f"{where}: no answer in time", effect and left))
+        message = f"{where}: no answer in time"
+        return _Attempt(InDoubt(message) if effect and left else NotSent(message))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
+        message = f"{where}: {type(error).__name__}: {error}".removesuffix(": ")
         before = not left or isinstance(error, _BEFORE_THE_REQUEST)
-        return _Attempt(_lost(f"{where}: {_reason(error)}", effect and not before), again=before)
+        return _Attempt(InDoubt(message) if effect and not before else NotSent(message), again=before)
     return _judge(Answer(response.status_code, response.headers, body, truncated), effect, where)
 
 
@@ -149,14 +194,6 @@ def _judge(answer: Answer, effect: bool, where: str) -> _Attempt:
         message = f"{where}: the server failed ({answer.status})"
         return _Attempt(InDoubt(message) if effect else NotSent(message, after))
     return _Attempt(answer)
-
-
-def _lost(message: str, in_doubt: bool) -> NotSent | InDoubt:
-    return InDoubt(message) if in_doubt else NotSent(message)
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def retry_after_seconds(headers: httpx.Headers) -> float | None:

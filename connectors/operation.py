@@ -13,15 +13,14 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
+from jsonschema_rs import Draft202012Validator, ValidationError
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from connectors.schema import validator_of
 from core.action import Risk, SideEffects
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.durations import Duration
-from core.errors import InputError
+from core.errors import InputError, path_text
 
 # ``{fields.priority}``, or ``{facts.number|sys_id}`` for the first that has a value.
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.]*(?:\|[A-Za-z_][\w.]*)*)\}")
@@ -202,13 +201,14 @@ class Operation(_Part):
     @field_validator("input_schema", "output_schema")
     @classmethod
     def _usable_schema(cls, schema: JsonDocument) -> JsonDocument:
+        _check_keywords(schema)
         try:
-            Draft202012Validator.check_schema(schema)
-        except SchemaError as error:
-            raise ValueError(f"is not a JSON Schema (2020-12): {error.message} at {error.json_path}") from None
+            validator_of(schema)
+        except ValidationError as error:
+            place = path_text(error.instance_path, "$")
+            raise ValueError(f"is not a JSON Schema (2020-12): {error.message} at {place}") from None
         if schema.get("type") != "object":
             raise ValueError("describes an object: it needs `type: object`")
-        _check_keywords(schema)
         return schema
 
     @model_validator(mode="after")
@@ -247,13 +247,9 @@ def _object(value: Json | None) -> JsonObject:
 
 
 def _texts(value: Json) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        return [text for item in value.values() for text in _texts(item)]
-    if isinstance(value, list):
-        return [text for item in value for text in _texts(item)]
-    return []
+    if isinstance(value, dict | list):
+        return [text for item in (value.values() if isinstance(value, dict) else value) for text in _texts(item)]
+    return [value] if isinstance(value, str) else []
 
 
 def _fact_type(schema: Json) -> str:
@@ -261,8 +257,8 @@ def _fact_type(schema: Json) -> str:
     kind = declared.get("type")
     if kind == "array" and _object(declared.get("items")).get("type") == "string":
         return "list<string>"
-    names: dict[Any, str] = {"string": "string", "integer": "int", "boolean": "bool", "number": "double"}
-    return names.get(kind, "dyn") if isinstance(kind, str) else "dyn"
+    names = {"string": "string", "integer": "int", "boolean": "bool", "number": "double"}
+    return names.get(str(kind), "dyn")
 
 
 def _check_keywords(schema: Json, *, marks: bool = True) -> None:

@@ -17,6 +17,9 @@ from msgspec import Struct, field
 from core.canonical import JsonObject
 from core.errors import ConfigurationError
 
+PROBE_AGAIN_SECONDS = 15.0
+_MARGIN_SECONDS = 1.0
+
 # By connector, the setting that provides it.
 SETTINGS: Mapping[str, str] = {
     "servicenow": "COUNTERSEAL_SERVICENOW_URL",
@@ -139,6 +142,21 @@ class Probe(Struct, frozen=True):
     evidence: str
     done: Done | None = None
     retry_after_seconds: float | None = None
+
+    @classmethod
+    def unreadable(cls, what: str, failure: Failure) -> Probe:
+        """The target could not be asked; where it refused, asking again will not help."""
+        again = None if isinstance(failure, Refused) else PROBE_AGAIN_SECONDS
+        if isinstance(failure, NotSent):
+            again = failure.retry_after_seconds or again
+        return cls(ProbeVerdict.CANNOT_TELL, f"{what}: {failure.message}", retry_after_seconds=again)
+
+    @classmethod
+    def absent(cls, early: str, late: str, *, seconds_left: float) -> Probe:
+        """There is no trace of the call, which tells nothing while it may be on its way, for ``seconds_left``."""
+        if seconds_left > 0:
+            return cls(ProbeVerdict.CANNOT_TELL, early, retry_after_seconds=seconds_left + _MARGIN_SECONDS)
+        return cls(ProbeVerdict.NOT_APPLIED, late)
 
 
 class Connector(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from connectors.operation import Operation, Paths, Scope, text_parts
 from connectors.port import Before
-from connectors.schema import fault
+from connectors.schema import check
 from core.action import Action
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.errors import InputError
@@ -20,8 +20,7 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
     was not read before cannot be restored: ``reverse`` leaves it out, and ``reversible`` says if more than what is
     harmless remains (Q-4, Q-22).
     """
-    if not operation.input_validator.is_valid(values):
-        raise fault(operation.input_validator, values, where="input")
+    check(operation.input_validator, values, where="input")
     fields = writes_of(operation, values)
     target = render(operation.target, values)
     words: JsonObject = {**values, "target": target, "before": None, "facts": None}

@@ -24,7 +24,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from core.errors import CountersealError, InputError, TransportError
-from core.grouping import Call, Calls
+from core.grouping import Call, Grouping, call_alone, called, can_share
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -104,7 +104,7 @@ class Database:
         self._free: list[Connection] = []
         self._closed = False
         self._engine: AsyncEngine | None = None
-        self._calls = Calls(self.connection)
+        self._calls: Grouping[Call, Any] = Grouping(self.connection, call_alone, called, can_share)
 
     async def __aenter__(self) -> Database:
         return self

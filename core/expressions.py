@@ -29,10 +29,8 @@ from core.errors import ExpressionError
 _T = cel.Type
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NO_VALUE = (_T.ERROR, _T.UNKNOWN)
-_BOOL = frozenset({bool})
 _INTEGERS = range(-(2**63), 2**63)
 _SURE = {"string": str, "bool": bool}  # values of exactly these Python types fit whatever they are
-_UNUSABLE = frozenset({"in", "true", "false", "null"})
 
 _ENGINE_TYPES: dict[str, Any] = {
     "string": _T.STRING,
@@ -50,19 +48,23 @@ FACT_TYPES = frozenset(_ENGINE_TYPES)
 
 def is_variable_name(name: str) -> bool:
     """Whether every part of a dotted name can be written in an expression: ``my-step`` would be a subtraction."""
-    return all(_PART.match(part) and part not in _UNUSABLE for part in name.split("."))
+    return all(_PART.match(part) and part not in ("in", "true", "false", "null") for part in name.split("."))
 
 
 POLICY_LIMITS = Limits()
 WORKFLOW_LIMITS = Limits(characters=4_000, nodes=500, loops=2)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Bound:
-    """Checked values, converted once, for any number of expressions of the environment that bound them."""
+    """Checked values for any number of expressions of the environment that bound them.
+
+    ``activation`` is what the engine makes of them, once it has been asked.
+    """
 
     environment: Environment
-    activation: Any
+    values: Mapping[str, object]
+    activation: Any = None
 
 
 class Environment:
@@ -78,7 +80,8 @@ class Environment:
         self.limits = limits
         self._heads = frozenset(name.split(".", 1)[0] for name in variables)
         self._env = cel.NewEnv(variables={name: _ENGINE_TYPES[kind] for name, kind in variables.items()})
-        self._nothing = Bound(self, self._env.Activation({}))
+        self.activation = self._env.Activation
+        self._nothing = Bound(self, {})
 
     def compile(self, source: str, want: str | None = None) -> Expression:
         """Parse, type-check, lint and warm up. ``want`` is a fact type, ``list`` or ``map``.
@@ -125,10 +128,7 @@ class Environment:
                     checked[name] = value if type(value) is _SURE.get(kind) else _fit(value, kind)
                 except Unfit as unfit:
                     raise ExpressionError(f"{unfit} where {kind} is declared", where=name) from None
-        try:
-            return Bound(self, self._env.Activation(checked))
-        except Exception as error:
-            raise ExpressionError(runtime_text(str(error))) from None
+        return Bound(self, checked)
 
     def join(self, sources: Sequence[str]) -> Any:
         """One engine program that gives the list of the sources' values; None where the engine cannot (too deep)."""
@@ -162,7 +162,7 @@ class Environment:
 class Expression:
     """One compiled expression. ``references`` are the declared variables that it reads."""
 
-    __slots__ = ("_program", "environment", "references", "source", "want")
+    __slots__ = ("_members", "_program", "_variable", "environment", "references", "source", "want")
 
     def __init__(
         self, environment: Environment, source: str, want: str | None, references: frozenset[str], program: Any
@@ -172,13 +172,19 @@ class Expression:
         self.want = want
         self.references = references
         self._program = program
+        self._variable = next(iter(references)) if len(references) == 1 and is_variable_name(source) else None
+        self._members = source.removeprefix(f"{self._variable}").split(".")[1:] if self._variable else []
 
     def value(self, bound: Bound) -> Json:
         """The value as plain JSON (timestamps in RFC 3339, durations in ISO 8601); ``ExpressionError`` otherwise."""
         # An activation of another environment would pass by this one's type checks.
         if bound.environment is not self.environment:
             raise ExpressionError(f"{quote(self.source)} was given values of another environment")
+        value: Any = self._read(bound.values)
+        if value is not None and (self.want is None or IS[self.want](value)):
+            return cast(Json, value)
         try:
+            bound.activation = bound.activation or self.environment.activation(bound.values)
             result = self._program.eval(bound.activation)
         except Exception as error:  # "Iteration budget exceeded" and others are raised
             raise ExpressionError(f"{runtime_text(str(error))} in {quote(self.source)}") from None
@@ -193,6 +199,13 @@ class Expression:
         if self.want is not None and not IS[self.want](value):
             raise ExpressionError(f"{quote(self.source)} gives {kind_of(value)}, not {self.want}")
         return cast(Json, value)
+
+    def _read(self, values: Mapping[str, object]) -> object:
+        """The value of a plain path (``steps.create.output.id``); None where the engine could give another."""
+        value: Any = None if self._variable is None else values.get(self._variable)
+        for member in self._members:
+            value = value.get(member) if type(value) is dict else None
+        return value if type(value) in (bool, int) or (type(value) is str and value.isascii()) else None
 
     def test(self, values: Mapping[str, object]) -> bool:
         """True or False; everything else, a value of another type included, is an ``ExpressionError``."""
@@ -225,19 +238,18 @@ class ConditionSet:
         if self._program is not None:
             try:
                 bound = self._environment.bind(values, self.references)
-                held = self._program.eval(bound.activation).plain_value()
+                held = self._program.eval(self._environment.activation(bound.values)).plain_value()
             except Exception:  # a value or a test failed; the same failure is reported by name below
                 held = None
-            if type(held) is list and len(held) == len(self._expressions) and _BOOL.issuperset(map(type, held)):
+            if type(held) is list and len(held) == len(self._expressions) and {bool}.issuperset(map(type, held)):
                 return held
-        return [self._alone(expression, values) for expression in self._expressions]
-
-    @staticmethod
-    def _alone(expression: Expression, values: Mapping[str, object]) -> bool | ExpressionError:
-        try:
-            return expression.test(values)
-        except ExpressionError as error:
-            return error
+        alone: list[bool | ExpressionError] = []
+        for expression in self._expressions:
+            try:
+                alone.append(expression.test(values))
+            except ExpressionError as error:
+                alone.append(error)
+        return alone
 
 
 def _fit(value: object, kind: str) -> object:
@@ -279,11 +291,10 @@ def _check_json(value: object, depth: int) -> None:
 
 
 def _moment(value: object) -> datetime:
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            raise Unfit("is not an RFC 3339 timestamp") from None
+    try:
+        value = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise Unfit("is not an RFC 3339 timestamp") from None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise Unfit("is not a timestamp with a time zone")
     return value

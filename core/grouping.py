@@ -8,8 +8,7 @@ transactions and flushes. A crash loses or keeps all of a statement.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -33,45 +32,42 @@ class _Waiting(Generic[Item, Result]):
     result: asyncio.Future[Result]
 
 
-class Grouping(ABC, Generic[Item, Result]):
-    """Writes the items of one process, over connections that ``connection`` gives."""
+class Grouping(Generic[Item, Result]):
+    """Writes the items of one process, over connections that ``connection`` gives.
+
+    ``alone`` writes one by the statement of its own shape. ``together`` writes several in one statement, and says what
+    became of each; an error is of any of them: nothing was written. ``fits`` says whether an item may go with those
+    that are taken; with others at all, where none are.
+    """
 
     def __init__(
         self,
-        connection: Callable[[], AbstractAsyncContextManager[asyncpg.Connection[asyncpg.Record]]],
+        connection: Callable[[], AbstractAsyncContextManager[Connection]],
+        alone: Callable[[Connection, Item], Awaitable[Result]],
+        together: Callable[[Connection, Sequence[Item]], Awaitable[Sequence[Result]]],
+        fits: Callable[[Item, Sequence[Item]], bool],
         *,
         writers: int = WRITERS,
     ) -> None:
-        self._connection = connection
+        self._connection, self._alone, self._together, self._fits = connection, alone, together, fits
         self._free = writers
         self._waiting: list[_Waiting[Item, Result]] = []
         self._writing: set[asyncio.Task[None]] = set()
 
-    @abstractmethod
-    async def alone(self, connection: Connection, item: Item) -> Result:
-        """Write one by the statement of its own shape."""
-
-    @abstractmethod
-    async def together(self, connection: Connection, items: Sequence[Item]) -> Sequence[Result]:
-        """Write all of them in one statement; the result of each. An error is of any of them: nothing was written."""
-
-    @abstractmethod
-    def fits(self, item: Item, taken: Sequence[Item]) -> bool:
-        """Whether an item may go with those that are taken; with others at all, where none are."""
-
     async def apply(self, item: Item) -> Result:
         """Write an item, by itself or with others. Its errors are its own; whoever asks may hold no connection."""
-        if not self._free and self.fits(item, ()):
+        if not self._free and self._fits(item, ()):
             waiting: _Waiting[Item, Result] = _Waiting(item, asyncio.get_running_loop().create_future())
             self._waiting.append(waiting)
             return await waiting.result
         self._free -= 1
         try:
             async with self._connection() as connection:
-                return await self.alone(connection, item)
+                return await self._alone(connection, item)
         finally:
             self._free += 1
-            self._go_on()
+            if self._waiting:
+                self._go_on()
 
     def _go_on(self) -> None:
         """Let a writer that is free take what waits."""
@@ -85,7 +81,7 @@ class Grouping(ABC, Generic[Item, Result]):
         taken: list[_Waiting[Item, Result]] = []
         left: list[_Waiting[Item, Result]] = []
         for waiting in self._waiting:
-            fits = len(taken) < TOGETHER_MAX and self.fits(waiting.item, [other.item for other in taken])
+            fits = len(taken) < TOGETHER_MAX and self._fits(waiting.item, [other.item for other in taken])
             (taken if fits else left).append(waiting)
         self._waiting = left
         return taken
@@ -104,7 +100,7 @@ class Grouping(ABC, Generic[Item, Result]):
         """Whether the statement said what became of each; if not, nothing was written and each is tried alone."""
         try:
             async with self._connection() as connection:
-                results = await self.together(connection, [waiting.item for waiting in together])
+                results = await self._together(connection, [waiting.item for waiting in together])
         except Exception as error:
             # Where its answer was lost it may have been written: whoever waits finds out for itself.
             lost = is_away(error) and not isinstance(error, asyncpg.TransactionRollbackError)
@@ -120,7 +116,7 @@ class Grouping(ABC, Generic[Item, Result]):
     async def _each(self, waiting: _Waiting[Item, Result]) -> None:
         try:
             async with self._connection() as connection:
-                _tell(waiting, await self.alone(connection, waiting.item))
+                _tell(waiting, await self._alone(connection, waiting.item))
         except Exception as error:
             _fail(waiting, error)
 
@@ -158,17 +154,11 @@ async def called(connection: Connection, calls: Sequence[Call]) -> list[Any]:
     return [returned[place] for place in range(len(calls))]
 
 
-class Calls(Grouping[Call, Any]):
-    """Calls of functions that each see to themselves, in any transaction."""
+async def call_alone(connection: Connection, item: Call) -> Any:
+    """Call it by a statement of its own."""
+    return (await called(connection, [item]))[0]
 
-    async def alone(self, connection: Connection, item: Call) -> Any:
-        """Call it by a statement of its own."""
-        return (await called(connection, [item]))[0]
 
-    async def together(self, connection: Connection, items: Sequence[Call]) -> Sequence[Any]:
-        """See ``called``."""
-        return await called(connection, items)
-
-    def fits(self, item: Call, taken: Sequence[Call]) -> bool:
-        """Whether others may be called in its transaction."""
-        return item.order is not None
+def can_share(item: Call, taken: Sequence[Call]) -> bool:
+    """Whether others may be called in its transaction; each function sees to itself, in any."""
+    return item.order is not None

@@ -20,7 +20,6 @@ from core.errors import ConsistencyError, InputError
 from evidence import layout
 from evidence.chain import ChainHead, ChainReport, verify_lines
 from evidence.commitments import open_disclosure
-from evidence.readme import readme
 from evidence.rollup import Rollup
 from evidence.signing import PublicKey, Signer, seal_envelope
 from evidence.verify import verify_unsigned
@@ -171,19 +170,15 @@ def assemble(content: BundleContent, key: PublicKey) -> Unsigned:
 def seal(unsigned: Unsigned, signer: Signer) -> Bundle:
     """Sign it as it is."""
     envelope = seal_envelope(layout.PAYLOAD_TYPE, unsigned.statement, signer)
-    data = _zip({**unsigned.files, layout.ENVELOPE: envelope})
-    return Bundle(data, sha256_hex(data), unsigned.name)
-
-
-def _zip(files: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
+    files, buffer = {**unsigned.files, layout.ENVELOPE: envelope}, io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.create_system = 3  # Unix
             entry.external_attr = 0o100644 << 16  # a plain file
             archive.writestr(entry, files[name])
-    return buffer.getvalue()
+    data = buffer.getvalue()
+    return Bundle(data, sha256_hex(data), unsigned.name)
 
 
 def _refuse_broken(content: BundleContent, report: ChainReport, rollup: Rollup) -> None:
@@ -199,38 +194,34 @@ def _refuse_broken(content: BundleContent, report: ChainReport, rollup: Rollup) 
 
 
 def _files(content: BundleContent, report: ChainReport, rollup: Rollup, key: PublicKey) -> dict[str, bytes]:
-    files: dict[str, bytes] = {}
-    text = readme(content.run.run_id, content.run.tenant_id, key.key_id, key.algorithm)
     for line in content.disclosures:
         open_disclosure(line)
-    _add(files, layout.README, text.encode())
-    _add(files, layout.PUBLIC_KEY, key.pem)
-    _add(files, layout.EVENTS, b"".join(line + b"\n" for lines in content.appends for line in lines))
-    _add(files, layout.RUN_HEAD, canonical_bytes(_run_head(content, report)) + b"\n")
-    _add(files, layout.RUN, _pretty(_run(content)))
-    _add(files, layout.DECISIONS, _pretty(rollup.decisions))
-    _add(files, layout.COSTS, _pretty(rollup.costs()))
-    _add(files, layout.CHECKPOINTS, _pretty(rollup.checkpoints))
-    _add(files, layout.DISCLOSURES, "".join(f"{line}\n" for line in sorted(set(content.disclosures))).encode())
-    _add(files, layout.workflow_file(content.workflow.name, content.workflow.version), content.workflow.text.encode())
-    for policy in content.policies:
-        _add(files, layout.policy_file(policy.name, policy.version), policy.text.encode())
-    for approval in content.approvals:
-        _add(files, layout.approval_file(approval.approval_id), _pretty(_approval(approval)))
-    for receipt in content.receipts:
-        _add(files, layout.receipt_file(str(receipt["receipt"])), _pretty(receipt))
+    workflow, policies = content.workflow, content.policies
+    listed = [
+        (layout.README, layout.readme(content.run.run_id, content.run.tenant_id, key.key_id, key.algorithm).encode()),
+        (layout.PUBLIC_KEY, key.pem),
+        (layout.EVENTS, b"".join(line + b"\n" for lines in content.appends for line in lines)),
+        (layout.RUN_HEAD, canonical_bytes(_run_head(content, report)) + b"\n"),
+        (layout.RUN, _pretty(_run(content))),
+        (layout.DECISIONS, _pretty(rollup.decisions)),
+        (layout.COSTS, _pretty(rollup.costs())),
+        (layout.CHECKPOINTS, _pretty(rollup.checkpoints)),
+        (layout.DISCLOSURES, "".join(f"{line}\n" for line in sorted(set(content.disclosures))).encode()),
+        (layout.text_file("workflow", workflow.name, workflow.version), workflow.text.encode()),
+        *((layout.text_file("policy", policy.name, policy.version), policy.text.encode()) for policy in policies),
+        *((layout.record_file("approvals", one.approval_id), _pretty(_approval(one))) for one in content.approvals),
+        *((layout.record_file("receipts", str(receipt["receipt"])), _pretty(receipt)) for receipt in content.receipts),
+    ]
+    files: dict[str, bytes] = {}
+    for name, data in listed:
+        if not layout.NAME.fullmatch(name):
+            raise InputError(f"{name!r} cannot be the name of a file in a bundle", where="bundle")
+        if name in files:
+            raise InputError(f"{name!r} would be in the bundle twice", where="bundle")
+        files[name] = data
     if len({name.casefold() for name in files}) < len(files):
         raise InputError("two names differ only by case, which not every file system can hold", where="bundle")
     return files
-
-
-def _add(files: dict[str, bytes], name: str, data: bytes) -> None:
-    parts = name.split("/")
-    if len(parts) > 2 or not all(layout.NAME.fullmatch(part) for part in parts):
-        raise InputError(f"{name!r} cannot be the name of a file in a bundle", where="bundle")
-    if name in files:
-        raise InputError(f"{name!r} would be in the bundle twice", where="bundle")
-    files[name] = data
 
 
 def _run_head(content: BundleContent, report: ChainReport) -> JsonObject:

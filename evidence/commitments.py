@@ -1,6 +1,6 @@
 """Salted commitments: the audit proves what a value was to whom it is disclosed, and tells nobody else anything.
 
-salt        = HMAC-SHA256(run key, path)[:16], in hexadecimal
+salt        = BLAKE2b-128 of the path, keyed with the run key (RFC 7693), in hexadecimal
 commitment  = SHA-256(RFC 8785 bytes of [salt, path, value]), in hexadecimal
 disclosure  = unpadded base64url of exactly those bytes, so that SHA-256 of the decoded text is the commitment
 
@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hmac
 from collections.abc import Mapping
+from hashlib import blake2b, sha256
 from secrets import token_bytes
 
 from msgspec import Struct
 
 from core import bounded_json
-from core.canonical import Json, canonical_bytes, sha256_hex
+from core.canonical import Json, canonical_bytes
 from core.errors import InputError
 
 RUN_KEY_BYTES = 32
@@ -43,7 +43,7 @@ class Disclosed(Struct, frozen=True):
 
 def path_of(*parts: str) -> str:
     """A JSON Pointer (RFC 6901) over ``parts``, such as ``/receipt/0198…/input/priority``."""
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+    return "/" + "/".join([part.replace("~", "~0").replace("/", "~1") for part in parts])
 
 
 def reason_path(approval: str, person: str, ts: str) -> str:
@@ -53,13 +53,12 @@ def reason_path(approval: str, person: str, ts: str) -> str:
 
 def commit(run_key: bytes, path: str, value: object) -> str:
     """The commitment to ``value`` at ``path``. ``InputError`` if the value has no canonical JSON form."""
-    return sha256_hex(_preimage(run_key, path, value))
+    return sha256(_preimage(run_key, path, value)).hexdigest()
 
 
 def commit_fields(run_key: bytes, prefix: str, fields: Mapping[str, object]) -> list[Json]:
     """``[path, commitment]`` of every field in order of name: what an event holds under ``committed``."""
-    paths = [(prefix + path_of(name), name) for name in sorted(fields)]
-    return [[path, commit(run_key, path, fields[name])] for path, name in paths]
+    return [[path, commit(run_key, path, fields[name])] for name in sorted(fields) for path in [prefix + path_of(name)]]
 
 
 def disclosure(run_key: bytes, path: str, value: object) -> str:
@@ -81,7 +80,7 @@ def open_disclosure(line: str) -> Disclosed:
     parsed = bounded_json.parse(preimage, bytes_max=DISCLOSURE_BYTES_MAX, where="disclosure")
     match parsed:
         case [str(salt), str(path), value] if len(salt) == _SALT_HEX_LENGTH:
-            return Disclosed(path, value, sha256_hex(preimage))
+            return Disclosed(path, value, sha256(preimage).hexdigest())
     raise InputError("is not [salt, path, value]", where="disclosure")
 
 
@@ -90,9 +89,8 @@ def blind(run_key: bytes, digest: str) -> str:
 
     An action's own digest is an unsalted hash over its input, hence as guessable as the input.
     """
-    return hmac.digest(run_key, b"digest\0" + digest.encode(), "sha256").hex()
+    return blake2b(digest.encode(), digest_size=32, key=run_key, person=b"digest").hexdigest()
 
 
 def _preimage(run_key: bytes, path: str, value: object) -> bytes:
-    salt = hmac.digest(run_key, path.encode(), "sha256")[:16].hex()
-    return canonical_bytes([salt, path, value])
+    return canonical_bytes([blake2b(path.encode(), digest_size=16, key=run_key).hexdigest(), path, value])

@@ -82,12 +82,11 @@ class Container(Files):
             else:
                 self._zip = zipfile.ZipFile(path)
                 self.sizes = dict(_entries(self._zip))
-        except _UNREADABLE as error:
+        except (InputError, *_UNREADABLE) as error:
             self.close()
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"cannot be read: {error}", where="container") from None
-        except InputError:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Release the file."""
@@ -152,8 +151,7 @@ def _walk(root: Path, folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _check_name(name: str) -> None:
-    parts = name.split("/")
-    if len(parts) > 2 or not all(layout.NAME.fullmatch(part) for part in parts):
+    if not layout.NAME.fullmatch(name):
         raise InputError(f"has the name {name[:100]!r}, which no bundle has", where="container")
 
 

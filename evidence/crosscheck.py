@@ -35,11 +35,11 @@ class Crosscheck:
         self._head: JsonObject = {}
         self._committed = 0
         self._disclosed: dict[tuple[str, str], str] = {}
-        self._disclosure_fault = ""
+        self._disclosure_fault: InputError | None = None
         try:
             self._disclosed = {(item.path, item.commitment): "" for item in self._disclosures()}
         except InputError as error:
-            self._disclosure_fault = str(error)
+            self._disclosure_fault = error
 
     def observe(self, event: dict[str, Any]) -> None:
         """Take in one verified event."""
@@ -74,37 +74,23 @@ class Crosscheck:
     def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
         """The signed statement's claims about the chain."""
         workflow = self.history.workflow
-        wanted: JsonObject = {
-            "first_seq": 0,
-            "last_seq": report.count - 1,
-            "count": report.count,
-            "head": report.head,
-            "final": report.final,
-            "workflow": workflow if isinstance(workflow, dict) else None,
-        }
+        wanted: JsonObject = {"first_seq": 0, "last_seq": report.count - 1, "count": report.count}
+        wanted |= {"head": report.head, "final": report.final}
+        wanted["workflow"] = workflow if isinstance(workflow, dict) else None
         for name, value in wanted.items():
             if predicate.get(name) != value or type(predicate.get(name)) is not type(value):
                 raise InputError(f"{name} differs between the signed statement and the events", where="statement")
         if f"run:{predicate.get('run')}" != report.stream:
             raise InputError(f"the statement is about another run than {report.stream}", where="statement")
-        self._same_policies(predicate.get("policies"))
+        policies = predicate.get("policies")
+        listed = policies if isinstance(policies, list) else []
+        if {item.get("digest") for item in listed if isinstance(item, dict)} != set(self.history.policies):
+            raise InputError("the policies differ between the signed statement and the events", where="statement")
         self._run = predicate
         return f"signed head and count are the chain's; redaction profile: {predicate.get('redaction')}"
 
-    def _same_policies(self, stated: Json) -> None:
-        listed = stated if isinstance(stated, list) else []
-        digests = {item.get("digest") for item in listed if isinstance(item, dict)}
-        if digests != set(self.history.policies):
-            raise InputError("the policies differ between the signed statement and the events", where="statement")
-
-    def _json(self, name: str) -> Json:
-        return bounded_json.parse(self._container.read(name), bytes_max=FILE_BYTES_MAX, where=name)
-
     def _object(self, name: str) -> JsonObject:
-        value = self._json(name)
-        if not isinstance(value, dict):
-            raise InputError("is not a JSON object", where=name)
-        return value
+        return bounded_json.parse_object(self._container.read(name), bytes_max=FILE_BYTES_MAX, where=name)
 
     def _check_run(self, report: ChainReport) -> str:
         run = self._object(layout.RUN)
@@ -135,13 +121,13 @@ class Crosscheck:
 
     def _texts(self) -> str:
         workflow = self.history.workflow
-        named = [(layout.workflow_file, workflow)]
-        named += [(layout.policy_file, policy) for policy in self.history.policies.values()]
+        named = [("workflow", workflow)]
+        named += [("policy", policy) for policy in self.history.policies.values()]
         expected: set[str] = set()
-        for place, document in named:
+        for kind, document in named:
             match document:
                 case {"name": str(name), "version": str() | int() as version, "digest": str(digest)}:
-                    file = place(name, version)
+                    file = layout.text_file(kind, name, version)
                 case _:
                     raise InputError("an event names a workflow or policy without name, version and digest")
             if sha256_hex(self._container.read(file)) != digest:
@@ -160,7 +146,8 @@ class Crosscheck:
     def _derived(self, name: str, wanted: list[JsonObject], words: str) -> str:
         if self._rollup.problems:
             raise InputError(_few(self._rollup.problems), where=layout.EVENTS)
-        if canonical_bytes(self._json(name)) != canonical_bytes(wanted):
+        found = bounded_json.parse(self._container.read(name), bytes_max=FILE_BYTES_MAX, where=name)
+        if canonical_bytes(found) != canonical_bytes(wanted):
             raise InputError("is not what the events add up to", where=name)
         return f"{len(wanted)} {words}, as the events add up to"
 
@@ -175,10 +162,10 @@ class Crosscheck:
 
     def _approvals(self) -> str:
         history = self.history.approvals
-        self._exactly({layout.approval_file(key) for key in history}, ("approvals/",))
+        self._exactly({layout.record_file("approvals", key) for key in history}, ("approvals/",))
         withheld = unsaid = 0
         for key, known in history.items():
-            file = layout.approval_file(key)
+            file = layout.record_file("approvals", key)
             found = self._object(file)
             wanted = {"approval": key, "action": known.action, "status": known.status, "card_commitment": known.card}
             _compare(file, found, wanted)
@@ -192,9 +179,9 @@ class Crosscheck:
 
     def _receipts(self) -> str:
         history, unbound = self.history.receipts, 0
-        self._exactly({layout.receipt_file(key) for key in history}, ("receipts/",))
+        self._exactly({layout.record_file("receipts", key) for key in history}, ("receipts/",))
         for key, known in history.items():
-            file = layout.receipt_file(key)
+            file = layout.record_file("receipts", key)
             wanted = {
                 "receipt": key,
                 "run": self._run.get("run"),
@@ -236,7 +223,7 @@ class Crosscheck:
 
     def _disclosure_row(self) -> str:
         if self._disclosure_fault:
-            raise InputError(self._disclosure_fault)
+            raise self._disclosure_fault
         if strays := [path for (path, _), source in self._disclosed.items() if not source]:
             raise InputError(f"nothing commits to what is disclosed: {_few(strays)}", where=layout.DISCLOSURES)
         unchained = sum(source == "files" for source in self._disclosed.values())

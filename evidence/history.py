@@ -198,21 +198,18 @@ class History(Struct):
             self.unauthorised.append(f"{where}: an outcome is recorded for an action that was never intended")
             return
         receipt.digest = data.get("receipt_digest")
+        in_doubt = receipt.status is ReceiptStatus.IN_DOUBT
         if kind is EventType.ACTION_LATE:
             self.after_the_end += self.run_status is not None
             receipt.late.append({name: data[name] for name in data if name not in _BESIDES})
-            return
-        if kind in _SETTLES:
+        elif kind in _SETTLES:
             self._move(receipt, _SETTLES[kind], where)
-            return
-        if kind is EventType.ACTION_HELD:
-            if receipt.status is not ReceiptStatus.IN_DOUBT:
+        elif kind is EventType.ACTION_HELD:
+            if not in_doubt:
                 self.irregular.append(f"{where}: an action is held that is not in doubt")
-            return
-        resolution = str(data["resolution"])
-        if resolution in _RESOLVES:
+        elif (resolution := str(data["resolution"])) in _RESOLVES:
             self._move(receipt, _RESOLVES[Resolution(resolution)], where)
-        elif resolution != Resolution.NOT_APPLIED or receipt.status is not ReceiptStatus.IN_DOUBT:
+        elif resolution != Resolution.NOT_APPLIED or not in_doubt:
             self.irregular.append(f"{where}: {resolution[:40]!r} resolves nothing")
 
     def _move(self, receipt: ReceiptHistory, event: ReceiptEvent, where: str) -> None:

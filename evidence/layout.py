@@ -1,8 +1,10 @@
-"""Names and media types that the bundle's writer and its verifier share."""
+"""Names and media types that the bundle's writer and its verifier share, and its README.txt."""
 
 from __future__ import annotations
 
 import re
+from importlib.resources import files
+from string import Template
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -24,24 +26,27 @@ ALWAYS = frozenset(
     {ENVELOPE, SUMS, EVENTS, README, RUN, RUN_HEAD, DECISIONS, COSTS, CHECKPOINTS, DISCLOSURES, PUBLIC_KEY}
 )
 OTHERS = re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:approvals|receipts)/[^/]+\.json")
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)
+# A file, in a folder at most.
+NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)
 
 
-def workflow_file(name: str, version: str | int) -> str:
-    """Where the workflow's text is."""
-    return f"workflow/{name}-{version}.yaml"
+def text_file(kind: str, name: str, version: str | int) -> str:
+    """Where a text is; ``kind`` is ``workflow`` or ``policy``."""
+    return f"{kind}/{name}-{version}.yaml"
 
 
-def policy_file(name: str, version: str | int) -> str:
-    """Where a policy's text is."""
-    return f"policy/{name}-{version}.yaml"
+def record_file(kind: str, record_id: str) -> str:
+    """Where a record is; ``kind`` is ``approvals`` or ``receipts``."""
+    return f"{kind}/{record_id}.json"
 
 
-def approval_file(approval_id: str) -> str:
-    """Where an approval is."""
-    return f"approvals/{approval_id}.json"
+_OPENSSL = {
+    "ed25519": "openssl pkeyutl -verify -pubin -inkey public-key.pem -rawin -in ../pae -sigfile ../sig",
+    "ecdsa-p256-sha256": "openssl dgst -sha256 -verify public-key.pem -signature ../sig ../pae",
+}
 
 
-def receipt_file(receipt_id: str) -> str:
-    """Where a receipt is."""
-    return f"receipts/{receipt_id}.json"
+def readme(run: str, tenant: str, key_id: str, algorithm: str) -> str:
+    """The README.txt of one bundle (``readme.txt``): how to check it without us, and what that does not prove."""
+    text = Template(files("evidence").joinpath("readme.txt").read_text(encoding="utf-8"))
+    return text.substitute(run=run, tenant=tenant, key_id=key_id, openssl=_OPENSSL[algorithm])

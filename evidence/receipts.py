@@ -6,9 +6,10 @@ lease that is gone, or ``in_doubt``, may have happened: it is never repeated bef
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -86,41 +87,34 @@ RECEIPT: Machine[ReceiptStatus, ReceiptEvent] = Machine(
 _LATE_VALUES = ("detail", "external_id", "output")
 
 
-class Reverse(Struct, frozen=True):
-    """How to undo the effect: the operation and its complete input."""
-
-    operation: str
-    input: JsonObject
-
-
 class Receipt(Struct, frozen=True):
     """What was attempted, what happened, whether it is reversible and how to reverse it (Q-4).
 
-    ``attempt`` counts from 1. ``lease_epoch`` is that of the lease which intended it. ``external_id`` is the target
-    system's own id of the effect. ``resolution`` says in words how a doubt was resolved. ``settled_at`` is None while
-    the receipt is intended. ``late`` are the late answers about its attempts, each the facts of its event with
-    its values.
+    ``attempt`` counts from 1. ``lease_epoch`` is that of the lease which intended it. ``reverse`` is how to undo the
+    effect: the ``operation`` and its complete ``input``. ``external_id`` is the target system's own id of the effect.
+    ``resolution`` says in words how a doubt was resolved, ``error`` under ``message`` what went wrong. ``settled_at``
+    is None while the receipt is intended. ``late`` are the late answers about its attempts, each the facts of its event
+    with its values.
     """
 
-    receipt_id: str
-    tenant_id: str
-    run_id: str
+    receipt_id: UUID
+    run_id: UUID
     step_key: str
     operation: str
     target: str
     idempotency_key: str
     action_digest: str
-    status: ReceiptStatus
+    status: str
     attempt: int
     lease_epoch: int
     reversible: bool
-    reverse: Reverse | None
-    external_id: str | None
-    resolution: str | None
-    error: str | None
+    reverse: JsonObject | None
     intended_at: datetime
-    settled_at: datetime | None
-    late: Sequence[JsonObject] = ()
+    settled_at: datetime | None = None
+    external_id: str | None = None
+    resolution: str | None = None
+    error: JsonObject | None = None
+    late: tuple[JsonObject, ...] = ()
 
     def to_evidence(self, run_key: bytes) -> JsonObject:
         """The receipt as a bundle shows it: metadata, and commitments in place of every value.
@@ -128,17 +122,10 @@ class Receipt(Struct, frozen=True):
         What can carry business data (target, idempotency key, external id, texts, the reversal's input) is committed
         under ``/receipt/<id>/…``; the action's digest is blinded. ``values(…)`` lists what a disclosure would open.
         """
-        reverse: Json = None
-        if self.reverse is not None:
-            fields = sorted(self.reverse.input)
-            reverse = {
-                "operation": self.reverse.operation,
-                "fields": [*fields],
-                "committed": commit_fields(run_key, path_of("receipt", self.receipt_id, "reverse"), self.reverse.input),
-            }
+        place, reverse = path_of("receipt", str(self.receipt_id)), self.reverse
         shown: JsonObject = {
-            "receipt": self.receipt_id,
-            "run": self.run_id,
+            "receipt": str(self.receipt_id),
+            "run": str(self.run_id),
             "step": self.step_key,
             "operation": self.operation,
             "action": blind(run_key, self.action_digest),
@@ -146,30 +133,36 @@ class Receipt(Struct, frozen=True):
             "attempt": self.attempt,
             "lease_epoch": self.lease_epoch,
             "reversible": self.reversible,
-            "reverse": reverse,
+            "reverse": None,
             "intended_at": timestamp(self.intended_at),
             "settled_at": None if self.settled_at is None else timestamp(self.settled_at),
             "committed": [[path, commit(run_key, path, value)] for path, value in self.values().items()],
         }
+        if reverse is not None:
+            restores: Any = reverse["input"]
+            shown["reverse"] = {
+                "operation": reverse["operation"],
+                "fields": [*sorted(restores)],
+                "committed": commit_fields(run_key, f"{place}/reverse", restores),
+            }
         if self.late:
             shown["late"] = [{name: late[name] for name in late if name not in _LATE_VALUES} for late in self.late]
         return shown
 
     def values(self) -> dict[str, Json]:
         """Path and value of everything that ``to_evidence`` commits to at its top level; absent ones left out."""
+        place = path_of("receipt", str(self.receipt_id))
         named: dict[str, Json] = {
-            "error": self.error,
-            "external_id": self.external_id,
-            "idempotency_key": self.idempotency_key,
-            "resolution": self.resolution,
-            "target": self.target,
-        }
-        late = {
-            path_of("receipt", self.receipt_id, "late", str(number), name): late[name]
+            f"{place}/late/{number}/{name}": late[name]
             for number, late in enumerate(self.late)
             for name in _LATE_VALUES
             if name in late
         }
-        return late | {
-            path_of("receipt", self.receipt_id, name): value for name, value in named.items() if value is not None
+        named |= {
+            f"{place}/error": None if self.error is None else str(self.error["message"]),
+            f"{place}/external_id": self.external_id,
+            f"{place}/idempotency_key": self.idempotency_key,
+            f"{place}/resolution": self.resolution,
+            f"{place}/target": self.target,
         }
+        return {path: value for path, value in named.items() if value is not None}

@@ -10,6 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from core.canonical import JsonObject
 from evidence.events import EventType
@@ -50,11 +51,8 @@ class Rollup(Struct):
             {
                 "provider": provider,
                 "model": model,
-                "calls": cost.calls,
-                "input_tokens": cost.input_tokens,
-                "output_tokens": cost.output_tokens,
+                **asdict(cost),
                 "cost_usd": format(cost.cost_usd.normalize() + 0, "f"),
-                "unpriced_calls": cost.unpriced_calls,
             }
             for (provider, model), cost in sorted(self._costs.items())
         ]

@@ -62,7 +62,10 @@ class S3BlobStore:
             answer = await asyncio.to_thread(self._client.put_object, **self._request(key, data, sha256))
         except (ClientError, BotoCoreError) as error:
             if isinstance(error, ClientError) and _code(error) in _TAKEN:
-                return await self._existing(key, sha256)
+                found, version_id = await self._fetch(key, None)
+                if sha256_hex(found) != sha256:
+                    raise ConsistencyError(f"{self._prefix}{key} exists already, with other content") from None
+                return StoredBlob(self._prefix + key, version_id, sha256)
             raise self._failure(error, key) from error
         return StoredBlob(self._prefix + key, _version(answer), sha256)
 
@@ -86,25 +89,17 @@ class S3BlobStore:
             request["ObjectLockRetainUntilDate"] = self._now() + timedelta(days=self._retention.days)
         return request
 
-    async def _existing(self, key: str, sha256: str) -> StoredBlob:
-        data, version_id = await self._fetch(key, None)
-        if sha256_hex(data) != sha256:
-            raise ConsistencyError(f"{self._prefix}{key} exists already, with other content")
-        return StoredBlob(self._prefix + key, version_id, sha256)
-
     async def _fetch(self, key: str, version_id: str | None) -> tuple[bytes, str | None]:
-        request = {"Bucket": self._bucket, "Key": key}
-        if version_id is not None:
-            request["VersionId"] = version_id
+        def download() -> tuple[bytes, str | None]:
+            version = {} if version_id is None else {"VersionId": version_id}
+            answer = self._client.get_object(Bucket=self._bucket, Key=key, **version)
+            with answer["Body"] as body:
+                return body.read(), _version(answer)
+
         try:
-            return await asyncio.to_thread(self._download, request)
+            return await asyncio.to_thread(download)
         except (ClientError, BotoCoreError) as error:
             raise self._failure(error, key) from error
-
-    def _download(self, request: dict[str, str]) -> tuple[bytes, str | None]:
-        answer = self._client.get_object(**request)
-        with answer["Body"] as body:
-            return body.read(), _version(answer)
 
     def _failure(self, error: ClientError | BotoCoreError, key: str) -> Exception:
         uri = self._prefix + key

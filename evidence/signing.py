@@ -7,7 +7,6 @@ A key is named by its fingerprint: the SHA-256 of its SubjectPublicKeyInfo DER, 
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import os
 import stat
@@ -172,18 +171,13 @@ def open_envelope(envelope: bytes, payload_type: str, key: PublicKey) -> bytes:
     byte of it can change unnoticed.
     """
     parsed = bounded_json.parse_object(envelope, bytes_max=ENVELOPE_BYTES_MAX, where="envelope")
-    match parsed:
-        case {
-            "payload": str(payload64),
-            "payloadType": str(kind),
-            "signatures": [{"keyid": str(keyid), "sig": str(sig64)}],
-        }:
-            pass
-        case _:
-            raise InputError("is not a DSSE envelope with one signature", where="envelope")
     try:
-        payload, signature = base64.b64decode(payload64, validate=True), base64.b64decode(sig64, validate=True)
-    except (binascii.Error, ValueError):
+        match [parsed.get(name) for name in ("payloadType", "payload", "signatures")]:
+            case [str(kind), str(payload64), [{"keyid": str(keyid), "sig": str(sig64)}]]:
+                payload, signature = base64.b64decode(payload64, validate=True), base64.b64decode(sig64, validate=True)
+            case _:
+                raise InputError("is not a DSSE envelope with one signature", where="envelope")
+    except ValueError:
         raise InputError("holds what is not base64", where="envelope") from None
     if _envelope(kind, payload, keyid, signature) != envelope:
         raise InputError("is not spelled canonically: something was changed outside its signed part", where="envelope")

@@ -17,9 +17,8 @@ from contextlib import closing
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 
 from core import bounded_json
 from core.canonical import JsonObject, canonical_bytes
@@ -57,6 +56,9 @@ class Row(Struct, frozen=True):
     detail: str
 
 
+_REST = Row("everything else", Status.NOT_PROVEN, "not checked, because of the failure above")
+
+
 class Verification(Struct, frozen=True):
     """All rows, in the order of checking."""
 
@@ -74,10 +76,7 @@ class Verification(Struct, frozen=True):
 
     def to_json(self) -> JsonObject:
         """The table for programs."""
-        return {
-            "ok": self.ok,
-            "rows": [{"check": row.check, "status": str(row.status), "detail": row.detail} for row in self.rows],
-        }
+        return {"ok": self.ok, "rows": [to_builtins(row) for row in self.rows]}
 
     def to_text(self) -> str:
         """The table for people. Characters that a terminal would act upon are shown as escapes."""
@@ -105,7 +104,7 @@ def verify_bundle(path: Path, *, public_key: Path | None = None, require_final: 
     try:
         container = Container(path)
     except InputError as error:
-        return Verification((Row("container", Status.FAILED, str(error)), *_unproven("everything else")))
+        return Verification((Row("container", Status.FAILED, str(error)), _REST))
     with closing(container):
         return _Run(container, pinned, require_final).verify()
 
@@ -126,10 +125,6 @@ def _load_key(path: Path) -> PublicKey:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
-def _unproven(*checks: str) -> tuple[Row, ...]:
-    return tuple(Row(check, Status.NOT_PROVEN, "not checked, because of the failure above") for check in checks)
-
-
 class _Run(Struct):
     container: Files
     pinned: PublicKey | None
@@ -141,8 +136,8 @@ class _Run(Struct):
         try:
             return self.contents(self._signature())
         except InputError as error:
-            self.rows.append(Row("signature", Status.FAILED, str(error)))
-            return Verification((*self.rows, *_unproven("everything else")))
+            self._add("signature", str(error), Status.FAILED)
+            return Verification((*self.rows, _REST))
 
     def contents(self, statement: bytes) -> Verification:
         """Check everything against the statement. ``InputError`` if it is none."""
@@ -152,26 +147,25 @@ class _Run(Struct):
         cross = Crosscheck(self.container)
         report = self._chain(cross)
         if report is None:
-            return Verification((*self.rows, *_unproven("everything else")))
+            return Verification((*self.rows, _REST))
         self._complete(report, cross.history.after_the_end)
         self._check("statement", lambda: cross.predicate(predicate, report))
         for name, check in cross.checks(report):
             self._check(name, check)
         self._late(cross.history.late_answers())
-        if report.clock_steps_back:
-            detail = f"{report.clock_steps_back} events are dated before the event above them"
-            self.rows.append(Row("clock", Status.WARNING, detail))
+        if back := report.clock_steps_back:
+            self._add("clock", f"{back} events are dated before the event above them", Status.WARNING)
         self.rows += [Row(check, Status.NOT_PROVEN, detail) for check, detail in _NOT_PROVEN]
         return Verification(tuple(self.rows))
 
-    def _add(self, check: str, detail: str) -> None:
-        self.rows.append(Row(check, Status.OK, detail))
+    def _add(self, check: str, detail: str, status: Status = Status.OK) -> None:
+        self.rows.append(Row(check, status, detail))
 
     def _check(self, name: str, check: Callable[[], str]) -> None:
         try:
             self._add(name, check())
         except InputError as error:
-            self.rows.append(Row(name, Status.FAILED, str(error)))
+            self._add(name, str(error), Status.FAILED)
 
     def _signature(self) -> bytes:
         inside = PublicKey.from_pem(self.container.read(layout.PUBLIC_KEY), where=layout.PUBLIC_KEY)
@@ -187,7 +181,7 @@ class _Run(Struct):
                 f"trust on first use: the key came inside the bundle; compare its fingerprint {key.key_id} "
                 "with one that you got on another way, or pin it with --key"
             )
-            self.rows.append(Row("signature", Status.WARNING, detail))
+            self._add("signature", detail, Status.WARNING)
         return statement
 
     def _integrity(self, subjects: dict[str, str]) -> str:
@@ -223,7 +217,7 @@ class _Run(Struct):
             if report.problem is not None:
                 raise InputError(report.problem, where=layout.EVENTS)
         except InputError as error:
-            self.rows.append(Row("chain", Status.FAILED, str(error)))
+            self._add("chain", str(error), Status.FAILED)
             return None
         self._add("chain", f"{report.count} events in {len(sizes)} appends, unbroken, head {report.head}")
         return report
@@ -233,34 +227,26 @@ class _Run(Struct):
         odds = [f"{what}. {problem}" for what, problem in answers if problem]
         if answers:
             detail = "; ".join(odds) or f"{len(answers)}; none contradicts its receipt"
-            self.rows.append(Row("late answers", Status.WARNING if odds else Status.OK, detail))
+            self._add("late answers", detail, Status.WARNING if odds else Status.OK)
 
     def _complete(self, report: ChainReport, after: int) -> None:
         if report.final:
             detail = f"the run is closed; its last event counts {report.count - after} events, and all are here"
-            detail += f", with {after} late answers that came after it" if after else ""
-            self.rows.append(Row("completeness", Status.OK, detail))
-            return
-        status = Status.FAILED if self.require_final else Status.WARNING
-        detail = "the run had not closed when this was made; it shows the beginning of a history"
-        self.rows.append(Row("completeness", status, detail))
+            self._add("completeness", detail + (f", with {after} late answers that came after it" if after else ""))
+        else:
+            detail = "the run had not closed when this was made; it shows the beginning of a history"
+            self._add("completeness", detail, Status.FAILED if self.require_final else Status.WARNING)
 
 
 def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject]:
     statement = bounded_json.parse_object(payload, bytes_max=FILE_BYTES_MAX, where="statement")
     if canonical_bytes(statement) != payload:
         raise InputError("is not canonical JSON", where="statement")
-    match statement:
-        case {
-            "_type": layout.STATEMENT_TYPE,
-            "predicateType": layout.PREDICATE_TYPE,
-            "subject": [*listed],
-            "predicate": dict(predicate),
-        }:
-            pass
+    match [statement.get(name) for name in ("_type", "predicateType", "subject", "predicate")]:
+        case [layout.STATEMENT_TYPE, layout.PREDICATE_TYPE, [*listed], dict(predicate)]:
+            subjects: dict[str, str] = {}
         case _:
             raise InputError("is not an evidence bundle's in-toto statement", where="statement")
-    subjects: dict[str, str] = {}
     for entry in listed:
         match entry:
             case {"name": str(name), "digest": {"sha256": str(digest)}} if name not in subjects:
@@ -279,9 +265,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="evidence.verify", description="Check an evidence bundle, offline.")
     parser.add_argument("bundle", type=Path, help="the zip file, or the directory it was extracted into")
     parser.add_argument("--key", type=Path, help="PEM public key that you trust")
-    parser.add_argument(
-        "--allow-unfinished", action="store_true", help="accept the bundle of a run that has not closed"
-    )
+    unfinished = "accept the bundle of a run that has not closed"
+    parser.add_argument("--allow-unfinished", action="store_true", help=unfinished)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
     try:
@@ -289,8 +274,7 @@ def main(arguments: list[str] | None = None) -> int:
     except InputError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    text: Any = json.dumps(result.to_json(), indent=2) if options.json else result.to_text()
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{json.dumps(result.to_json(), indent=2) if options.json else result.to_text()}\n")
     return 0 if result.ok else 1
 
 

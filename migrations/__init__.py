@@ -1,1 +1,1 @@
-"""Alembic migrations; applied by app.migrate."""
+"""Alembic migrations; applied by app.storage."""

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection that app.migrate hands over."""
+"""Alembic's entry: runs on the connection that app.storage hands over."""
 
 from __future__ import annotations
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import cast
+
+from msgspec import Struct, to_builtins
 
 from core.action import Action
 from core.canonical import Json, JsonObject
 from policy.evaluate import Decision, build_facts, evaluate
 from policy.facts import FactContext
-from policy.load import Policy, Rule
+from policy.load import Policy
 from policy.model import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class RuleExplanation:
+class RuleExplanation(Struct, frozen=True):
     """One rule against one action. ``missing`` are facts that the rule reads and the action does not have."""
 
     id: str
@@ -28,8 +27,7 @@ class RuleExplanation:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The decision, and every rule of the policy in its order."""
 
     decision: Decision
@@ -37,7 +35,7 @@ class Explanation:
 
     def to_json(self) -> JsonObject:
         """As plain JSON; the facts are the action's own values."""
-        return {"decision": self.decision.to_json(), "rules": [asdict(rule) for rule in self.rules]}
+        return {"decision": self.decision.to_json(), "rules": to_builtins(self.rules)}
 
 
 def explain(policy: Policy, action: Action, context: FactContext) -> Explanation:
@@ -46,20 +44,17 @@ def explain(policy: Policy, action: Action, context: FactContext) -> Explanation
     decision = evaluate(policy, facts, action.operation)
     fired = {rule.id for rule in decision.rules}
     errors = {error.rule: error.message for error in decision.errors}
-    return Explanation(decision, tuple(_explain(rule, action, facts, fired, errors) for rule in policy.rules))
-
-
-def _explain(
-    rule: Rule, action: Action, facts: Mapping[str, object], fired: set[str], errors: Mapping[str, str]
-) -> RuleExplanation:
-    read = sorted(rule.condition.references)
-    return RuleExplanation(
-        id=rule.id,
-        outcome=rule.outcome,
-        when=rule.document.when,
-        matched=action.operation in rule.operations,
-        fired=rule.id in fired,
-        error=errors.get(rule.id),
-        facts={name: cast(Json, facts[name]) for name in read if name in facts},
-        missing=tuple(name for name in read if name not in facts),
-    )
+    explained = [
+        RuleExplanation(
+            id=rule.id,
+            outcome=rule.outcome,
+            when=rule.document.when,
+            matched=action.operation in rule.operations,
+            fired=rule.id in fired,
+            error=errors.get(rule.id),
+            facts={name: cast(Json, facts[name]) for name in sorted(rule.condition.references) if name in facts},
+            missing=tuple(sorted(rule.condition.references - facts.keys())),
+        )
+        for rule in policy.rules
+    ]
+    return Explanation(decision, tuple(explained))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 from core.canonical import sha256_hex
 from core.documents import Document, load_document, validate
@@ -15,8 +16,7 @@ from policy.facts import OperationFacts, declare
 from policy.model import APPROVAL_KEYS, Outcome, PolicyDocument, RuleDocument
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A rule that is ready to be evaluated. The condition of one without ``when`` is ``true``."""
 
     position: int
@@ -27,8 +27,7 @@ class Rule:
     condition: Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The rules that match one operation, in groups that agree on the types of the facts that they read.
 
     ``references`` are the facts that any of them reads, sorted.
@@ -86,32 +85,22 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
         if not matched:
             problems.append(_unmatched(document, index, rule, operations))
             continue
+        variables = declare(operations[name] for name in sorted(matched))
+        key = frozenset(variables.items())
         try:
-            condition = _compile(rule, [operations[name] for name in sorted(matched)], environments)
+            if "${{" in (rule.when or ""):
+                raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
+            if key not in environments:
+                environments[key] = Environment(variables, POLICY_LIMITS)
+            condition = environments[key].compile(rule.when or "true", "bool")
         except ExpressionError as error:
-            problems.append(
-                document.problem(("rules", index, "when"), f"rule {rule.id}: {error.message}", error.remedy)
-            )
+            message = f"rule {rule.id}: {error.message}"
+            problems.append(document.problem(("rules", index, "when"), message, error.remedy))
             continue
         rules.append(Rule(index, rule.id, rule.outcome, rule, matched, condition))
     if problems:
         raise DefinitionError(tuple(sorted(problems, key=lambda problem: (problem.line, problem.column))))
     return Policy(content, text, rules, frozenset(operations))
-
-
-def _compile(
-    rule: RuleDocument,
-    operations: Sequence[OperationFacts],
-    environments: dict[frozenset[tuple[str, str]], Environment],
-) -> Expression:
-    when = rule.when or "true"
-    if "${{" in when:
-        raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
-    variables = declare(operations)
-    key = frozenset(variables.items())
-    if key not in environments:
-        environments[key] = Environment(variables, POLICY_LIMITS)
-    return environments[key].compile(when, "bool")
 
 
 def _matched(rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> frozenset[str]:
@@ -128,15 +117,11 @@ def _unmatched(document: Document, index: int, rule: RuleDocument, operations: M
     connectors = {name.split(".", 1)[0] for name in operations}
     connector, glob = rule.match.connector, rule.match.operation
     if connector is not None and connector not in connectors:
-        path, message = "connector", f"there is no connector {connector!r}."
-        return document.problem(
-            ("rules", index, "match", path), f"rule {rule.id}: {message}", nearest(connector, connectors)
-        )
-    return document.problem(
-        ("rules", index, "match", "operation"),
-        f"rule {rule.id}: no operation matches {glob!r}{f' in connector {connector!r}' if connector else ''}.",
-        nearest(glob or "", operations),
-    )
+        key, message, remedy = "connector", f"there is no connector {connector!r}.", nearest(connector, connectors)
+    else:
+        place = f" in connector {connector!r}" if connector else ""
+        key, message, remedy = "operation", f"no operation matches {glob!r}{place}.", nearest(glob or "", operations)
+    return document.problem(("rules", index, "match", key), f"rule {rule.id}: {message}", remedy)
 
 
 def _structure_problems(document: Document, content: PolicyDocument) -> Iterator[Problem]:
@@ -150,28 +135,19 @@ def _structure_problems(document: Document, content: PolicyDocument) -> Iterator
         if rule.outcome is Outcome.NEEDS_APPROVAL:
             yield from _approval_problems(document, index, rule)
             continue
-        for key in APPROVAL_KEYS:
-            if key in rule.model_fields_set:
-                yield document.problem(
-                    ("rules", index, key),
-                    f"rule {rule.id}: {key!r} has no meaning with outcome {rule.outcome}.",
-                    "Remove it, or make the outcome needs_approval.",
-                )
+        for key in [key for key in APPROVAL_KEYS if key in rule.model_fields_set]:
+            message = f"rule {rule.id}: {key!r} has no meaning with outcome {rule.outcome}."
+            yield document.problem(("rules", index, key), message, "Remove it, or make the outcome needs_approval.")
 
 
 def _approval_problems(document: Document, index: int, rule: RuleDocument) -> Iterator[Problem]:
     if not rule.approvers:
-        yield document.problem(
-            ("rules", index, "approvers") if "approvers" in rule.model_fields_set else ("rules", index, "outcome"),
-            f"rule {rule.id}: nobody could approve.",
-            "Name approvers, such as approvers: [{group: service-owners, of: 1}].",
-        )
+        key = "approvers" if "approvers" in rule.model_fields_set else "outcome"
+        remedy = "Name approvers, such as approvers: [{group: service-owners, of: 1}]."
+        yield document.problem(("rules", index, key), f"rule {rule.id}: nobody could approve.", remedy)
+    late = "when the approval has expired already."
     for at, remind in enumerate(rule.remind):
         if remind >= rule.expires:
-            yield document.problem(
-                ("rules", index, "remind", at), f"rule {rule.id}: reminds when the approval has expired already."
-            )
+            yield document.problem(("rules", index, "remind", at), f"rule {rule.id}: reminds {late}")
     if rule.escalate is not None and rule.escalate.after >= rule.expires:
-        yield document.problem(
-            ("rules", index, "escalate", "after"), f"rule {rule.id}: escalates when the approval has expired already."
-        )
+        yield document.problem(("rules", index, "escalate", "after"), f"rule {rule.id}: escalates {late}")

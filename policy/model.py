@@ -58,24 +58,6 @@ class Match(_Part):
         return self
 
 
-def _exactly_one(part: BaseModel, *names: str) -> None:
-    if sum(getattr(part, name) is not None for name in names) != 1:
-        raise ValueError(f"name exactly one of {', '.join(names)}")
-
-
-class Approver(_Part):
-    """A group of people, ours or Slack's, and how many of them must approve."""
-
-    group: GroupName | None = None
-    slack_group: GroupName | None = None
-    of: Annotated[int, Field(ge=1, le=20)] = 1
-
-    @model_validator(mode="after")
-    def _one(self) -> Approver:
-        _exactly_one(self, "group", "slack_group")
-        return self
-
-
 class EscalateTo(_Part):
     """Whom an overdue approval is put to as well: a group of ours, or a Slack user group."""
 
@@ -84,8 +66,15 @@ class EscalateTo(_Part):
 
     @model_validator(mode="after")
     def _one(self) -> EscalateTo:
-        _exactly_one(self, "group", "slack_group")
+        if (self.group is None) == (self.slack_group is None):
+            raise ValueError("name exactly one of group, slack_group")
         return self
+
+
+class Approver(EscalateTo):
+    """A group of people, ours or Slack's, and how many of them must approve."""
+
+    of: Annotated[int, Field(ge=1, le=20)] = 1
 
 
 class Escalate(_Part):

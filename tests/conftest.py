@@ -100,11 +100,11 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def template_database(postgres_url: str) -> Iterator[str]:
     """The name of a database with the schema at head, made once."""
-    from app import migrate
+    from app import storage
 
     name = f"template_{uuid4().hex}"
     asyncio.run(_execute(postgres_url, f'CREATE DATABASE "{name}"'))
-    asyncio.run(migrate.upgrade_async(_named(postgres_url, name)))
+    asyncio.run(storage.upgrade(_named(postgres_url, name)))
     yield name
     asyncio.run(_execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 

@@ -1,7 +1,29 @@
-"""The command line. Importing it is quick: what a command needs is imported when it runs."""
+"""The command line: the commands' tree, and the entry point. What a command needs is imported when it runs."""
 
 from __future__ import annotations
 
-from app.cli.entry import main
+from app.cli import documents, evidence, people, queues, runs, service, signals
+from app.cli.outcome import DOCUMENTED, Commands, explained
 
-__all__ = ["main"]
+root = Commands(
+    name="counterseal",
+    help="Run automation that people govern: policy before every side effect, approvals, receipts, evidence.\n"
+    + DOCUMENTED,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in service.TOP:
+    root.command()(command)
+for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):
+    root.add_typer(group)
+root.command("schema")(documents.schema)
+for group in (runs.run, queues.queue, signals.signal, people.approval, people.task, evidence.evidence):
+    root.add_typer(group)
+
+
+def main() -> None:
+    """Run the command line; exits with the documented code and never shows a traceback for a user's mistake."""
+    with explained():
+        root(prog_name="counterseal")

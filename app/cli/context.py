@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.errors import InputError
+from evidence.chain import Actor
 
 if TYPE_CHECKING:
     from app.settings import Settings
     from app.wiring import Faces
     from core.db import Database
-    from evidence.chain import Actor
 
 
 def settings(*, quiet: bool = False, **given: str) -> Settings:
@@ -23,25 +23,24 @@ def settings(*, quiet: bool = False, **given: str) -> Settings:
     ``quiet`` for a command whose answer is its output: what the parts say meanwhile matters only when it is bad.
     """
     from app import logs
-    from app.settings import LogLevel, load_settings
+    from app.settings import load_settings
 
     found = load_settings(**given)
-    level = max(found.log_level, LogLevel.WARNING, key=list(LogLevel).index) if quiet else found.log_level
-    logs.configure(found.log_format, level)
+    logs.configure(found.log_format, "warning" if quiet and found.log_level != "error" else found.log_level)
     return found
 
 
 @asynccontextmanager
-async def faces(tenant: str | None = None, *, new_tenant: bool = False) -> AsyncIterator[Faces]:
+async def faces(tenant: str | None = None, what: str = "--tenant", *, new_tenant: bool = False) -> AsyncIterator[Faces]:
     """The faces' part of the runtime, on the database of this installation, for the tenant given or the settings'.
 
-    ``NotFoundError`` if there is no such tenant, unless the command creates it.
+    ``NotFoundError`` if there is no such tenant, unless the command creates it; ``InputError`` says that ``what`` is
+    wrong if it cannot be a tenant's name.
     """
     from app.wiring import build_faces
 
-    async with build_faces(
-        settings(quiet=True, **({"tenant": tenant} if tenant else {})), new_tenant=new_tenant
-    ) as built:
+    given = {"tenant": name(tenant, what)} if tenant else {}
+    async with build_faces(settings(quiet=True, **given), new_tenant=new_tenant) as built:
         yield built
 
 
@@ -61,8 +60,6 @@ async def overview() -> AsyncIterator[tuple[Settings, Database]]:
 
 def actor(settings_: Settings) -> Actor:
     """Who acts on the command line, as the audit names them."""
-    from evidence.chain import Actor
-
     return Actor("person", settings_.person_id)
 
 
@@ -72,12 +69,16 @@ def check_word(text: str, words: Sequence[str], what: str) -> None:
         raise InputError(f"{text!r} is not a {what}.", where=f"--{what}", remedy=f"One of {', '.join(words)}.")
 
 
-def uuid(text: str, what: str) -> UUID:
-    """An id as it was typed; ``InputError`` if it is none."""
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InputError("is not an id.", where=what, remedy="Copy it from the list command.") from None
+def id_of(what: str) -> Callable[[str], UUID]:
+    """Reads an id as it was typed; ``InputError`` if it is none."""
+
+    def read(text: str) -> UUID:
+        try:
+            return UUID(text)
+        except ValueError:
+            raise InputError("is not an id.", where=what, remedy="Copy it from the list command.") from None
+
+    return read
 
 
 def name(text: str, what: str) -> str:

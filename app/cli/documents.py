@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import context
 from app.cli.outcome import Commands, Json, print_json, print_rows
-from app.cli.workflows import faulty, report, workflow
-from core.errors import ConsistencyError, CountersealError, DefinitionError, InputError, NotFoundError
+from app.cli.workflows import report, workflow
+from core.errors import ConsistencyError, DefinitionError, InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from connectors.catalog import Catalog
+    from policy.load import Policy
+    from runtime.definition.catalog import Definitions
 
 __all__ = ["directory", "policy", "schema", "workflow"]
 
-policy = Commands(help="Policies: check, explain, publish.")
-directory = Commands(help="The people and groups of a tenant.")
+policy = Commands(name="policy", help="Policies: check, explain, publish.")
+directory = Commands(name="directory", help="The people and groups of a tenant.")
 
 Files = Annotated[list[Path], typer.Argument(help="YAML documents.")]
 File = Annotated[Path, typer.Argument(help="A YAML document.")]
 
 
 @policy.command("check")
-def policy_check(
+async def policy_check(
     files: Files,
     directory_file: Annotated[
         Path | None, typer.Option("--directory", help="Check that the people of this directory could decide.")
@@ -31,42 +38,39 @@ def policy_check(
     as_json: Json = False,
 ) -> None:
     """Check policies without publishing them; needs no database."""
+    from runtime.definition import deciders
+    from runtime.definition.model import load_directory
+
+    definitions = _definitions()
+    groups = None
+    if directory_file is not None:
+        content = load_directory(context.read_text(directory_file), str(directory_file))
+        groups = {name: frozenset(members) for name, members in content.groups.items()}
+
+    async def check(path: Path) -> dict[str, Any]:
+        """``warnings`` say in which cases nobody could decide; ``DefinitionError`` if nobody ever could."""
+        found = definitions.compile_policy(context.read_text(path), str(path))
+        told = {"name": found.name, "version": found.version, "warnings": []}
+        if groups is None:
+            return told
+        decided = deciders.of_policy(found.text, str(path), groups)
+        if decided.problems:
+            raise DefinitionError(tuple(decided.problems))
+        return {**told, "warnings": decided.warnings}
+
+    await report(files, check, lambda result: _warn(result["warnings"]), as_json=as_json)
+
+
+def _definitions() -> Definitions:
+    """The operations that are known here, without a database."""
     from app.adapters import catalog_of
     from runtime.definition.catalog import Definitions
 
-    definitions = Definitions(catalog_of(context.settings()))
-    groups = None if directory_file is None else _groups(directory_file)
-    results = []
-    for path in files:
-        try:
-            found = definitions.compile_policy(context.read_text(path), str(path))
-            warnings = [] if groups is None else _decided(found.text, str(path), groups)
-            result = {"file": str(path), "ok": True, "name": found.name, "version": found.version}
-            results.append({**result, "warnings": warnings})
-        except CountersealError as error:
-            results.append(faulty(path, error))
-    report(results, _warn, as_json=as_json)
+    return Definitions(catalog_of(context.settings()))
 
 
-def _groups(path: Path) -> dict[str, frozenset[str]]:
-    from runtime.definition.people import load_directory
-
-    content = load_directory(context.read_text(path), str(path))
-    return {name: frozenset(members) for name, members in content.groups.items()}
-
-
-def _decided(text: str, file: str, groups: dict[str, frozenset[str]]) -> list[str]:
-    """In which cases nobody could decide; ``DefinitionError`` if nobody ever could."""
-    from runtime.definition import deciders
-
-    found = deciders.of_policy(text, file, groups)
-    if found.problems:
-        raise DefinitionError(tuple(found.problems))
-    return found.warnings
-
-
-def _warn(result: dict[str, Any]) -> None:
-    for warning in result["warnings"]:
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
 
 
@@ -92,26 +96,22 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
     """All or nothing: one transaction."""
     from runtime.requests import publishing
 
-    texts = [(str(path), context.read_text(path)) for path in files]
-    published = []
+    texts = [(context.read_text(path), str(path)) for path in files]
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         tenant, who = faces.settings.tenant, context.actor(faces.settings)
-        for file, text in texts:
-            if kind == "workflow":
-                made = await publishing.publish_workflow(connection, faces.definitions, tenant, text, file, who)
-            elif kind == "policy":
-                made = await publishing.publish_policy(connection, faces.definitions, tenant, text, file, who)
-            else:
-                made = await publishing.publish_directory(connection, tenant, text, file, who)
-            published.append(made)
+        publish = {
+            "workflow": partial(publishing.publish_workflow, connection, faces.definitions),
+            "policy": partial(publishing.publish_policy, connection, faces.definitions),
+            "directory": partial(publishing.publish_directory, connection),
+        }[kind]
+        published = [await publish(tenant, text, file, who) for text, file in texts]
     if as_json:
         print_json([asdict(one) for one in published])
         return
     for one in published:
         words = "published" if one.changed else "was published already"
         typer.echo(f"{kind} {one.name} version {one.version} {words} ({one.digest[:12]})")
-        for warning in one.warnings:
-            typer.echo(f"warning: {warning}", err=True)
+        _warn(one.warnings)
         if one.retired:
             words = "stays retired: give the text a new number to use it."
             typer.echo(f"{kind} {one.name} version {one.version} {words}", err=True)
@@ -139,46 +139,40 @@ async def policy_explain(
     as_json: Json = False,
 ) -> None:
     """Say how an action would be decided, and how every rule came out. Nothing is done or recorded."""
-    from app import explaining
+    from app.outlining import explain_action
 
-    described = explaining.read_action(context.read_input(action), str(action))
-    text = None if policy_file is None else (context.read_text(policy_file), str(policy_file))
-    explained = explaining.explain_offline(described, text) if text else await _explain_active(described)
+    data = context.read_input(action)
+    if policy_file is None:
+        compiled, catalog = await _active_policy()
+    else:
+        definitions = _definitions()
+        compiled = definitions.compile_policy(context.read_text(policy_file), str(policy_file))
+        catalog = definitions.catalog
+    explained = explain_action(data, str(action), compiled, catalog)
     if as_json:
         print_json(explained.to_json())
         return
     decision = explained.decision
     typer.echo(f"{decision.outcome}: {' '.join(decision.reasons)}")
-    rows = [
-        {
-            "rule": rule.id,
-            "outcome": str(rule.outcome),
-            "matched": rule.matched,
-            "fired": rule.fired,
-            "error": rule.error,
-            "facts": dict(rule.facts),
-        }
-        for rule in explained.rules
-    ]
-    print_rows(rows, ("rule", "outcome", "matched", "fired", "error", "facts"), as_json=False, empty="No rules.")
+    columns = ("outcome", "matched", "fired", "error", "facts")
+    rows = [{"rule": rule.id, **{name: getattr(rule, name) for name in columns}} for rule in explained.rules]
+    print_rows(rows, ("rule", *columns), empty="No rules.")
 
 
-async def _explain_active(described: Any) -> Any:
-    from app import explaining
+async def _active_policy() -> tuple[Policy, Catalog]:
     from runtime.store import documents
 
     async with context.faces() as faces:
         async with faces.database.transaction(faces.settings.tenant) as connection:
             active = await documents.active_policy_text(connection, faces.settings.tenant)
         if active is None:
-            raise ConsistencyError(
-                "No policy is published, so every action is denied.", remedy="Publish one, or give --policy FILE."
-            )
+            remedy = "Publish one, or give --policy FILE."
+            raise ConsistencyError("No policy is published, so every action is denied.", remedy=remedy)
         try:
             compiled = faces.definitions.compile_policy(active[1], active[0])
         except InputError as error:
             raise ConsistencyError(f"The active policy cannot be read, so every action is denied: {error}") from None
-        return explaining.explain_with(compiled, faces.definitions.catalog, described)
+        return compiled, faces.definitions.catalog
 
 
 def schema(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -11,31 +10,30 @@ import typer
 
 from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_one
+from app.cli.runs import RunId
 from core.errors import ConsistencyError, InputError
 
-evidence = Commands(help="Evidence bundles: get, again, key, verify.")
+evidence = Commands(name="evidence", help="Evidence bundles: get, again, key, verify.")
 
 
 @evidence.command("get")
 async def get(
-    run_id: Annotated[str, typer.Argument(help="The run's id.")],
+    run_id: RunId,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
     as_json: Json = False,
 ) -> None:
     """Download a run's bundle. The export is recorded in the audit."""
-    from app.http.evidence import ENDED, bundle_row, exported
-    from app.http.runs import run_row
-    from runtime.requests.evidence import NOT_STORED, remedy
+    from app.http.runs import ENDED, bundle_row, exported, run_row
+    from runtime.keep.bundling import NOT_STORED, remedy
 
-    wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces:
         tenant = faces.settings.tenant
-        found = await run_row(faces, tenant, wanted, remedy="See `counterseal run list`.")
+        found = await run_row(faces, tenant, run_id, see="See `counterseal run list`.")
         if found["status"] not in ENDED:
             raise ConsistencyError(f"The run is {found['status']}; its evidence is written when it has ended.")
-        row = await bundle_row(faces, tenant, wanted)
+        row = await bundle_row(faces, tenant, run_id)
         if row is None and found["evidence_problem"] is not None:
-            raise ConsistencyError(f"{NOT_STORED}: {found['evidence_problem']}", remedy=remedy(wanted))
+            raise ConsistencyError(f"{NOT_STORED}: {found['evidence_problem']}", remedy=remedy(run_id))
         if row is None:
             raise ConsistencyError("The bundle is being written.", remedy="Try again; `counterseal keep` writes it.")
         data = await exported(faces, tenant, context.actor(faces.settings), row)
@@ -46,27 +44,23 @@ async def get(
 
 
 @evidence.command("again")
-async def again(run_id: Annotated[str, typer.Argument(help="The run's id.")], as_json: Json = False) -> None:
+async def again(run_id: RunId, as_json: Json = False) -> None:
     """Write the evidence of a run that was refused or could not be stored, once what was wrong is put right."""
-    from runtime.requests.evidence import write_again
+    from runtime.keep.bundling import write_again
 
-    wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        await write_again(connection, faces.settings.tenant, wanted)
+        await write_again(connection, faces.settings.tenant, run_id)
     print_fields({"run_id": run_id, "evidence": "ordered; `counterseal keep` writes it"}, as_json=as_json)
 
 
 def _write(path: Path, data: bytes) -> None:
     """The file appears whole or not at all."""
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".evidence-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".evidence-") as folder:
+            draft = Path(folder, path.name)
+            draft.touch(mode=0o600)
+            draft.write_bytes(data)
+            draft.replace(path)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -22,8 +22,7 @@ import typer
 from core.errors import CountersealError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -44,16 +43,10 @@ Exit codes: 0 done · 1 failed, or a verification failed · 2 wrong usage or inp
 """
 
 CODES: Mapping[str, Exit] = {
-    "input": Exit.INPUT,
-    "definition": Exit.INPUT,
-    "expression": Exit.INPUT,
+    **dict.fromkeys(("input", "definition", "expression"), Exit.INPUT),
     "configuration": Exit.CONFIGURATION,
-    "authentication": Exit.CONFLICT,
-    "authorization": Exit.CONFLICT,
-    "not_found": Exit.CONFLICT,
-    "consistency": Exit.CONFLICT,
-    "transport": Exit.UNAVAILABLE,
-    "timeout": Exit.UNAVAILABLE,
+    **dict.fromkeys(("authentication", "authorization", "not_found", "consistency"), Exit.CONFLICT),
+    **dict.fromkeys(("transport", "timeout"), Exit.UNAVAILABLE),
 }
 
 
@@ -68,18 +61,14 @@ class Commands(typer.Typer):
         add = super().command(*arguments, **options)
 
         def added(function: Function) -> Function:
-            add(_to_its_end(function) if iscoroutinefunction(function) else function)
+            @wraps(function)
+            def run(*given: Any, **named: Any) -> None:
+                asyncio.run(function(*given, **named))
+
+            add(run if iscoroutinefunction(function) else function)
             return function
 
         return added
-
-
-def _to_its_end(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    @wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
-        asyncio.run(command(*arguments, **options))
-
-    return run
 
 
 @contextmanager
@@ -109,12 +98,10 @@ def _end(*errors: CountersealError) -> NoReturn:
     raise SystemExit(CODES.get(errors[0].code, Exit.FAILED))
 
 
-def _leaves(group: ExceptionGroup[CountersealError]) -> Iterator[CountersealError]:
-    for error in group.exceptions:
-        if isinstance(error, ExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
+def _leaves(error: CountersealError | ExceptionGroup[CountersealError]) -> list[CountersealError]:
+    if isinstance(error, CountersealError):
+        return [error]
+    return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
 
 
 def print_json(value: object) -> None:
@@ -130,7 +117,7 @@ def print_one(value: object, words: str, *, as_json: bool) -> None:
         typer.echo(words)
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str, as_json: bool = False) -> None:
     """A list: all members as JSON, the named ``columns`` as a table. ``empty`` is said where there is nothing."""
     if as_json:
         print_json([dict(row) for row in rows])
@@ -146,7 +133,13 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_
             typer.echo("\t".join(line))
 
 
-def print_fields(fields: Mapping[str, Any], *, as_json: bool) -> None:
+def print_part(title: str, rows: Rows, *columns: str, empty: str = "") -> None:
+    """One of the tables of an answer for people, below its title. ``empty`` is "no" and the title unless it is told."""
+    typer.echo(f"\n{title}")
+    print_rows(rows, columns, empty=empty or f"no {title}")
+
+
+def print_fields(fields: Mapping[str, Any], *, as_json: bool = False) -> None:
     """One thing: its members, a line each."""
     if as_json:
         print_json(dict(fields))

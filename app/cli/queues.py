@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import context
-from app.cli.outcome import Commands, Exit, Json, print_json, print_rows
+from app.cli.outcome import Commands, Exit, Json, print_json, print_part, print_rows
 
 if TYPE_CHECKING:
     from runtime.store.queue_reads import TenantQueue
 
-queue = Commands(help="The queue: what stands in line, and what is under way.")
+queue = Commands(name="queue", help="The queue: what stands in line, and what is under way.")
 
 _STEPS = ("tenant", "workspace", "pending", "oldest", "admitted", "running", "abandoned", "parked", "slots", "starts")
-_CAPS = ("tenant", "workflow", "pending", "slots")
-_MESSAGES = ("tenant", "kind", "status", "count", "oldest")
-_SQS = ("queue", "waiting", "in_flight", "delayed")
 
 
 @queue.command("status")
@@ -31,7 +28,7 @@ async def status(
     Steps that are pending wait for their turn; admitted ones are at SQS; running ones are leased, and abandoned ones of
     these have a lease that is over. Exit 5 if the database, or SQS, cannot be reached.
     """
-    from app import adapters, tenants
+    from app import adapters, storage
     from core.errors import TransportError
     from runtime.store import queue_reads
 
@@ -42,7 +39,7 @@ async def status(
         async with database.transaction() as connection:
             found = await queue_reads.queues(connection, name)
             if name is not None and not found:
-                raise await tenants.unknown(connection, name)
+                raise await storage.unknown_tenant(connection, name)
         if settings.sqs_queue_url is not None:
             try:
                 sqs = {queue: asdict(depth) for queue, depth in (await adapters.queue_depths(settings)).items()}
@@ -58,25 +55,24 @@ async def status(
 
 
 def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:
-    print_rows([row for one in found for row in _rows(one)], _STEPS, as_json=False, empty="There are no tenants.")
+    print_rows([row for one in found for row in _rows(one)], _STEPS, empty="There are no tenants.")
     caps = [
         {"tenant": one.tenant, **asdict(cap), "slots": f"{cap.slots_used}/{cap.slots}"}
         for one in found
         for cap in one.caps
     ]
     if caps:
-        typer.echo("\nworkflows with a cap of their own")
-        print_rows(caps, _CAPS, as_json=False, empty="")
+        print_part("workflows with a cap of their own", caps, "tenant", "workflow", "pending", "slots")
     messages = [
         {"tenant": one.tenant, **asdict(item), "oldest": age(item.oldest_seconds)}
         for one in found
         for item in one.messages
     ]
-    typer.echo("\nmessages to be delivered")
-    print_rows(messages, _MESSAGES, as_json=False, empty="no messages")
+    columns = ("tenant", "kind", "status", "count", "oldest")
+    print_part("messages to be delivered", messages, *columns, empty="no messages")
     if sqs:
-        typer.echo("\nSQS (its own approximate counts)")
-        print_rows([{"queue": name, **depth} for name, depth in sqs.items()], _SQS, as_json=False, empty="")
+        rows = [{"queue": name, **depth} for name, depth in sqs.items()]
+        print_part("SQS (its own approximate counts)", rows, "queue", "waiting", "in_flight", "delayed")
 
 
 def _rows(one: TenantQueue) -> list[dict[str, Any]]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Annotated, Any
+from uuid import UUID
 
 import orjson
 import typer
 
 from app.cli import context
-from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_rows
-from runtime.engine.states import StepState
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows
+from core import bounded_json
+from core.changes import changes
+from core.ids import new_id
+from runtime.engine.states import RunState, StepState
 
-run = Commands(help="Runs: start, list, show, diff, replay, cancel.")
+_APPROVAL = ("approval_id", "step_key", "kind", "status", "choice", "reason")
+run = Commands(name="run", help="Runs: start, list, show, diff, replay, cancel.")
 
-RunId = Annotated[str, typer.Argument(help="The run's id.")]
+RunId = Annotated[UUID, typer.Argument(help="The run's id.", parser=context.id_of("RUN"))]
 
 
 @run.command("start")
@@ -27,8 +32,6 @@ async def start(
     as_json: Json = False,
 ) -> None:
     """Start a run."""
-    from core import bounded_json
-    from core.ids import new_id
     from runtime.requests import starting
 
     trigger = bounded_json.parse_object(context.typed(input_), where="--input")
@@ -45,8 +48,7 @@ async def start(
             actor=who,
         )
         started = await starting.start_named(faces.database, faces.definitions, workflow, version, request)
-    answer = {"run_id": str(started.run_id), "created": started.created, "reference": started.reference}
-    print_fields(answer, as_json=as_json)
+    print_fields(asdict(started), as_json=as_json)
 
 
 @run.command("list")
@@ -58,7 +60,6 @@ async def listed(
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
-    from runtime.engine.states import RunState
     from runtime.store import read_models
 
     if status is not None:
@@ -79,10 +80,11 @@ async def show(
     as_json: Json = False,
 ) -> None:
     """Show one run: its state, its steps, its receipts, and what happened."""
-    from runtime.requests.evidence import remedy
+    from runtime.keep.bundling import remedy
 
     if at is not None:
-        _show_checkpoint((await _checkpoints(run_id, at))[0], as_json=as_json)
+        (checkpoint,) = await _checkpoints(run_id, at)
+        _print_checkpoint(checkpoint, as_json=as_json)
         return
     shown = await _show(run_id)
     if as_json:
@@ -90,39 +92,27 @@ async def show(
         return
     row = shown["run"]
     heads = ("run_id", "reference", "workflow", "workflow_version", "status", "version", "requested_by", "created_at")
-    fields = {name: row[name] for name in (*heads, "finished_at")}
-    if row["parent_run_id"] is not None:
-        fields["parent"] = row["parent_run_id"]
-    if row["result"] is not None:
-        fields["result"] = orjson.dumps(row["result"]).decode()
     bundle = row["bundle"] and f"{row['bundle']['uri']} (SHA-256 {row['bundle']['sha256']})"
     if row["evidence_problem"] is not None:
         bundle = f"NOT STORED: {row['evidence_problem']} {remedy(row['run_id'])}"
-    if len(row["editions"]) > 1:
-        fields["editions"] = ", ".join(row["editions"])
-    if row["late"]:
-        fields["late"] = " ".join(row["late"])
-    if row["purged_at"] is not None:
-        fields["payloads_removed_at"] = row["purged_at"]
-    print_fields({**fields, "error": _error(row["error"]), "evidence": bundle}, as_json=False)
-    shown["steps"] = [_step(step) for step in shown["steps"]]
-    for title, columns in (
-        ("steps", ("step_key", "operation", "status", "attempt", "next_try", "last_error")),
-        ("receipts", ("step_key", "operation", "target", "status", "reversible", "resolution")),
-        ("approvals", ("approval_id", "step_key", "kind", "status", "choice", "reason")),
-        ("timeline", ("seq", "at", "type", "actor", "step")),
-    ):
-        typer.echo(f"\n{title}")
-        print_rows(shown[title], columns, as_json=False, empty=f"no {title}")
-
-
-def _step(step: dict[str, Any]) -> dict[str, Any]:
-    retried = step["status"] == StepState.FAILED_RETRYABLE
-    return {
-        **step,
-        "next_try": step["next_eligible_at"] if retried else None,
-        "last_error": _error(step["last_error"]),
+    seldom = {
+        "parent": row["parent_run_id"],
+        "result": None if row["result"] is None else orjson.dumps(row["result"]).decode(),
+        "editions": ", ".join(row["editions"]) if len(row["editions"]) > 1 else None,
+        "late": " ".join(row["late"]) or None,
+        "payloads_removed_at": row["purged_at"],
     }
+    fields = {name: row[name] for name in (*heads, "finished_at")}
+    fields |= {name: value for name, value in seldom.items() if value is not None}
+    print_fields({**fields, "error": _error(row["error"]), "evidence": bundle})
+    for step in shown["steps"]:
+        step["next_try"] = step["next_eligible_at"] if step["status"] == StepState.FAILED_RETRYABLE else None
+        step["last_error"] = _error(step["last_error"])
+    print_part("steps", shown["steps"], "step_key", "operation", "status", "attempt", "next_try", "last_error")
+    columns = ("step_key", "operation", "target", "status", "reversible", "resolution")
+    print_part("receipts", shown["receipts"], *columns)
+    print_part("approvals", shown["approvals"], *_APPROVAL)
+    print_part("timeline", shown["timeline"], "seq", "at", "type", "actor", "step")
 
 
 def _error(error: dict[str, Any] | None) -> str | None:
@@ -134,27 +124,23 @@ def _error(error: dict[str, Any] | None) -> str | None:
     return f"{error.get('code', 'error')}{where}{who}: {error.get('message', '')}"
 
 
-async def _show(run_id: str) -> dict[str, Any]:
+async def _show(run_id: UUID) -> dict[str, Any]:
     from runtime.store import read_models
 
-    wanted = context.uuid(run_id, "RUN")
     many = 1000
     async with context.faces() as faces:
         tenant = faces.settings.tenant
-        seen = await faces.looking.at(tenant, wanted)
-        lines = await faces.looking.lines(tenant, wanted)
+        seen = await faces.looking.at(tenant, run_id)
+        lines = await faces.looking.lines(tenant, run_id)
         async with faces.database.reading(tenant) as connection:
-            row = await read_models.run(connection, tenant, wanted)
-            approvals = await read_models.approvals_page(connection, tenant, many, run_id=wanted)
+            row = await read_models.run(connection, tenant, run_id)
+            approvals = await read_models.approvals_page(connection, tenant, many, run_id=run_id)
     assert row is not None, "a run that was seen stays"
     return {
         "run": {**row, "late": seen.late},
         "steps": [dict(item) for item in seen.steps[:many]],
         "receipts": [dict(item) for item in seen.receipts[:many]],
-        "approvals": [
-            {name: item[name] for name in ("approval_id", "step_key", "kind", "status", "choice", "reason")}
-            for item in approvals
-        ],
+        "approvals": [{name: item[name] for name in _APPROVAL} for item in approvals],
         "timeline": [_event(seq, line) for seq, line in enumerate(lines[:many])],
     }
 
@@ -165,20 +151,19 @@ def _event(seq: int, line: bytes) -> dict[str, Any]:
     return {"seq": seq, "at": read["ts"], "type": read["type"], "actor": actor, "step": read["step"]}
 
 
-async def _checkpoints(run_id: str, *numbers: int) -> list[dict[str, Any]]:
-    wanted = context.uuid(run_id, "RUN")
+async def _checkpoints(run_id: UUID, *numbers: int) -> list[dict[str, Any]]:
     async with context.faces() as faces:
-        return [dict(found) for found in await faces.looking.checkpoints(faces.settings.tenant, wanted, *numbers)]
+        return [dict(found) for found in await faces.looking.checkpoints(faces.settings.tenant, run_id, *numbers)]
 
 
-def _show_checkpoint(checkpoint: dict[str, Any], *, as_json: bool) -> None:
+def _print_checkpoint(checkpoint: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(checkpoint)
         return
-    print_fields({name: checkpoint[name] for name in ("superstep", "created_at", "digest")}, as_json=False)
+    print_fields({name: checkpoint[name] for name in ("superstep", "created_at", "digest")})
     for part, value in checkpoint["state"].items():
         typer.echo(f"\n{part}")
-        print_fields(_part(value), as_json=False)
+        print_fields(_part(value))
 
 
 def _part(value: Any) -> dict[str, Any]:
@@ -196,13 +181,8 @@ async def diff(
     as_json: Json = False,
 ) -> None:
     """Show what changed between two checkpoints of a run, as a JSON Patch with the values before."""
-    from core.changes import changes
-
     first, second = await _checkpoints(run_id, before, after)
-    rows = [
-        {"op": str(change.op), "path": change.path, "before": change.before, "after": change.after}
-        for change in changes(first["state"], second["state"])
-    ]
+    rows = [asdict(change) for change in changes(first["state"], second["state"])]
     print_rows(rows, ("op", "path", "before", "after"), as_json=as_json, empty="Nothing changed.")
 
 
@@ -214,11 +194,10 @@ async def replay(run_id: RunId, as_json: Json = False) -> None:
     every checkpoint must be the one that its line names, and what is stored of the run itself, its waits, questions,
     votes and ledger must be what the book says.
     """
-    from runtime.requests.replaying import Replaying
+    from runtime.requests.looking import Looking
 
-    wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces:
-        report = await Replaying(faces.database, faces.definitions).replay(faces.settings.tenant, wanted)
+        report = await Looking(faces.database, faces.definitions).replay(faces.settings.tenant, run_id)
     if report.purged_at is not None:
         at = report.purged_at.isoformat(timespec="seconds")
         words = f"Retention removed what this run was about at {at}: nothing can be derived again."
@@ -233,16 +212,12 @@ async def replay(run_id: RunId, as_json: Json = False) -> None:
 
 @run.command("cancel")
 async def cancel(
-    run_id: RunId,
-    reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "",
-    as_json: Json = False,
+    run_id: RunId, reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "", as_json: Json = False
 ) -> None:
     """Cancel a run. An action under way ends first."""
     from runtime.requests import starting
 
-    wanted = context.uuid(run_id, "RUN")
-    async with context.faces() as faces:
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         tenant, actor = faces.settings.tenant, context.actor(faces.settings)
-        async with faces.database.transaction(tenant) as connection:
-            status = await starting.cancel_run(connection, faces.definitions, tenant, wanted, actor, reason)
+        status = await starting.cancel_run(connection, faces.definitions, tenant, run_id, actor, reason)
     print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)

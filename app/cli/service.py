@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
@@ -11,12 +12,9 @@ from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_one, print_rows
 from core.errors import ConsistencyError, InputError
 
-if TYPE_CHECKING:
-    from app.processes import Running
-
-db = Commands(help="The database's schema.")
-token = Commands(help="Bearer tokens for HTTP.")
-tenant = Commands(help="Tenants and their caps: create, set, list.")
+db = Commands(name="db", help="The database's schema.")
+token = Commands(name="token", help="Bearer tokens for HTTP.")
+tenant = Commands(name="tenant", help="Tenants and their caps: create, set, list.")
 
 Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant; COUNTERSEAL_TENANT without it.")]
 MaxConcurrency = Annotated[int | None, typer.Option(min=1, max=10_000, help="Steps executing at once.")]
@@ -55,19 +53,15 @@ def _run(as_json: bool, *names: str) -> None:
 
     from app.processes import Part, run_settings
 
-    settings = context.settings()
-    parts = frozenset(Part(name) for name in names)
-
-    def announce(running: Running) -> None:
+    def announce(url: str | None) -> None:
         if as_json:
-            typer.echo(json.dumps({"parts": sorted(running.parts), "url": running.url}))
-            return
-        names = ", ".join(sorted(running.parts))
-        where = f" at {running.url}" if running.url else ""
-        typer.echo(f"Counterseal is up ({names}){where}. Stop it with Ctrl-C.")
+            typer.echo(json.dumps({"parts": sorted(names), "url": url}))
+        else:
+            where = f" at {url}" if url else ""
+            typer.echo(f"Counterseal is up ({', '.join(sorted(names))}){where}. Stop it with Ctrl-C.")
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run_settings(settings, parts, announce))
+        runner.run(run_settings(context.settings(), frozenset(map(Part, names)), announce))
 
 
 async def demo(
@@ -79,9 +73,8 @@ async def demo(
         raise InputError(f"{aws!r} is not known.", where="--aws", remedy="The only stand-in for AWS is moto.")
     from app import logs
     from app.demo.story import run_demo
-    from app.settings import LogFormat, LogLevel
 
-    logs.configure(LogFormat.CONSOLE, LogLevel.WARNING)
+    logs.configure("console", "warning")
     raise typer.Exit(await run_demo(auto=auto, aws=aws is not None))
 
 
@@ -90,8 +83,7 @@ async def doctor(as_json: Json = False) -> None:
     from app import doctor as doctor_
 
     checks = await doctor_.examine(context.settings())
-    rows = [{"what": check.what, "state": str(check.state), "detail": check.detail} for check in checks]
-    print_rows(rows, ("what", "state", "detail"), as_json=as_json, empty="")
+    print_rows([asdict(check) for check in checks], ("what", "state", "detail"), as_json=as_json, empty="")
     # Something that is configured does not work.
     if any(check.state is doctor_.State.BROKEN for check in checks):
         raise typer.Exit(Exit.FAILED)
@@ -112,10 +104,6 @@ async def db_upgrade(as_json: Json = False) -> None:
     print_one({"before": before, "after": after}, words, as_json=as_json)
 
 
-def _named(tenant: str | None) -> str | None:
-    return context.name(tenant, "--tenant") if tenant else None
-
-
 @token.command("create")
 async def token_create(
     subject: Annotated[str, typer.Option(help="Whose it is: for people, their id in the directory.")],
@@ -132,7 +120,7 @@ async def token_create(
         context.check_word(name, list(access.Role), "role")
     roles = frozenset(map(access.Role, role))
     lifetime = parse_duration(expires) if expires else None
-    async with context.faces(_named(tenant)) as faces:
+    async with context.faces(tenant) as faces:
         owner, who = faces.settings.tenant, context.actor(faces.settings)
         made = await access.create_token(faces.database, owner, subject, roles, lifetime, who)
     print_one({"token": made, "subject": subject, "roles": sorted(roles)}, made, as_json=as_json)
@@ -143,7 +131,7 @@ async def token_list(tenant: Tenant = None, as_json: Json = False) -> None:
     """List tokens by the beginning of their hashes."""
     from runtime.store import tokens
 
-    async with context.faces(_named(tenant)) as faces, faces.database.transaction(faces.settings.tenant) as connection:
+    async with context.faces(tenant) as faces, faces.database.transaction(faces.settings.tenant) as connection:
         rows = [dict(row) for row in await tokens.listed(connection, faces.settings.tenant)]
     columns = ("token", "subject", "roles", "created_at", "expires_at", "revoked_at")
     print_rows(rows, columns, as_json=as_json, empty="There are no tokens.")
@@ -157,9 +145,8 @@ async def token_revoke(
     """Revoke a token; it is refused from this moment on."""
     from app import access
 
-    async with context.faces(_named(tenant)) as faces:
-        owner, who = faces.settings.tenant, context.actor(faces.settings)
-        count = await access.revoke_token(faces.database, owner, token, who)
+    async with context.faces(tenant) as faces:
+        count = await access.revoke_token(faces.database, faces.settings.tenant, token, context.actor(faces.settings))
     typer.echo(f"Revoked {count}.")
 
 
@@ -173,8 +160,8 @@ async def tenant_create(
     as_json: Json = False,
 ) -> None:
     """Create a tenant, with its caps. Nothing else creates one, but for the `default` one, which `up` makes."""
-    caps = _caps(max_concurrency, max_runs_per_min, max_writes_per_run, weight)
-    print_fields(await _set(context.name(name, "NAME"), caps, new=True), as_json=as_json)
+    caps = (max_concurrency, max_runs_per_min, max_writes_per_run, weight)
+    await _set(context.name(name, "NAME"), *caps, new=True, as_json=as_json)
 
 
 @tenant.command("set")
@@ -187,29 +174,25 @@ async def tenant_set(
     as_json: Json = False,
 ) -> None:
     """Set a tenant's caps, and show them."""
-    caps = _caps(max_concurrency, max_runs_per_min, max_writes_per_run, weight)
-    print_fields(await _set(context.name(name, "NAME") if name else None, caps, new=False), as_json=as_json)
+    await _set(name, max_concurrency, max_runs_per_min, max_writes_per_run, weight, new=False, as_json=as_json)
 
 
-def _caps(*values: float | None) -> dict[str, Any]:
-    return dict(zip(_CAPS, values, strict=True))
-
-
-async def _set(name: str | None, caps: dict[str, Any], *, new: bool) -> dict[str, object]:
+async def _set(name: str | None, *values: float | None, new: bool, as_json: bool) -> None:
     from runtime.requests.publishing import ensure_tenant
     from runtime.store import tenants
 
-    async with context.faces(name, new_tenant=new) as faces:
-        owner = faces.settings.tenant
+    caps: dict[str, Any] = dict(zip(_CAPS, values, strict=True))
+    async with (
+        context.faces(name, "NAME", new_tenant=new) as faces,
         # One transaction: a crash leaves a whole tenant or none, and the command can be given again.
-        async with faces.database.transaction(owner) as connection:
-            created = await ensure_tenant(connection, owner, **caps)
-            if new and not created:
-                raise ConsistencyError(
-                    f"The tenant {owner!r} exists.", remedy=f"`counterseal tenant set {owner}` changes its caps."
-                )
-            (row,) = await tenants.listed(connection)
-    return {key: row[key] for key in _COLUMNS}
+        faces.database.transaction(faces.settings.tenant) as connection,
+    ):
+        owner = faces.settings.tenant
+        if not await ensure_tenant(connection, owner, **caps) and new:
+            remedy = f"`counterseal tenant set {owner}` changes its caps."
+            raise ConsistencyError(f"The tenant {owner!r} exists.", remedy=remedy)
+        (row,) = await tenants.listed(connection)
+    print_fields({key: row[key] for key in _COLUMNS}, as_json=as_json)
 
 
 @tenant.command("list")

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 
 from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_rows
 from app.cli.runs import RunId, run
+from core import bounded_json
 from core.errors import InputError
 from runtime.engine.states import WaitState
 
-signal = Commands(help="Signals: tell a run that waits what has happened.")
+signal = Commands(name="signal", help="Signals: tell a run that waits what has happened.")
 
 
 @signal.command("send")
@@ -61,10 +63,9 @@ async def waits(
     """Show what a run waits for, with the keys and tokens by which signals reach it."""
     from runtime.store import read_models
 
-    wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces:
         tenant = faces.settings.tenant
-        ids = await faces.looking.waits(tenant, wanted)
+        ids = await faces.looking.waits(tenant, run_id)
         async with faces.database.reading(tenant) as connection:
             found = await read_models.waits_page(connection, tenant, ids, 1000)
     rows = [row for row in found if every or row["status"] == WaitState.WAITING]
@@ -85,15 +86,12 @@ async def extend(
     source = load_document(context.read_text(file), str(file)).value
     if not isinstance(source, dict):
         raise InputError("is not an object.", where=str(file), remedy="Write `steps:` and the steps below it.")
-    wanted = context.uuid(run_id, "RUN")
     async with context.faces() as faces:
         actor = context.actor(faces.settings)
-        done = await faces.extending.extend(faces.settings.tenant, wanted, actor, source, if_version)
-    print_fields({"number": done.number, "steps": list(done.steps), "version": done.version}, as_json=as_json)
+        done = await faces.extending.extend(faces.settings.tenant, run_id, actor, source, if_version)
+    print_fields({**structs.asdict(done), "steps": list(done.steps)}, as_json=as_json)
 
 
 def read_json(text: str, where: str) -> Any:
     """JSON as it was typed, or of the file after an @; ``InputError`` names ``where``."""
-    from core import bounded_json
-
     return bounded_json.parse(context.typed(text), where=where)

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from app.cli import context
-from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_rows, printable
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_part, print_rows, printable
 from core.errors import CountersealError, DefinitionError, InputError
 
-if TYPE_CHECKING:
-    from app.settings import Settings
-    from connectors.catalog import Catalog
-    from policy.load import Policy
-
-workflow = Commands(help="Workflows: check, publish, list, show, retire.")
+workflow = Commands(name="workflow", help="Workflows: check, publish, list, show, retire.")
 
 _REFERENCE = re.compile(r"(?P<name>[^@\s]{1,100})(?:@(?P<version>[1-9][0-9]{0,6}))?\Z")
 
@@ -38,45 +33,44 @@ async def workflow_check(
     runs the workflow may have it.
     """
     from app.adapters import catalog_of
+    from app.definitions import standing
+    from app.outlining import outline
     from runtime.definition.catalog import Definitions
+    from runtime.definition.workflow import load_workflow
 
     settings = context.settings()
     catalog = catalog_of(settings)
     policy = None
     if policy_file is not None:
         policy = Definitions(catalog).compile_policy(context.read_text(policy_file), str(policy_file))
-    results = [await _check(path, settings, catalog, policy) for path in files]
-    report(results, _tell, as_json=as_json)
 
-
-async def _check(path: Path, settings: Settings, catalog: Catalog, policy: Policy | None) -> dict[str, Any]:
-    from app.definitions import standing
-    from app.outlining import outline
-    from runtime.definition.workflow import load_workflow
-
-    try:
+    async def check(path: Path) -> dict[str, Any]:
         found = load_workflow(context.read_text(path), str(path), catalog)
-    except CountersealError as error:
-        return faulty(path, error)
-    connectors = await standing(settings, catalog, found.connectors)
-    return {
-        "file": str(path),
-        "ok": True,
-        "name": found.name,
-        "version": found.version,
-        "connectors": connectors,
-        "outline": outline(found, policy),
-    }
+        connectors = await standing(settings, catalog, found.connectors)
+        told = {"name": found.name, "version": found.version}
+        return {**told, "connectors": connectors, "outline": outline(found, policy)}
+
+    await report(files, check, _tell, as_json=as_json)
 
 
-def faulty(path: Path, error: CountersealError) -> dict[str, Any]:
-    """The result of checking a document with faults: file, line, column, message and remedy of each."""
-    problems = [asdict(problem) for problem in error.problems] if isinstance(error, DefinitionError) else []
-    return {"file": str(path), "ok": False, "problem": str(error), "problems": problems}
+async def report(
+    files: list[Path],
+    check: Callable[[Path], Awaitable[dict[str, Any]]],
+    tell: Callable[[dict[str, Any]], None],
+    *,
+    as_json: bool,
+) -> None:
+    """Check documents, and print what came of it; ``tell`` says more of one that is well. Exit 2 if any is not.
 
-
-def report(results: list[dict[str, Any]], tell: Callable[[dict[str, Any]], None], *, as_json: bool) -> None:
-    """Print what checking documents gave; ``tell`` says more of one that is well. Exit 2 if any is not."""
+    Of one with faults, the result has file, line, column, message and remedy of each.
+    """
+    results: list[dict[str, Any]] = []
+    for path in files:
+        try:
+            results.append({"file": str(path), "ok": True, **await check(path)})
+        except CountersealError as error:
+            problems = [asdict(problem) for problem in error.problems] if isinstance(error, DefinitionError) else []
+            results.append({"file": str(path), "ok": False, "problem": str(error), "problems": problems})
     if as_json:
         print_json(results)
     else:
@@ -113,9 +107,9 @@ async def workflow_list(as_json: Json = False) -> None:
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         found = await documents.workflow_versions(connection, faces.settings.tenant)
-    rows = [{**asdict(one), "operations": list(one.operations), "connectors": list(one.connectors)} for one in found]
-    if not as_json:
-        rows = [{**row, "connectors": ", ".join(row["connectors"])} for row in rows]
+    rows = [
+        {**asdict(one), "connectors": list(one.connectors) if as_json else ", ".join(one.connectors)} for one in found
+    ]
     columns = ("name", "version", "digest", "connectors", "published_by", "published_at", "retired_at")
     print_rows(rows, columns, as_json=as_json, empty="Nothing is published.")
 
@@ -131,31 +125,23 @@ async def workflow_show(
 
     name, version = _named(wanted)
     async with context.faces() as faces:
-        tenant = faces.settings.tenant
-        async with faces.database.transaction(tenant) as connection:
-            described = await describe(connection, faces.definitions, tenant, name, version)
-        connectors = await standing(faces.settings, faces.definitions.catalog, described.version.connectors)
-    row = {
-        **asdict(described.version),
-        "operations": dict(described.operations),
-        "connectors": connectors,
-        "definition_digest": described.definition_digest,
-    }
+        async with faces.database.transaction(faces.settings.tenant) as connection:
+            found = await describe(connection, faces.definitions, faces.settings.tenant, name, version)
+        connectors = await standing(faces.settings, faces.definitions.catalog, found["connectors"])
     if source:
-        typer.echo(described.source, nl=False)
+        typer.echo(found["source"], nl=False)
         return
     if as_json:
-        print_json({**row, "source": described.source, "outline": described.outline, "problem": described.problem})
+        print_json({**found, "connectors": connectors})
         return
     heads = ("name", "version", "digest", "definition_digest", "published_by", "published_at", "retired_at")
-    print_fields({head: row[head] for head in heads}, as_json=False)
-    if described.outline is None:
-        typer.echo(f"It cannot be carried out by this release: {printable(described.problem or '')}", err=True)
+    print_fields({head: found[head] for head in heads})
+    if found["outline"] is None:
+        typer.echo(f"It cannot be carried out by this release: {printable(found['problem'])}", err=True)
     else:
-        _print_outline(described.outline, connectors)
-    typer.echo("\noperations, as frozen")
-    rows = [{"operation": operation, "digest": digest} for operation, digest in described.operations.items()]
-    print_rows(rows, ("operation", "digest"), as_json=False, empty="no operations")
+        _print_outline(found["outline"], connectors)
+    rows = [{"operation": operation, "digest": digest} for operation, digest in found["operations"].items()]
+    print_part("operations, as frozen", rows, "operation", "digest", empty="no operations")
 
 
 @workflow.command("retire")
@@ -170,13 +156,11 @@ async def workflow_retire(
 
     name, version = _named(wanted)
     if version is None:
-        raise InputError(
-            f"{wanted!r} names no version.", where="NAME@VERSION", remedy="Give its number, such as triage@2."
-        )
-    async with context.faces() as faces:
+        remedy = "Give its number, such as triage@2."
+        raise InputError(f"{wanted!r} names no version.", where="NAME@VERSION", remedy=remedy)
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         tenant, who = faces.settings.tenant, context.actor(faces.settings)
-        async with faces.database.transaction(tenant) as connection:
-            retired = await publishing.retire_workflow(connection, tenant, name, version, who)
+        retired = await publishing.retire_workflow(connection, tenant, name, version, who)
     if as_json:
         print_json(asdict(retired))
         return

@@ -10,37 +10,31 @@ from typing import Any
 import httpx
 
 from app.demo.world import CARDS_CHANNEL, World
-from approvals.states import ApprovalStatus
 from core.errors import TransportError
 from runtime.engine.errors import REJECTED
 from runtime.engine.states import RunState
 
-APPROVER = "U0ANA"
-REJECTER = "U0BEN"
 LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Incident:
-    """One incident of the demo and how it is to end: the run's status and its error's code."""
+    """One incident of the demo: what a person does with its card, if any, and the status and error of its run."""
 
     number: str
     sys_id: str
     text: str
-    ending: str
+    click: str | None
+    ending: tuple[RunState, str | None]
 
 
 # How the three end: a person approves, a person rejects, the policy denies.
 STORIES = (
-    ("Payroll is down for everyone in Berlin", ApprovalStatus.APPROVED),
-    ("Outage of the production order system", ApprovalStatus.REJECTED),
-    ("The printer on floor 3 works again, please close", "policy_denied"),
+    ("Payroll is down for everyone in Berlin", "approve", (RunState.SUCCEEDED, None)),
+    ("Outage of the production order system", "reject", (RunState.FAILED_TERMINAL, REJECTED)),
+    ("The printer on floor 3 works again, please close", None, (RunState.FAILED_TERMINAL, "policy_denied")),
 )
-ENDINGS: dict[str, tuple[RunState, str | None]] = {
-    ApprovalStatus.APPROVED: (RunState.SUCCEEDED, None),
-    ApprovalStatus.REJECTED: (RunState.FAILED_TERMINAL, REJECTED),
-    "policy_denied": (RunState.FAILED_TERMINAL, "policy_denied"),
-}
+_CLICKERS = {"approve": "U0ANA", "reject": "U0BEN"}
 
 
 @dataclass(frozen=True)
@@ -59,41 +53,44 @@ class Told:
         if self.run is None or self.bundle is None:
             return False
         error = (self.run["error"] or {}).get("code")
-        return (self.run["status"], error) == ENDINGS[self.incident.ending] and self.verified
+        return (self.run["status"], error) == self.incident.ending and self.verified
 
 
 class People:
     """Acts in the stand-ins as people would: through their pages' own endpoints, signed as Slack signs."""
 
     def __init__(self, world: World, client: httpx.AsyncClient) -> None:
-        self._world = world
+        self.world = world
         self._client = client
 
-    async def report(self, text: str, ending: str) -> Incident:
+    async def report(self, text: str, click: str | None, ending: tuple[RunState, str | None]) -> Incident:
         """Open an incident as Raj; ServiceNow's business rule then calls our webhook."""
         body = {"user": "raj.quist", "fields": {"short_description": text, "impact": "3", "urgency": "3"}}
-        record = (await self._post(f"{self._world.servicenow}/_sandbox/records/incident", body))["record"]
-        return Incident(record["number"], record["sys_id"], text, ending)
+        record = (await self._post(f"{self.world.servicenow}/_sandbox/records/incident", body))["record"]
+        return Incident(record["number"], record["sys_id"], text, click, ending)
 
     async def incident(self, incident: Incident) -> dict[str, Any]:
         """The incident as ServiceNow has it now."""
-        records = await self._get(f"{self._world.servicenow}/_sandbox/records/incident")
+        records = await self._get(f"{self.world.servicenow}/_sandbox/records/incident")
         return next(record for record in records["records"] if record["sys_id"] == incident.sys_id)
 
     async def messages(self, channel: str) -> list[dict[str, Any]]:
         """What a channel shows."""
-        answer = await self._get(f"{self._world.slack}/_sandbox/messages?channel={channel}")
+        answer = await self._get(f"{self.world.slack}/_sandbox/messages?channel={channel}")
         return list(answer["messages"])
 
     async def decide(self, incident: Incident) -> None:
-        """Wait for the incident's card and click on it, as its story says."""
-        if incident.ending == ApprovalStatus.APPROVED:
-            ts = await self._card(incident, "counterseal.approve")
-            await self._click(ts, "counterseal.approve", APPROVER)
-        elif incident.ending == ApprovalStatus.REJECTED:
-            ts = await self._card(incident, "counterseal.reject")
-            await self._click(ts, "counterseal.reject", REJECTER)
-            await self._give_reason("Not during the month-end close.")
+        """Wait for the incident's card and click on it, as its story says; a rejection has a reason."""
+        if incident.click is None:
+            return
+        action, user = f"counterseal.{incident.click}", _CLICKERS[incident.click]
+        body = {"channel": CARDS_CHANNEL, "ts": await self._card(incident, action), "action_id": action, "user": user}
+        _accepted(await self._post(f"{self.world.slack}/_sandbox/click", body))
+        if incident.click == "reject":
+            modal = await self._modal(user)
+            field = next(block["block_id"] for block in modal["blocks"] if block["type"] == "input")
+            reason = {"view_id": modal["id"], "user": user, "values": {field: "Not during the month-end close."}}
+            _accepted(await self._post(f"{self.world.slack}/_sandbox/submit_view", reason))
 
     async def _card(self, incident: Incident, action_id: str) -> str:
         while True:
@@ -103,20 +100,11 @@ class People:
                     return str(message["ts"])
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _click(self, ts: str, action_id: str, user: str) -> None:
-        body = {"channel": CARDS_CHANNEL, "ts": ts, "action_id": action_id, "user": user}
-        _accepted(await self._post(f"{self._world.slack}/_sandbox/click", body))
-
-    async def _give_reason(self, reason: str) -> None:
+    async def _modal(self, user: str) -> dict[str, Any]:
         while True:
-            views = (await self._get(f"{self._world.slack}/_sandbox/views?user={REJECTER}"))["views"]
-            if views:
-                break
+            if views := (await self._get(f"{self.world.slack}/_sandbox/views?user={user}"))["views"]:
+                return dict(views[-1])
             await asyncio.sleep(LOOK_SECONDS)
-        view = views[-1]
-        field = next(block["block_id"] for block in view["blocks"] if block["type"] == "input")
-        body = {"view_id": view["id"], "user": REJECTER, "values": {field: reason}}
-        _accepted(await self._post(f"{self._world.slack}/_sandbox/submit_view", body))
 
     async def _get(self, url: str) -> Any:
         return _json(await self._client.get(url))

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,8 +15,8 @@ from typing import Any
 
 import httpx
 
-from app import occupancy
-from app.demo.people import STORIES, Incident, People, Told
+from app import file_locks
+from app.demo.people import STORIES, People, Told
 from app.demo.view import View
 from app.demo.world import demo_world
 from app.settings import PREFIX, load_settings
@@ -43,13 +44,25 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
         del os.environ[name]
     examples = Path("examples")
     if not (examples / "workflows").is_dir():
-        raise ConfigurationError(
-            "There is no examples/ folder here.", remedy="Run the demo in the repository's folder."
-        )
+        remedy = "Run the demo in the repository's folder."
+        raise ConfigurationError("There is no examples/ folder here.", remedy=remedy)
     view = View(auto=auto)
-    with occupancy.demo(home):
+    with file_locks.demo(home):
         view.say("Starting PostgreSQL, Counterseal and the stand-ins for ServiceNow, Slack and a model …")
-        return await _in_world(home, examples, view, began, auto=auto, aws=aws)
+        async with demo_world(home, aws=aws) as world, httpx.AsyncClient(timeout=30) as client:
+            os.environ.update(world.environment)
+            people = People(world, client)
+            async with build_faces(load_settings()) as faces:
+                told = await _play(faces, people, examples, view, auto=auto)
+                view.farewell(world, told)
+                if not auto:
+                    with suppress(asyncio.CancelledError):  # Ctrl-C
+                        await asyncio.Event().wait()
+                    sys.stdout.flush()
+                    return 0
+                as_told = all(item.ended_as_told for item in told) and await _outside_agrees(people, told)
+                sys.stdout.write(f"{json.dumps(_report(told, time.monotonic() - began))}\n")  # the promised last line
+                return 0 if as_told else 1
 
 
 def home_of(installation: Path) -> Path:
@@ -58,59 +71,39 @@ def home_of(installation: Path) -> Path:
     return absolute.with_name(f"{absolute.name}-demo")
 
 
-async def _in_world(home: Path, examples: Path, view: View, began: float, *, auto: bool, aws: bool) -> int:
-    async with demo_world(home, aws=aws) as world, httpx.AsyncClient(timeout=30) as client:
-        os.environ.update(world.environment)
-        async with build_faces(load_settings()) as faces:
-            since = await _publish(faces, examples)
-            people = People(world, client)
-            incidents = [await people.report(text, ending) for text, ending in STORIES]
-            view.introduce(world, incidents)
-            told = await _follow(faces, people, incidents, since, view, auto=auto)
-            if not auto:
-                view.farewell(world, told)
-                await _until_interrupted()
-                return 0
-            as_told = all(item.ended_as_told for item in told) and await _outside_agrees(people, incidents)
-            view.farewell(world, told)
-            sys.stdout.write(f"{json.dumps(_report(told, time.monotonic() - began))}\n")  # the promised last line
-            return 0 if as_told else 1
-
-
 async def _publish(faces: Faces, examples: Path) -> datetime:
     """Publish what the demo runs; the database's time, since which its runs are newer than all others."""
     tenant = faces.settings.tenant
     async with faces.database.transaction(tenant) as connection:
         for path in sorted((examples / "workflows").glob("*.yaml")):
             await publish_workflow(connection, faces.definitions, tenant, path.read_text(), str(path), ACTOR)
-        policy = examples / "policies" / "it-operations.yaml"
-        await publish_policy(connection, faces.definitions, tenant, policy.read_text(), str(policy), ACTOR)
-        directory = examples / "directory.yaml"
-        await publish_directory(connection, tenant, directory.read_text(), str(directory), ACTOR)
+        path = examples / "policies" / "it-operations.yaml"
+        await publish_policy(connection, faces.definitions, tenant, path.read_text(), str(path), ACTOR)
+        path = examples / "directory.yaml"
+        await publish_directory(connection, tenant, path.read_text(), str(path), ACTOR)
         now: datetime = await connection.fetchval("SELECT now()")
         return now
 
 
-async def _follow(
-    faces: Faces, people: People, incidents: list[Incident], since: datetime, view: View, *, auto: bool
-) -> list[Told]:
-    """Show the runs until all have ended with evidence; with ``auto``, click meanwhile."""
-    told = {incident.number: Told(incident) for incident in incidents}
+async def _play(faces: Faces, people: People, examples: Path, view: View, *, auto: bool) -> list[Told]:
+    """Report the incidents, and show their runs until all have ended with evidence; with ``auto``, click meanwhile."""
+    since = await _publish(faces, examples)
+    told = [Told(await people.report(*story)) for story in STORIES]
+    view.introduce(people.world, [item.incident for item in told])
     async with asyncio.TaskGroup() as group:
-        clicking = [group.create_task(people.decide(incident)) for incident in incidents] if auto else []
+        clicking = [group.create_task(people.decide(item.incident)) for item in told] if auto else []
         try:
             async with asyncio.timeout(AUTO_SECONDS if auto else None):
                 with view.live():
-                    while not all(item.bundle for item in told.values()):
-                        for number, item in told.items():
-                            told[number] = await _look(faces, item, since)
-                        view.show(list(told.values()))
+                    while not all(item.bundle for item in told):
+                        told = [await _look(faces, item, since) for item in told]
+                        view.show(told)
                         await asyncio.sleep(0.25)
         except TimeoutError:
             view.say(f"Not everything ended within {AUTO_SECONDS:g} seconds.")
         for task in clicking:
             task.cancel()
-    return list(told.values())
+    return told
 
 
 async def _look(faces: Faces, item: Told, since: datetime) -> Told:
@@ -133,15 +126,14 @@ async def _look(faces: Faces, item: Told, since: datetime) -> Told:
     return Told(item.incident, run, path, str(bundle["sha256"]), verification.ok)
 
 
-async def _outside_agrees(people: People, incidents: list[Incident]) -> bool:
+async def _outside_agrees(people: People, told: list[Told]) -> bool:
     """Whether ServiceNow and Slack show what the runs say: one raised and announced, two left alone."""
-    records = [await people.incident(incident) for incident in incidents]
+    records = [await people.incident(item.incident) for item in told]
     announced = [str(message["text"]) for message in await people.messages(ANNOUNCEMENTS)]
     return (
         [record["priority"] == "1" for record in records] == [True, False, False]
         and records[2]["state"] not in ("6", "7")
-        and sum(incidents[0].number in text for text in announced) == 1
-        and not any(incident.number in text for incident in incidents[1:] for text in announced)
+        and [sum(item.incident.number in text for text in announced) for item in told] == [1, 0, 0]
     )
 
 
@@ -158,10 +150,3 @@ def _report(told: list[Told], seconds: float) -> dict[str, Any]:
         for item in told
     ]
     return {"runs": runs, "seconds": round(seconds, 1)}
-
-
-async def _until_interrupted() -> None:
-    try:
-        await asyncio.Event().wait()
-    except asyncio.CancelledError:
-        sys.stdout.flush()

@@ -33,31 +33,30 @@ class View:
     """Writes for people; without a terminal, a line per change instead of a table that moves."""
 
     def __init__(self, *, auto: bool) -> None:
-        self._console = Console()
+        self._console = Console(highlight=False)
         self._auto = auto
         self._live: Live | None = None
         self._last: dict[str, str] = {}
 
     def say(self, text: str) -> None:
-        """One plain sentence."""
-        self._console.print(text)
+        """Plain words; a command is never broken, so that it can be copied."""
+        self._console.print(text, soft_wrap=True)
 
     def introduce(self, world: World, incidents: Sequence[Incident]) -> None:
         """Where to look, and what to do there."""
-        self._console.print(f"\n  Slack (stand-in)       {world.slack}/c/{CARDS_CHANNEL}", highlight=False)
-        self._console.print(f"  ServiceNow (stand-in)  {world.servicenow}/", highlight=False)
-        self._console.print(f"  Counterseal (HTTP)     {world.app} [dim](asks for a token)[/]\n", highlight=False)
+        self.say(f"\n  Slack (stand-in)       {world.slack}/c/{CARDS_CHANNEL}")
+        self.say(f"  ServiceNow (stand-in)  {world.servicenow}/")
+        self.say(f"  Counterseal (HTTP)     {world.app} [dim](asks for a token)[/]\n")
         for incident in incidents:
-            self._console.print(f"  [bold]{incident.number}[/] {incident.text}", highlight=False)
+            self.say(f"  [bold]{incident.number}[/] {incident.text}")
         if not self._auto:
             first, second, _ = incidents
-            self._console.print(
+            self.say(
                 f"\nOpen the Slack page; you are Ana there. Press [bold]Approve[/] on the card of {first.number} "
-                f"and [bold]Reject[/] on that of {second.number}.\nOr decide here, in another terminal:",
-                highlight=False,
+                f"and [bold]Reject[/] on that of {second.number}.\nOr decide here, in another terminal:"
             )
-            self._print(f"  {_command(world)} approval list")
-            self._print(f"  {_command(world)} approval approve APPROVAL --as ana.lee\n")
+            self.say(f"  {_command(world)} approval list")
+            self.say(f"  {_command(world)} approval approve APPROVAL --as ana.lee\n")
 
     @contextmanager
     def live(self) -> Iterator[None]:
@@ -79,48 +78,37 @@ class View:
             words = _plain(item)
             if words != self._last.get(item.incident.number):
                 self._last[item.incident.number] = words
-                self._console.print(f"{item.incident.number}: {words}", highlight=False, soft_wrap=True)
+                self.say(f"{item.incident.number}: {words}")
 
     def farewell(self, world: World, told: Sequence[Told]) -> None:
         """The commands to look further."""
         command = _command(world)
-        self._console.print("\nLook further:", highlight=False)
-        first = next((item for item in told if item.run is not None), None)
-        if first is not None:
-            self._print(f"  {command} run show {first.run['run_id']}")
+        self.say("\nLook further:")
+        if (first := next((item for item in told if item.run is not None), None)) is not None:
+            self.say(f"  {command} run show {first.run['run_id']}")
             if "COUNTERSEAL_S3_BUCKET" not in world.environment:  # moto's bucket ends with the demo
-                self._print(f"  {command} evidence get {first.run['run_id']} -o evidence.zip")
+                self.say(f"  {command} evidence get {first.run['run_id']} -o evidence.zip")
         if first is not None and first.bundle is not None:
-            folder = first.bundle.parent
-            self._print(f"  {command} evidence verify {_near(first.bundle)} --key {_near(folder / 'evidence.pub.pem')}")
-        self._print(f"  {command} run list")
+            key = first.bundle.with_name("evidence.pub.pem")
+            self.say(f"  {command} evidence verify {_near(first.bundle)} --key {_near(key)}")
+        self.say(f"  {command} run list")
         if not self._auto:
             logs = Path(world.environment["COUNTERSEAL_HOME"]) / "demo"
-            self._print(f"\nThe pages stay up; logs are in {_near(logs)}. Ctrl-C ends it.")
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, highlight=False, soft_wrap=True)
+            self.say(f"\nThe pages stay up; logs are in {_near(logs)}. Ctrl-C ends it.")
 
 
 def _table(told: Sequence[Told]) -> Table:
-    table = Table(box=None, padding=(0, 2))
-    for title in ("incident", "what", "run", "evidence"):
-        table.add_column(title)
+    table = Table("incident", "what", "run", "evidence", box=None, padding=(0, 2))
     for item in told:
         status = _WORDS.get(item.run["status"], item.run["status"]) if item.run else "[dim]not started[/]"
-        table.add_row(item.incident.number, item.incident.text, _with_reason(item, status), _evidence(item))
+        evidence = "[green]verified[/]" if item.verified else "[bold red]does not verify[/]" if item.bundle else ""
+        table.add_row(item.incident.number, item.incident.text, _with_reason(item, status), evidence)
     return table
 
 
 def _with_reason(item: Told, status: str) -> str:
     error = item.run["error"] if item.run else None
     return f"{status}: {error['code'].replace('_', ' ')}" if error and "code" in error else status
-
-
-def _evidence(item: Told) -> str:
-    if item.bundle is None:
-        return ""
-    return "[green]verified[/]" if item.verified else "[bold red]does not verify[/]"
 
 
 def _plain(item: Told) -> str:

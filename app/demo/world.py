@@ -11,17 +11,15 @@ import json
 import logging
 import os
 import secrets
-import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 
+from app.postgres_cluster import free_port
 from core.errors import ConfigurationError, DeadlineError, TransportError
 
 START_SECONDS = 60.0
@@ -45,7 +43,7 @@ async def demo_world(home: Path, *, aws: bool) -> AsyncIterator[World]:
     """Start everything, and end it again."""
     folder = home / "demo"
     folder.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     # In hexadecimal: a secret that began with a dash would be read as an option of the stand-ins.
     webhook_secret, signing_secret = secrets.token_hex(24), secrets.token_hex(24)
     app_url = f"http://127.0.0.1:{port}"
@@ -59,30 +57,24 @@ async def demo_world(home: Path, *, aws: bool) -> AsyncIterator[World]:
         stand_in: AbstractContextManager[dict[str, str]] = _aws() if aws else nullcontext({})
         with stand_in as aws_environment:
             environment = {
-                **_settings(home, port, urls),
-                "COUNTERSEAL_WEBHOOKS": json.dumps({ENDPOINT: {"secret": webhook_secret}}),
+                "COUNTERSEAL_HOME": str(home),
+                "COUNTERSEAL_PORT": str(port),
+                "COUNTERSEAL_SLACK_BOT_TOKEN": "xoxb-sandbox",
+                "COUNTERSEAL_SLACK_API_URL": urls["slack_api"],
+                "COUNTERSEAL_SLACK_CHANNEL": CARDS_CHANNEL,
                 "COUNTERSEAL_SLACK_SIGNING_SECRET": signing_secret,
+                "COUNTERSEAL_SERVICENOW_URL": urls["servicenow"],
+                "COUNTERSEAL_SERVICENOW_USERNAME": "counterseal.integration",
+                "COUNTERSEAL_SERVICENOW_PASSWORD": "sandbox",
+                "COUNTERSEAL_MODEL_URL": urls["model"],
+                "COUNTERSEAL_MODEL_API_KEY": "sk-sandbox",
+                "COUNTERSEAL_WEBHOOKS": json.dumps({ENDPOINT: {"secret": webhook_secret}}),
                 **aws_environment,
             }
             command = [sys.executable, "-m", "app", "up"]
             async with _process(command, {**os.environ, **environment}, folder / "counterseal.log") as app:
                 await _healthy(app, app_url, folder / "counterseal.log")
                 yield World(urls["servicenow"], urls["slack"], app_url, environment)
-
-
-def _settings(home: Path, port: int, urls: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "COUNTERSEAL_HOME": str(home),
-        "COUNTERSEAL_PORT": str(port),
-        "COUNTERSEAL_SLACK_BOT_TOKEN": "xoxb-sandbox",
-        "COUNTERSEAL_SLACK_API_URL": urls["slack_api"],
-        "COUNTERSEAL_SLACK_CHANNEL": CARDS_CHANNEL,
-        "COUNTERSEAL_SERVICENOW_URL": urls["servicenow"],
-        "COUNTERSEAL_SERVICENOW_USERNAME": "counterseal.integration",
-        "COUNTERSEAL_SERVICENOW_PASSWORD": "sandbox",
-        "COUNTERSEAL_MODEL_URL": urls["model"],
-        "COUNTERSEAL_MODEL_API_KEY": "sk-sandbox",
-    }
 
 
 @contextmanager
@@ -92,9 +84,8 @@ def _aws() -> Iterator[dict[str, str]]:
         import boto3
         from moto.server import ThreadedMotoServer
     except ImportError:
-        raise ConfigurationError(
-            "The demo against AWS needs moto.", remedy="Use `make demo AWS=moto`, which installs it."
-        ) from None
+        remedy = "Use `make demo AWS=moto`, which installs it."
+        raise ConfigurationError("The demo against AWS needs moto.", remedy=remedy) from None
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto's server would write every request to the terminal
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -140,10 +131,9 @@ async def _process(
             yield process
         finally:
             if process.returncode is None:
-                process.send_signal(signal.SIGTERM)
+                process.terminate()
                 try:
-                    async with asyncio.timeout(STOP_SECONDS):
-                        await process.wait()
+                    await asyncio.wait_for(process.wait(), STOP_SECONDS)
                 except TimeoutError:
                     process.kill()
                     await process.wait()
@@ -153,14 +143,12 @@ async def _first_line(process: asyncio.subprocess.Process, log: Path) -> dict[st
     assert process.stdout is not None
     try:
         async with asyncio.timeout(START_SECONDS):
-            line = await process.stdout.readline()
+            urls: dict[str, str] = json.loads(await process.stdout.readline())
     except TimeoutError:
         raise DeadlineError("The stand-ins did not start.", remedy=f"See {log}.") from None
-    try:
-        urls: dict[str, Any] = json.loads(line)
     except ValueError:
         raise TransportError("The stand-ins did not start.", remedy=f"See {log}.") from None
-    return {name: str(url) for name, url in urls.items()}
+    return urls
 
 
 async def _healthy(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
@@ -176,9 +164,3 @@ async def _healthy(process: asyncio.subprocess.Process, url: str, log: Path) -> 
                 await asyncio.sleep(0.05)
     except TimeoutError:
         raise DeadlineError("Counterseal did not answer in time.", remedy=f"See {log}.") from None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

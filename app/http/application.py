@@ -1,26 +1,26 @@
-"""The FastAPI application, from parts that are given to it."""
+"""The FastAPI application, from parts that are given to it; and whether it lives, can work, and its figures."""
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Security
+from fastapi import APIRouter, FastAPI, Request, Security
 from fastapi.security import HTTPBearer
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from sqlalchemy import text
+from starlette.responses import Response
 
-from app.http import (
-    approvals,
-    definitions,
-    evidence,
-    extending,
-    problems,
-    runs,
-    signals,
-    signed,
-    system,
-    tasks,
-)
+from app.http import approvals, definitions, problems, runs, signals, signed, tasks
 from app.http.middleware import Bearer, Bounded, Observe
-from app.refusals import RefusalLog
+from app.http.parts import FacesDep, principal
 from app.wiring import Faces, version
+from runtime.store import queue_reads, read_models
 
+router = APIRouter(tags=["system"])
+ROUTERS = (
+    *(runs.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
+    *(definitions.router, signed.router, router),
+)
+
+_PING = text("SELECT 1")
 _DESCRIPTION = """
 Automation proposes, policy judges, people approve, evidence remains.
 
@@ -42,16 +42,38 @@ def create_app(faces: Faces) -> FastAPI:
         redirect_slashes=False,
     )
     application.state.faces = faces
-    application.state.refusals = RefusalLog(faces.database)
     application.state.slack = signed.slack_endpoint_of(faces)
     problems.install(application)
     token = [Security(HTTPBearer(auto_error=False, description="`counterseal token create`"))]
-    for module in (runs, extending, evidence, approvals, tasks, signals, definitions):
-        application.include_router(module.router, dependencies=token)
-    for module in (system, signed):
-        application.include_router(module.router)
+    for part in ROUTERS:
+        application.include_router(part, dependencies=[] if part in (router, signed.router) else token)
     # The last one added is the outermost.
     application.add_middleware(Bounded)
     application.add_middleware(Bearer, database=faces.database)
     application.add_middleware(Observe, metrics=faces.metrics)
     return application
+
+
+@router.get("/healthz", summary="Whether the process lives")
+async def healthz() -> dict[str, str]:
+    """The only route that needs no token; it says nothing about anything else."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz", summary="Whether requests can be served")
+async def readyz(request: Request, faces: FacesDep) -> dict[str, str]:
+    """200 when the database answers; 503 otherwise. Any valid token."""
+    async with faces.database.reading(principal(request).tenant) as connection:
+        await connection.execute(_PING)
+    return {"status": "ready", "database": "ok"}
+
+
+@router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
+async def metrics(request: Request, faces: FacesDep) -> Response:
+    """This process's counters, and the counts of the token's own tenant. Any valid token."""
+    tenant = principal(request).tenant
+    async with faces.database.reading(tenant) as connection:
+        counted = await read_models.run_counts(connection, tenant)
+    async with faces.database.transaction(tenant) as reading:
+        queues = await queue_reads.queues(reading, tenant)
+    return Response(faces.metrics.text(counted, queues), media_type=CONTENT_TYPE_LATEST)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -21,7 +20,7 @@ from approvals.model import Choice, VoteChannel
 from approvals.quorum import RefusalCode
 from approvals.states import ApprovalStatus
 from core.errors import NotFoundError
-from runtime.requests.voting import VoteRequest
+from runtime.requests.voting import VoteAnswer, VoteRequest
 from runtime.store import read_models
 from runtime.store.read_models import Row
 
@@ -29,18 +28,17 @@ router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 
 # An answer that is counted already is no error: the sender may be repeating a request whose answer was lost.
 REFUSED: Mapping[RefusalCode, int] = {
-    RefusalCode.ALREADY_DECIDED: 409,
-    RefusalCode.EXPIRED: 409,
-    RefusalCode.STALE: 409,
-    RefusalCode.CHANGED: 409,
-    RefusalCode.WRONG_CHOICE: 422,
-    RefusalCode.SEPARATION: 403,
-    RefusalCode.UNRESOLVABLE: 403,
-    RefusalCode.NOT_ELIGIBLE: 403,
-    RefusalCode.REASON_MISSING: 422,
-    RefusalCode.REASON_TOO_LONG: 422,
     RefusalCode.ALREADY_COUNTED: 200,
+    **dict.fromkeys((RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE), 403),
+    **dict.fromkeys((RefusalCode.ALREADY_DECIDED, RefusalCode.EXPIRED, RefusalCode.STALE, RefusalCode.CHANGED), 409),
+    **dict.fromkeys((RefusalCode.WRONG_CHOICE, RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG), 422),
 }
+
+
+_SHOWN = (
+    *("approval_id", "run_id", "kind", "status", "tier", "requester", "choice", "reason"),
+    *("created_at", "expires_at", "decided_at"),
+)
 
 
 class VoteOut(BaseModel):
@@ -102,26 +100,15 @@ class VoteIn(models.In):
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 
-class VoteOutcome(BaseModel):
-    """What became of the answer, with a sentence for the person."""
-
-    counted: bool
-    code: str
-    sentence: str
-    status: str
-    run_id: UUID
-
-
 @router.get("", response_model=models.Page[ApprovalOut], summary="List approvals, newest first")
 async def listed(
     who: Reader, faces: FacesDep, paging: Paged, status: ApprovalStatus | None = None, run_id: UUID | None = None
 ) -> dict[str, Any]:
     """`status=requested` lists what waits for people. Sensitive values are masked in lists."""
     after = dict(zip(("after_at", "after_id"), paging.after(datetime, UUID), strict=False))
+    wanted = {"status": status, "run_id": run_id, **after}
     async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.approvals_page(
-            connection, who.tenant, paging.limit + 1, status=status, run_id=run_id, **after
-        )
+        rows = await read_models.approvals_page(connection, who.tenant, paging.limit + 1, **wanted)
     return paging.page([summary(row) for row in rows], "created_at", "approval_id")
 
 
@@ -133,7 +120,7 @@ async def one(approval_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]
 
 @router.post(
     "/{approval_id}/votes",
-    response_model=VoteOutcome,
+    response_model=VoteAnswer,
     summary="Approve or reject",
     responses={403: {"description": "You may not"}, 409: {"description": "It is decided, expired or changed"}},
 )
@@ -147,7 +134,7 @@ async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) 
     status = 200 if answer.counted else REFUSED[RefusalCode(answer.code)]
     if status != 200:
         return problems.problem(status, answer.code, answer.sentence, approval_status=answer.status)
-    return asdict(answer)
+    return answer
 
 
 def summary(row: Row, *, whole: bool = False) -> dict[str, Any]:
@@ -155,8 +142,7 @@ def summary(row: Row, *, whole: bool = False) -> dict[str, Any]:
     content = CardContent.from_json(row["card"])
     shown = content if whole else content.masked()
     return {
-        **{name: row[name] for name in ("approval_id", "run_id", "kind", "status", "tier", "requester")},
-        **{name: row[name] for name in ("choice", "reason", "created_at", "expires_at", "decided_at")},
+        **{name: row[name] for name in _SHOWN},
         "step": row["step_key"],
         "digest": row["action_digest"],
         "masked": bool(content.sensitive) and not whole,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -14,16 +13,15 @@ from app.http import models
 from app.http.parts import Admin, FacesDep, Reader
 from runtime.definition.schemas import SchemaName, schema_text
 from runtime.requests import publishing
-from runtime.requests.publishing import Published
+from runtime.requests.publishing import Published, Retired
 from runtime.store import documents, read_models
-from runtime.store.documents import PublishedVersion
 
 router = APIRouter(prefix="/v1", tags=["definitions"])
 
 SCHEMA_MEDIA_TYPE = "application/schema+json"
 
 Name = Annotated[str, Path(max_length=100, pattern=models.PRINTABLE, description="The workflow's name")]
-Version = Annotated[int, Path(ge=1, lt=2**31, description="The version's number")]
+Number = Annotated[int, Path(ge=1, lt=2**31, description="The version's number")]
 OnlyName = Annotated[str | None, Query(max_length=100, pattern=models.PRINTABLE, description="Only this workflow")]
 
 
@@ -47,7 +45,7 @@ class PublishedOut(BaseModel):
     warnings: list[str]
 
 
-class WorkflowVersion(BaseModel):
+class Version(BaseModel):
     """One published version."""
 
     name: str
@@ -55,34 +53,30 @@ class WorkflowVersion(BaseModel):
     digest: str
     published_by: str
     published_at: datetime
-    retired_at: datetime | None
 
 
-class PolicyVersion(BaseModel):
+class PolicyVersion(Version):
     """One published policy; the active one judges every action."""
 
-    name: str
-    version: int
-    digest: str
-    published_by: str
-    published_at: datetime
     active: bool
 
 
-class WorkflowSummary(WorkflowVersion):
+class WorkflowSummary(Version):
     """One published version, with the names of the operations and connectors that it needs."""
 
+    retired_at: datetime | None
     connectors: list[str]
     operations: list[str]
 
 
-class WorkflowDetail(WorkflowVersion):
+class WorkflowDetail(Version):
     """One published version, whole.
 
     ``operations`` maps each operation to the SHA-256 of its declaration as frozen with the version; ``outline`` is the
     graph as a tree. A version that this release cannot read has a ``problem`` instead of an outline, and runs nothing.
     """
 
+    retired_at: datetime | None
     connectors: list[str]
     operations: dict[str, str]
     source: str
@@ -97,40 +91,23 @@ class WorkflowPublished(PublishedOut):
     retired: bool
 
 
-class WorkflowRetired(BaseModel):
-    """What is retired now; ``changed`` is false when it was before. ``starts_with`` is what runs start with now."""
-
-    name: str
-    version: int
-    changed: bool
-    starts_with: int | None
-
-
 @router.get("/workflows", response_model=models.Page[WorkflowSummary], summary="Every published workflow")
 async def workflows(who: Reader, faces: FacesDep, name: OnlyName = None) -> dict[str, Any]:
     """All versions, also retired ones, the newest of each name first."""
     async with faces.database.transaction(who.tenant) as connection:
         found = await documents.workflow_versions(connection, who.tenant, name)
-    return {"items": [_summary(one) for one in found]}
+    return {"items": found}
 
 
 @router.get("/workflows/{name}/{version}", response_model=WorkflowDetail, summary="One version of a workflow")
-async def workflow(name: Name, version: Version, who: Reader, faces: FacesDep) -> dict[str, Any]:
+async def workflow(name: Name, version: Number, who: Reader, faces: FacesDep) -> dict[str, Any]:
     """Its exact text, the digests of the declarations frozen with it, and an outline of what it does."""
     async with faces.database.transaction(who.tenant) as connection:
-        found = await describe(connection, faces.definitions, who.tenant, name, version)
-    return {
-        **_summary(found.version),
-        "operations": found.operations,
-        "source": found.source,
-        "definition_digest": found.definition_digest,
-        "outline": found.outline,
-        "problem": found.problem,
-    }
+        return await describe(connection, faces.definitions, who.tenant, name, version)
 
 
 @router.post("/workflows", status_code=201, response_model=WorkflowPublished, summary="Publish a workflow version")
-async def publish_workflow(body: Document, who: Admin, faces: FacesDep, response: Response) -> dict[str, Any]:
+async def publish_workflow(body: Document, who: Admin, faces: FacesDep, response: Response) -> Published:
     """Versions never change: 200 if exactly this was published, 409 if the version has another text. 422 lists every
     problem of the document with its line and column.
     """
@@ -142,11 +119,11 @@ async def publish_workflow(body: Document, who: Admin, faces: FacesDep, response
     return _answer(published, response)
 
 
-@router.post("/workflows/{name}/{version}/retire", response_model=WorkflowRetired, summary="Retire a workflow version")
-async def retire_workflow(name: Name, version: Version, who: Admin, faces: FacesDep) -> dict[str, Any]:
+@router.post("/workflows/{name}/{version}/retire", summary="Retire a workflow version")
+async def retire_workflow(name: Name, version: Number, who: Admin, faces: FacesDep) -> Retired:
     """No run starts with it any more, for good; runs that have started go on. Retiring it again changes nothing."""
     async with faces.database.transaction(who.tenant) as connection:
-        return asdict(await publishing.retire_workflow(connection, who.tenant, name, version, who.actor))
+        return await publishing.retire_workflow(connection, who.tenant, name, version, who.actor)
 
 
 @router.get("/policies", response_model=models.Page[PolicyVersion], summary="Every published policy")
@@ -157,7 +134,7 @@ async def policies(who: Reader, faces: FacesDep) -> dict[str, Any]:
 
 
 @router.post("/policies", status_code=201, response_model=PublishedOut, summary="Publish and activate a policy")
-async def publish_policy(body: Document, who: Admin, faces: FacesDep, response: Response) -> dict[str, Any]:
+async def publish_policy(body: Document, who: Admin, faces: FacesDep, response: Response) -> Published:
     """It judges every action from this moment on, also those that an earlier policy had approved."""
     async with faces.database.transaction(who.tenant) as connection:
         published = await publishing.publish_policy(
@@ -172,11 +149,7 @@ async def schema(name: SchemaName, who: Reader) -> Response:
     return Response(schema_text(name), media_type=SCHEMA_MEDIA_TYPE)
 
 
-def _summary(version: PublishedVersion) -> dict[str, Any]:
-    return {**asdict(version), "connectors": list(version.connectors)}
-
-
-def _answer(published: Published, response: Response) -> dict[str, Any]:
+def _answer(published: Published, response: Response) -> Published:
     if not published.changed:
         response.status_code = 200
-    return asdict(published)
+    return published

@@ -71,20 +71,14 @@ class Bearer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Puts the ``Principal`` into the request's state."""
-        path = scope["path"]
-        if path not in OPEN and not path.startswith(SIGNED):
-            scope.setdefault("state", {})["principal"] = await principal_of(self._database, _token(scope))
+        if scope["path"] not in OPEN and not scope["path"].startswith(SIGNED):
+            values = [value for name, value in scope["headers"] if name == b"authorization"]
+            kind, _, token = values[0].decode("latin-1").partition(" ") if len(values) == 1 else ("", "", "")
+            if kind.lower() != "bearer" or not token:
+                remedy = "Send `Authorization: Bearer …`; `counterseal token create` makes one."
+                raise AuthenticationError("A bearer token is needed.", remedy=remedy)
+            scope.setdefault("state", {})["principal"] = await principal_of(self._database, token.strip())
         await self._app(scope, receive, send)
-
-
-def _token(scope: Scope) -> str:
-    values = [value for name, value in scope["headers"] if name == b"authorization"]
-    kind, _, token = values[0].decode("latin-1").partition(" ") if len(values) == 1 else ("", "", "")
-    if kind.lower() != "bearer" or not token:
-        raise AuthenticationError(
-            "A bearer token is needed.", remedy="Send `Authorization: Bearer …`; `counterseal token create` makes one."
-        )
-    return token.strip()
 
 
 class Bounded:
@@ -110,30 +104,23 @@ class Bounded:
             return
         if body:
             bounded_json.parse(body)
-        await self._app(scope, _replay(body, receive), send)
+        messages = iter(({"type": "http.request", "body": body, "more_body": False},))
+
+        async def replayed() -> Message:
+            return next(messages, None) or await receive()
+
+        await self._app(scope, replayed, send)
 
 
-async def read_body(request: Request, bytes_max: int = bounded_json.BODY_BYTES_MAX) -> bytes:
-    """The whole body; ``HTTPException`` 413 if it is larger than ``bytes_max``. The connection watches the time."""
+async def read_body(request: Request) -> bytes:
+    """The whole body; ``HTTPException`` 413 if it is larger than 256 KiB. The connection watches the time."""
+    too_large = HTTPException(413, f"At most {bounded_json.BODY_BYTES_MAX} bytes are accepted.")
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced[:12]) > bytes_max:
-        raise HTTPException(413, f"At most {bytes_max} bytes are accepted.")
+    if announced.isdigit() and int(announced[:12]) > bounded_json.BODY_BYTES_MAX:
+        raise too_large
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > bytes_max:
-            raise HTTPException(413, f"At most {bytes_max} bytes are accepted.")
+        if len(body) > bounded_json.BODY_BYTES_MAX:
+            raise too_large
     return bytes(body)
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    given = False
-
-    async def replayed() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replayed

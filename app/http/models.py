@@ -41,14 +41,6 @@ class StartRun(In):
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
 
 
-class RunStarted(BaseModel):
-    """The run; ``created`` is false when the same key had started it before."""
-
-    run_id: UUID
-    created: bool
-    reference: str
-
-
 class Cancel(In):
     """Why a run is canceled; kept in the audit."""
 

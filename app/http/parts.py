@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from types import GenericAlias
 from typing import Annotated, Any, TypeAlias, cast
 from uuid import UUID
 
 import orjson
 from fastapi import Depends, Query, Request
+from pydantic import AwareDatetime, Field, TypeAdapter
 
 from app.access import Principal, Role
-from app.refusals import RefusalLog
 from app.wiring import Faces
 from core.errors import AuthorizationError, InputError
 from runtime.store.read_models import Row
@@ -23,7 +24,12 @@ from runtime.store.read_models import Row
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 200
 _CURSOR_CHARACTERS_MAX = 400
-_FIRST_YEAR, _LAST_YEAR = 1970, 9998
+# What a key may hold. What lies at the ends of the calendar cannot even be converted to UTC, as our times are.
+_KINDS: Mapping[type, Any] = {
+    UUID: UUID,
+    int: Annotated[int, Field(gt=-(2**31), lt=2**31)],
+    datetime: Annotated[AwareDatetime, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC))],
+}
 
 
 # Dependencies are coroutines though they wait for nothing: FastAPI calls a plain function in a thread, which costs more
@@ -32,17 +38,12 @@ async def _faces(request: Request) -> Faces:
     return cast("Faces", request.app.state.faces)
 
 
-async def _refusals(request: Request) -> RefusalLog:
-    return cast("RefusalLog", request.app.state.refusals)
-
-
 def principal(request: Request) -> Principal:
     """Who is asking; the middleware has put them there."""
     return cast("Principal", request.state.principal)
 
 
 FacesDep: TypeAlias = Annotated[Faces, Depends(_faces)]
-RefusalsDep: TypeAlias = Annotated[RefusalLog, Depends(_refusals)]
 
 
 def allow(*roles: Role) -> Callable[[Request], Awaitable[Principal]]:
@@ -51,10 +52,8 @@ def allow(*roles: Role) -> Callable[[Request], Awaitable[Principal]]:
     async def check(request: Request) -> Principal:
         found = principal(request)
         if not found.has(*roles):
-            raise AuthorizationError(
-                f"This needs the role {' or '.join(roles)}, which the token does not have.",
-                remedy="Ask an administrator for a token with that role.",
-            )
+            words = f"This needs the role {' or '.join(roles)}, which the token does not have."
+            raise AuthorizationError(words, remedy="Ask an administrator for a token with that role.")
         return found
 
     return check
@@ -78,7 +77,7 @@ class Paging:
 
     def after(self, *kinds: type) -> list[Any]:
         """The key of the last row of the page before; [] for the first page. See ``decode_cursor``."""
-        return decode_cursor(self.cursor, *kinds) or []
+        return decode_cursor(self.cursor, *kinds)
 
     def page(self, rows: Sequence[Row], *key: str) -> dict[str, Any]:
         """``{items, next}`` of ``limit + 1`` fetched rows; the members ``key`` tell rows apart, in their order."""
@@ -109,27 +108,18 @@ def encode_cursor(key: Sequence[object]) -> str:
     return base64.urlsafe_b64encode(orjson.dumps([*key], default=str)).decode().rstrip("=")
 
 
-def decode_cursor(cursor: str, *kinds: type) -> list[Any] | None:
-    """The key in a cursor, of these kinds (int, datetime, UUID); None for an empty one. ``InputError`` otherwise."""
+def decode_cursor(cursor: str, *kinds: type) -> list[Any]:
+    """The key in a cursor, of these kinds (int, datetime, UUID); [] for an empty one. ``InputError`` otherwise."""
     if not cursor:
-        return None
+        return []
     try:
-        values = orjson.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
-        if not isinstance(values, list) or len(values) != len(kinds):
-            raise ValueError
-        return [_read(value, kind) for value, kind in zip(values, kinds, strict=True)]
-    except (ValueError, TypeError, binascii.Error, OverflowError):
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        return [*_key(*kinds).validate_json(text, strict=True)]
+    except ValueError:
         raise InputError("is not a cursor of this list.", where="cursor", remedy="Leave it out.") from None
 
 
-def _read(value: object, kind: type) -> object:
-    if kind is UUID and isinstance(value, str):
-        return UUID(value)
-    if kind is datetime and isinstance(value, str):
-        at = datetime.fromisoformat(value)
-        # Times of ours are in UTC; what lies at the ends of the calendar cannot even be converted to it.
-        if at.tzinfo is not None and _FIRST_YEAR <= at.year <= _LAST_YEAR:
-            return at.astimezone(UTC)
-    if kind is int and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31:
-        return value
-    raise ValueError
+@cache
+def _key(*kinds: type) -> TypeAdapter[tuple[Any, ...]]:
+    shape: Any = GenericAlias(tuple, tuple(_KINDS[kind] for kind in kinds))
+    return TypeAdapter(shape)

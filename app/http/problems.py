@@ -33,11 +33,7 @@ STATUS: Mapping[str, int] = {
     "timeout": 504,
     "configuration": 503,
 }
-_CODES = {
-    400: "input",
-    401: "authentication",
-    403: "authorization",
-    404: "not_found",
+_CODES = {status: code for code, status in STATUS.items()} | {
     405: "method_not_allowed",
     408: "too_slow",
     413: "too_large",
@@ -113,25 +109,19 @@ def of_unexpected(error: Exception) -> Response:
 def install(application: FastAPI) -> None:
     """Answer everything that goes wrong inside routing with a problem."""
 
-    async def ours(_: Request, error: Exception) -> Response:
-        assert isinstance(error, CountersealError)
+    @application.exception_handler(CountersealError)
+    async def ours(_: Request, error: CountersealError) -> Response:
         return of_error(error)
 
-    async def http(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    @application.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
         code = _CODES.get(error.status_code, "http")
         if error.status_code in (404, 405) and error.detail == HTTPStatus(error.status_code).phrase:
             words = "There is nothing at this path." if error.status_code == 404 else "This path has no such method."
             return problem(error.status_code, code, words, error.headers, remedy="See /openapi.json for what there is.")
         return problem(error.status_code, code, str(error.detail), error.headers)
 
-    async def invalid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        faults = [
-            {"where": ".".join(str(part) for part in item["loc"]), "message": item["msg"]} for item in error.errors()
-        ]
+    @application.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        faults = [{"where": ".".join(map(str, item["loc"])), "message": item["msg"]} for item in error.errors()]
         return problem(422, "input", "The request is not acceptable.", errors=jsonable_encoder(faults))
-
-    application.add_exception_handler(CountersealError, ours)
-    application.add_exception_handler(HTTPException, http)
-    application.add_exception_handler(RequestValidationError, invalid)

@@ -1,7 +1,8 @@
-"""Runs: start, look, cancel."""
+"""Runs: start, look, cancel; and their evidence bundles for auditors (U-8)."""
 
 from __future__ import annotations
 
+import base64
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
@@ -10,35 +11,38 @@ from uuid import UUID
 import orjson
 from fastapi import APIRouter, Header, Path, Query, Response
 
-from app.http import models
+from app.http import models, problems
 from app.http.parts import Auditor, FacesDep, Operator, Paged, Reader, Starter
 from app.wiring import Faces
 from core.canonical import JsonObject
 from core.changes import changes
 from core.errors import ConsistencyError, InputError, NotFoundError
 from core.ids import new_id
-from evidence.chain import EventType
+from evidence.blobs import StoredBlob
+from evidence.chain import Actor, EventType
 from runtime.engine.states import RunState
+from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import starting
-from runtime.requests.starting import StartRequest
+from runtime.requests.starting import Started, StartRequest
 from runtime.store import audit, read_models
 from runtime.store.read_models import Row, RunFilter
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
+evidence = APIRouter(prefix="/v1/runs", tags=["evidence"])
 
-TRIGGER_TYPE = "http"
+ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED})
 Text = Annotated[str, Query(max_length=200, pattern=models.PRINTABLE)]
 Reference = Annotated[str, Query(max_length=200, pattern=models.REFERENCE)]
 
 
-@router.post("", status_code=201, response_model=models.RunStarted, summary="Start a run")
+@router.post("", status_code=201, summary="Start a run")
 async def start(
     body: models.StartRun,
     who: Starter,
     faces: FacesDep,
     response: Response,
     idempotency_key: Annotated[str | None, Header(max_length=200, pattern=models.PRINTABLE)] = None,
-) -> dict[str, Any]:
+) -> Started:
     """201 for a new run, 200 where the same key had started it before, 409 where it had with another input."""
     key = body.idempotency_key or idempotency_key or str(new_id())
     if body.idempotency_key and idempotency_key and body.idempotency_key != idempotency_key:
@@ -46,7 +50,7 @@ async def start(
     request = StartRequest(
         tenant_id=who.tenant,
         workspace_id=body.workspace or faces.settings.workspace,
-        trigger_type=TRIGGER_TYPE,
+        trigger_type="http",
         trigger_ref=key,
         trigger=body.input,
         requested_by=who.subject,
@@ -61,7 +65,7 @@ async def start(
             words = f"This idempotency key has started run {started.run_id} with another input."
             raise ConsistencyError(words, remedy="Use a new key.")
     response.headers["Location"] = f"/v1/runs/{started.run_id}"
-    return {"run_id": started.run_id, "created": started.created, "reference": started.reference}
+    return started
 
 
 @router.get("", response_model=models.Page[models.Run], summary="List runs, newest first")
@@ -74,8 +78,7 @@ async def listed(
     reference: Reference | None = None,
 ) -> dict[str, Any]:
     """All runs of the token's tenant, or those with this status, workflow or business reference."""
-    after = paging.after(datetime, UUID)
-    wanted = RunFilter(status, workflow, reference)
+    wanted, after = RunFilter(status, workflow, reference), paging.after(datetime, UUID)
     async with faces.database.reading(who.tenant) as connection:
         rows = await read_models.runs_page(connection, who.tenant, wanted, paging.limit + 1, *after)
     return paging.page(rows, "created_at", "run_id")
@@ -151,8 +154,8 @@ async def timeline(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) ->
     (last,) = paging.after(int) or [-1]
     lines = await faces.looking.lines(who.tenant, run_id)
     first = max(last, -1) + 1
-    events = [_event(seq, line) for seq, line in enumerate(lines[first : first + paging.limit + 1], first)]
-    return paging.page(events, "seq")
+    told = enumerate(map(orjson.loads, lines[first : first + paging.limit + 1]), first)
+    return paging.page([{**line, "seq": seq, "at": line["ts"]} for seq, line in told], "seq")
 
 
 @router.get("/{run_id}/audit", response_model=models.Page[models.AuditLine], summary="The audit chain of a run")
@@ -162,9 +165,9 @@ async def audit_lines(run_id: UUID, who: Auditor, faces: FacesDep, paging: Paged
     await run_row(faces, who.tenant, run_id)
     async with faces.database.reading(who.tenant) as connection:
         rows = await read_models.audit_page(connection, who.tenant, run_id, paging.limit + 1, *after)
+    read: JsonObject = {"run": str(run_id), "what": "audit"}
     async with faces.database.transaction(who.tenant) as connection:
-        data: JsonObject = {"run": str(run_id), "what": "audit"}
-        await audit.record(connection, who.tenant, EventType.EVIDENCE_READ, who.actor, data)
+        await audit.record(connection, who.tenant, EventType.EVIDENCE_READ, who.actor, read)
     return paging.page([{**row, "line": row["line"].decode(errors="backslashreplace")} for row in rows], "seq")
 
 
@@ -181,15 +184,61 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-async def run_row(faces: Faces, tenant: str, run_id: UUID, remedy: str = "") -> Row:
+async def run_row(faces: Faces, tenant: str, run_id: UUID, see: str = "") -> Row:
     """The run; ``NotFoundError`` if the tenant has none of this id."""
     async with faces.database.reading(tenant) as connection:
         row = await read_models.run(connection, tenant, run_id)
     if row is None:
-        raise NotFoundError(f"There is no run {run_id}.", remedy=remedy)
+        raise NotFoundError(f"There is no run {run_id}.", remedy=see)
     return row
 
 
-def _event(seq: int, line: bytes) -> dict[str, Any]:
-    told = orjson.loads(line)
-    return {"seq": seq, "at": told["ts"], **{name: told[name] for name in ("type", "actor", "step", "data")}}
+@evidence.get(
+    "/{run_id}/evidence",
+    response_class=Response,
+    summary="Download a run's evidence bundle",
+    responses={
+        200: {"content": {"application/zip": {}}, "description": "The signed bundle"},
+        409: {"description": "The run has not ended, or its bundle is being written, or was refused"},
+    },
+)
+async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
+    """The exact bytes that were stored, checked against the SHA-256 that the database remembers (`ETag`,
+    `Content-Digest` of RFC 9530). The download is an audit event, committed before the first byte is sent.
+    """
+    run = await run_row(faces, who.tenant, run_id)
+    if run["status"] not in ENDED:
+        words = f"The run is {run['status']}; its evidence is written when it has ended."
+        return problems.problem(409, "unfinished", words)
+    row = await bundle_row(faces, who.tenant, run_id)
+    if row is None and run["evidence_problem"] is not None:
+        return problems.problem(409, "not_signed", f"{NOT_STORED}: {run['evidence_problem']}", remedy=remedy(run_id))
+    if row is None:
+        words = "The bundle is being written; try again in a moment."
+        return problems.problem(409, "being_written", words, {"Retry-After": "1"})
+    data = await exported(faces, who.tenant, who.actor, row)
+    digest = base64.b64encode(bytes.fromhex(row["sha256"])).decode()
+    headers = {
+        "ETag": f'"{row["sha256"]}"',
+        "Content-Digest": f"sha-256=:{digest}:",
+        "Content-Disposition": f'attachment; filename="{row["name"]}"',
+        "Cache-Control": "private, no-store",
+    }
+    return Response(data, media_type="application/zip", headers=headers)
+
+
+async def bundle_row(faces: Faces, tenant: str, run_id: UUID) -> Row | None:
+    """Where the bundle is; None while it is not written."""
+    async with faces.database.reading(tenant) as connection:
+        return await read_models.bundle(connection, tenant, run_id)
+
+
+async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
+    """The bundle's bytes, once their export is on record."""
+    data = await faces.blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
+    if len(data) != row["bytes"]:
+        raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
+    facts: JsonObject = {"run": str(row["run_id"]), "sha256": row["sha256"]}
+    async with faces.database.transaction(tenant) as connection:
+        await audit.record(connection, tenant, EventType.EVIDENCE_EXPORTED, actor, facts)
+    return data

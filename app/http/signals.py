@@ -1,19 +1,29 @@
-"""Signals: what the outside says to a run that waits, such as the end of a durable operation (V-10, X-16, X-17)."""
+"""A run that waits: for what, what the outside says to it, and how its graph grows (V-5, V-6, V-10, X-16, X-17)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Header, Path, Response
+from msgspec import structs
 from pydantic import BaseModel, Field
 
+from app.access import Role
 from app.http import models, problems
-from app.http.parts import FacesDep, Signaler
+from app.http.parts import FacesDep, Operator, Paged, Reader, Signaler
+from app.http.runs import etag, run_row
+from core.errors import InputError
+from runtime.definition.edges import EdgeKind, edges_of, nodes_of
+from runtime.requests.extending import VersionMoved
 from runtime.requests.signaling import ID_CHARACTERS_MAX, Signal, SignalAnswer, SignalCode, default_id
+from runtime.store import read_models
 
 router = APIRouter(prefix="/v1/signals", tags=["signals"])
+extending = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 # Why a signal that is on record changes nothing.
 SENTENCES: Mapping[SignalCode, str] = {
@@ -76,16 +86,7 @@ async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: Fac
     said = body.model_dump(exclude={"id"})
     if body.error is not None and body.output is not None:
         return problems.problem(422, "input", "A signal has an output or an error, not both.", where="error")
-    sent = Signal(
-        tenant_id=who.tenant,
-        correlation_key=correlation_key,
-        id=body.id or default_id(correlation_key, said),
-        actor=who.actor,
-        output=body.output,
-        error=None if body.error is None else body.error.model_dump(),
-        token=body.token,
-        version=body.version,
-    )
+    sent = Signal(who.tenant, correlation_key, body.id or default_id(correlation_key, said), who.actor, **said)
     answer = await faces.signaling.signal(sent)
     if sentence := SENTENCES.get(answer.code):
         more: dict[str, Any] = {"repeated": answer.repeated, "run_id": str(answer.run_id), "step": answer.step}
@@ -97,10 +98,136 @@ async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: Fac
 
 def outcome(sent: Signal, answer: SignalAnswer) -> dict[str, Any]:
     """What became of a signal, for its sender."""
-    return {
-        "code": answer.code,
-        "id": sent.id,
-        "repeated": answer.repeated,
-        "run_id": answer.run_id,
-        "step": answer.step,
-    }
+    return {"code": answer.code, "id": sent.id, **structs.asdict(answer)}
+
+
+_VERSION = re.compile(r'\s*"?(?P<version>[1-9][0-9]{0,8})"?\s*\Z')
+
+IfMatch = Annotated[
+    str | None,
+    Header(max_length=100, description="The run's version that was looked at: the `ETag` of `GET /v1/runs/{run_id}`"),
+]
+
+
+class Extension(models.In):
+    """New steps, as in a workflow. Each existing step named in `before` waits for the last of them."""
+
+    steps: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=100)]
+    before: Annotated[list[str], Field(max_length=100)] = Field(default_factory=list)
+
+
+class ExtendedOut(BaseModel):
+    """The extension's number among the run's, the ids that are new in the graph, and the run's version now."""
+
+    number: int
+    steps: list[str]
+    version: int
+
+
+class Mutation(BaseModel):
+    """One extension: who added what, and when. `source` is what was sent."""
+
+    number: int
+    actor: str
+    source: dict[str, Any]
+    created_at: datetime
+
+
+class Wait(BaseModel):
+    """Something that a run is or was parked on. `token` is null unless the caller may operate runs."""
+
+    wait_id: UUID
+    step_key: str
+    kind: str
+    status: str
+    correlation_key: str | None
+    token: str | None
+    due_at: datetime | None
+    created_at: datetime
+    completed_at: datetime | None
+
+
+class NodeOut(BaseModel):
+    """One node; `inside` and `part` say in which condition, loop or branch it stands."""
+
+    id: str
+    operation: str
+    inside: str | None
+    part: str | None
+
+
+class EdgeOut(BaseModel):
+    """From one node to another."""
+
+    source: str
+    target: str
+    kind: EdgeKind
+
+
+class GraphOut(BaseModel):
+    """The workflow's graph with everything that was added to this run."""
+
+    workflow: str
+    version: int
+    extensions: int
+    nodes: list[NodeOut]
+    edges: list[EdgeOut]
+
+
+@extending.get("/{run_id}/graph", response_model=GraphOut, summary="The graph of a run")
+async def graph(run_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
+    """Nodes, and edges of kind `sequence` (must be over), `data` (is read) and `branch` (stands inside)."""
+    row = await run_row(faces, who.tenant, run_id)
+    *earlier, workflow = await faces.looking.editions(who.tenant, run_id)
+    named = {"workflow": row["workflow"], "version": row["workflow_version"], "extensions": len(earlier)}
+    return {**named, "nodes": nodes_of(workflow.graph), "edges": edges_of(workflow.graph)}
+
+
+@extending.get("/{run_id}/waits", response_model=models.Page[Wait], summary="What a run waits for")
+async def waits(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
+    """And what it has waited for, oldest first. A signal to the `correlation_key` ends a wait that has one."""
+    after = paging.after(datetime, UUID)
+    ids = await faces.looking.waits(who.tenant, run_id)
+    async with faces.database.reading(who.tenant) as connection:
+        rows = await read_models.waits_page(connection, who.tenant, ids, paging.limit + 1, *after)
+    hidden = {} if who.has(Role.OPERATOR) else {"token": None}
+    return paging.page([{**row, **hidden} for row in rows], "created_at", "wait_id")
+
+
+@extending.get("/{run_id}/mutations", response_model=models.Page[Mutation], summary="What was added to a run")
+async def mutations(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
+    """Every extension of its graph, in its order."""
+    seen = await faces.looking.at(who.tenant, run_id)
+    return paging.page_of_all(seen.extensions, number=int)
+
+
+@extending.post(
+    "/{run_id}/steps",
+    status_code=201,
+    response_model=ExtendedOut,
+    summary="Add steps to a run",
+    responses={
+        409: {"description": "The run has ended, or the steps read what cannot be read back now"},
+        412: {"description": "The run has moved on since it was looked at"},
+        428: {"description": "`If-Match` is missing"},
+    },
+)
+async def extend(
+    run_id: UUID, body: Extension, who: Operator, faces: FacesDep, response: Response, if_match: IfMatch = None
+) -> Any:
+    """Checked like a definition, each step governed like any other, the change on record with who made it."""
+    if if_match is None:
+        await run_row(faces, who.tenant, run_id)
+        words = "If-Match is missing: say which version of the run you have looked at."
+        return problems.problem(428, "precondition_required", words, remedy="Send the ETag of GET /v1/runs/{run_id}.")
+    if (match := _VERSION.match(if_match)) is None:
+        remedy = 'Send the ETag of the run, such as "12".'
+        raise InputError("is not one version of a run.", where="If-Match", remedy=remedy)
+    source = {"steps": body.steps, **({"before": body.before} if body.before else {})}
+    try:
+        extended = await faces.extending.extend(who.tenant, run_id, who.actor, source, int(match["version"]))
+    except VersionMoved as error:
+        return problems.problem(412, "version", error.message, remedy=error.remedy)
+    response.headers["ETag"] = etag(extended.version)
+    response.headers["Location"] = f"/v1/runs/{run_id}/mutations"
+    return extended

@@ -17,14 +17,12 @@ from starlette.responses import JSONResponse, Response
 
 from app.http import problems
 from app.http.middleware import read_body
-from app.http.parts import FacesDep, RefusalsDep
-from app.settings import WebhookEndpoint
+from app.http.parts import FacesDep
 from app.slack import Interactions
 from app.wiring import Faces
 from approvals.slack.guard import Refusal, SlackEndpoint
 from approvals.slack.handlers import build_bolt
 from core import bounded_json
-from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
 from runtime.requests.triggers import start_from_servicenow
 
@@ -41,7 +39,7 @@ _HEX = re.compile(r"[0-9A-Fa-f]{64}\Z")
     summary="An event of ServiceNow, signed",
     responses={401: {"description": "Not signed as it must be"}, 404: {"description": "No such endpoint"}},
 )
-async def servicenow(endpoint: str, request: Request, faces: FacesDep, refusals: RefusalsDep) -> Response:
+async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Response:
     """`X-Counterseal-Timestamp`: Unix seconds, within 300 of now. `X-Counterseal-Signature`: HMAC-SHA256 with the
     endpoint's secret over `{timestamp}.{body}`, in hexadecimal or base64, optionally after `sha256=`.
 
@@ -51,33 +49,27 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep, refusals:
     if configured is None:
         raise NotFoundError("There is no webhook endpoint of this name.", remedy="Configure COUNTERSEAL_WEBHOOKS.")
     tenant = configured.tenant or faces.settings.tenant
-    event = await _event(request, configured, faces.now())
-    if isinstance(event, Refusal):
-        return await _refused(event, faces, refusals, tenant, endpoint)
+    try:
+        body = await read_body(request)
+    except HTTPException as error:
+        return await _refused(Refusal(error.status_code, "too_large", error.detail), faces, tenant, endpoint)
+    refusal = verify(request.headers, body, configured.secret.get_secret_value(), faces.now())
+    if refusal is not None:
+        return await _refused(refusal, faces, tenant, endpoint)
+    try:
+        event = bounded_json.parse_object(body)
+    except InputError as error:
+        return await _refused(Refusal(400, "malformed", str(error)), faces, tenant, endpoint)
     workspace = configured.workspace or faces.settings.workspace
     try:
         # Acknowledged only after the runs are committed (promise 4).
         async with faces.database.transaction(tenant) as connection:
             started = await start_from_servicenow(connection, faces.definitions, tenant, workspace, endpoint, event)
     except InputError as error:
-        await _refused(Refusal(400, "unusable", ""), faces, refusals, tenant, endpoint)
+        await _refused(Refusal(400, "unusable", ""), faces, tenant, endpoint)
         return problems.of_error(error)
     runs = [{"run_id": str(run.run_id), "created": run.created, "reference": run.reference} for run in started]
     return JSONResponse({"runs": runs}, status_code=202)
-
-
-async def _event(request: Request, configured: WebhookEndpoint, now: float) -> JsonObject | Refusal:
-    try:
-        body = await read_body(request)
-    except HTTPException as error:
-        return Refusal(error.status_code, "too_large", error.detail)
-    refusal = verify(request.headers, body, configured.secret.get_secret_value(), now)
-    if refusal is not None:
-        return refusal
-    try:
-        return bounded_json.parse_object(body)
-    except InputError as error:
-        return Refusal(400, "malformed", str(error))
 
 
 def verify(headers: Mapping[str, str], body: bytes, secret: str, now: float) -> Refusal | None:
@@ -104,19 +96,18 @@ def _signature(text: str) -> bytes | None:
         return None
 
 
-async def _refused(refusal: Refusal, faces: Faces, refusals: RefusalsDep, tenant: str, endpoint: str) -> Response:
+async def _refused(refusal: Refusal, faces: Faces, tenant: str, endpoint: str) -> Response:
     faces.metrics.refusal("servicenow", refusal.code)
-    await refusals.note(tenant, f"servicenow:{endpoint}", refusal.code)
+    await faces.refusals.note(tenant, f"servicenow:{endpoint}", refusal.code)
     headers = {"WWW-Authenticate": "Counterseal-Signature"} if refusal.status == 401 else None
     return problems.problem(refusal.status, refusal.code, refusal.detail, headers)
 
 
 def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
     """The endpoint for Slack, where a bot token and a signing secret are configured."""
-    settings = faces.settings
-    if faces.slack is None or settings.slack_bot_token is None or settings.slack_signing_secret is None:
+    if faces.slack is None or faces.settings.slack_signing_secret is None:
         return None
-    secret, token = settings.slack_signing_secret.get_secret_value(), settings.slack_bot_token.get_secret_value()
+    secret, token = faces.settings.slack_signing_secret.get_secret_value(), faces.slack.token
 
     async def authorize(**_: object) -> AuthorizeResult:
         # The signature has proved that Slack sent this for our app; no call is needed to say so again.
@@ -124,11 +115,7 @@ def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
 
     interactions = Interactions(faces)
     bolt = build_bolt(
-        signing_secret=secret,
-        authorize=authorize,
-        client=faces.slack,
-        service=interactions,
-        tasks=interactions,
+        signing_secret=secret, authorize=authorize, client=faces.slack, service=interactions, tasks=interactions
     )
     return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)
 
@@ -136,24 +123,18 @@ def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
 @router.post(
     "/slack/events", tags=["slack"], summary="An interaction in Slack, signed by Slack", response_class=Response
 )
-async def events(request: Request, faces: FacesDep, refusals: RefusalsDep) -> Response:
+async def events(request: Request, faces: FacesDep) -> Response:
     """The request URL of the Slack app's interactivity. A click is answered after its vote is committed."""
     endpoint: SlackEndpoint | None = request.app.state.slack
     if endpoint is None:
-        raise NotFoundError(
-            "Slack is not configured here.",
-            remedy="Set COUNTERSEAL_SLACK_BOT_TOKEN and COUNTERSEAL_SLACK_SIGNING_SECRET.",
-        )
+        remedy = "Set COUNTERSEAL_SLACK_BOT_TOKEN and COUNTERSEAL_SLACK_SIGNING_SECRET."
+        raise NotFoundError("Slack is not configured here.", remedy=remedy)
     answer = await endpoint(request)
     if 400 <= answer.status_code < 500:
-        code = _code(answer)
+        # The closed set of codes of the guard; what bolt refuses is malformed or not of ours.
+        code = "unhandled" if answer.status_code == 404 else "malformed"
+        if answer.media_type == problems.MEDIA_TYPE:
+            code = str(orjson.loads(answer.body).get("code", "malformed"))
         faces.metrics.refusal("slack", code)
-        await refusals.note(faces.settings.tenant, "slack", code)
+        await faces.refusals.note(faces.settings.tenant, "slack", code)
     return answer
-
-
-def _code(answer: Response) -> str:
-    """The closed set of codes of the guard; what bolt refuses is malformed or not of ours."""
-    if answer.media_type == problems.MEDIA_TYPE:
-        return str(orjson.loads(answer.body).get("code", "malformed"))
-    return "unhandled" if answer.status_code == 404 else "malformed"

@@ -22,10 +22,7 @@ router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 REFUSED: Mapping[str, int] = {
     "not_assigned": 403,
     "invalid": 422,
-    str(TaskState.COMPLETED): 409,
-    str(TaskState.EXPIRED): 409,
-    str(TaskState.CANCELED): 409,
-    "changed": 409,
+    **dict.fromkeys(("changed", TaskState.COMPLETED, TaskState.EXPIRED, TaskState.CANCELED), 409),
 }
 
 Group = Annotated[str | None, Query(max_length=100, pattern=models.PRINTABLE, description="Only tasks of this group")]
@@ -104,7 +101,7 @@ async def complete(task_id: UUID, body: Completion, who: Approver, faces: FacesD
     """
     answer = await faces.tasks.complete(who.tenant, task_id, who.subject, body.value, VoteChannel.HTTP)
     if answer.accepted:
-        return {"accepted": True, "code": answer.code, "sentence": answer.sentence}
+        return answer
     more: dict[str, Any] = {"problems": faults(answer)} if answer.problems else {}
     return problems.problem(REFUSED[answer.code], answer.code, answer.sentence, **more)
 

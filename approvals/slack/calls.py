@@ -15,6 +15,7 @@ from approvals.ports import NotPosted, PostInDoubt, PostRefused
 Answered: TypeAlias = dict[str, Any]
 Failure: TypeAlias = NotPosted | PostInDoubt | PostRefused
 
+RETRY_AFTER_SECONDS = 30.0  # where Slack names none, or not as a number
 # Slack on fatal_error: "It's possible some aspect of the operation succeeded before the error was raised."
 _IN_DOUBT = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable", "update_failed"})
 _REMEDIES = {
@@ -65,16 +66,12 @@ def _refused(error: SlackApiError) -> Failure:
     data = getattr(response, "data", None)
     code = data.get("error") if isinstance(data, dict) else None
     if status == 429 or code in ("ratelimited", "rate_limited"):
-        return NotPosted("Slack asks for fewer requests", _retry_after(getattr(response, "headers", None) or {}))
+        seconds = str((getattr(response, "headers", None) or {}).get("Retry-After", ""))
+        known = seconds.isascii() and seconds.isdigit()
+        return NotPosted("Slack asks for fewer requests", float(seconds) if known else RETRY_AFTER_SECONDS)
     if not isinstance(code, str) or status >= 500 or code in _IN_DOUBT:
         return PostInDoubt(f"Slack answered {status} {code if isinstance(code, str) else ''}".rstrip())
     remedy = _REMEDIES.get(code, "See the error's name in Slack's documentation of this method.")
     needed = data.get("needed") if isinstance(data, dict) else None
     scope = f" Needed: {needed}." if isinstance(needed, str) else ""
     return PostRefused(code, f"Slack refused: {code}. {remedy}{scope}")
-
-
-def _retry_after(headers: Any) -> float:
-    """Seconds; 30 where Slack does not name them, or not as a number."""
-    value = str(headers.get("Retry-After", ""))
-    return float(value) if value.isascii() and value.isdigit() else 30.0

@@ -1,4 +1,4 @@
-"""The card of one approval, as Block Kit. Pure.
+"""The card of one approval, as Block Kit. Pure. Our labels, and everything from the request in monospace.
 
 A card that can be decided is complete. One that would not fit Slack's limits, or that has sensitive fields, offers only
 *Review*, which shows everything in a modal and takes the decision there; nothing is cut silently anywhere.
@@ -7,14 +7,30 @@ A card that can be decided is complete. One that would not fit Slack's limits, o
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import chain
+
+from msgspec import Struct
 
 from approvals.content import CardContent, CardState
-from approvals.model import CardView, Choice, choices_of
-from approvals.slack.blocks import Block, fits_message, header, plain, section, sections, small_print
-from approvals.slack.lines import content_lines, decision_lines, detail_lines, heading, outcome_lines, vote_lines
-from approvals.slack.text import code, shown
+from approvals.model import ApprovalKind, CardView, Choice, TaskView, Vote, choices_of
+from approvals.slack.blocks import (
+    Block,
+    code,
+    entry,
+    fits_message,
+    header,
+    literal,
+    plain,
+    section,
+    sections,
+    shown,
+    small_print,
+)
+from approvals.tally import current_votes
 from core.action import Risk
+from core.canonical import Json
 
 REVIEW = "counterseal.review"
 ACTION_IDS = {choice: f"counterseal.{choice}" for choice in Choice}
@@ -26,10 +42,28 @@ BUTTON_WORDS = {
     Choice.FAIL: "Count it as failed",
 }
 _SHORT = 300
+HEADINGS = {
+    CardState.PENDING: "Approval needed",
+    CardState.RECORDED: "Decision recorded",
+    CardState.EXECUTING: "Approved, being carried out",
+    CardState.APPLIED: "Done",
+    CardState.FAILED: "Failed",
+    CardState.IN_DOUBT: "In doubt",
+    CardState.REJECTED: "Rejected",
+    CardState.EXPIRED: "Expired: nothing was done",
+    CardState.SUPERSEDED: "Void: what was asked has changed",
+    CardState.CANCELED: "Canceled",
+}
+SAID = {
+    Choice.APPROVE: "approved",
+    Choice.REJECT: "rejected",
+    Choice.HAPPENED: "says that it happened",
+    Choice.AGAIN: "says to do it again",
+    Choice.FAIL: "says to count it as failed",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """A message: ``text`` for notifications, ``blocks`` for the screen. ``complete``: nothing is left to Review."""
 
     text: str
@@ -58,35 +92,29 @@ def button_value(view: CardView) -> str:
 
 
 def _buttons(view: CardView, complete: bool) -> list[Block]:
-    review = _button("Review", REVIEW, button_value(view))
+    review = button("Review", REVIEW, button_value(view))
     if view.state is not CardState.PENDING:
         buttons = [] if complete else [review]
     elif complete:
         buttons = [_choice_button(view, choice) for choice in choices_of(view.kind)]
     else:
-        buttons = [{**review, "style": "primary"}]
+        buttons = [review | {"style": "primary"}]
     return [{"type": "actions", "elements": buttons}] if buttons else []
 
 
 def _choice_button(view: CardView, choice: Choice) -> Block:
-    button = _button(BUTTON_WORDS[choice], ACTION_IDS[choice], button_value(view))
-    if choice is Choice.APPROVE:
-        button["style"] = "primary"
-        if view.content.risk is Risk.HIGH:
-            button["confirm"] = _confirmation(view.content)
-    elif choice is Choice.REJECT:
-        button["style"] = "danger"
-    return button
+    style = {Choice.APPROVE: {"style": "primary"}, Choice.REJECT: {"style": "danger"}}.get(choice, {})
+    drawn = button(BUTTON_WORDS[choice], ACTION_IDS[choice], button_value(view), **style)
+    if choice is Choice.APPROVE and view.content.risk is Risk.HIGH:
+        undo = "It can be undone." if view.content.reversible else "It cannot be undone."
+        asked = {"title": plain("Approve this?"), "text": plain(f"This action is of high risk. {undo}")}
+        drawn["confirm"] = {**asked, "confirm": plain("Approve"), "deny": plain("Back")}
+    return drawn
 
 
-def _confirmation(content: CardContent) -> Block:
-    undo = "It can be undone." if content.reversible else "It cannot be undone."
-    text = plain(f"This action is of high risk. {undo}")
-    return {"title": plain("Approve this?"), "text": text, "confirm": plain("Approve"), "deny": plain("Back")}
-
-
-def _button(words: str, action_id: str, value: str) -> Block:
-    return {"type": "button", "text": plain(words), "action_id": action_id, "value": value}
+def button(words: str, action_id: str, value: str, **more: str) -> Block:
+    """A button; ``more`` is Slack's own, such as ``style``."""
+    return {"type": "button", "text": plain(words), "action_id": action_id, "value": value, **more}
 
 
 def _short_body(view: CardView) -> list[Block]:
@@ -129,3 +157,116 @@ def link_line(link: str) -> list[Block]:
 def notification(words: str, title: str) -> str:
     """The line in a notification: short, and never a part of something longer."""
     return f"{words}: {code(title)}" if len(shown(title)) <= _SHORT else words
+
+
+def heading(view: CardView) -> str:
+    """The first line of a card: what is asked, or what became of it."""
+    if view.state is CardState.PENDING and view.kind is ApprovalKind.IN_DOUBT:
+        return "In doubt: what became of this?"
+    return HEADINGS[view.state]
+
+
+def content_lines(content: CardContent) -> list[str]:
+    """Everything about the request, complete: first what decides, then where it comes from."""
+    return [*decision_lines(content), *detail_lines(content)]
+
+
+def decision_lines(content: CardContent) -> list[str]:
+    """What a person needs in order to decide: what is asked, what would change, why people are asked."""
+    risk = f"*Risk* {content.risk}"
+    return [
+        *entry("*Request*", content.title),
+        *(entry("*Summary*", content.summary) if content.summary != content.title else []),
+        *_section("*Changes*", (_values(c.field, before=c.before, after=c.after) for c in content.changes)),
+        *_section("*Why people are asked*", (_rule(rule.id, rule.because) for rule in content.rules)),
+        *(entry("*What the target system says*", content.evidence) if content.evidence else []),
+        *(entry(f"{risk} · approval tier", content.tier) if content.tier else [risk]),
+        *reversal_lines(content),
+        *entry("*Requested by*", content.requester),
+        f"*Expires* {moment(content.expires_at)}" if content.expires_at else "*Expires* never by itself",
+    ]
+
+
+def detail_lines(content: CardContent) -> list[str]:
+    """Exactly what would be sent where, and what it belongs to."""
+    policy, version = content.policy_name, f"version {content.policy_version}"
+    return [
+        *entry("Target", content.target),
+        *entry("Operation", content.operation),
+        *_section("Also sent", (_values(item.field, value=item.value) for item in content.inputs)),
+        *origin_lines(content),
+        *(entry("Policy", policy, note=version) if policy else []),
+        *(entry("Policy digest", content.policy_digest_short) if policy else []),
+    ]
+
+
+def origin_lines(asked: CardContent | TaskView) -> list[str]:
+    """Which run asks, and where in it."""
+    return [
+        *(entry("Reference", asked.reference) if asked.reference else []),
+        *entry("Workflow", asked.workflow, note=f"version {asked.workflow_version}"),
+        *entry("Step", asked.step),
+        *entry("Run", asked.run_id),
+    ]
+
+
+def reversal_lines(content: CardContent) -> list[str]:
+    """Whether it can be undone, and how."""
+    if not content.reversible:
+        return ["*Cannot be undone*"]
+    return entry("*Can be undone:*", content.reverse) if content.reverse else ["*Can be undone*"]
+
+
+def _values(field: str, **values: Json) -> list[str]:
+    """A field and its values by their labels, in the order in which one becomes the other."""
+    read = [(label, *literal(value)) for label, value in values.items()]
+    shown = [" ".join([*([code(text)] if text else []), *([note] if note else [])]) for _, text, note in read]
+    line = f"• {code(field)} {' → '.join(shown)}"
+    if len(line) <= 400 and not any("\n" in text for _, text, _ in read):
+        return [line]
+    lines = entry("• Field", field)
+    for label, text, note in read:
+        lines += entry(label, text, note=note) if text else [f"{label} {note}"]
+    return lines
+
+
+def outcome_lines(view: CardView) -> list[str]:
+    """What became of it, unless a vote's reason, which is shown as well, says just that; and what was told late."""
+    late = entry("*Late answer*", view.late) if view.late else []
+    if not view.detail or any(view.detail == vote.reason for vote in current_votes(view.votes)):
+        return late
+    return [*entry("*Outcome*", view.detail), *late]
+
+
+def vote_lines(view: CardView) -> list[str]:
+    """Votes so far, and how many are needed of whom."""
+    counts = [entry(f"• {len(one.names)} of {one.group.of} from", one.group.group) for one in view.progress]
+    if view.two_person and counts:
+        counts.append(["• at least two people, each counting once"])
+    return _section("*Votes*", [*counts, *map(_vote, current_votes(view.votes))])
+
+
+def _vote(vote: Vote) -> list[str]:
+    lines = entry(f"• {SAID[vote.choice]}:", vote.name, note=f"{moment(vote.at)}, by {vote.channel}")
+    return [*lines, *(entry("reason:", vote.reason) if vote.reason else [])]
+
+
+def _rule(rule: str, because: str) -> list[str]:
+    return [*entry("• rule", rule), *(entry("because:", because) if because else [])]
+
+
+def _section(title: str, entries: Iterable[list[str]]) -> list[str]:
+    body = list(chain.from_iterable(entries))
+    return [title, *body] if body else []
+
+
+def moment(iso: str) -> str:
+    """A time in the reader's own time zone, and in UTC where Slack cannot tell."""
+    try:
+        at = datetime.fromisoformat(iso)
+    except ValueError:
+        return "at an unreadable time"
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    words = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time}}|{words}>"

@@ -12,11 +12,15 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from msgspec import UNSET
+
 from approvals.fields import FieldKind, FormField, FormProblem
 from approvals.forms import fields_of
-from approvals.slack.blocks import SECTION_CHARACTERS_MAX, Block, plain, sections
-from approvals.slack.text import entry, visible
+from approvals.slack.blocks import Block, entry, plain, plain_sections, sections, visible
 from core.canonical import Json, JsonObject
+
+# The field was left empty: not the same as null, which is nobody's answer.
+_EMPTY = UNSET
 
 OPTION_CHARACTERS_MAX = 75  # Slack
 HINT_CHARACTERS_MAX = 2000  # Slack
@@ -30,7 +34,7 @@ _TRUE, _FALSE = "true", "false"
 
 def input_blocks(form: Mapping[str, Any]) -> list[Block]:
     """One input block per field of an accepted form, with what does not fit into it before it."""
-    blocks = [*_paragraphs(form.get("title", "")), *_paragraphs(form.get("description", ""))]
+    blocks = [*plain_sections(_words(form.get("title", ""))), *plain_sections(_words(form.get("description", "")))]
     for field in fields_of(form):
         blocks += _field_blocks(field)
     return blocks
@@ -81,16 +85,10 @@ def _words(text: str) -> str:
     return "\n".join(visible(line, edges=False) for line in text.split("\n"))
 
 
-def _paragraphs(text: str) -> list[Block]:
-    words, size = _words(text), SECTION_CHARACTERS_MAX
-    parts = [words[start : start + size] for start in range(0, len(words), size)]
-    return [{"type": "section", "text": plain(part)} for part in parts if part.strip()]
-
-
 def _field_blocks(field: FormField) -> list[Block]:
     hint = _words(field.description)
     long_options = [option for option in field.options if len(visible(option)) > OPTION_CHARACTERS_MAX]
-    before = [] if len(hint) <= HINT_CHARACTERS_MAX else _paragraphs(field.description)
+    before = [] if len(hint) <= HINT_CHARACTERS_MAX else plain_sections(hint)
     before += sections([line for option in long_options for line in entry("Option", option)])
     block: Block = {
         "type": "input",
@@ -106,9 +104,12 @@ def _field_blocks(field: FormField) -> list[Block]:
 
 def _element(field: FormField) -> Block:
     default: Any = field.schema.get("default")
+    least = int(field.schema.get("minLength", 0))
     match field.kind:
         case FieldKind.TEXT:
-            return _text_element(field, default)
+            limits = {"max_length": int(field.schema.get("maxLength", 3000)), **_if("min_length", least)}
+            multiline = field.schema.get("x-multiline", False)
+            return {"type": "plain_text_input", "multiline": multiline, **limits, **_if("initial_value", default)}
         case FieldKind.EMAIL:
             return {"type": "email_text_input", **_if("initial_value", default)}
         case FieldKind.URI:
@@ -123,14 +124,6 @@ def _element(field: FormField) -> Block:
             return {"type": "radio_buttons", "options": options, **chosen}
         case FieldKind.CHOICE | FieldKind.CHOICES:
             return _select_element(field, default)
-
-
-def _text_element(field: FormField, default: Any) -> Block:
-    element: Block = {"type": "plain_text_input", "multiline": field.schema.get("x-multiline", False)}
-    element["max_length"] = int(field.schema.get("maxLength", 3000))
-    if least := int(field.schema.get("minLength", 0)):
-        element["min_length"] = least
-    return {**element, **_if("initial_value", default)}
 
 
 def _number_element(field: FormField, default: Any) -> Block:
@@ -172,23 +165,8 @@ def _digits(value: float) -> str:
     return format(number.quantize(Decimal(1)) if number == number.to_integral_value() else number, "f")
 
 
-class _Empty:
-    """The field was left empty: not the same as null, which is nobody's answer."""
-
-
-_EMPTY = _Empty()
-
-
 def _value(field: FormField, element: Mapping[str, Any]) -> Any:
     match field.kind:
-        case FieldKind.TEXT:
-            return _text(element.get("value"))
-        case FieldKind.EMAIL | FieldKind.URI:
-            return _text(element.get("value"), strip=True)
-        case FieldKind.DATE:
-            return _text(element.get("selected_date"))
-        case FieldKind.INTEGER | FieldKind.NUMBER:
-            return _number(_text(element.get("value"), strip=True))
         case FieldKind.BOOLEAN:
             return _chosen(element.get("selected_option"), {_TRUE: True, _FALSE: False})
         case FieldKind.CHOICE:
@@ -198,18 +176,17 @@ def _value(field: FormField, element: Mapping[str, Any]) -> Any:
             if selected is None or selected == []:
                 return _EMPTY
             return [_chosen(item, _options(field), None) for item in selected] if isinstance(selected, list) else None
-
-
-def _text(value: Any, *, strip: bool = False) -> Any:
-    if value is None or value == "":
-        return _EMPTY
-    if not isinstance(value, str):
+    entered = element.get("selected_date" if field.kind is FieldKind.DATE else "value")
+    if entered is not None and not isinstance(entered, str):
         return None
-    return (value.strip() or _EMPTY) if strip else value
+    words = (entered or "") if field.kind in (FieldKind.TEXT, FieldKind.DATE) else (entered or "").strip()
+    if not words:
+        return _EMPTY
+    return _number(words) if field.kind in (FieldKind.INTEGER, FieldKind.NUMBER) else words
 
 
-def _number(text: Any) -> Any:
-    if not isinstance(text, str) or len(text) > _ENTERED_CHARACTERS_MAX or not _NUMBER.fullmatch(text):
+def _number(text: str) -> Any:
+    if len(text) > _ENTERED_CHARACTERS_MAX or not _NUMBER.fullmatch(text):
         return text
     number = int(text) if _WHOLE.fullmatch(text) else float(text)
     return number if abs(number) != math.inf else text

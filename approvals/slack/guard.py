@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
+from msgspec import Struct
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
 from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
 from starlette.requests import ClientDisconnect, Request
@@ -31,8 +31,7 @@ _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """The HTTP answer to a request that goes no further. ``detail`` never quotes the request."""
 
     status: int

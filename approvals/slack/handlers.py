@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from msgspec import Struct
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.error import BoltUnhandledRequestError
@@ -43,8 +43,7 @@ _NOT_OPENED = "Slack did not open the window in time, so nothing was counted. Pl
 _log = logging.getLogger("counterseal.slack")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What became of one person's answer, in a sentence for that person. ``about_reason``: the reason is at fault."""
 
     counted: bool
@@ -87,14 +86,14 @@ def build_bolt(
     authorize: Callable[..., Awaitable[AuthorizeResult]],
     client: AsyncWebClient,
     service: InteractionService,
-    tasks: TaskService | None = None,
+    tasks: TaskService,
 ) -> AsyncApp:
-    """The bolt app with our listeners. ``client`` has no retry handlers: a second try would outlive the trigger.
-
-    Without ``tasks`` their buttons are refused as none of ours.
-    """
+    """The bolt app with our listeners. ``client`` has no retry handlers: a second try would outlive the trigger."""
+    # Bolt writes whole bodies at INFO (failed signatures) and DEBUG; its loggers copy this level.
+    logger = logging.getLogger("counterseal.slack.bolt")
+    logger.setLevel(logging.WARNING)
     bolt = AsyncApp(
-        logger=_bolt_logger(),
+        logger=logger,
         signing_secret=signing_secret,
         authorize=authorize,
         client=client,
@@ -103,8 +102,12 @@ def build_bolt(
         ssl_check_enabled=False,
     )
 
-    if tasks is not None:
-        _listen_to_tasks(bolt, tasks)
+    async def on_open(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
+        await _open_task(tasks, client, parse_task_click(body))
+        await ack()
+
+    async def on_complete(ack: AsyncAck, body: dict[str, Any]) -> None:
+        await ack(**await _complete_task(tasks, parse_task_submission(body)))
 
     async def on_click(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
         await _click(service, client, parse_click(body))
@@ -113,24 +116,13 @@ def build_bolt(
     async def on_submission(ack: AsyncAck, body: dict[str, Any]) -> None:
         await ack(**await _submission(service, parse_submission(body)))
 
+    # Tasks first: the patterns for cards match their names as well, and bolt takes the first that does.
+    bolt.action(OPEN_ACTION)(on_open)
+    bolt.view(TASK_CALLBACK)(on_complete)
     bolt.action(re.compile(r"counterseal\.[a-z_]+"))(on_click)
     bolt.view(re.compile(r"counterseal\.[a-z_]+"))(on_submission)
     bolt.error(_failed)
     return bolt
-
-
-def _listen_to_tasks(bolt: AsyncApp, tasks: TaskService) -> None:
-    """Before the listeners for cards, whose patterns match these names as well: bolt takes the first that does."""
-
-    async def on_open(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
-        await _open_task(tasks, client, parse_task_click(body))
-        await ack()
-
-    async def on_complete(ack: AsyncAck, body: dict[str, Any]) -> None:
-        await ack(**await _complete_task(tasks, parse_task_submission(body)))
-
-    bolt.action(OPEN_ACTION)(on_open)
-    bolt.view(TASK_CALLBACK)(on_complete)
 
 
 async def _click(service: InteractionService, client: AsyncWebClient, click: Click) -> None:
@@ -200,10 +192,3 @@ async def _failed(error: Exception) -> BoltResponse:
         return BoltResponse(status=404, body={"error": "unhandled"})
     _log.error("a Slack interaction failed and was not acknowledged", exc_info=error)
     return BoltResponse(status=503, body={"error": "unavailable"})
-
-
-def _bolt_logger() -> logging.Logger:
-    """Bolt writes whole bodies at INFO (failed signatures) and DEBUG; its loggers copy this level."""
-    logger = logging.getLogger("counterseal.slack.bolt")
-    logger.setLevel(logging.WARNING)
-    return logger

@@ -8,11 +8,10 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.model import CardView, TaskView
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
-from approvals.slack.blocks import plain_sections
+from approvals.slack.blocks import plain_sections, shown, visible
 from approvals.slack.calls import Answered, call
 from approvals.slack.cards import Rendered, render
 from approvals.slack.tasks import render as render_task
-from approvals.slack.text import shown
 from core.errors import ConfigurationError
 
 EVENT_TYPE = "counterseal_approval"
@@ -64,9 +63,11 @@ class SlackMessenger:
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
         """Search the channel's history, newest first. Only our own message counts: anybody can write metadata."""
-        own = await self._own_user_id()
-        if not isinstance(own, str):
-            return own
+        if self._own_user is None:
+            answer = await call(self._client.auth_test(), timeout_seconds=self._timeout_seconds)
+            if not isinstance(answer, dict):
+                return NotPosted(answer.message) if isinstance(answer, PostInDoubt) else answer
+            self._own_user = str(answer["user_id"])
         cursor: str | None = None
         for _ in range(_PAGES_MAX):
             request = self._client.conversations_history(
@@ -81,21 +82,13 @@ class SlackMessenger:
             if not isinstance(answer, dict):
                 return NotPosted(answer.message) if isinstance(answer, PostInDoubt) else answer
             for message in answer.get("messages", []):
-                if message.get("user") == own and _key_of(message) == key:
+                if message.get("user") == self._own_user and _key_of(message) == key:
                     return Posted(MessageRef(channel, str(message["ts"])))
             cursor = (answer.get("response_metadata") or {}).get("next_cursor") or None
             if cursor is None:
                 # has_more without a cursor would mean that older messages exist that we cannot reach
                 return NotPosted("Slack did not give the whole history") if answer.get("has_more") else Absent()
         return NotPosted(f"the channel has more than {_PAGES_MAX * _PAGE_MESSAGES} messages since the card was due")
-
-    async def _own_user_id(self) -> str | NotPosted | PostRefused:
-        if self._own_user is None:
-            answer = await call(self._client.auth_test(), timeout_seconds=self._timeout_seconds)
-            if not isinstance(answer, dict):
-                return NotPosted(answer.message) if isinstance(answer, PostInDoubt) else answer
-            self._own_user = str(answer["user_id"])
-        return self._own_user
 
     async def _update(self, ref: MessageRef, drawn: Rendered) -> PostOutcome:
         request = self._client.chat_update(channel=ref.channel, ts=ref.ts, text=drawn.text, blocks=drawn.blocks)
@@ -125,15 +118,14 @@ def _posted(answer: Answered | NotPosted | PostInDoubt | PostRefused, channel: s
 
 
 def _key_of(message: dict[str, Any]) -> str | None:
-    metadata = message.get("metadata") or {}
-    if metadata.get("event_type") != EVENT_TYPE:
-        return None
-    key = (metadata.get("event_payload") or {}).get("key")
-    return key if isinstance(key, str) else None
+    match message.get("metadata"):
+        case {"event_type": str(kind), "event_payload": {"key": str(key)}} if kind == EVENT_TYPE:
+            return key
+    return None
 
 
 def _words(text: str) -> Rendered:
     """Words as a message; the whole of them is in the blocks."""
     line = shown(text, edges=False)
     short = line if len(line) <= 3000 else "A message from Counterseal"
-    return Rendered(short, plain_sections(text), complete=True)
+    return Rendered(short, plain_sections(visible(text, edges=False)), complete=True)

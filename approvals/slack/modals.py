@@ -11,9 +11,8 @@ from uuid import UUID
 from approvals.content import CardState
 from approvals.model import ApprovalKind, CardView, Choice, choices_of
 from approvals.quorum import REASON_CHARACTERS_MAX
-from approvals.slack.blocks import Block, header, pages, plain, plain_sections, section, sections
-from approvals.slack.cards import BUTTON_WORDS
-from approvals.slack.lines import content_lines, heading, outcome_lines, vote_lines
+from approvals.slack.blocks import Block, header, pages, plain, plain_sections, section, sections, visible
+from approvals.slack.cards import BUTTON_WORDS, content_lines, heading, outcome_lines, vote_lines
 
 REASON_CALLBACK = "counterseal.reason"
 REVIEW_CALLBACK = "counterseal.review"
@@ -47,7 +46,7 @@ def reason(approval_id: UUID, nonce: str, choice: Choice) -> Block:
 
 def answer(sentence: str) -> Block:
     """Tell one person what became of what they did. The sentence may name people and groups."""
-    return modal("Counterseal", plain_sections(sentence), close="Close")
+    return modal("Counterseal", plain_sections(visible(sentence, edges=False)), close="Close")
 
 
 def _decision(kind: ApprovalKind) -> list[Block]:

@@ -5,10 +5,11 @@ A click says who clicked what. Rights, status and digest come from the database.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Container, Mapping
+from typing import Any, TypeAlias
 from uuid import UUID
+
+from msgspec import Struct
 
 from approvals.model import Choice
 from approvals.slack.cards import ACTION_IDS, REVIEW
@@ -20,10 +21,11 @@ from core.errors import InputError
 
 _BUTTONS: Mapping[str, Choice | None] = {REVIEW: None, **{name: choice for choice, name in ACTION_IDS.items()}}
 _ID_CHARACTERS_MAX = 64
+_VALUE, _METADATA, _VALUES = "actions[0].value", "view.private_metadata", "view.state.values"
+_Members: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Clicker:
+class Clicker(Struct, frozen=True):
     """The Slack account that acted. ``team`` is the account's own, which in Grid and Connect is not the channel's.
 
     ``teams`` and ``enterprises`` are all that the payload names: a home accepts a click if every one is its own.
@@ -35,21 +37,18 @@ class Clicker:
     enterprises: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Click:
-    """A press of one of our buttons; ``choice`` is None for Review. ``channel``, ``message_ts``: the card's, or ""."""
+class Click(Struct, frozen=True):
+    """A press of one of our buttons; ``choice`` is None for Review. ``channel``: the card's, or ""."""
 
     choice: Choice | None
     approval_id: UUID
     nonce: str
     clicker: Clicker
     channel: str
-    message_ts: str
     trigger_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """One of our modals, sent. ``choice`` is None when only the next page is wanted; ``page`` counts from 0."""
 
     approval_id: UUID
@@ -60,8 +59,7 @@ class Submission:
     page: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskClick:
+class TaskClick(Struct, frozen=True):
     """One press of *Fill in* on a task's message."""
 
     task_id: UUID
@@ -70,8 +68,7 @@ class TaskClick:
     trigger_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSubmission:
+class TaskSubmission(Struct, frozen=True):
     """The form of a task, sent. ``state`` is ``view.state.values`` as it came: ``forms.values_of`` reads it."""
 
     task_id: UUID
@@ -79,89 +76,74 @@ class TaskSubmission:
     state: Mapping[str, Any]
 
 
-def parse_click(body: Mapping[str, Any]) -> Click:
+def parse_click(body: _Members) -> Click:
     """A ``block_actions`` payload with exactly one of our buttons in it; ``InputError`` says what is wrong."""
-    action = _only_action(body)
-    name = _text(action, "action_id", "actions[0]")
-    if name not in _BUTTONS:
-        raise InputError("is none of our buttons", where="actions[0].action_id")
-    value = _button_value(action)
-    container = _object(body, "container", "") if "container" in body else {}
+    name, value, container = _pressed(body, _BUTTONS, "is none of our buttons")
     return Click(
         choice=_BUTTONS[name],
-        approval_id=_uuid(value, "a", "actions[0].value"),
-        nonce=_id(value, "n", "actions[0].value"),
+        approval_id=_uuid(value, "a", _VALUE),
+        nonce=_id(value, "n", _VALUE),
         clicker=_clicker(body),
         channel=_optional_id(container, "channel_id", "container"),
-        message_ts=_optional_id(container, "message_ts", "container"),
         trigger_id=_text(body, "trigger_id", ""),
     )
 
 
-def parse_submission(body: Mapping[str, Any]) -> Submission:
+def parse_submission(body: _Members) -> Submission:
     """A ``view_submission`` payload of one of our modals; ``InputError`` says what is wrong."""
-    view = _object(body, "view", "")
-    callback = _text(view, "callback_id", "view")
-    if callback not in (REASON_CALLBACK, REVIEW_CALLBACK):
-        raise InputError("is none of our modals", where="view.callback_id")
-    where = "view.private_metadata"
-    metadata = _metadata(view)
+    callback, metadata, values = _sent(body, (REASON_CALLBACK, REVIEW_CALLBACK), "is none of our modals")
     page = metadata.get("p", 0)
     if not isinstance(page, int) or isinstance(page, bool) or not 0 <= page < 10_000:
-        raise InputError("is no page number", where=f"{where}.p")
-    values = _state_values(view)
+        raise InputError("is no page number", where=f"{_METADATA}.p")
+    choice: Choice | None = None
     if callback == REASON_CALLBACK:
-        choice: Choice | None = _choice(_text(metadata, "c", where), f"{where}.c")
-    else:
-        choice = _selected(values) if metadata.get("l") is True else None
-    return Submission(
-        _uuid(metadata, "a", where), _id(metadata, "n", where), _clicker(body), choice, _reason(values), page
-    )
+        choice = _choice(metadata, "c", _METADATA)
+    elif metadata.get("l") is True:
+        option = _object(_entered(values, CHOICE_FIELD), "selected_option", f"{_VALUES}.{CHOICE_FIELD}")
+        choice = _choice(option, "value", f"{_VALUES}.{CHOICE_FIELD}")
+    told = _entered(values, REASON_FIELD) if REASON_FIELD in values else {}
+    reason = "" if told.get("value") is None else _text(told, "value", f"{_VALUES}.{REASON_FIELD}")
+    approval_id, nonce = _uuid(metadata, "a", _METADATA), _id(metadata, "n", _METADATA)
+    return Submission(approval_id, nonce, _clicker(body), choice, reason.strip(), page)
 
 
-def parse_task_click(body: Mapping[str, Any]) -> TaskClick:
+def parse_task_click(body: _Members) -> TaskClick:
     """A ``block_actions`` payload with exactly *Fill in* in it; ``InputError`` says what is wrong."""
-    action = _only_action(body)
-    if action.get("action_id") != OPEN_ACTION:
-        raise InputError("is not the button of a task", where="actions[0].action_id")
-    container = _object(body, "container", "") if "container" in body else {}
-    return TaskClick(
-        task_id=_uuid(_button_value(action), "t", "actions[0].value"),
-        clicker=_clicker(body),
-        channel=_optional_id(container, "channel_id", "container"),
-        trigger_id=_text(body, "trigger_id", ""),
-    )
+    _, value, container = _pressed(body, (OPEN_ACTION,), "is not the button of a task")
+    channel = _optional_id(container, "channel_id", "container")
+    return TaskClick(_uuid(value, "t", _VALUE), _clicker(body), channel, _text(body, "trigger_id", ""))
 
 
-def parse_task_submission(body: Mapping[str, Any]) -> TaskSubmission:
+def parse_task_submission(body: _Members) -> TaskSubmission:
     """A ``view_submission`` payload of a task's form; ``InputError`` says what is wrong with all but its fields."""
-    view = _object(body, "view", "")
-    if view.get("callback_id") != TASK_CALLBACK:
-        raise InputError("is not the form of a task", where="view.callback_id")
-    return TaskSubmission(_uuid(_metadata(view), "t", "view.private_metadata"), _clicker(body), _state_values(view))
+    _, metadata, values = _sent(body, (TASK_CALLBACK,), "is not the form of a task")
+    return TaskSubmission(_uuid(metadata, "t", _METADATA), _clicker(body), values)
 
 
-def _only_action(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _pressed(body: _Members, ours: Container[str], otherwise: str) -> tuple[str, JsonObject, _Members]:
+    """The one button that was pressed, what it carries, and the message that holds it."""
     actions = body.get("actions")
     if not isinstance(actions, list) or len(actions) != 1 or not isinstance(actions[0], dict):
         raise InputError("is not a list of exactly one action", where="actions")
-    return actions[0]
+    name = _text(actions[0], "action_id", "actions[0]")
+    if name not in ours:
+        raise InputError(otherwise, where="actions[0].action_id")
+    value = parse_object(_text(actions[0], "value", "actions[0]").encode(), bytes_max=2000, where=_VALUE)
+    return name, value, _object(body, "container", "") if "container" in body else {}
 
 
-def _button_value(action: Mapping[str, Any]) -> JsonObject:
-    return parse_object(_text(action, "value", "actions[0]").encode(), bytes_max=2000, where="actions[0].value")
+def _sent(body: _Members, ours: Container[str], otherwise: str) -> tuple[str, JsonObject, _Members]:
+    """The callback of the modal that was sent, what it carries, and what was entered."""
+    view = _object(body, "view", "")
+    callback = _text(view, "callback_id", "view")
+    if callback not in ours:
+        raise InputError(otherwise, where="view.callback_id")
+    metadata = parse_object(_text(view, "private_metadata", "view").encode(), bytes_max=3000, where=_METADATA)
+    state = _object(view, "state", "view") if "state" in view else {"values": {}}
+    return callback, metadata, _object(state, "values", "view.state")
 
 
-def _metadata(view: Mapping[str, Any]) -> JsonObject:
-    where = "view.private_metadata"
-    return parse_object(_text(view, "private_metadata", "view").encode(), bytes_max=3000, where=where)
-
-
-def _state_values(view: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _object(_object(view, "state", "view"), "values", "view.state") if "state" in view else {}
-
-
-def _clicker(body: Mapping[str, Any]) -> Clicker:
+def _clicker(body: _Members) -> Clicker:
     """Without ``team``, an interaction of an organisation-wide app names its ``enterprise`` and the user's team."""
     user = _object(body, "user", "")
     own = _optional_id(user, "team_id", "user")
@@ -177,54 +159,44 @@ def _clicker(body: Mapping[str, Any]) -> Clicker:
     )
 
 
-def _selected(values: Mapping[str, Any]) -> Choice:
-    where = f"view.state.values.{CHOICE_FIELD}"
-    field = _object(_object(values, CHOICE_FIELD, "view.state.values"), CHOICE_FIELD, where)
-    return _choice(_text(_object(field, "selected_option", where), "value", where), where)
+def _entered(values: _Members, name: str) -> _Members:
+    return _object(_object(values, name, _VALUES), name, f"{_VALUES}.{name}")
 
 
-def _reason(values: Mapping[str, Any]) -> str:
-    where = f"view.state.values.{REASON_FIELD}"
-    if REASON_FIELD not in values:
-        return ""
-    field = _object(_object(values, REASON_FIELD, "view.state.values"), REASON_FIELD, where)
-    return "" if field.get("value") is None else _text(field, "value", where).strip()
-
-
-def _choice(value: str, where: str) -> Choice:
+def _choice(value: _Members, name: str, where: str) -> Choice:
     try:
-        return Choice(value)
+        return Choice(_text(value, name, where))
     except ValueError:
-        raise InputError("is none of our choices", where=where) from None
+        raise InputError("is none of our choices", where=f"{where}.{name}") from None
 
 
-def _uuid(value: Mapping[str, Any], name: str, where: str) -> UUID:
+def _uuid(value: _Members, name: str, where: str) -> UUID:
     try:
         return UUID(_text(value, name, where))
     except ValueError:
         raise InputError("is not the id of a question or task", where=f"{where}.{name}") from None
 
 
-def _object(value: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+def _object(value: _Members, name: str, where: str) -> _Members:
     member = value.get(name)
     if not isinstance(member, dict):
         raise InputError("is not an object", where=f"{where}.{name}".lstrip("."))
     return member
 
 
-def _text(value: Mapping[str, Any], name: str, where: str) -> str:
+def _text(value: _Members, name: str, where: str) -> str:
     member = value.get(name)
     if not isinstance(member, str):
         raise InputError("is not a text", where=f"{where}.{name}".lstrip("."))
     return member
 
 
-def _id(value: Mapping[str, Any], name: str, where: str) -> str:
+def _id(value: _Members, name: str, where: str) -> str:
     text = _text(value, name, where)
     if not 0 < len(text) <= _ID_CHARACTERS_MAX or not text.isascii() or not text.isprintable():
         raise InputError("is not an id", where=f"{where}.{name}".lstrip("."))
     return text
 
 
-def _optional_id(value: Mapping[str, Any], name: str, where: str) -> str:
+def _optional_id(value: _Members, name: str, where: str) -> str:
     return "" if value.get(name) is None else _id(value, name, where)

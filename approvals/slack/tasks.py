@@ -13,17 +13,17 @@ from approvals.slack.blocks import (
     MODAL_BLOCKS_MAX,
     Block,
     echo_bytes,
+    entry,
     fits_message,
     header,
     plain,
     sections,
+    shown,
     small_print,
 )
-from approvals.slack.cards import Rendered, link_line, notification
+from approvals.slack.cards import Rendered, button, link_line, moment, notification, origin_lines
 from approvals.slack.forms import cut, input_blocks
-from approvals.slack.lines import moment, origin_lines
 from approvals.slack.modals import modal
-from approvals.slack.text import entry, shown
 
 OPEN_ACTION = "counterseal.task_open"
 TASK_CALLBACK = "counterseal.task"
@@ -68,15 +68,13 @@ def button_value(view: TaskView) -> str:
 
 def closed_sentence(view: TaskView) -> str:
     """Why a task that is not open cannot be filled in; it may name a person."""
-    match view.state:
-        case TaskState.COMPLETED:
-            return f"This task was completed by {view.completed_by or 'somebody else'}. Nothing is left to do."
-        case TaskState.EXPIRED:
-            return "This task has expired. Nothing was recorded."
-        case TaskState.CANCELED:
-            return "This task was canceled. Nothing was recorded."
-        case TaskState.OPEN:
-            return "This task is open."
+    who = view.completed_by or "somebody else"
+    return {
+        TaskState.COMPLETED: f"This task was completed by {who}. Nothing is left to do.",
+        TaskState.EXPIRED: "This task has expired. Nothing was recorded.",
+        TaskState.CANCELED: "This task was canceled. Nothing was recorded.",
+        TaskState.OPEN: "This task is open.",
+    }[view.state]
 
 
 def _ask_lines(view: TaskView) -> list[str]:
@@ -115,5 +113,5 @@ def _if_short(label: str, text: str) -> list[str]:
 def _button(view: TaskView) -> list[Block]:
     if view.state is not TaskState.OPEN:
         return []
-    button = {"type": "button", "text": plain("Fill in"), "action_id": OPEN_ACTION, "value": button_value(view)}
-    return [{"type": "actions", "elements": [{**button, "style": "primary"}]}]
+    fill_in = button("Fill in", OPEN_ACTION, button_value(view), style="primary")
+    return [{"type": "actions", "elements": [fill_in]}]

@@ -12,10 +12,10 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
 from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.model import GroupQuorum, GroupSource
@@ -49,8 +49,7 @@ SENTENCES: Mapping[StrangerCode, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(Struct, frozen=True):
     """The place where the app is installed. Installed for a whole organisation, it has no team of its own."""
 
     team: str
@@ -71,13 +70,12 @@ class Home:
 
     def holds(self, user: Mapping[str, Any]) -> bool:
         """True if Slack's own answer about an account says that it is of here."""
-        organisation = user.get("enterprise_user")
-        organisation = organisation if isinstance(organisation, dict) else {}
-        of_enterprise = bool(self.enterprise) and organisation.get("enterprise_id") == self.enterprise
-        if self.org_wide:
-            return of_enterprise
-        teams = organisation.get("teams")
-        return user.get("team_id") == self.team or (of_enterprise and isinstance(teams, list) and self.team in teams)
+        match user.get("enterprise_user"):
+            case {"enterprise_id": enterprise, **more} if self.enterprise and enterprise == self.enterprise:
+                teams = more.get("teams")
+                if self.org_wide or (isinstance(teams, list) and self.team in teams):
+                    return True
+        return not self.org_wide and user.get("team_id") == self.team
 
 
 class SlackWorkspace:

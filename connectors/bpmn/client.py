@@ -1,24 +1,32 @@
-"""The Camunda 7 REST API over HTTP: answers read into JSON, or honest failures.
+"""The Camunda 7 REST API over HTTP: answers read into JSON, or honest failures, and process variables as it has them.
 
 Errors: https://docs.camunda.org/manual/7.21/reference/rest/overview/#error-handling. Authentication:
 https://docs.camunda.org/manual/7.21/reference/rest/overview/authentication/ (basic, or none at all). Operaton serves
-the same under the same paths.
+the same under the same paths. Variables are ``{"value", "type", "valueInfo"}``; their types:
+https://docs.camunda.org/manual/7.21/user-guide/process-engine/variables/#supported-variable-values
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 import httpx
 
-from connectors.exchange import BODY_BYTES_MAX, Answer, Reply, exchange, http_url, tls
-from connectors.port import Failure, InDoubt, NotSent, Refused
-from core.bounded_json import parse
-from core.canonical import Json, JsonObject
+from connectors.exchange import BODY_BYTES_MAX, Answer, exchange, harmless, http_url, json_of, tls
+from connectors.port import Failure, NotSent, Refused
+from core import bounded_json
+from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import ConfigurationError, InputError
 
+OWN_PREFIX = "counterseal_"
+TEXT_LENGTH_MAX = 4000
+INTEGER_MAX = 2**31 - 1
+_JSON_FORMAT = "application/json"
+_SCALARS: dict[type, str] = {type(None): "Null", bool: "Boolean", float: "Double", str: "String"}
 MESSAGE_LENGTH = 500
 NOT_FOUND = "not_found"
+_SYSTEM = "the BPMN engine"
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 405: "not_allowed"}
 # What the engine itself throws for what it does not have; a 404 without it comes from a wrong address or a proxy.
 _ENGINE_ERRORS = frozenset({"RestException", "InvalidRequestException"})
@@ -51,8 +59,8 @@ class EngineClient:
     """One engine. Safe for concurrent use."""
 
     def __init__(self, settings: BpmnSettings) -> None:
-        example = "https://bpm.example/engine-rest"
-        url = http_url(settings.url, "the BPMN engine's address", "COUNTERSEAL_BPMN_URL", example)
+        setting, example = "COUNTERSEAL_BPMN_URL", "https://bpm.example/engine-rest"
+        url = http_url(settings.url, "the BPMN engine's address", setting, example)
         if (settings.username is None) != (settings.password is None):
             raise ConfigurationError(
                 "the BPMN engine's user name and password belong together, and only one of them is set.",
@@ -61,7 +69,7 @@ class EngineClient:
         if settings.callback_url is not None:
             what = "the address for callbacks"
             http_url(settings.callback_url, what, "COUNTERSEAL_BPMN_CALLBACK_URL", "https://counterseal.example")
-        has_user = settings.username is not None and settings.password is not None
+        has_user = settings.username is not None
         self._client = httpx.AsyncClient(
             base_url=url,
             verify=tls(),
@@ -74,8 +82,7 @@ class EngineClient:
         """Read. What cannot be read now may be tried again."""
         request = self._client.build_request("GET", path, params=params)
         reply = await exchange(self._client, request, effect=False, timeout_seconds=timeout_seconds)
-        body = _body(reply, BODY_BYTES_MAX)
-        return NotSent(body.message) if isinstance(body, InDoubt) else body
+        return harmless(json_of(reply, _SYSTEM, _refusal))
 
     async def send(
         self,
@@ -91,27 +98,11 @@ class EngineClient:
         reply = await exchange(
             self._client, request, effect=True, timeout_seconds=timeout_seconds, body_bytes_max=bytes_max
         )
-        return _body(reply, bytes_max)
+        return json_of(reply, _SYSTEM, _refusal, bytes_max=bytes_max)
 
     async def aclose(self) -> None:
         """Release connections."""
         await self._client.aclose()
-
-
-def _body(reply: Reply, bytes_max: int) -> Json | Failure:
-    """The JSON of a 2xx answer; a 2xx that is not JSON (a log-in page) is in doubt."""
-    if not isinstance(reply, Answer):
-        return reply
-    if not reply.ok:
-        return _refusal(reply)
-    if reply.truncated:
-        return InDoubt(f"the BPMN engine's answer is longer than {bytes_max} bytes")
-    if reply.status == httpx.codes.NO_CONTENT:
-        return None
-    try:
-        return parse(reply.body, bytes_max=bytes_max, where="the BPMN engine's answer")
-    except InputError as error:
-        return InDoubt(str(error))
 
 
 def _refusal(answer: Answer) -> Refused:
@@ -126,3 +117,59 @@ def _refusal(answer: Answer) -> Refused:
     if 300 <= answer.status < 400:
         words = "it redirects elsewhere, which is not followed; check COUNTERSEAL_BPMN_URL"
     return Refused(code, f"the BPMN engine answered {answer.status}: {words}")
+
+
+def typed(values: JsonObject) -> JsonObject:
+    """Each value with the type that it has in the engine; lists and objects go as ``Json``.
+
+    ``InputError`` names a text longer than the engine's column for it.
+    """
+    for name, value in values.items():
+        if isinstance(value, str) and len(value) > TEXT_LENGTH_MAX:
+            raise InputError(
+                f"holds {len(value)} characters; the engine keeps {TEXT_LENGTH_MAX} of a text",
+                where=f"variables.{name}",
+                remedy="Put the text into an object or a list.",
+            )
+    return {name: _typed(value) for name, value in values.items()}
+
+
+def plain(variables: Json) -> JsonObject:
+    """The process's own variables as plain JSON, without ours. ``InputError`` if they cannot be recorded.
+
+    ``Json`` values, and ``Object`` values that were serialized as JSON, are read; a file is its null value.
+    """
+    output = {name: _plain(name, item) for name, item in items(variables).items() if not name.startswith(OWN_PREFIX)}
+    size = len(canonical_bytes(output))
+    if size > bounded_json.BODY_BYTES_MAX:
+        message = f"are {size} bytes long; at most {bounded_json.BODY_BYTES_MAX} are accepted"
+        raise InputError(message, where="variables")
+    return output
+
+
+def value_of(variables: Json, name: str) -> Json:
+    """What one variable of the engine holds, as it is written; None where it is absent."""
+    return items(items(variables).get(name)).get("value")
+
+
+def items(value: Json) -> JsonObject:
+    """What the engine says as an object; nothing where it says something else."""
+    return value if isinstance(value, dict) else {}
+
+
+def _typed(value: Json) -> JsonObject:
+    if isinstance(value, dict | list):
+        return {"value": json.dumps(value, ensure_ascii=False, separators=(",", ":")), "type": "Json"}
+    if type(value) is int:
+        return {"value": value, "type": "Integer" if abs(value) <= INTEGER_MAX else "Long"}
+    return {"value": value, "type": _SCALARS[type(value)]}
+
+
+def _plain(name: str, item: Json) -> Json:
+    if not isinstance(item, dict):
+        raise InputError("is not a variable with a value", where=f"variables.{name}")
+    value, info = item.get("value"), items(item.get("valueInfo"))
+    serialized = item.get("type") == "Object" and info.get("serializationDataFormat") == _JSON_FORMAT
+    if (item.get("type") == "Json" or serialized) and isinstance(value, str):
+        return bounded_json.parse(value.encode(), where=f"variables.{name}")
+    return value

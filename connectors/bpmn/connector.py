@@ -1,21 +1,19 @@
 """A BPMN engine as a connector: processes are started once, asked for, ended, and report by external task.
 
 The business key of a process is the correlation key of the wait that it completes (V-9, V-15). The engine itself
-allows any number of processes with one business key, so that there is one is our doing.
+allows any number of processes with one business key, so that there is one is our doing. How tasks report:
+https://docs.camunda.org/manual/7.21/user-guide/process-engine/external-tasks/
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from typing import TypeAlias
 from urllib.parse import quote
 
-from msgspec import Struct
-
-from connectors.bpmn.client import NOT_FOUND, BpmnSettings, EngineClient
-from connectors.bpmn.variables import OWN_PREFIX, items, typed
-from connectors.bpmn.worker import TaskWorker
+from connectors.bpmn.client import NOT_FOUND, OWN_PREFIX, BpmnSettings, EngineClient, items, plain, typed, value_of
 from connectors.catalog import Catalog
+from connectors.exchange import deadline_in, seconds_to
 from connectors.port import (
     Call,
     Completion,
@@ -31,20 +29,22 @@ from connectors.port import (
     Refused,
 )
 from core.canonical import Json, JsonObject
-from core.errors import InputError
+from core.errors import InputError, TransportError
 
 CORRELATION_VARIABLE = f"{OWN_PREFIX}correlation_key"
 CALLBACK_VARIABLE = f"{OWN_PREFIX}callback_url"
-PROBE_AGAIN_SECONDS = 15.0
-MARGIN_SECONDS = 1.0
 CHECK_SECONDS = 10.0
+LOCK_SECONDS = 60
+TASKS_MAX = 10
+WAIT_SECONDS_MAX = 1800.0  # the engine's own limit
+ANSWER_SECONDS = 10.0
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+ERROR_VARIABLE = f"{OWN_PREFIX}error"
+_NO_KEY = "This process has no business key that Counterseal could know: it was not started by Counterseal."
 
 
-class _Process(Struct, frozen=True):
-    """One process with our business key: its id, and how it is (``ACTIVE``, ``COMPLETED``, …) in the engine's words."""
-
-    instance_id: str
-    state: str
+# The id of a process with our business key, and how it is (``ACTIVE``, ``COMPLETED``, …) in the engine's words.
+_Process: TypeAlias = tuple[str, str]
 
 
 class BpmnConnector(NothingBefore):
@@ -54,7 +54,6 @@ class BpmnConnector(NothingBefore):
         self._settings = settings
         self._catalog = catalog
         self._client = EngineClient(settings)
-        self._worker = TaskWorker(self._client, settings.topic, settings.worker_id)
 
     async def perform(self, call: Call) -> Outcome:
         """Start a process unless it is there already, or correlate a message, as the operation's handler says."""
@@ -69,38 +68,32 @@ class BpmnConnector(NothingBefore):
         """Look for the process by its business key. Whether a message arrived, nothing in the engine tells."""
         if self._catalog.get(call.operation).function != "start":
             return Probe(ProbeVerdict.CANNOT_TELL, "the engine has no record of messages that could be asked for")
-        found = await self._find(call, _deadline(call))
+        found = await self._find(call, deadline_in(call.timeout_seconds))
         if isinstance(found, Refused | NotSent):
-            again = (found.retry_after_seconds or PROBE_AGAIN_SECONDS) if isinstance(found, NotSent) else None
-            words = f"the engine could not be asked: {found.message}"
-            return Probe(ProbeVerdict.CANNOT_TELL, words, retry_after_seconds=again)
-        key = call.correlation_key
+            return Probe.unreadable("the engine could not be asked", found)
+        key, after = call.correlation_key, f"{seconds_since_intent:.0f} s after the intent"
         if found:
-            words = f"process instance {found[0].instance_id} has the business key {key} and is {found[0].state}"
-            return Probe(ProbeVerdict.APPLIED, words, Done({}, found[0].instance_id))
-        missing = self._settings.transaction_limit_seconds - seconds_since_intent
-        words = (
-            f"{seconds_since_intent:.0f} s after the intent no process, running or ended, has the business key {key}"
-        )
-        if missing > 0:
-            return Probe(ProbeVerdict.CANNOT_TELL, words, retry_after_seconds=missing + MARGIN_SECONDS)
-        return Probe(ProbeVerdict.NOT_APPLIED, words)
+            instance_id, state = found[0]
+            words = f"process instance {instance_id} has the business key {key} and is {state}"
+            return Probe(ProbeVerdict.APPLIED, words, Done({}, instance_id))
+        words = f"{after} no process, running or ended, has the business key {key}"
+        seconds_left = self._settings.transaction_limit_seconds - seconds_since_intent
+        return Probe.absent(words, words, seconds_left=seconds_left)
 
     async def cancel(self, call: Call, external_id: str | None) -> Done | Failure:
         """Delete the process, and any other with its business key; its own listeners run. What has ended is ``Done``.
 
         ``DELETE /process-instance/{id}``: https://docs.camunda.org/manual/7.21/reference/rest/process-instance/delete/
         """
-        deadline = _deadline(call)
+        deadline = deadline_in(call.timeout_seconds)
         found = await self._running(call, deadline)
         if isinstance(found, Refused | NotSent):
             return found
-        known = [external_id] if external_id else []
-        ids = dict.fromkeys(known + [process.instance_id for process in found])
+        ids = dict.fromkeys([*([external_id] if external_id else []), *(instance_id for instance_id, _ in found)])
         canceled: list[Json] = []
         for instance_id in ids:
             path = f"/process-instance/{quote(instance_id, safe='')}"
-            gone = await self._client.send("DELETE", path, None, timeout_seconds=_remaining(deadline))
+            gone = await self._client.send("DELETE", path, None, timeout_seconds=seconds_to(deadline))
             if isinstance(gone, NotSent | InDoubt) or (isinstance(gone, Refused) and gone.code != NOT_FOUND):
                 return gone
             if not isinstance(gone, Refused):
@@ -108,12 +101,50 @@ class BpmnConnector(NothingBefore):
         return Done({"canceled": canceled}, next(iter(ids), None))
 
     async def completions(self, *, wait_seconds: float) -> Sequence[Completion]:
-        """External tasks of our topic, each the end of one wait; held for us for a minute."""
-        return await self._worker.fetch(wait_seconds)
+        """External tasks of our topic, each the end of one wait; the engine holds them for us for a minute.
+
+        ``POST /external-task/fetchAndLock``, waiting at most so long for the first. ``TransportError`` if it fails.
+        https://docs.camunda.org/manual/7.21/reference/rest/external-task/fetch/
+        """
+        wait, name = min(max(wait_seconds, 0.0), WAIT_SECONDS_MAX), self._settings.topic
+        topic: JsonObject = {"topicName": name, "lockDuration": LOCK_SECONDS * 1000, "deserializeValues": False}
+        body: JsonObject = {"workerId": self._settings.worker_id, "maxTasks": TASKS_MAX, "topics": [topic]}
+        if wait > 0:
+            body["asyncResponseTimeout"] = max(int(wait * 1000), 1)
+        path, seconds = "/external-task/fetchAndLock", wait + ANSWER_SECONDS
+        answer = await self._client.send("POST", path, body, timeout_seconds=seconds, bytes_max=ANSWER_BYTES_MAX)
+        if isinstance(answer, Failure):
+            raise TransportError(f"the BPMN engine's external tasks cannot be fetched: {answer.message}.")
+        if not isinstance(answer, list):
+            raise TransportError("the BPMN engine answered without a list of external tasks.")
+        completions: list[Completion] = []
+        for task in map(items, answer):
+            completion = _completion(task)
+            if completion is not None:
+                completions.append(completion)
+            elif isinstance(task.get("id"), str):
+                # It completes nothing of ours, and becomes an incident in the engine, where its people see it. If the
+                # engine cannot be told now, the task comes back when its lock ends, and is refused then.
+                # https://docs.camunda.org/manual/7.21/reference/rest/external-task/post-failure/
+                incident: JsonObject = {"errorMessage": _NO_KEY, "retries": 0, "retryTimeout": 0}
+                await self._tell(str(task["id"]), "failure", incident)
+        return completions
 
     async def acknowledge(self, completion: Completion) -> None:
-        """Complete the external task, and the process goes on."""
-        await self._worker.complete(completion.id)
+        """Complete the external task, and the process goes on. One that is no more was completed, or its process ended.
+
+        ``POST /external-task/{id}/complete``:
+        https://docs.camunda.org/manual/7.21/reference/rest/external-task/post-complete/
+        """
+        answer = await self._tell(completion.id, "complete", {})
+        gone = isinstance(answer, Refused) and answer.code == NOT_FOUND
+        if isinstance(answer, Failure) and not gone:
+            raise TransportError(f"the external task {completion.id} cannot be completed: {answer.message}.")
+
+    async def _tell(self, task_id: str, verb: str, more: JsonObject) -> Json | Failure:
+        path = f"/external-task/{quote(task_id, safe='')}/{verb}"
+        body: JsonObject = {"workerId": self._settings.worker_id, **more}
+        return await self._client.send("POST", path, body, timeout_seconds=ANSWER_SECONDS)
 
     async def check(self) -> tuple[bool, str]:
         """Count the process definitions. ``GET /engine`` would not do: it answers whoever asks."""
@@ -135,7 +166,7 @@ class BpmnConnector(NothingBefore):
 
         https://docs.camunda.org/manual/7.21/reference/rest/process-definition/post-start-process-instance/
         """
-        deadline = _deadline(call)
+        deadline = deadline_in(call.timeout_seconds)
         key, process = call.correlation_key, call.input.get("process")
         if not key:
             return Refused("no_correlation_key", f"{call.operation} needs a correlation key, and the call has none")
@@ -149,10 +180,10 @@ class BpmnConnector(NothingBefore):
         if isinstance(found, Refused | NotSent):
             return found
         if found:
-            return Parked(found[0].instance_id)
+            return Parked(found[0][0])
         path = f"/process-definition/key/{quote(process, safe='')}/start"
         body: JsonObject = {"businessKey": key, "variables": variables}
-        answer = await self._client.send("POST", path, body, timeout_seconds=_remaining(deadline))
+        answer = await self._client.send("POST", path, body, timeout_seconds=seconds_to(deadline))
         if isinstance(answer, Failure):
             return answer
         started = items(answer).get("id")
@@ -209,23 +240,35 @@ class BpmnConnector(NothingBefore):
         if not call.correlation_key:
             return Refused("no_correlation_key", f"{call.operation} needs a correlation key, and the call has none")
         ours = {"processDefinitionKey": str(call.input.get("process", "")), "rootProcessInstances": "true"}
-        rows = await self._client.get(path, params | ours, timeout_seconds=_remaining(deadline))
+        rows = await self._client.get(path, params | ours, timeout_seconds=seconds_to(deadline))
         if isinstance(rows, Refused | NotSent):
             return rows
         if not isinstance(rows, list):
             return NotSent("the BPMN engine answered without a list of processes")
-        found = [items(row) for row in rows]
         # Looked at again here: an engine that ignores a part of the query must not make a stranger's process ours.
         return [
-            _Process(str(row["id"]), str(row.get("state", "ACTIVE")))
-            for row in found
+            (str(row["id"]), str(row.get("state", "ACTIVE")))
+            for row in map(items, rows)
             if row.get("businessKey") == call.correlation_key and isinstance(row.get("id"), str)
         ]
 
 
-def _deadline(call: Call) -> float:
-    return asyncio.get_running_loop().time() + call.timeout_seconds
+def _completion(task: JsonObject) -> Completion | None:
+    """What one external task says; None if it belongs to no wait.
 
-
-def _remaining(deadline: float) -> float:
-    return max(deadline - asyncio.get_running_loop().time(), 0.001)
+    The business key is believed before a variable, which whoever completes a user task may write.
+    """
+    if not isinstance(task.get("id"), str):
+        return None
+    task_id, variables = str(task["id"]), task.get("variables")
+    key = task.get("businessKey") or value_of(variables, f"{OWN_PREFIX}correlation_key")
+    if not isinstance(key, str):
+        return None
+    error = value_of(variables, ERROR_VARIABLE)
+    if error is not None:
+        words = error if error and isinstance(error, str) else "the process reported an error without a text"
+        return Completion(task_id, key, error={"code": "process_error", "message": words})
+    try:
+        return Completion(task_id, key, output=plain(variables))
+    except InputError as fault:
+        return Completion(task_id, key, error={"code": "unreadable_output", "message": f"the process's {fault}"})

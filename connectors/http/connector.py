@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TypeAlias
-
 import httpx
 from msgspec import Struct
 
-from connectors.exchange import Answer, Reply, exchange, tls
+from connectors.exchange import Answer, Reply, deadline_in, exchange, seconds_to, tls
 from connectors.http.addresses import Address, AllowedHost, Destination, destination
 from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from core.bounded_json import parse
@@ -23,8 +20,6 @@ RESERVED_HEADERS = frozenset(
 )
 OUTPUT_HEADERS = ("content-type", "etag", "last-modified", "location")
 
-_Prepared: TypeAlias = "tuple[bytes, httpx.Headers] | Refused"
-
 
 class HttpSettings(Struct, frozen=True):
     """The hosts that may be called; with none, every request is refused."""
@@ -38,20 +33,16 @@ class HttpConnector(NothingBefore):
 
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
-        self._client = httpx.AsyncClient(
-            verify=tls(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
-        )
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.AsyncClient(verify=tls(), trust_env=False, limits=limits)
 
     async def perform(self, call: Call) -> Outcome:
         """Send the request with ``Idempotency-Key``. Everything but GET and HEAD is in doubt when it ends badly."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + call.timeout_seconds
+        deadline, allowed = deadline_in(call.timeout_seconds), self._settings.allowed_hosts
         prepared = _prepare(call)
         if isinstance(prepared, Refused):
             return prepared
-        found = await destination(
-            str(call.input.get("url")), self._settings.allowed_hosts, timeout_seconds=call.timeout_seconds
-        )
+        found = await destination(str(call.input.get("url")), allowed, timeout_seconds=call.timeout_seconds)
         if not isinstance(found, Destination):
             return found
         reply: Reply = NotSent("no address was tried")
@@ -61,7 +52,7 @@ class HttpConnector(NothingBefore):
                 self._client,
                 request,
                 effect=_has_effect(call),
-                timeout_seconds=max(deadline - clock(), 0.001),
+                timeout_seconds=seconds_to(deadline),
                 body_bytes_max=self._settings.body_bytes_max,
             )
             if not isinstance(reply, NotSent) or reply.retry_after_seconds is not None:
@@ -88,7 +79,7 @@ def _has_effect(call: Call) -> bool:
     return call.input.get("method") not in SAFE_METHODS
 
 
-def _prepare(call: Call) -> _Prepared:
+def _prepare(call: Call) -> tuple[bytes, httpx.Headers] | Refused:
     """The body and the headers, or why they cannot be sent."""
     given = call.input.get("headers")
     headers = httpx.Headers({"User-Agent": "counterseal", "Accept-Encoding": "identity"})

@@ -8,9 +8,9 @@ from decimal import Decimal
 import genai_prices
 import httpx
 
-from connectors.exchange import BODY_BYTES_MAX, Answer, exchange, http_url, tls
-from connectors.port import Call, Done, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
-from core.bounded_json import parse, parse_object
+from connectors.exchange import BODY_BYTES_MAX, Answer, exchange, harmless, http_url, json_of, tls
+from connectors.port import Call, Done, Failure, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
+from core.bounded_json import parse
 from core.canonical import Json, JsonObject
 from core.errors import InputError
 
@@ -39,15 +39,10 @@ class ModelConnector(NothingBefore):
         """One completion. An answer that should be JSON and is not counts as failed, with its usage."""
         request = self._client.build_request("POST", f"{self._url}/chat/completions", json=_request(call.input))
         reply = await exchange(self._client, request, effect=False, timeout_seconds=call.timeout_seconds)
-        if not isinstance(reply, Answer):
-            return NotSent(reply.message, reply.retry_after_seconds) if isinstance(reply, NotSent) else reply
-        if not reply.ok:
-            return Refused(_CODES.get(reply.status, f"http_{reply.status}"), _error_message(reply))
-        try:
-            body = parse_object(reply.body, bytes_max=BODY_BYTES_MAX, where="the model's answer")
-        except InputError as error:
-            return NotSent(str(error))
-        return _outcome(body, call, self._settings.provider)
+        body = harmless(json_of(reply, "the model", _refusal))
+        if isinstance(body, Failure):
+            return body
+        return _outcome(body if isinstance(body, dict) else {}, call, self._settings.provider)
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
         """Changes nothing: safe to repeat."""
@@ -59,7 +54,7 @@ class ModelConnector(NothingBefore):
         reply = await exchange(self._client, request, effect=False, timeout_seconds=10.0)
         if not isinstance(reply, Answer):
             return False, reply.message
-        return (True, "reachable and authorised") if reply.ok else (False, _error_message(reply))
+        return (True, "reachable and authorised") if reply.ok else (False, _refusal(reply).message)
 
     async def aclose(self) -> None:
         """Release connections."""
@@ -127,8 +122,7 @@ def _count(value: Json) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
 
-def _error_message(answer: Answer) -> str:
+def _refusal(answer: Answer) -> Refused:
     """The provider's own words: ``{"error": {"message"}}``."""
-    error = answer.explanation().get("error")
-    words = error.get("message") if isinstance(error, dict) else None
-    return f"the model API answered {answer.status}: {words or 'without an explanation'}"
+    message = f"the model API answered {answer.status}: {answer.words() or 'without an explanation'}"
+    return Refused(_CODES.get(answer.status, f"http_{answer.status}"), message)

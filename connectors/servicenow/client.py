@@ -14,11 +14,9 @@ from urllib.parse import quote
 import httpx
 from msgspec import Struct
 
-from connectors.exchange import BODY_BYTES_MAX, Answer, Reply, exchange, http_url, tls
+from connectors.exchange import Answer, Reply, deadline_in, exchange, harmless, http_url, json_of, seconds_to, tls
 from connectors.port import Failure, InDoubt, NotSent, Refused
-from core.bounded_json import parse_object
 from core.canonical import JsonObject
-from core.errors import InputError
 
 TOKEN_MARGIN_SECONDS = 30.0
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "not_allowed", 409: "conflict"}
@@ -83,9 +81,7 @@ class TableClient:
     ) -> JsonObject | Refused | NotSent:
         """One record, with raw values; all its fields if ``fields`` is empty."""
         params = _RAW | ({"sysparm_fields": ",".join(fields)} if fields else {})
-        answer = await self._call("GET", _path(table, sys_id), params, None, timeout_seconds)
-        record = _record(answer)
-        return NotSent(record.message) if isinstance(record, InDoubt) else record
+        return harmless(_record(await self._call("GET", _path(table, sys_id), params, None, timeout_seconds)))
 
     async def query(
         self, table: str, query: str, fields: tuple[str, ...], *, limit: int, offset: int = 0, timeout_seconds: float
@@ -93,10 +89,7 @@ class TableClient:
         """The records that an encoded query selects, at most ``limit``."""
         params = _RAW | {"sysparm_query": query, "sysparm_limit": str(limit), "sysparm_offset": str(offset)}
         params |= {"sysparm_fields": ",".join(fields)} if fields else {}
-        answer = await self._call("GET", _path(table), params, None, timeout_seconds)
-        body = _body(answer)
-        if isinstance(body, InDoubt):
-            return NotSent(body.message)
+        body = harmless(_object(await self._call("GET", _path(table), params, None, timeout_seconds)))
         if not isinstance(body, dict):
             return body
         rows = body.get("result")
@@ -118,35 +111,32 @@ class TableClient:
         self, method: str, path: str, params: dict[str, str], body: JsonObject | None, timeout_seconds: float
     ) -> Reply | Refused:
         """Send with credentials. A 401 to a cached token fetches a new one and tries once more: nothing was done."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + timeout_seconds
+        deadline = deadline_in(timeout_seconds)
         refused_token: str | None = None
         while True:
-            credentials = await self._authorization(deadline - clock(), refused_token)
+            credentials = await self._authorization(deadline, refused_token)
             if not isinstance(credentials, str):
                 return credentials
             request = self._client.build_request(
                 method, path, params=params, json=body, headers={"Authorization": credentials}
             )
-            left = max(deadline - clock(), 0.001)
-            reply = await exchange(self._client, request, effect=body is not None, timeout_seconds=left)
+            effect, left = body is not None, seconds_to(deadline)
+            reply = await exchange(self._client, request, effect=effect, timeout_seconds=left)
             stale = isinstance(reply, Answer) and reply.status == httpx.codes.UNAUTHORIZED
             if not stale or refused_token or isinstance(self._settings.auth, BasicAuth):
                 return reply
             refused_token = credentials
 
-    async def _authorization(self, timeout_seconds: float, refused: str | None) -> str | Refused | NotSent:
+    async def _authorization(self, deadline: float, refused: str | None) -> str | Refused | NotSent:
         """The Authorization header; a token other than ``refused``, from the cache if it is still good."""
         auth = self._settings.auth
         if isinstance(auth, BasicAuth):
             return "Basic " + base64.b64encode(f"{auth.username}:{auth.password}".encode()).decode()
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + timeout_seconds
         try:
             async with asyncio.timeout_at(deadline), self._token_lock:
-                if self._token and self._token != refused and clock() < self._token_expires:
+                if self._token and self._token != refused and deadline_in(0) < self._token_expires:
                     return self._token
-                return await self._fetch_token(auth, max(deadline - clock(), 0.001))
+                return await self._fetch_token(auth, seconds_to(deadline))
         except TimeoutError:
             return NotSent("no OAuth token in time")
 
@@ -159,7 +149,7 @@ class TableClient:
             return NotSent(f"no OAuth token: {reply.message}", getattr(reply, "retry_after_seconds", None))
         if not reply.ok:
             return Refused("unauthorized", f"ServiceNow refused the OAuth client (HTTP {reply.status})")
-        body = _body(reply)
+        body = _object(reply)
         if not isinstance(body, dict):
             return NotSent(f"no OAuth token: {body.message}")
         token, seconds = body.get("access_token"), body.get("expires_in")
@@ -167,32 +157,25 @@ class TableClient:
             return Refused("unauthorized", "ServiceNow's OAuth answer holds no access_token")
         lifetime = float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else 300.0
         self._token = f"Bearer {token}"
-        self._token_expires = asyncio.get_running_loop().time() + max(lifetime - TOKEN_MARGIN_SECONDS, 1.0)
+        self._token_expires = deadline_in(max(lifetime - TOKEN_MARGIN_SECONDS, 1.0))
         return self._token
 
 
 def _path(table: str, sys_id: str | None = None) -> str:
     """Quoted, so that no value can leave its place in the path."""
-    parts = [quote(table, safe="")] + ([quote(sys_id, safe="")] if sys_id is not None else [])
-    return "/api/now/table/" + "/".join(parts)
+    return "/".join(["/api/now/table", *(quote(part, safe="") for part in (table, sys_id) if part is not None)])
 
 
-def _body(reply: Reply | Refused) -> JsonObject | Failure:
-    """The JSON of a 2xx answer; a 2xx that is not JSON (a log-in or hibernation page) is in doubt."""
-    if not isinstance(reply, Answer):
-        return reply
-    if not reply.ok:
-        return Refused(_CODES.get(reply.status, f"http_{reply.status}"), _message(reply))
-    if reply.truncated:
-        return InDoubt(f"ServiceNow's answer is longer than {BODY_BYTES_MAX} bytes; ask for fewer fields")
-    try:
-        return parse_object(reply.body, bytes_max=BODY_BYTES_MAX, where="ServiceNow's answer")
-    except InputError as error:
-        return InDoubt(str(error))
+def _object(reply: Reply | Refused) -> JsonObject | Failure:
+    """The JSON object of a 2xx answer."""
+    body = json_of(reply, "ServiceNow", _refusal)
+    if isinstance(body, dict | Failure):
+        return body
+    return InDoubt("ServiceNow's answer is not a JSON object")
 
 
 def _record(reply: Reply | Refused) -> JsonObject | Failure:
-    body = _body(reply)
+    body = _object(reply)
     if not isinstance(body, dict):
         return body
     record = body.get("result")
@@ -204,13 +187,12 @@ def _flat(record: JsonObject) -> JsonObject:
     return {name: value.get("value") if isinstance(value, dict) else value for name, value in record.items()}
 
 
-def _message(answer: Answer) -> str:
+def _refusal(answer: Answer) -> Refused:
     """ServiceNow's own words: ``{"error": {"message", "detail"}}``."""
-    error = answer.explanation().get("error")
-    words = [error.get("message"), error.get("detail")] if isinstance(error, dict) else []
-    text = ": ".join(str(word) for word in words if word)
+    words = answer.words()
     if answer.status == httpx.codes.NOT_FOUND:
-        text = f"{text or 'no record'} (absent, or hidden from our user by an ACL)"
+        words = f"{words or 'no record'} (absent, or hidden from our user by an ACL)"
     if 300 <= answer.status < 400:
-        text = "it redirects elsewhere, which is not followed; check the instance's address"
-    return f"ServiceNow answered {answer.status}: {text or 'without an explanation'}"
+        words = "it redirects elsewhere, which is not followed; check the instance's address"
+    message = f"ServiceNow answered {answer.status}: {words or 'without an explanation'}"
+    return Refused(_CODES.get(answer.status, f"http_{answer.status}"), message)

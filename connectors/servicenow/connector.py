@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from connectors.catalog import Catalog
 from connectors.operation import Operation
 from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
@@ -13,9 +15,7 @@ from core.canonical import Json, JsonObject
 FACTS = ("number", "short_description", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
 JOURNALS = frozenset({"work_notes", "comments"})
 QUERY_LIMIT = 100
-PROBE_AGAIN_SECONDS = 15.0
 VERSION = "sys_mod_count"
-MARGIN_SECONDS = 1.0
 
 
 class ServiceNowConnector:
@@ -29,18 +29,18 @@ class ServiceNowConnector:
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         """The fields that the diff names, and ``sys_mod_count`` as the version. A field that is absent is left out."""
         fields = diff_fields(self._catalog.get(call.operation), call.input)
-        record = await self._read(call, fields)
+        record = await self._read(call, {*fields, *FACTS})
         if not isinstance(record, dict):
             return record
         version = record.get(VERSION)
         values, facts = ({name: record[name] for name in names if name in record} for names in (fields, FACTS))
-        return Before(values, str(version) if version is not None else None, facts)
+        return Before(values, None if version is None else str(version), facts)
 
     async def perform(self, call: Call) -> Outcome:
         """Get, query or update, as the operation's handler says."""
         operation = self._catalog.get(call.operation)
         if operation.function == "get":
-            record = await self._read(call, _names(call.input.get("fields")), plus=())
+            record = await self._read(call, set(_names(call.input.get("fields"))))
             return Done(record) if isinstance(record, dict) else record
         if operation.function == "query":
             return await self._query(call)
@@ -55,14 +55,14 @@ class ServiceNowConnector:
             return Probe(ProbeVerdict.NOT_APPLIED, f"{operation.name} changes nothing, so it can be repeated")
         written = writes_of(operation, call.input)
         fields = _settable(operation, written)
-        record = await self._read(call, tuple(fields))
+        record = await self._read(call, {*fields, *FACTS})
         if not isinstance(record, dict):
-            return _unreadable("the record could not be read", record)
+            return Probe.unreadable("the record could not be read", record)
         marked: bool | None = None
         if len(fields) < len(written):
             entries = await self._marked_entries(call)
             if not isinstance(entries, list):
-                return _unreadable("the record's journal could not be read", entries)
+                return Probe.unreadable("the record's journal could not be read", entries)
             marked = bool(entries)
         return _judge(self._settings, call.before, fields, record, marked, seconds_since_intent)
 
@@ -79,13 +79,10 @@ class ServiceNowConnector:
         """Release connections."""
         await self._client.aclose()
 
-    async def _read(
-        self, call: Call, fields: tuple[str, ...], plus: tuple[str, ...] = FACTS
-    ) -> JsonObject | Refused | NotSent:
-        names = tuple(sorted({*fields, *plus}))
-        return await self._client.get(
-            _table(call), str(call.input["sys_id"]), names, timeout_seconds=call.timeout_seconds
-        )
+    async def _read(self, call: Call, fields: Iterable[str]) -> JsonObject | Refused | NotSent:
+        names = tuple(sorted(fields))
+        sys_id = str(call.input["sys_id"])
+        return await self._client.get(_table(call), sys_id, names, timeout_seconds=call.timeout_seconds)
 
     async def _query(self, call: Call) -> Outcome:
         limit, offset = call.input.get("limit"), call.input.get("offset")
@@ -113,13 +110,11 @@ class ServiceNowConnector:
 
     async def _marked_entries(self, call: Call) -> list[JsonObject] | Refused | NotSent:
         query = f"element_id={call.input['sys_id']}^valueLIKE{marker(call.idempotency_key)}"
-        found = await self._client.query(
-            "sys_journal_field", query, ("element", "value"), limit=10, timeout_seconds=call.timeout_seconds
-        )
-        if not isinstance(found, list):
-            return found
+        fields, seconds = ("element", "value"), call.timeout_seconds
+        found = await self._client.query("sys_journal_field", query, fields, limit=10, timeout_seconds=seconds)
         # Looked at again here: an instance that ignores a part of the query must not make a stranger's note ours.
-        return [entry for entry in found if marker(call.idempotency_key) in str(entry.get("value", ""))]
+        mark = marker(call.idempotency_key)
+        return [row for row in found if mark in str(row.get("value", ""))] if isinstance(found, list) else found
 
 
 def marker(idempotency_key: str) -> str:
@@ -152,11 +147,6 @@ def _done(record: JsonObject, intended: JsonObject) -> Done:
     return Done({**facts, "fields": after, "altered": altered}, external_id, after)
 
 
-def _unreadable(what: str, failure: Refused | NotSent) -> Probe:
-    again = (failure.retry_after_seconds or PROBE_AGAIN_SECONDS) if isinstance(failure, NotSent) else None
-    return Probe(ProbeVerdict.CANNOT_TELL, f"{what}: {failure.message}", retry_after_seconds=again)
-
-
 def _judge(
     settings: ServiceNowSettings,
     before: Before | None,
@@ -184,7 +174,10 @@ def _judge(
     if count_now == count:
         if marked is None and intended and not differing:
             return Probe(ProbeVerdict.APPLIED, "the fields held the intended values before, and hold them now", done)
-        return _unmodified(count, settings.transaction_limit_seconds, seconds_since_intent)
+        limit = settings.transaction_limit_seconds
+        early = f"{VERSION} is still {count}, but a transaction may run for {limit:g} s"
+        late = f"{VERSION} is still {count}, {seconds_since_intent:.0f} s after the intent: nothing was written since"
+        return Probe.absent(early, late, seconds_left=limit - seconds_since_intent)
     editor = str(record.get("sys_updated_by", ""))
     modified = f"{VERSION} went from {count} to {count_now}, last changed by {editor or 'nobody named'}"
     if marked is False:
@@ -196,15 +189,6 @@ def _judge(
     if editor != settings.integration_user:
         return _cannot_tell(f"{modified}, the fields are as intended, but we are {settings.integration_user}")
     return Probe(ProbeVerdict.APPLIED, f"{modified}, which is us, and all fields are as intended", done)
-
-
-def _unmodified(count: int, limit_seconds: float, seconds_since_intent: float) -> Probe:
-    missing = limit_seconds - seconds_since_intent
-    if missing > 0:
-        words = f"{VERSION} is still {count}, but a transaction may run for {limit_seconds:g} s"
-        return Probe(ProbeVerdict.CANNOT_TELL, words, retry_after_seconds=missing + MARGIN_SECONDS)
-    words = f"{VERSION} is still {count}, {seconds_since_intent:.0f} s after the intent: nothing was written since"
-    return Probe(ProbeVerdict.NOT_APPLIED, words)
 
 
 def _cannot_tell(evidence: str) -> Probe:

@@ -13,17 +13,18 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias
 
 import aiohttp
+import httpx
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
+from connectors.exchange import retry_after_seconds
 from connectors.port import Call, Done, Failure, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 
 EVENT_TYPE = "counterseal_action"
 PAGE_SIZE = 200
 PAGES_MAX = 10
 MARGIN_SECONDS = 120.0
-PROBE_AGAIN_SECONDS = 15.0
 CONNECT_SECONDS_MAX = 10.0
 
 # Slack's reference says of these that a part of the call may have happened.
@@ -53,8 +54,8 @@ class SlackConnector(NothingBefore):
 
     async def perform(self, call: Call) -> Outcome:
         """Post the message, once."""
-        arguments: dict[str, Any] = {name: call.input[name] for name in ("channel", "text") if name in call.input}
-        arguments |= {name: call.input[name] for name in ("thread_ts", "blocks") if name in call.input}
+        names = ("channel", "text", "thread_ts", "blocks")
+        arguments: dict[str, Any] = {name: call.input[name] for name in names if name in call.input}
         arguments["metadata"] = {"event_type": EVENT_TYPE, "event_payload": {"key": opaque(call.idempotency_key)}}
         answer = await self._ask(lambda: self._client.chat_postMessage(**arguments), call.timeout_seconds)
         if not isinstance(answer, AsyncSlackResponse):
@@ -70,7 +71,7 @@ class SlackConnector(NothingBefore):
         for _ in range(PAGES_MAX):
             page = await self._page(call, cursor)
             if not isinstance(page, AsyncSlackResponse):
-                return _unreadable(page)
+                return Probe.unreadable("the channel could not be read", page)
             oldest = oldest or _slack_seconds(page) - seconds_since_intent - MARGIN_SECONDS
             messages = [message for message in page.get("messages") or [] if isinstance(message, dict)]
             found = next((message for message in messages if _bears(message, call.idempotency_key)), None)
@@ -81,7 +82,9 @@ class SlackConnector(NothingBefore):
             cursor = str((page.get("response_metadata") or {}).get("next_cursor") or "")
             newest_first = "thread_ts" not in call.input
             if not cursor or (newest_first and any(_seconds(message.get("ts")) < oldest for message in messages)):
-                return self._absent(seconds_since_intent)
+                early = "no message bears this action's key yet, but it may still be on its way"
+                late = f"no message bears this action's key {seconds_since_intent:.0f} s later"
+                return Probe.absent(early, late, seconds_left=self._settings.settle_seconds - seconds_since_intent)
         return Probe(ProbeVerdict.CANNOT_TELL, f"not among the {PAGES_MAX * PAGE_SIZE} messages that were looked at")
 
     async def check(self) -> tuple[bool, str]:
@@ -99,19 +102,10 @@ class SlackConnector(NothingBefore):
     async def _page(self, call: Call, cursor: str) -> _Page:
         arguments: dict[str, Any] = {"channel": call.input["channel"], "include_all_metadata": True, "limit": PAGE_SIZE}
         arguments |= {"cursor": cursor} if cursor else {}
+        read: Callable[..., Awaitable[AsyncSlackResponse]] = self._client.conversations_history
         if "thread_ts" in call.input:
-            thread = str(call.input["thread_ts"])
-            return await self._ask(
-                lambda: self._client.conversations_replies(ts=thread, **arguments), call.timeout_seconds
-            )
-        return await self._ask(lambda: self._client.conversations_history(**arguments), call.timeout_seconds)
-
-    def _absent(self, seconds_since_intent: float) -> Probe:
-        missing = self._settings.settle_seconds - seconds_since_intent
-        if missing > 0:
-            words = "no message bears this action's key yet, but it may still be on its way"
-            return Probe(ProbeVerdict.CANNOT_TELL, words, retry_after_seconds=missing + 1)
-        return Probe(ProbeVerdict.NOT_APPLIED, f"no message bears this action's key {seconds_since_intent:.0f} s later")
+            read, arguments["ts"] = self._client.conversations_replies, str(call.input["thread_ts"])
+        return await self._ask(lambda: read(**arguments), call.timeout_seconds)
 
     async def _ask(self, method: Callable[[], Awaitable[AsyncSlackResponse]], timeout_seconds: float) -> _Page:
         """One call of the Web API, its failures told apart. Reads use the same words; their doubt is harmless."""
@@ -139,11 +133,10 @@ def opaque(idempotency_key: str) -> str:
 def _classify(error: SlackApiError) -> Failure:
     response = error.response
     status = int(getattr(response, "status_code", None) or getattr(response, "status", None) or 0)
-    headers = getattr(response, "headers", {})
     data = getattr(response, "data", None)
     code = str(data.get("error") or "unknown_error") if isinstance(data, dict) else "unknown_error"
     if status == 429 or code in _LATER:
-        return NotSent(f"Slack asks to call later ({code})", _retry_after(headers))
+        return NotSent(f"Slack asks to call later ({code})", retry_after_seconds(_headers(response)))
     if status >= 500 or code in _PERHAPS_DONE or status == 408:
         return InDoubt(f"Slack failed (HTTP {status}, {code})")
     if code == "unknown_error" and status < 400:
@@ -155,37 +148,26 @@ def _details(data: object) -> str:
     """Slack's explanations, such as which block is invalid, or which scope is missing."""
     if not isinstance(data, dict):
         return ""
-    messages = (data.get("response_metadata") or {}).get("messages") or []
-    needed = [f"needs the scope {data['needed']}"] if data.get("needed") else []
-    return "".join(f"; {text}" for text in [*messages, *needed])
+    words = [*((data.get("response_metadata") or {}).get("messages") or [])]
+    words += [f"needs the scope {data['needed']}"] if data.get("needed") else []
+    return "".join(f"; {text}" for text in words)
 
 
-def _retry_after(headers: Any) -> float | None:
-    text = next((str(value) for name, value in dict(headers).items() if name.lower() == "retry-after"), "")
-    return float(text) if text.isascii() and text.isdigit() else None
-
-
-def _unreadable(failure: Failure) -> Probe:
-    again = None if isinstance(failure, Refused) else PROBE_AGAIN_SECONDS
-    if isinstance(failure, NotSent) and failure.retry_after_seconds is not None:
-        again = failure.retry_after_seconds
-    words = f"the channel could not be read: {failure.message}"
-    return Probe(ProbeVerdict.CANNOT_TELL, words, retry_after_seconds=again)
+def _headers(response: Any) -> httpx.Headers:
+    return httpx.Headers(dict(getattr(response, "headers", {})))
 
 
 def _bears(message: dict[str, Any], idempotency_key: str) -> bool:
-    metadata = message.get("metadata")
-    if not isinstance(metadata, dict) or metadata.get("event_type") != EVENT_TYPE:
-        return False
-    payload = metadata.get("event_payload")
-    return isinstance(payload, dict) and payload.get("key") == opaque(idempotency_key)
+    match message.get("metadata"):
+        case {"event_type": str(kind), "event_payload": {"key": str(key)}}:
+            return (kind, key) == (EVENT_TYPE, opaque(idempotency_key))
+    return False
 
 
 def _slack_seconds(page: AsyncSlackResponse) -> float:
     """Slack's own clock, from the answer's Date; 0 where it is missing, and then pages are read to the end."""
-    text = next((str(value) for name, value in dict(page.headers).items() if name.lower() == "date"), "")
     try:
-        return parsedate_to_datetime(text).timestamp()
+        return parsedate_to_datetime(_headers(page).get("Date", "")).timestamp()
     except (ValueError, TypeError):
         return 0.0
 

@@ -133,6 +133,9 @@ def _own_functions() -> None:
     )
     for signature in found.scalars():
         _give(signature, APPENDER, BOTH)
+    # What they and the engine have in common has the rights of whoever calls it.
+    op.execute("REVOKE ALL ON FUNCTION append FROM PUBLIC")
+    op.execute(f"GRANT EXECUTE ON FUNCTION append TO {ENGINE}, {APPENDER}")
 
 
 def _give(signature: str, owner: str, users: str) -> None:
@@ -145,18 +148,22 @@ def _give(signature: str, owner: str, users: str) -> None:
 
 
 def _refuse_illegal_moves() -> None:
+    refuse = (
+        "RAISE EXCEPTION 'illegal move of % to %', TG_TABLE_NAME, NEW.status "
+        "USING ERRCODE = 'integrity_constraint_violation'"
+    )
     op.execute(
-        "CREATE FUNCTION refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
-        "'illegal move of % to %', TG_TABLE_NAME, NEW.status USING ERRCODE = 'integrity_constraint_violation'; "
-        "END $$"
+        "CREATE FUNCTION refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"IF TG_OP = 'INSERT' OR OLD.status || ' ' || NEW.status <> ALL (TG_ARGV) THEN {refuse}; END IF; "
+        "RETURN NULL; END $$"
     )
     for table, moves in MOVES.items():
-        # One constant each: PostgreSQL reads a trigger's condition anew for every statement. Before the move, the trigger
+        # PostgreSQL reads a trigger's condition anew for every statement, so it is short. Before the move, the trigger
         # would lock the row once more.
-        legal = ",".join(f"{before} {after}" for before, every in moves.items() for after in every.split())
+        legal = ", ".join(f"'{before} {after}'" for before, every in moves.items() for after in every.split())
         op.execute(
-            f"CREATE TRIGGER legal_move AFTER UPDATE OF status ON {table} FOR EACH ROW WHEN (OLD.status <> NEW.status "
-            f"AND (OLD.status || ' ' || NEW.status) <> ALL ('{{{legal}}}'::text[])) EXECUTE FUNCTION refuse_move()"
+            f"CREATE TRIGGER legal_move AFTER UPDATE OF status ON {table} FOR EACH ROW "
+            f"WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION refuse_move({legal})"
         )
         born = BORN[table].replace(" ", ",")
         op.execute(

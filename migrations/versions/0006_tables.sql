@@ -62,7 +62,6 @@ CREATE TABLE runs (
   depth int DEFAULT '0' NOT NULL, cap text DEFAULT '' NOT NULL, created_at timestamptz DEFAULT now() NOT NULL,
   started_at timestamptz, finished_at timestamptz, deadline_at timestamptz, retention interval, purge_at timestamptz,
   purged_at timestamptz, CONSTRAINT pk_runs PRIMARY KEY (run_id),
-  CONSTRAINT fk_runs_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id),
   CONSTRAINT uq_runs_tenant_id_workflow_trigger_type_trigger_ref UNIQUE (tenant_id, workflow, trigger_type, trigger_ref)
 ) WITH (fillfactor = 90);
 CREATE INDEX ix_runs_children ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
@@ -134,13 +133,18 @@ CREATE TABLE ledger (
 -- What workers take: a row for each step that can be begun, is on its way to a worker, or is held by one. The row is the
 -- lease, and a row that is sent or leased is a slot of its tenant, and of its workflow where that has a cap. `step_id`
 -- begins with its run's time, so it is the step's place in line too. `lease_id` is drawn anew for each claim; a row in
--- line again keeps that of its last lease, so that a late outcome can tell that nobody has a newer one.
+-- line again keeps that of its last lease, so that a late outcome can tell that nobody has a newer one. PostgreSQL reads
+-- a constraint anew for every statement, so this one is short.
+CREATE FUNCTION held_by_somebody(status text, owner text, lease_id uuid, expires_at timestamptz) RETURNS boolean
+  LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN CASE status WHEN 'claimable' THEN owner IS NULL AND expires_at IS NULL
+  WHEN 'sent' THEN owner IS NOT NULL AND expires_at IS NOT NULL
+  WHEN 'leased' THEN owner IS NOT NULL AND expires_at IS NOT NULL AND lease_id IS NOT NULL ELSE false END; END $$;
 CREATE TABLE queue (
   run_id uuid NOT NULL, tenant_id text NOT NULL, step_key text NOT NULL, step_id uuid NOT NULL,
   workspace_id text NOT NULL, cap text NOT NULL, starts_run boolean NOT NULL, status text NOT NULL, owner text,
   lease_id uuid, epoch int NOT NULL, expires_at timestamptz, created_at timestamptz DEFAULT now() NOT NULL,
   CONSTRAINT pk_queue PRIMARY KEY (run_id, step_key),
-  CONSTRAINT ck_queue_held_by_somebody CHECK (status = 'claimable' AND owner IS NULL AND expires_at IS NULL OR status = 'sent' AND owner IS NOT NULL AND expires_at IS NOT NULL OR status = 'leased' AND owner IS NOT NULL AND expires_at IS NOT NULL AND lease_id IS NOT NULL)
+  CONSTRAINT ck_queue_held_by_somebody CHECK (held_by_somebody(status, owner, lease_id, expires_at))
 ) WITH (fillfactor = 60);
 CREATE INDEX ix_queue_held ON queue (tenant_id, cap) WHERE status <> 'claimable';
 CREATE INDEX ix_queue_line ON queue (tenant_id, workspace_id, cap, starts_run, step_id) WHERE status = 'claimable';

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 from uuid import UUID
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from connectors.catalog import Catalog
@@ -15,8 +14,7 @@ from core.db import Connection, DatabaseClock, within
 from core.errors import CountersealError, NotFoundError
 from policy.facts import OperationFacts
 from policy.load import Policy, load_policy
-from runtime.definition.extension import extended
-from runtime.definition.workflow import load_workflow, thaw_operations
+from runtime.definition.workflow import extended, load_workflow, thaw_operations
 from runtime.engine.commit import MutationRow
 from runtime.engine.graph import Graph
 from runtime.engine.judge import ActivePolicy, BrokenPolicy
@@ -33,42 +31,25 @@ Value = TypeVar("Value")
 CACHED_MAX = 512
 
 
-class _Recent(Generic[Key, Value]):
+class _Recent(OrderedDict[Key, Value]):
     """The most recently used values. What is cached is immutable, so nothing ever has to be invalidated."""
 
-    def __init__(self) -> None:
-        self._values: OrderedDict[Key, Value] = OrderedDict()
-
-    def get(self, key: Key) -> Value | None:
-        value = self._values.get(key)
-        if value is not None:
-            self._values.move_to_end(key)
-        return value
+    def known(self, key: Key) -> Value | None:
+        if key in self:
+            self.move_to_end(key)
+        return self.get(key)
 
     def put(self, key: Key, value: Value) -> Value:
-        self._values[key] = value
-        while len(self._values) > CACHED_MAX:
-            self._values.popitem(last=False)
+        self[key] = value
+        if len(self) > CACHED_MAX:
+            self.popitem(last=False)
         return value
-
-
-class Startable(Struct, frozen=True):
-    """What a name meant when a run was started with it last, and the database's time then.
-
-    Whether it still means that is checked by the statement that opens the next run.
-    """
-
-    workflow: Workflow
-    clock: DatabaseClock
 
 
 def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     """What policies may know of each operation, from the declarations."""
-    facts = {}
-    for name, operation in catalog.operations.items():
-        fields: Mapping[str, str] = operation.fact_types()
-        facts[name] = OperationFacts(fields, frozenset(fields) if operation.diff else frozenset())
-    return facts
+    types = {name: (operation.fact_types(), operation.diff) for name, operation in catalog.operations.items()}
+    return {name: OperationFacts(fields, frozenset(fields if diff else ())) for name, (fields, diff) in types.items()}
 
 
 class Definitions:
@@ -80,7 +61,9 @@ class Definitions:
         self._workflows: _Recent[tuple[str, int, str], Workflow] = _Recent()
         self._extended: _Recent[tuple[UUID, int], Workflow] = _Recent()
         self._policies: _Recent[str, Policy | BrokenPolicy] = _Recent()
-        self.startable: _Recent[tuple[str, str, int | None], Startable] = _Recent()
+        # What a name meant when a run was started with it last, and the database's time then. Whether it still means
+        # that is checked by the statement that opens the next run.
+        self.startable: _Recent[tuple[str, str, int | None], tuple[Workflow, DatabaseClock]] = _Recent()
 
     def compile_policy(self, text: str, file: str) -> Policy:
         """A policy against the declarations of this release; ``DefinitionError`` lists its problems."""
@@ -88,8 +71,7 @@ class Definitions:
 
     async def workflow(self, connection: Connection, tenant: str, name: str, version: int, digest: str) -> Workflow:
         """The version that a run started with."""
-        known = self._workflows.get((name, version, digest))
-        if known is not None:
+        if (known := self._workflows.known((name, version, digest))) is not None:
             return known
         async with within(connection, tenant):
             stored = await documents.workflow(connection, tenant, name, version)
@@ -104,8 +86,7 @@ class Definitions:
 
     async def of_run(self, connection: Connection, run: Definition) -> Workflow:
         """The workflow as this run runs it: the version that it started with, and what was added since (V-4, V-6)."""
-        known = self._extended.get((run.run_id, run.extensions)) if run.extensions else None
-        if known is not None:
+        if run.extensions and (known := self._extended.known((run.run_id, run.extensions))) is not None:
             return known
         base = await self.workflow(connection, run.tenant_id, run.workflow, run.workflow_version, run.workflow_digest)
         if not run.extensions:
@@ -128,13 +109,12 @@ class Definitions:
 
     def _with(self, run_id: UUID, base: Workflow, added: Sequence[MutationRow]) -> Workflow:
         key = (run_id, len(added))
-        return self._extended.get(key) or self._extended.put(key, extended(base, added))
+        return self._extended.known(key) or self._extended.put(key, extended(base, added))
 
     def compiled(self, stored: StoredWorkflow) -> Workflow:
         """Compile a stored version against the declarations that were frozen with it."""
         key = (stored.name, stored.version, stored.digest)
-        known = self._workflows.get(key)
-        if known is not None:
+        if (known := self._workflows.known(key)) is not None:
             return known
         file = f"{stored.name}@{stored.version}"
         return self._workflows.put(key, load_workflow(stored.source, file, thaw_operations(stored.operations)))
@@ -143,8 +123,7 @@ class Definitions:
         """The policy with this digest. What cannot be read or found is broken, and allows nothing (fail-closed)."""
         if digest is None:
             return None
-        known = self._policies.get(digest)
-        if known is not None:
+        if (known := self._policies.known(digest)) is not None:
             return known
         stored = await documents.policy(connection, tenant, digest)
         if stored is None:

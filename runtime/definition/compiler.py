@@ -6,18 +6,18 @@ that the composites around it need. So a forward reference and a race are errors
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
+from uuid import UUID
 
 from msgspec.structs import replace
 
-from runtime.definition.leaves import Entry, LeafCompiler
+from runtime.definition.leaves import Entry, LeafCompiler, Path, Place
 from runtime.definition.model import KINDS, StepDocument, WorkflowDocument
-from runtime.definition.places import Path, Place, results_of
-from runtime.engine.graph import ForeachNode, IfNode, Node, Scope, WhileNode
+from runtime.engine.graph import ForeachNode, IfNode, LeafNode, Node, Scope, WhileNode
 
-RUN_VARIABLES: Mapping[str, str] = {
+RUN_VARIABLES = {
     "trigger": "dyn",
     "run.id": "string",
     "run.workflow": "string",
@@ -47,19 +47,28 @@ _KEYS = sorted(frozenset().union(*_OWN.values()))
 _NAMED = ("do", "approve", "task", "run")
 
 
+def constants_of(
+    trigger: object, run_id: UUID, workflow: str, version: int, reference: str | None, requested_by: str | None
+) -> dict[str, object]:
+    """The values of ``RUN_VARIABLES``: what expressions see of a run, and what never changes."""
+    values = (trigger, str(run_id), workflow, version, reference, requested_by)
+    return dict(zip(RUN_VARIABLES, values, strict=True))
+
+
 class GraphCompiler(LeafCompiler):
     """Compiles one document; collects problems instead of stopping at the first."""
 
     def compile(self, content: WorkflowDocument) -> Scope:
         """The root scope. What is wrong is in ``problems``; the scope is then not to be used."""
         self._channels = frozenset(content.channels)
-        variables = {**RUN_VARIABLES, **{f"state.{name}": "dyn" for name in content.channels}}
-        return self._scope(content.steps, Place(("steps",), variables))
+        return self._scope(content.steps, Place(("steps",), _visible(content)))
 
-    def visible_at_end(self, content: WorkflowDocument) -> Mapping[str, str]:
+    def at_end(self, content: WorkflowDocument) -> Place:
         """What an expression sees once every step of the workflow is over."""
-        over = [name for step in content.steps for name in _results(step.id, step)]
-        return {**RUN_VARIABLES, **{f"state.{name}": "dyn" for name in content.channels}, **results_of(over)}
+        variables = _visible(content)
+        for step in content.steps:
+            variables |= _results(step.id, step)
+        return Place((), variables)
 
     def _scope(self, steps: Sequence[StepDocument], place: Place) -> Scope:
         ids = [self._id(step, (*place.path, number), number) for number, step in enumerate(steps)]
@@ -69,7 +78,7 @@ class GraphCompiler(LeafCompiler):
         }
         numbers = {step_id: number for number, step_id in enumerate(ids)}
         try:
-            order = _in_order(ids, needs)
+            order = _in_order(numbers, needs)
         except CycleError as error:
             circle: list[str] = error.args[1][::-1]
             path = (*place.path, min(numbers[step_id] for step_id in circle), "needs")
@@ -77,10 +86,13 @@ class GraphCompiler(LeafCompiler):
             self.problem(path, words, "Take one of the needs out.")
             return Scope(())
         nodes = []
+        over: dict[str, dict[str, str]] = {}  # what can be read once a step is over: its results, and those before it
         for step_id in order:
-            number = numbers[step_id]
-            over = [name for need in _needed_by(step_id, needs) for name in _results(need, steps[numbers[need]])]
-            inner = replace(place, path=(*place.path, number), variables={**place.variables, **results_of(over)})
+            number, before = numbers[step_id], dict[str, str]()
+            for need in needs[step_id]:
+                before |= over[need]
+            over[step_id] = before | _results(step_id, steps[number])
+            inner = replace(place, path=(*place.path, number), variables=place.variables | before)
             node = self._node(step_id, steps[number], needs[step_id], inner)
             if node is not None:
                 nodes.append(node)
@@ -92,8 +104,8 @@ class GraphCompiler(LeafCompiler):
         kinds = step.kinds()
         if step.id is None and kinds and kinds[0] in _NAMED:
             self.problem(path, "This step has no id.", "Give it one: expressions and people refer to it.")
-        name = step.id or "_".join(str(part) for part in path[1:] if part != "steps")
-        name = step.id or f"{kinds[0] if kinds else 'step'}_{name}"
+        place = "_".join(str(part) for part in path[1:] if part != "steps")
+        name = step.id or f"{kinds[0] if kinds else 'step'}_{place}"
         if name in self._paths:
             line, _ = self._document.position(self._paths[name])
             self.problem(path, f"The id {name!r} is taken by the step in line {line}.", "Ids are unique in a workflow.")
@@ -104,8 +116,7 @@ class GraphCompiler(LeafCompiler):
     def _needs(self, step: StepDocument, ids: Sequence[str], number: int, path: Path) -> tuple[str, ...]:
         if step.needs is None:
             return (ids[number - 1],) if number else ()
-        unknown = [need for need in step.needs if need not in ids]
-        for need in unknown:
+        for need in [need for need in step.needs if need not in ids]:
             self.problem((*path, "needs"), f"There is no step {need!r} beside this one.", f"One of {', '.join(ids)}.")
         return tuple(need for need in step.needs if need in ids)
 
@@ -118,15 +129,21 @@ class GraphCompiler(LeafCompiler):
         self._refuse_foreign_keys(step, kinds[0], place.path)
         self._index += 1
         entry = Entry(step_id, self._index, needs, step, place)
-        match kinds[0]:
-            case "if":
-                return self._if(entry)
-            case "foreach":
-                return self._foreach(entry)
-            case "while":
-                return self._while(entry)
-            case kind:
-                return self._leaf(entry, kind)
+        compilers: Mapping[str, Callable[[Entry], Node | None]] = {
+            "do": self._operation,
+            "if": self._if,
+            "foreach": self._foreach,
+            "while": self._while,
+            "approve": self._gate,
+            "wait": self._wait,
+            "task": self._task,
+            "run": self._child,
+            "continue_with": self._continue,
+        }
+        compiled = compilers[kinds[0]](entry)
+        if isinstance(compiled, LeafNode):
+            self.leaves[step_id] = compiled
+        return compiled
 
     def _refuse_foreign_keys(self, step: StepDocument, kind: str, path: Path) -> None:
         for key in _KEYS:
@@ -139,10 +156,8 @@ class GraphCompiler(LeafCompiler):
             self.problem(path, "This loop has no `steps`.", "Add what is to be done each time.")
 
     def _if(self, entry: Entry) -> IfNode:
-        step, place = entry.step, entry.place
-        condition = self.template(place, ("if",), step.if_ or "", "bool")
-        then = self._scope(step.then or (), replace(place, path=(*place.path, "then")))
-        other = self._scope(step.else_ or (), replace(place, path=(*place.path, "else")))
+        condition = self.template(entry.place, ("if",), entry.step.if_ or "", "bool")
+        then, other = self._inside(entry, "then", entry.step.then), self._inside(entry, "else", entry.step.else_)
         return IfNode(entry.id, entry.index, entry.needs, condition, then, other)
 
     def _foreach(self, entry: Entry) -> ForeachNode | None:
@@ -152,28 +167,30 @@ class GraphCompiler(LeafCompiler):
         if name != "item" and name in {part.split(".")[0] for part in place.variables}:
             self.problem((*place.path, "as"), f"The name {name!r} is taken.", "Choose another.")
             return None
-        variables = {**place.variables, "item": "dyn", "index": "int", name: "dyn"}
-        body = self._scope(step.steps or (), replace(place, path=(*place.path, "steps"), variables=variables))
+        body = self._inside(entry, "steps", step.steps, {"item": "dyn", "index": "int", name: "dyn"})
         return ForeachNode(entry.id, entry.index, entry.needs, items, name, step.max_parallel or 1, body)
 
     def _while(self, entry: Entry) -> WhileNode:
-        step, place = entry.step, entry.place
-        condition = self.template(place, ("while",), step.while_ or "", "bool")
-        variables = {**place.variables, "index": "int"}
-        body = self._scope(step.steps or (), replace(place, path=(*place.path, "steps"), variables=variables))
-        return WhileNode(entry.id, entry.index, entry.needs, condition, step.max or ITERATIONS_DEFAULT, body)
+        condition = self.template(entry.place, ("while",), entry.step.while_ or "", "bool")
+        body = self._inside(entry, "steps", entry.step.steps, {"index": "int"})
+        return WhileNode(entry.id, entry.index, entry.needs, condition, entry.step.max or ITERATIONS_DEFAULT, body)
+
+    def _inside(
+        self, entry: Entry, key: str, steps: Sequence[StepDocument] | None, sees: dict[str, str] | None = None
+    ) -> Scope:
+        """The scope under this key; ``sees`` are the variables that its steps see besides."""
+        inner = replace(entry.place, path=(*entry.place.path, key), variables=entry.place.variables | (sees or {}))
+        return self._scope(steps or (), inner)
 
 
-def _in_order(ids: Sequence[str], needs: Mapping[str, tuple[str, ...]]) -> list[str]:
+def _in_order(numbers: Mapping[str, int], needs: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Every step after what it needs; among what is equally possible the author's order counts.
 
     So equal documents give equal graphs. ``CycleError`` if steps need each other.
     """
     sorter: TopologicalSorter[str] = TopologicalSorter(needs)
     sorter.prepare()
-    numbers = {step_id: number for number, step_id in enumerate(ids)}
-    result: list[str] = []
-    possible = set(sorter.get_ready())
+    result, possible = [], set(sorter.get_ready())
     while possible:
         chosen = min(possible, key=numbers.__getitem__)
         possible.remove(chosen)
@@ -183,20 +200,14 @@ def _in_order(ids: Sequence[str], needs: Mapping[str, tuple[str, ...]]) -> list[
     return result
 
 
-def _needed_by(step_id: str, needs: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """The steps that are over before this one begins: those it needs, directly or not."""
-    before: set[str] = set()
-    pending = list(needs[step_id])
-    while pending:
-        need = pending.pop()
-        if need not in before:
-            before.add(need)
-            pending.extend(needs[need])
-    return before
+def _visible(content: WorkflowDocument) -> dict[str, str]:
+    """What every expression of a workflow sees."""
+    return RUN_VARIABLES | {f"state.{name}": "dyn" for name in content.channels}
 
 
-def _results(step_id: str | None, step: StepDocument) -> list[str]:
-    """The ids whose result can be read once ``step`` is over: its own, and those inside its branches."""
-    inner = [*(step.then or ()), *(step.else_ or ())]
-    own = [step_id] if step_id else []
-    return own + [name for child in inner for name in _results(child.id, child)]
+def _results(step_id: str | None, step: StepDocument) -> dict[str, str]:
+    """What can be read once ``step`` is over: its own result, and those inside its branches."""
+    found = {f"steps.{step_id}.output": "dyn", f"steps.{step_id}.status": "string"} if step_id else {}
+    for child in (*(step.then or ()), *(step.else_ or ())):
+        found |= _results(child.id, child)
+    return found

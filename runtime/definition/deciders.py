@@ -2,68 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 from pydantic import BaseModel
 
-from approvals.model import Terms
+from approvals.model import GroupQuorum, Terms, Tier
 from approvals.tally import Groups, shortfalls, stuck_requesters
 from core.documents import Document, Path, load_document
 from core.errors import Problem
 from core.validation import validate
 from policy.evaluate import terms_of
 from policy.model import Outcome, PolicyDocument
-from runtime.definition.leaves import gate_terms, terms_json
+from runtime.definition.leaves import gate_terms
 from runtime.definition.model import AssignDocument, EscalationDocument, GateDocument, WorkflowDocument
 from runtime.engine.ask import terms_of as approval_terms
 
 UNCHECKED = "the tenant has no directory yet, so whether anybody can decide was not checked."
+# Where people are asked, under which keys (of the question and of its escalation), by which part, and on what terms.
+_Asked: TypeAlias = tuple[Path, tuple[str, str], str, Terms]
 _REMEDY = "Publish the directory first: `counterseal directory publish FILE`."
 
 
 class Findings(Struct):
     """``problems``: nobody could ever decide. ``warnings``: nobody could in some cases, or it was not checked."""
 
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    problems: list[Problem]
+    warnings: list[str]
 
 
 def of_policy(text: str, file: str, groups: Groups | None) -> Findings:
     """Look at every rule that asks people, by itself. ``groups`` is None where there is no directory."""
     document = load_document(text, file)
     content = validate(document, PolicyDocument)
-    found = Findings()
-    for index, rule in enumerate(content.rules):
-        if rule.outcome is Outcome.NEEDS_APPROVAL:
-            terms = approval_terms(terms_of([rule]))
-            what = f"policy {content.policy} version {content.version}, rule {rule.id}"
-            _look(found, document, ("rules", index), ("approvers", "escalate"), what, terms, groups)
-    return found
+    asked = [
+        (("rules", index), ("approvers", "escalate"), f", rule {rule.id}", approval_terms(terms_of([rule])))
+        for index, rule in enumerate(content.rules)
+        if rule.outcome is Outcome.NEEDS_APPROVAL
+    ]
+    return _findings(document, f"policy {content.policy} version {content.version}", asked, groups)
 
 
 def of_workflow(text: str, file: str, groups: Groups | None) -> Findings:
     """Look at every gate, every task and every escalation of a workflow."""
     document = load_document(text, file)
     content = validate(document, WorkflowDocument)
-    found = Findings()
-    what = f"workflow {content.workflow} version {content.version}"
-    for path, asked in _asked(content, ()):
-        if isinstance(asked, GateDocument):
-            terms, key = Terms.from_json(gate_terms(asked)), "approvers"
-        elif isinstance(asked, AssignDocument):
+    return _findings(document, f"workflow {content.workflow} version {content.version}", _asked(content, ()), groups)
+
+
+def _asked(part: BaseModel, path: Path) -> Iterator[_Asked]:
+    match part:
+        case GateDocument():
+            yield path, ("approvers", "approvers"), "", gate_terms(part)
+        case AssignDocument():
             # Whoever is assigned does the task; that the requester does it is no fault.
-            terms, key = Terms.from_json(terms_json(asked.group, 1, allow_requester=True)), "group"
-        else:
-            terms, key = Terms.from_json(terms_json(asked.escalate, 1)), "escalate"
-        _look(found, document, path, (key, key), what, terms, groups)
-    return found
-
-
-def _asked(part: BaseModel, path: Path) -> Iterator[tuple[Path, GateDocument | AssignDocument | EscalationDocument]]:
-    if isinstance(part, GateDocument | AssignDocument | EscalationDocument):
-        yield path, part
+            terms = Terms(Tier.MEDIUM, (GroupQuorum(part.group),), allow_requester=True)
+            yield path, ("group", "group"), "", terms
+        case EscalationDocument():
+            yield path, ("escalate", "escalate"), "", Terms(Tier.MEDIUM, (GroupQuorum(part.escalate),))
     for name, info in type(part).model_fields.items():
         value: Any = getattr(part, name)
         here = (*path, info.alias or name)
@@ -72,24 +69,17 @@ def _asked(part: BaseModel, path: Path) -> Iterator[tuple[Path, GateDocument | A
                 yield from _asked(item, here if index is None else (*here, index))
 
 
-def _look(
-    found: Findings,
-    document: Document,
-    path: Path,
-    keys: tuple[str, str],
-    what: str,
-    terms: Terms,
-    groups: Groups | None,
-) -> None:
-    if groups is None:
-        words = str(document.problem(path, UNCHECKED, _REMEDY))
-        found.warnings += [words] if not found.warnings else []  # once says it
-        return
-    short = shortfalls(terms, groups)
-    for one in short:
-        message = f"{what}: {'its escalation: ' if one.escalation else ''}{one.message}"
-        found.problems.append(document.problem((*path, keys[one.escalation]), message, one.remedy))
-    if not short and (stuck := stuck_requesters(terms, groups)):
-        shown = f"{', '.join(stuck[:5])}{' and others' if len(stuck) > 5 else ''}"
-        message = f"{what}: nobody could decide what {shown} requested, for want of others."
-        found.warnings.append(str(document.problem((*path, keys[0]), message, "Put more people into the groups.")))
+def _findings(document: Document, name: str, asked: Iterable[_Asked], groups: Groups | None) -> Findings:
+    found = Findings([], [])
+    for path, keys, which, terms in asked:
+        if groups is None:
+            return Findings([], [str(document.problem(path, UNCHECKED, _REMEDY))])  # once says it
+        short = shortfalls(terms, groups)
+        for one in short:
+            message = f"{name}{which}: {'its escalation: ' if one.escalation else ''}{one.message}"
+            found.problems.append(document.problem((*path, keys[one.escalation]), message, one.remedy))
+        if not short and (stuck := stuck_requesters(terms, groups)):
+            shown = f"{', '.join(stuck[:5])}{' and others' if len(stuck) > 5 else ''}"
+            message = f"{name}{which}: nobody could decide what {shown} requested, for want of others."
+            found.warnings.append(str(document.problem((*path, keys[0]), message, "Put more people into the groups.")))
+    return found

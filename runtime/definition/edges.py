@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 from enum import StrEnum
-from typing import Any
 
 from msgspec import Struct
 
@@ -37,40 +36,39 @@ class Edge(Struct, frozen=True):
 
 def edges_of(graph: Graph) -> tuple[Edge, ...]:
     """Every edge once, in the order of the nodes that they lead to."""
-    return tuple(dict.fromkeys(_edges(graph.root)))
+    found: dict[Edge, None] = {}
+    for node, inside, _ in _placed(graph.root):
+        found |= dict.fromkeys(Edge(need, node.id, EdgeKind.SEQUENCE) for need in node.needs)
+        found |= dict.fromkeys(Edge(read, node.id, EdgeKind.DATA) for read in sorted(_reads(node)))
+        if inside is not None:
+            found[Edge(inside, node.id, EdgeKind.BRANCH)] = None
+    return tuple(found)
 
 
 def nodes_of(graph: Graph) -> list[JsonObject]:
     """Every node: its id, what it does, and the node that it stands in, with the part of that (null for the root)."""
-    return list(_nodes(graph.root, None, None))
+    found: list[JsonObject] = []
+    for node, inside, part in _placed(graph.root):
+        operation = getattr(node, "operation", None) or type(node).__name__.removesuffix("Node").lower()
+        found.append({"id": node.id, "operation": operation, "inside": inside, "part": part})
+    return found
 
 
-def _edges(scope: Scope) -> Iterator[Edge]:
+def _placed(
+    scope: Scope, inside: str | None = None, part: str | None = None
+) -> Iterator[tuple[Node, str | None, str | None]]:
     for node in scope.nodes:
-        yield from (Edge(need, node.id, EdgeKind.SEQUENCE) for need in node.needs)
-        yield from (Edge(read, node.id, EdgeKind.DATA) for read in sorted(_reads(node)))
-        for inner in scopes_of(node):
-            yield from (Edge(node.id, child.id, EdgeKind.BRANCH) for child in inner.nodes)
-            yield from _edges(inner)
+        yield node, inside, part
+        for name, inner in _parts(node):
+            yield from _placed(inner, node.id, name)
 
 
 def _reads(node: Node) -> set[str]:
     """The ids whose output or status the node's own expressions read."""
-    found: set[str] = set()
-    for item in fields(node):
-        value: Any = getattr(node, item.name)
-        for source in value.values() if item.name == "sets" else (value,):
-            names: frozenset[str] = getattr(source, "references", frozenset())
-            found |= {name.split(".")[1] for name in names if name.startswith("steps.")}
-    return found
-
-
-def _nodes(scope: Scope, inside: str | None, part: str | None) -> Iterator[JsonObject]:
-    for node in scope.nodes:
-        operation = getattr(node, "operation", None) or type(node).__name__.removesuffix("Node").lower()
-        yield {"id": node.id, "operation": operation, "inside": inside, "part": part}
-        for name, inner in _parts(node):
-            yield from _nodes(inner, node.id, name)
+    own = {item.name: getattr(node, item.name) for item in fields(node)}
+    sources = [*own.values(), *own.get("sets", {}).values()]
+    names = [name for source in sources for name in getattr(source, "references", ())]
+    return {name.split(".")[1] for name in names if name.startswith("steps.")}
 
 
 def _parts(node: Node) -> list[tuple[str, Scope]]:

@@ -1,37 +1,49 @@
-"""Compiling leaves: what calls, asks, waits or starts something, with what it writes and what is done if it fails."""
+"""Compiling leaves: what calls, asks, waits or starts something, with what it writes and what is done if it fails.
+
+A step has a place: where it stands in its document, and what its expressions see there. Faults are named by it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals.forms import check_form
+from approvals.model import GroupQuorum, Terms, Tier
 from connectors.catalog import Catalog
 from connectors.operation import Kind, Operation
-from core.canonical import Json, JsonObject
+from core.canonical import Json
 from core.documents import Document
-from core.errors import InputError
-from core.templates import Template
+from core.errors import ExpressionError, InputError, Problem
+from core.expressions import WORKFLOW_LIMITS, Environment
+from core.templates import Template, TemplateError, compile_template, compile_value
 from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, StepDocument
-from runtime.definition.places import ERROR_VARIABLES, Compiling, Path, Place
-from runtime.engine.graph import (
-    Branch,
-    ChildNode,
-    ContinueNode,
-    GateNode,
-    Leaf,
-    OperationNode,
-    Scope,
-    SignalNode,
-    TaskNode,
-    TimerNode,
-)
+from runtime.engine import graph
+from runtime.engine.graph import Branch, Leaf, Scope
 
 GATE_EXPIRES_SECONDS = 24 * 3600
 ESCALATION_EXPIRES_SECONDS = 7 * 24 * 3600
+_ERROR_VARIABLES = dict.fromkeys(("error.class", "error.code", "error.message", "error.step"), "string")
+# In the place of what has a fault. A document with problems is refused, so it is never rendered.
+_NOTHING = compile_value(Environment({}, WORKFLOW_LIMITS), None)
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+class Place(Struct, frozen=True):
+    """A step's path in the document and the variables that are visible there.
+
+    ``failed`` is the leaf whose failure the step is done for, if it stands in a branch.
+    """
+
+    path: Path
+    variables: dict[str, str]
+    failed: str | None = None
 
 
 class Entry(Struct, frozen=True):
@@ -44,40 +56,58 @@ class Entry(Struct, frozen=True):
     place: Place
 
 
-class LeafCompiler(Compiling):
-    """Compiles leaves; the scopes of their branches are compiled by ``_scope``, which the graph's compiler has."""
+class LeafCompiler(ABC):
+    """Compiles the leaves of one document; collects problems instead of stopping at the first.
+
+    ``read`` collects the ids whose output some expression reads, ``failed`` the leaf that each step in a branch is for.
+    """
 
     def __init__(self, document: Document, catalog: Catalog) -> None:
-        super().__init__(document)
+        self._document = document
         self._catalog = catalog
         self._channels: frozenset[str] = frozenset()
         self._index = 0
         self._paths: dict[str, Path] = {}
+        self.problems: list[Problem] = []
+        self.read: set[str] = set()
+        self.failed: dict[str, str] = {}
         self.leaves: dict[str, Leaf] = {}
         self.operations: dict[str, Operation] = {}
 
+    @abstractmethod
     def _scope(self, steps: Sequence[StepDocument], place: Place) -> Scope:
-        raise TypeError("the graph's compiler compiles scopes")
+        """The scope of a branch: steps of every kind."""
 
-    def _leaf(self, entry: Entry, kind: str) -> Leaf | None:
-        compiled = {
-            "do": self._operation,
-            "approve": self._gate,
-            "wait": self._wait,
-            "task": self._task,
-            "run": self._child,
-            "continue_with": self._continue,
-        }[kind](entry)
-        if compiled is not None:
-            self.leaves[entry.id] = compiled
+    def problem(self, path: Path, message: str, remedy: str = "") -> None:
+        """Note a fault at this place."""
+        self.problems.append(self._document.problem(path, message, remedy))
+
+    def template(self, place: Place, key: Path, text: str, want: str | None = None) -> Template:
+        """A text with expressions. If it has a fault, that is noted, and nothing stands for it."""
+        return self._compiled(place, key, partial(compile_template, text=text, want=want))
+
+    def value(self, place: Place, key: Path, value: Json) -> Template:
+        """A nested value with expressions at its leaves; of faults as ``template``."""
+        return self._compiled(place, key, partial(compile_value, value=value))
+
+    def _compiled(self, place: Place, key: Path, compiled_in: Callable[[Environment], Template]) -> Template:
+        try:
+            compiled = compiled_in(Environment(place.variables, WORKFLOW_LIMITS))
+        except ExpressionError as error:
+            inside = error.path if isinstance(error, TemplateError) else ()
+            self.problem((*place.path, *key, *inside), error.message, error.remedy)
+            return _NOTHING
+        names = [name.split(".") for name in compiled.references]
+        self.read.update(name[1] for name in names if name[0] == "steps" and name[-1] == "output")
         return compiled
 
     # -- what every leaf has -----------------------------------------------------------------------------------------
 
-    def _common(self, entry: Entry, *, sees: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The fields of ``LeafNode``; ``sees`` are the variables that its result adds."""
+    def _common(self, entry: Entry, *, signal: bool = False) -> dict[str, Any]:
+        """The fields of ``LeafNode``; ``signal`` says whether its expressions see what came from outside, too."""
         step, place = entry.step, entry.place
-        inner = replace(place, variables={**place.variables, "output": "dyn", **(sees or {})})
+        own = {"output": "dyn", "signal": "dyn"} if signal else {"output": "dyn"}
+        inner = replace(place, variables=place.variables | own)
         reference = None if step.reference is None else self.template(inner, ("reference",), step.reference)
         return {
             "id": entry.id,
@@ -99,16 +129,12 @@ class LeafCompiler(Compiling):
         return result
 
     def _branches(self, entry: Entry) -> dict[Branch, Scope]:
-        step, found = entry.step, {}
-        variables = {**entry.place.variables, **ERROR_VARIABLES}
+        found, variables = {}, entry.place.variables | _ERROR_VARIABLES
         for branch in Branch:
-            content = getattr(step, branch)
-            if content is None:
-                continue
-            place = Place((*entry.place.path, str(branch)), variables, entry.id)
+            content, place = getattr(entry.step, branch), Place((*entry.place.path, str(branch)), variables, entry.id)
             if isinstance(content, EscalationDocument):
                 found[branch] = self._escalation(entry, content, place)
-            else:
+            elif content is not None:
                 found[branch] = self._scope(content, place)
         return found
 
@@ -116,15 +142,14 @@ class LeafCompiler(Compiling):
         """Ask a group whether to go on without what took too long: the gate that an author could have written."""
         nodes: list[Leaf] = []
         if content.start is not None:
-            nodes.append(
-                self._started(self._added(f"{entry.id}_escalation_start", (), place), content.start, ("start",))
-            )
+            first = self._added(f"{entry.id}_escalation_start", (), place)
+            nodes.append(self._started(first, content.start, ("start",)))
         summary = f"{entry.id} of ${{{{ run.workflow }}}} for ${{{{ run.reference }}}} has had no answer in time. "
-        compiled = self.template(place, (), summary + "Go on without it?")
         expires = int(content.expires.total_seconds()) if content.expires else ESCALATION_EXPIRES_SECONDS
+        terms = Terms(Tier.MEDIUM, (GroupQuorum(content.escalate),), expires_seconds=expires).to_json()
         added = self._added(f"{entry.id}_escalation", tuple(node.id for node in nodes), place)
-        terms = terms_json(content.escalate, expires)
-        nodes.append(GateNode(id=added.id, index=added.index, needs=added.needs, summary=compiled, terms=terms))
+        compiled = self.template(place, (), summary + "Go on without it?")
+        nodes.append(graph.GateNode(id=added.id, index=added.index, needs=added.needs, summary=compiled, terms=terms))
         for node in nodes:
             self.leaves[node.id] = node
             self.failed[node.id] = entry.id
@@ -139,7 +164,7 @@ class LeafCompiler(Compiling):
 
     # -- the kinds ---------------------------------------------------------------------------------------------------
 
-    def _operation(self, entry: Entry) -> OperationNode | None:
+    def _operation(self, entry: Entry) -> graph.OperationNode | None:
         step, place = entry.step, entry.place
         try:
             operation = self._catalog.get(step.do or "")
@@ -151,114 +176,92 @@ class LeafCompiler(Compiling):
             remedy = "Take it out: its declaration bounds the call."
             self.problem((*place.path, "timeout"), f"{operation.name} answers within its call.", remedy)
         self.operations[operation.name] = operation
-        inputs = self.value(place, ("with",), step.with_)
         self._check_names(operation, step.with_, place)
-        common = self._common(entry, sees={"signal": "dyn"} if durable else None)
-        return OperationNode(**common, operation=operation.name, inputs=inputs, timeout=step.timeout)
+        inputs = self.value(place, ("with",), step.with_)
+        common = self._common(entry, signal=durable)
+        return graph.OperationNode(**common, operation=operation.name, inputs=inputs, timeout=step.timeout)
 
     def _check_names(self, operation: Operation, given: Mapping[str, object], place: Place) -> None:
         """Names of inputs are known now; their values only when they are rendered."""
-        properties = operation.input_schema.get("properties", {})
-        if operation.input_schema.get("additionalProperties", True) is False:
-            for name in given:
-                if name not in properties:
-                    known = ", ".join(sorted(properties))
-                    self.problem(
-                        (*place.path, "with", name), f"{operation.name} takes no {name!r}.", f"It takes {known}."
-                    )
-        for name in operation.input_schema.get("required", ()):
+        schema = operation.input_schema
+        takes = schema.get("properties", {})
+        for name in given if schema.get("additionalProperties", True) is False else ():
+            if name not in takes:
+                remedy = f"It takes {', '.join(sorted(takes))}."
+                self.problem((*place.path, "with", name), f"{operation.name} takes no {name!r}.", remedy)
+        for name in schema.get("required", ()):
             if name not in given:
                 self.problem((*place.path, "do"), f"{operation.name} needs the input {name!r}.", "Add it under `with`.")
 
-    def _gate(self, entry: Entry) -> GateNode:
+    def _gate(self, entry: Entry) -> graph.GateNode:
         gate = entry.step.approve
         assert gate is not None
         summary = self.template(entry.place, ("approve", "summary"), gate.summary)
-        return GateNode(**self._common(entry), summary=summary, terms=gate_terms(gate))
+        return graph.GateNode(**self._common(entry), summary=summary, terms=gate_terms(gate).to_json())
 
-    def _wait(self, entry: Entry) -> TimerNode | SignalNode | None:
+    def _wait(self, entry: Entry) -> graph.TimerNode | graph.SignalNode | None:
         wait, place = entry.step.wait, entry.place
         assert wait is not None
         given = [name for name in ("for_", "until", "signal") if getattr(wait, name) is not None]
         if len(given) != 1:
             self.problem((*place.path, "wait"), "A wait is exactly one of for, until, signal.")
             return None
-        common = self._common(entry, sees={"signal": "dyn"})
+        common = self._common(entry, signal=True)
         if wait.signal is None:
-            for name, value in (("timeout", entry.step.timeout), ("correlate", wait.correlate)):
+            for path, value in ((("timeout",), entry.step.timeout), (("wait", "correlate"), wait.correlate)):
                 if value is not None:
-                    path = (*place.path, name) if name == "timeout" else (*place.path, "wait", name)
-                    self.problem(path, f"{name!r} belongs to a wait for a signal.")
+                    self.problem((*place.path, *path), f"{path[-1]!r} belongs to a wait for a signal.")
             until = None if wait.until is None else self.template(place, ("wait", "until"), wait.until)
-            return TimerNode(**common, span=wait.for_, until=until)
+            return graph.TimerNode(**common, span=wait.for_, until=until)
         correlate = self.template(place, ("wait", "correlate"), wait.correlate or "${{ run.reference }}")
-        return SignalNode(**common, name=wait.signal, correlate=correlate, timeout=entry.step.timeout)
+        return graph.SignalNode(**common, name=wait.signal, correlate=correlate, timeout=entry.step.timeout)
 
-    def _task(self, entry: Entry) -> TaskNode:
+    def _task(self, entry: Entry) -> graph.TaskNode:
         task, place = entry.step.task, entry.place
         assert task is not None
         for problem in check_form(task.form):
             self.problem((*place.path, "task", "form", *problem.path), problem.message, problem.remedy)
         title, text = self.template(place, ("task", "title"), task.title), task.description
-        return TaskNode(
+        return graph.TaskNode(
             title=title,
             description=self.template(place, ("task", "description"), text) if text else None,
-            **self._common(entry, sees={"signal": "dyn"}),
+            **self._common(entry, signal=True),
             form=task.form,
             group=task.assign.group,
             timeout=entry.step.timeout,
         )
 
-    def _child(self, entry: Entry) -> ChildNode:
+    def _child(self, entry: Entry) -> graph.ChildNode:
         step = entry.step
-        name, version = _named(step.run or "")
-        return ChildNode(
-            workflow=name,
-            version=version,
+        return graph.ChildNode(
+            **_named(step.run or ""),
             inputs=self.value(entry.place, ("with",), step.with_),
             timeout=step.timeout,
             abandons=bool(step.abandon),
-            **self._common(entry, sees={"signal": "dyn"}),
+            **self._common(entry, signal=True),
         )
 
-    def _continue(self, entry: Entry) -> ContinueNode:
+    def _continue(self, entry: Entry) -> graph.ContinueNode:
         content = entry.step.continue_with
         assert content is not None
         return self._started(entry, content, ("continue_with",))
 
-    def _started(self, entry: Entry, content: ContinueDocument, key: tuple[str, ...]) -> ContinueNode:
+    def _started(self, entry: Entry, content: ContinueDocument, key: tuple[str, ...]) -> graph.ContinueNode:
         inputs = self.value(entry.place, (*key, "with"), content.with_)
-        name, version = _named(content.workflow)
-        return ContinueNode(**self._common(entry), workflow=name, version=version, inputs=inputs)
+        return graph.ContinueNode(**self._common(entry), **_named(content.workflow), inputs=inputs)
 
 
-def _named(text: str) -> tuple[str, int | None]:
+def _named(text: str) -> dict[str, Any]:
     name, _, version = text.partition("@")
-    return name, int(version) if version else None
+    return {"workflow": name, "version": int(version) if version else None}
 
 
-def terms_json(group: str, expires_seconds: int, **changes: Json) -> JsonObject:
-    """The JSON form of approvals.model.Terms for one group."""
-    return {
-        "tier": "medium",
-        "approvers": [{"group": group, "of": 1, "source": "group"}],
-        "two_person": False,
-        "allow_requester": False,
-        "expires_seconds": expires_seconds,
-        "remind_seconds": [],
-        "escalate": None,
-        **changes,
-    }
-
-
-def gate_terms(gate: GateDocument) -> JsonObject:
-    """The same for a gate."""
-    expires = int(gate.expires.total_seconds()) if gate.expires else GATE_EXPIRES_SECONDS
-    return terms_json(
-        gate.approvers.group,
-        expires,
-        tier=gate.tier,
-        approvers=[{"group": gate.approvers.group, "of": gate.quorum, "source": "group"}],
+def gate_terms(gate: GateDocument) -> Terms:
+    """What a gate asks of people."""
+    return Terms(
+        tier=Tier(gate.tier),
+        approvers=(GroupQuorum(gate.approvers.group, gate.quorum),),
         two_person=gate.two_person,
-        remind_seconds=[int(remind.total_seconds()) for remind in gate.remind],
+        expires_seconds=int(gate.expires.total_seconds()) if gate.expires else GATE_EXPIRES_SECONDS,
+        remind_seconds=tuple(int(remind.total_seconds()) for remind in gate.remind),
     )

@@ -19,8 +19,7 @@ from pydantic import BaseModel
 
 from connectors.catalog import OperationsDocument
 from policy.model import APPROVAL_KEYS, Outcome, PolicyDocument
-from runtime.definition.model import KINDS, WorkflowDocument
-from runtime.definition.people import DirectoryDocument
+from runtime.definition.model import KINDS, DirectoryDocument, WorkflowDocument
 
 # What core.expressions.is_variable_name says of one name.
 IDENTIFIER = r"^(?!(?:in|true|false|null)$)[A-Za-z_][A-Za-z0-9_]*$"
@@ -66,12 +65,6 @@ def schema_text(name: SchemaName) -> str:
     return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
 
 
-def schema(name: SchemaName) -> JsonSchema:
-    """The schema; the caller's own copy."""
-    found: JsonSchema = json.loads(schema_text(name))
-    return found
-
-
 def _edit(model: str, part: JsonSchema) -> None:
     """Make what pydantic wrote readable in an editor, and add what its validators check beyond the types."""
     part["title"] = model.removesuffix("Document")
@@ -91,10 +84,9 @@ def _edit(model: str, part: JsonSchema) -> None:
 
 def _take_null(value: JsonSchema) -> None:
     """A key may be left out, and not be left empty (``core.validation.empty_keys``)."""
-    choices = [choice for choice in value.get("anyOf", []) if choice != {"type": "null"}]
-    if len(choices) == len(value.get("anyOf", [])):
+    if {"type": "null"} not in value.get("anyOf", []):
         return
-    del value["anyOf"]
+    choices = [choice for choice in value.pop("anyOf") if choice != {"type": "null"}]
     if value.get("default", "") is None:
         del value["default"]
     value.update(choices[0] if len(choices) == 1 else {"anyOf": choices})

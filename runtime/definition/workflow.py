@@ -1,41 +1,48 @@
-"""From authored YAML to the immutable canonical definition that the runtime runs (X-1, X-3)."""
+"""From authored YAML to the immutable canonical definition that the runtime runs (X-1, X-3), and extending it. Pure.
+
+An extension names steps that are added to the root of one run's graph, and optionally existing ones that are to wait
+for them (``before``). It is checked like a definition (V-5, V-6): the extended workflow is compiled anew from the
+published text and every extension so far, so equal logs give equal graphs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
 from core.canonical import sha256_hex
-from core.documents import load_document
-from core.errors import DefinitionError
-from core.validation import validate
+from core.documents import Document, load_document
+from core.errors import DefinitionError, InputError, path_text
+from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import RUN_VARIABLES, GraphCompiler
-from runtime.definition.model import ServiceNowTrigger, WorkflowDocument
-from runtime.definition.places import Place
+from runtime.definition.leaves import Path, Place
+from runtime.definition.model import Identifier, Part, ServiceNowTrigger, StepDocument, WorkflowDocument
+from runtime.engine.commit import MutationRow
 from runtime.engine.graph import Channel, Graph
+from runtime.engine.run import State
 from runtime.engine.workflow import ServiceNowStart, Workflow
+
+STEPS_MAX = 500
 
 
 def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
     """Parse, validate and compile a workflow. ``DefinitionError`` lists every problem with its place and remedy."""
     document = load_document(text, file)
     content = validate(document, WorkflowDocument)
-    compiler = GraphCompiler(document, catalog)
+    compiler, text_digest = GraphCompiler(document, catalog), sha256_hex(text.encode())
     root = compiler.compile(content)
-    result = None
-    if content.result is not None:
-        result = compiler.value(Place((), compiler.visible_at_end(content)), ("result",), content.result)
+    result = None if content.result is None else compiler.value(compiler.at_end(content), ("result",), content.result)
     alone = content.reference.strip().startswith("${{") and content.reference.count("${{") == 1
-    reference = compiler.template(
-        Place((), RUN_VARIABLES), ("reference",), content.reference, "string" if alone else None
-    )
-    trigger = content.triggers.servicenow
-    start = None if trigger is None else _servicenow(compiler, trigger)
+    want, place = "string" if alone else None, Place((), RUN_VARIABLES)
+    reference = compiler.template(place, ("reference",), content.reference, want)
+    start = None if content.triggers.servicenow is None else _servicenow(compiler, content.triggers.servicenow)
     if compiler.problems:
         raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
-    text_digest = sha256_hex(text.encode())
     channels = {
         name: Channel(name, channel.reduce, channel.keep, channel.initial, channel.ledger)
         for name, channel in content.channels.items()
@@ -78,3 +85,103 @@ def _servicenow(compiler: GraphCompiler, trigger: ServiceNowTrigger) -> ServiceN
     when = None if trigger.when is None else compiler.template(place, ("when",), trigger.when, "bool")
     dedupe = compiler.template(place, ("dedupe",), trigger.dedupe)
     return ServiceNowStart(trigger.table, frozenset(trigger.events), when, dedupe)
+
+
+class ExtensionDocument(Part):
+    """New steps of a running graph. Each existing step in ``before`` waits for the last of them."""
+
+    steps: Annotated[tuple[StepDocument, ...], Field(min_length=1, max_length=100)]
+    before: tuple[Identifier, ...] = ()
+
+
+def read_extension(source: Mapping[str, Any]) -> ExtensionDocument:
+    """An extension as it was sent; ``InputError`` names the place of the first fault."""
+    try:
+        extension = ExtensionDocument.model_validate(source)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = path_text(tuple(fault["loc"]))
+        strange = fault["type"] == "extra_forbidden"
+        message = "is no key that an extension has" if strange else f"is not right: {fault['msg']}"
+        remedy = "Send `steps` as a workflow has them, and `before`; see `counterseal schema workflow`."
+        raise InputError(message, where=where, remedy=remedy) from None
+    for place in empty_keys(extension):
+        raise InputError(EMPTY, where=path_text(place), remedy=EMPTY_REMEDY)
+    return extension
+
+
+def check_past(graph: Graph, state: State, extension: ExtensionDocument) -> None:
+    """Refuse an edge into the past: a step that has begun cannot wait for one that is new."""
+    begun = {*state.status, *state.open, *state.parked, *state.failures, *state.branches, *state.loops}
+    for name in extension.before:
+        if name in begun.intersection(node.id for node in graph.root.nodes):
+            words = f"names {name!r}, which has begun already; what has begun cannot wait for something new"
+            raise InputError(words, where="before")
+
+
+def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog | None = None) -> Workflow:
+    """The workflow with every extension in it. ``InputError`` names what is wrong with the newest.
+
+    Operations are those that were frozen with the version and with each extension; ``catalog`` has what the newest one
+    may name besides.
+    """
+    operations = dict(catalog.operations) if catalog is not None else {}
+    for mutation in reversed(mutations):
+        operations.update(thaw_operations(mutation.operations).operations)
+    operations.update(base.operations)
+    document = load_document(base.text, f"{base.name}@{base.version}")
+    content = validate(document, WorkflowDocument)
+    steps = list(content.steps)
+    newest = len(steps)
+    for mutation in mutations:
+        newest, steps = len(steps), _added(steps, read_extension(mutation.source))
+    if len(steps) > STEPS_MAX:
+        raise InputError(f"makes {len(steps)} steps; a graph has at most {STEPS_MAX}", where="steps")
+    compiler = _Compiler(document, Catalog(operations), newest)
+    root = compiler.compile(content.model_copy(update={"steps": tuple(steps)}))
+    read = base.graph.read | compiler.read
+    graph = replace(base.graph, root=root, leaves=compiler.leaves, read=read, failed=compiler.failed)
+    return replace(base, graph=graph, operations=compiler.operations)
+
+
+class _Compiler(GraphCompiler):
+    """Faults lie in what was added: the published text has none."""
+
+    def __init__(self, document: Document, catalog: Catalog, first: int) -> None:
+        super().__init__(document, catalog)
+        self._first = first
+
+    def problem(self, path: Path, message: str, remedy: str = "") -> None:
+        """Raise the first fault, at its place in the extension."""
+        if len(path) > 1 and path[0] == "steps" and isinstance(path[1], int) and path[1] >= self._first:
+            path = ("steps", path[1] - self._first, *path[2:])
+        raise InputError(message, where=path_text(path), remedy=remedy)
+
+
+def _added(steps: list[StepDocument], extension: ExtensionDocument) -> list[StepDocument]:
+    """The list with the new steps at its end. Without needs of its own, the first one takes the place of what waits."""
+    named = {_name(step, number): number for number, step in enumerate(steps)}
+    new = list(extension.steps)
+    if extension.before and new[0].needs is None and (first := named.get(extension.before[0])) is not None:
+        new[0] = new[0].model_copy(update={"needs": _needs(steps, first)})
+    for before in extension.before:
+        number = named.get(before)
+        if number is None:
+            raise InputError(f"names {before!r}, which is no step of the outermost list", where="before")
+        last = _name(new[-1], len(steps) + len(new) - 1)
+        needs = (*_needs(steps, number), last)
+        steps[number] = steps[number].model_copy(update={"needs": needs})
+    return [*steps, *new]
+
+
+def _needs(steps: Sequence[StepDocument], number: int) -> tuple[str, ...]:
+    explicit = steps[number].needs
+    if explicit is not None:
+        return explicit
+    return (_name(steps[number - 1], number - 1),) if number else ()
+
+
+def _name(step: StepDocument, number: int) -> str:
+    """As the compiler names a step of the outermost list."""
+    kinds = step.kinds()
+    return step.id or f"{kinds[0] if kinds else 'step'}_{number}"

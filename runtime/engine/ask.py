@@ -18,9 +18,9 @@ from core.ids import derived_id
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import ApprovalTerms, Decision
 from policy.load import Policy
-from runtime.engine.commit import StepRow, WaitRow, wait_of
+from runtime.engine.commit import StepRow
 from runtime.engine.events import ApprovalRequested, ApprovalSuperseded
-from runtime.engine.states import WaitKind, WaitState
+from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition
 
 # Who answers what became of an action in doubt when no approval names anybody: the same people as for the action.
@@ -68,9 +68,10 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
         ),
         step=step.key,
     )
-    wait = _wait(transition, step, approval_id, ladder(question.terms, expires), nonce)
     transition.message("card", approval_id, ApprovalStatus.REQUESTED)
-    transition.park(step, wait, error)
+    stages = ladder(question.terms, expires)
+    told: JsonObject = {"approval": str(approval_id), "ladder": [[*stage] for stage in stages], "next": 0}
+    transition.park(step, WaitKind.APPROVAL, nonce, timedelta(seconds=stages[0][1]), told, error=error)
     return approval_id
 
 
@@ -78,21 +79,6 @@ def supersede(transition: Transition, step: StepRow, approval_id: UUID) -> None:
     """Void a question that is not the one to be asked any more, or an approval of it, and show that on its card."""
     transition.tell(ApprovalSuperseded(approval_id), step=step.key)
     transition.message("card", approval_id, ApprovalStatus.SUPERSEDED)
-
-
-def _wait(
-    transition: Transition, step: StepRow, approval_id: UUID, stages: list[tuple[str, int]], nonce: str
-) -> WaitRow:
-    return WaitRow(
-        wait_id=wait_of(transition.view.run_id, step),
-        step_id=step.step_id,
-        step_key=step.key,
-        kind=WaitKind.APPROVAL,
-        status=WaitState.WAITING,
-        token=nonce,
-        due_in=timedelta(seconds=stages[0][1]),
-        context={"approval": str(approval_id), "ladder": [[stage, seconds] for stage, seconds in stages], "next": 0},
-    )
 
 
 def approval_path(approval_id: UUID) -> str:

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from approvals.states import ApprovalStatus
 from core.canonical import Json, JsonObject
 from core.ids import derived_id
+from evidence.receipts import Receipt
 from runtime.engine.states import CommandState, RunState, StepState, WaitKind, WaitState
 
 # The status of a row of the queue whose step somebody holds.
@@ -117,36 +118,18 @@ class CommandRow(Struct, frozen=True):
     ordering_key: str | None = None
 
 
-class ReceiptRow(Struct, frozen=True):
+class ReceiptRow(Receipt, frozen=True, kw_only=True):
     """A receipt as it is after the commit. ``shared`` says that other steps and runs may mean this effect by its key.
 
-    ``replaces`` is the failed receipt, maybe of another run, whose attempt this one follows under that key. ``late``
-    are the late answers about its attempts (``ActionLate``); nothing else of it changes by them.
+    ``action`` is what was intended, to perform or probe exactly it later. ``replaces`` is the failed receipt, maybe of
+    another run, whose attempt this one follows under that key.
     """
 
-    receipt_id: UUID
-    step_key: str
-    operation: str
-    target: str
-    idempotency_key: str
-    action_digest: str
     action: JsonObject
-    status: str
-    attempt: int
-    lease_epoch: int
-    reversible: bool
-    reverse: JsonObject | None
-    external_id: str | None = None
     output: Json = None
     usage: JsonObject | None = None
-    resolution: str | None = None
-    error: JsonObject | None = None
-    intended_at: datetime | None = None
-    settled_at: datetime | None = None
-    run_id: UUID | None = None
     shared: bool = False
     replaces: UUID | None = None
-    late: tuple[JsonObject, ...] = ()
 
 
 class EffectRow(Struct, frozen=True):

@@ -51,7 +51,6 @@ def rest(transition: Transition, operation: Operation, receipt: ReceiptRow) -> t
     Its call begins within ``SEND_WITHIN`` of the intent, whoever stalls meanwhile, and may overrun its own time limit
     by ``GRACE``. Until then nobody can know that it did not happen, and doing it again might be doing it twice.
     """
-    assert receipt.intended_at is not None
     return receipt.intended_at + SEND_WITHIN + operation.timeouts.perform + GRACE - transition.view.now
 
 
@@ -121,7 +120,8 @@ def look_later(transition: Transition, step: StepRow, error: StepError, delay: t
     before = (step.last_error or {}).get(_LOOKS)
     looks = before if isinstance(before, int) else 0
     if looks < PROBES_MAX:
-        later(transition, step, {**_counts(step), **error.to_json(), _LOOKS: looks + 1}, delay, attempted=False)
+        told: JsonObject = {**_counts(step), **error.to_json(), _LOOKS: looks + 1}
+        transition.retry_later(step, delay, told, attempted=False)
     return looks < PROBES_MAX
 
 
@@ -133,7 +133,8 @@ def put_off(transition: Transition, step: StepRow, operation: Operation, receipt
     delay = rest(transition, operation, receipt)
     if delay <= timedelta(0):
         return False
-    later(transition, step, {**_counts(step), **unknown(why).to_json(), _OPEN: True}, delay, attempted=False)
+    told: JsonObject = {**_counts(step), **unknown(why).to_json(), _OPEN: True}
+    transition.retry_later(step, delay, told, attempted=False)
     return True
 
 
@@ -152,22 +153,6 @@ def is_for_people(step: StepRow) -> bool:
     return (step.last_error or {}).get(_OPEN) is True
 
 
-def later(
-    transition: Transition,
-    step: StepRow,
-    error: JsonObject,
-    delay: timedelta,
-    usage: JsonObject | None = None,
-    *,
-    attempted: bool = True,
-) -> None:
-    """Park the step until ``delay`` has passed, with the failure that made it wait and what the failed call cost.
-
-    ``attempted`` says that an attempt is over; a doubt that is waited out, or looked into, uses none up.
-    """
-    transition.retry_later(step, delay, error, usage, attempt=step.attempt + attempted)
-
-
 def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
     """An earlier lease recorded an intent and no outcome: find out what became of it."""
     transition, given, rule = p.transition, p.known.given, p.operation.in_doubt
@@ -184,7 +169,6 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
         transition.cancel_step(p.step)
         return Over()
     if rule is InDoubtRule.PROBE:
-        assert receipt.intended_at is not None
         since = (transition.view.now - receipt.intended_at).total_seconds()
         return Inquire(p.step, p.operation, call_of(p.operation, receipt), receipt, p.known, since)
     if given is not None and given.kind is ApprovalKind.ACTION:

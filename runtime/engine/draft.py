@@ -8,9 +8,9 @@ outside, and leases that have run out. Ids and dedupe keys are derived, so that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -19,55 +19,16 @@ from core.canonical import JsonObject, digest
 from core.errors import InputError
 from core.ids import derived_id
 from evidence.chain import Actor, Event, EventType, append
-from evidence.receipts import Receipt, ReceiptStatus, Reverse
+from runtime.engine import events as e
 from runtime.engine.commit import CommandRow, Commit, EffectRow, QueueRow, ReceiptRow, StepRow
 from runtime.engine.crossing import Crossing
-from runtime.engine.events import Event as RunEvent
 from runtime.engine.fold import fold
 from runtime.engine.graph import Graph
 from runtime.engine.keeping import EVERY, pack
+from runtime.engine.plan import variables
 from runtime.engine.run import Run, RunView
 from runtime.engine.states import RUN, CommandState, RunState, StepState
 from runtime.engine.told import KEPT, RECEIPT, STORED, Told, digest_of, line_of, pack_values
-
-
-def as_receipt(row: ReceiptRow, tenant: str, run_id: UUID) -> Receipt:
-    """The receipt of this run. Its times are those of the audit's lines."""
-    assert row.intended_at is not None, "it is set when the intent is recorded"
-    reverse: Mapping[str, Any] | None = row.reverse
-    return Receipt(
-        receipt_id=str(row.receipt_id),
-        tenant_id=tenant,
-        run_id=str(run_id),
-        step_key=row.step_key,
-        operation=row.operation,
-        target=row.target,
-        idempotency_key=row.idempotency_key,
-        action_digest=row.action_digest,
-        status=ReceiptStatus(row.status),
-        attempt=row.attempt,
-        lease_epoch=row.lease_epoch,
-        reversible=row.reversible,
-        reverse=Reverse(reverse["operation"], reverse["input"]) if reverse else None,
-        external_id=row.external_id,
-        resolution=row.resolution,
-        error=str(row.error["message"]) if row.error else None,
-        intended_at=row.intended_at,
-        settled_at=row.settled_at,
-        late=row.late,
-    )
-
-
-def receipt_digest(row: ReceiptRow, tenant: str, run_id: UUID, run_key: bytes) -> str | None:
-    """What the audit says of a receipt: the digest of what the bundle will show. None if that has no canonical form.
-
-    An outcome is recorded all the same; its bundle is refused when it is made, by the same error.
-    """
-    try:
-        return digest(as_receipt(row, tenant, run_id).to_evidence(run_key))
-    except InputError:
-        return None
-
 
 # The key of the row that stands for a barrier: the last step has left, and whoever was to commit it may have died.
 BARRIER = ""
@@ -147,14 +108,7 @@ _place = attrgetter("status", "superstep", "canceling", "extensions", "reference
 ENGINE = Actor("engine", "counterseal")
 
 # What follows an intent: an outcome or a doubt comes before its run closes, so the intent itself need not bind.
-_BINDING = (
-    EventType.ACTION_SUCCEEDED,
-    EventType.ACTION_FAILED,
-    EventType.ACTION_IN_DOUBT,
-    EventType.ACTION_HELD,
-    EventType.ACTION_DOUBT_RESOLVED,
-    EventType.ACTION_LATE,
-)
+_BINDING = (e.ActionSucceeded, e.ActionFailed, e.ActionInDoubt, e.ActionHeld, e.ActionDoubtResolved, e.ActionLate)
 
 
 # An outcome was known before its append is built, so its time is not after the database's.
@@ -190,10 +144,14 @@ class Draft:
         """The steps that are held, as they are after what was told."""
         return {**self.run.past, **self.run.steps}
 
+    def variables(self, key: str) -> dict[str, object]:
+        """Everything that an expression of the step with this key sees now; of no step for the run's result."""
+        return variables(self.graph, self.run.state, self.view.constants, key)
+
     # -- the book ----------------------------------------------------------------------------------------------------
 
     def tell(
-        self, event: RunEvent, *, step: str | None = None, actor: Actor = ENGINE, crossing: Crossing | None = None
+        self, event: e.Event, *, step: str | None = None, actor: Actor = ENGINE, crossing: Crossing | None = None
     ) -> None:
         """Tell an event: it changes the run now, and the append records it.
 
@@ -246,23 +204,19 @@ class Draft:
             rows.state = pack(self.run.copy().rest(), self.view.head)
         for name, stored in ((STORED, rows.values), (KEPT, rows.state)):
             if stored is not None:
-                data: JsonObject = {**events[-1].data, name: digest_of(stored, self.view.run.run_key)}
-                events[-1] = replace(events[-1], data=data)
+                events[-1].data[name] = digest_of(stored, self.view.run.run_key)
         rows.lines, self._head = append(self.view.head, events)
         rows.latest = max((event.at for event in events), default=None)
         return rows
 
     def _line(self, told: Told) -> tuple[Event, JsonObject]:
         """The line of an event. One about an action names the digest of its receipt as this append leaves it."""
-        line, values = line_of(told, self.view.run.run_key)
-        receipt = getattr(told.event, "receipt", None)
-        row = self.run.receipts.get(receipt) if isinstance(receipt, UUID) else None
-        if row is None or told.event.TYPE not in _BINDING:
-            return line, values
-        view = self.view
-        bound = receipt_digest(row, view.tenant_id, view.run_id, view.run.run_key)
-        if bound is not None:
-            line = replace(line, data={**line.data, RECEIPT: bound})
+        run_key = self.view.run.run_key
+        line, values = line_of(told, run_key)
+        if isinstance(told.event, _BINDING) and told.event.receipt in self.run.receipts:
+            # One without a canonical form is recorded all the same; its bundle is refused by the same error.
+            with suppress(InputError):
+                line.data[RECEIPT] = digest(self.run.receipts[told.event.receipt].to_evidence(run_key))
         return line, values
 
     def after(self) -> RunView:

@@ -17,7 +17,6 @@ from runtime.engine.events import ApprovalConsumed
 from runtime.engine.finish import fail_expression, finish, unfit
 from runtime.engine.graph import GateNode
 from runtime.engine.moves import Known, Next, Nonce, Over
-from runtime.engine.plan import variables
 from runtime.engine.transition import Transition
 
 
@@ -56,7 +55,7 @@ def still_asks(transition: Transition, step: StepRow, bound: str) -> bool:
 def _question(transition: Transition, step: StepRow, leaf: GateNode) -> Question:
     """The question in the state that the run has now; ``ExpressionError`` if it cannot be made from that."""
     view = transition.view
-    summary = leaf.summary.render(variables(transition.graph, transition.run.state, view.constants, step.key))
+    summary = leaf.summary.render(transition.variables(step.key))
     if problem := unfit(summary, "The summary"):
         raise ExpressionError(problem)
     terms = Terms.from_json(leaf.terms)

@@ -8,6 +8,7 @@ belongs to the lease that intends; a later lease of the step puts its own in the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from evidence.commitments import blind
 from policy.evaluate import ApprovalTerms, Decision
 from runtime.engine import ask
 from runtime.engine.ask import CardWords, Question
-from runtime.engine.commit import ReceiptRow, StepRow, WaitRow, expected_of
+from runtime.engine.commit import ReceiptRow, StepRow, expected_of
 from runtime.engine.events import (
     ActionDoubtResolved,
     ActionFailed,
@@ -37,7 +38,7 @@ from runtime.engine.events import (
 from runtime.engine.graph import OperationNode
 from runtime.engine.judge import ActivePolicy, readable
 from runtime.engine.moves import Known, Next, Nonce, Over, Perform
-from runtime.engine.states import WaitKind, WaitState
+from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition, seconds
 from runtime.engine.workflow import Workflow
 
@@ -163,8 +164,7 @@ def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
     read = action["before"]
     before = None if read is None else Before(read["values"], read["version"], read["facts"])
     seconds = operation.timeouts.perform.total_seconds()
-    owner = receipt.run_id if operation.kind is Kind.DURABLE else None
-    key = correlation_of(owner, receipt.step_key) if owner is not None else None
+    key = correlation_of(receipt.run_id, receipt.step_key) if operation.kind is Kind.DURABLE else None
     return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before, key)
 
 
@@ -214,41 +214,31 @@ def expect_end(transition: Transition, step: StepRow, operation: Operation, nonc
 
     A crash after this commit leaves the receipt in doubt and this wait open; the next lease closes both.
     """
-    wait = _wait(transition, step, operation, nonce())
-    assert wait.due_in is not None
-    opened = (seconds(wait.due_in), wait.token, wait.context, wait.correlation_key)
-    transition.tell(WaitOpened(wait.wait_id, wait.kind, *opened), step=step.key)
+    due, context, correlation = _outside(transition, step, operation)
+    wait = expected_of(transition.view.run_id, step)
+    opened = WaitOpened(wait, WaitKind.EXTERNAL, seconds(due), nonce(), context, correlation)
+    transition.tell(opened, step=step.key)
 
 
-def expect_no_more(transition: Transition, step: StepRow, operation: Operation) -> None:
+def expect_no_more(transition: Transition, step: StepRow) -> None:
     """Cancel the wait opened with the intent: nothing was started (refused, not sent, in doubt), or it has ended."""
-    cancel_wait(transition, _wait(transition, step, operation, ""))
-
-
-def cancel_wait(transition: Transition, wait: WaitRow) -> None:
-    """Cancel a wait that nothing outside will end."""
-    transition.tell(WaitCanceled(wait.wait_id, wait.kind), step=wait.step_key)
+    transition.tell(WaitCanceled(expected_of(transition.view.run_id, step), WaitKind.EXTERNAL), step=step.key)
 
 
 def park_outside(
     transition: Transition, step: StepRow, operation: Operation, nonce: Nonce, *, expected: bool = False
 ) -> None:
     """Park a step whose action goes on outside: it holds nothing. ``expected`` says that the wait is there."""
-    wait = _wait(transition, step, operation, nonce())
-    transition.park(step, wait, known=expected)
+    wait = expected_of(transition.view.run_id, step)
+    if expected:
+        transition.park_on(step, wait, WaitKind.EXTERNAL)
+    else:
+        transition.park(step, WaitKind.EXTERNAL, nonce(), *_outside(transition, step, operation), wait=wait)
 
 
-def _wait(transition: Transition, step: StepRow, operation: Operation, token: str) -> WaitRow:
+def _outside(transition: Transition, step: StepRow, operation: Operation) -> tuple[timedelta, JsonObject, str]:
+    """How long what goes on outside may take, what its resume needs, and the key that it will name."""
     leaf = transition.graph.leaf(step.key)
     assert isinstance(leaf, OperationNode)
-    return WaitRow(
-        wait_id=expected_of(transition.view.run_id, step),
-        step_id=step.step_id,
-        step_key=step.key,
-        kind=WaitKind.EXTERNAL,
-        status=WaitState.WAITING,
-        token=token,
-        due_in=leaf.timeout or operation.timeouts.complete,
-        context={"operation": operation.name},
-        correlation_key=correlation_of(transition.view.run_id, step.key),
-    )
+    key = correlation_of(transition.view.run_id, step.key)
+    return leaf.timeout or operation.timeouts.complete, {"operation": operation.name}, key

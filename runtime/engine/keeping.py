@@ -7,6 +7,7 @@ that is guarded by the version may keep a run. The book stays the truth.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -91,8 +92,9 @@ def _windows(run: Run) -> dict[str, tuple[int, list[Any]]]:
 
 def _row(cls: Any, stored: Mapping[str, Any]) -> Any:
     read: dict[str, Any] = {}
+    declared = ChainMap(*(vars(each).get("__annotations__", {}) for each in cls.__mro__))
     for name in cls.__struct_fields__:
-        reader = _READERS.get(cls.__annotations__[name].removesuffix(" | None"))
+        reader = _READERS.get(declared[name].removesuffix(" | None"))
         value = stored[name]
         read[name] = value if reader is None or value is None else reader(value)
     return cls(**read)

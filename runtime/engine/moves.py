@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TypeAlias
 from uuid import UUID
 
@@ -123,9 +122,6 @@ Next: TypeAlias = ReadBefore | LookUp | Perform | Inquire | StartRun | Over
 Nonce: TypeAlias = Callable[[], str]
 
 
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
-
 def known_of(run: Run, step_key: str) -> Known:
     """The last receipt of this step, the answer that people have given and nothing has used, and its last wait."""
     return Known(receipt=last_receipt(run, step_key), given=_given(run, step_key), wait=_last_wait(run, step_key))
@@ -134,7 +130,7 @@ def known_of(run: Run, step_key: str) -> Known:
 def last_receipt(run: Run, step_key: str) -> ReceiptRow | None:
     """The receipt of this step's last intent."""
     own = [row for row in run.receipts.values() if row.step_key == step_key]
-    return max(own, key=lambda row: row.intended_at or _LONG_AGO, default=None)
+    return max(own, key=lambda row: row.intended_at, default=None)
 
 
 def open_wait(run: Run, step_key: str) -> WaitRow | None:

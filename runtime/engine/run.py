@@ -109,17 +109,11 @@ class State(Struct):
 
     def copy(self) -> State:
         """An independent copy, as deep as the engine's changes go."""
-        return replace(
-            self,
-            channels=dict(self.channels),
-            outputs=dict(self.outputs),
-            status=dict(self.status),
-            branches=dict(self.branches),
-            loops={key: replace(loop, active=dict(loop.active)) for key, loop in self.loops.items()},
-            failures=dict(self.failures),
-            open=[*self.open],
-            parked=dict(self.parked),
-        )
+        loops = {key: replace(loop, active=dict(loop.active)) for key, loop in self.loops.items()}
+        return replace(self, loops=loops, **{name: getattr(self, name).copy() for name in _OF_STATE})
+
+
+_OF_STATE = ("channels", "outputs", "status", "branches", "failures", "open", "parked")
 
 
 def _loop_json(loop: Loop) -> JsonObject:
@@ -182,7 +176,7 @@ class Run(Struct):
     approvals: dict[UUID, ApprovalRow] = field(default_factory=dict)
     answers: dict[UUID, ApprovalMove] = field(default_factory=dict)
     receipts: dict[UUID, ReceiptRow] = field(default_factory=dict)
-    windows: Mapping[str, Window] = field(default_factory=dict)
+    windows: dict[str, Window] = field(default_factory=dict)
     votes: list[VoteRow] = field(default_factory=list)
     checkpoints: list[CheckpointRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
@@ -191,22 +185,7 @@ class Run(Struct):
 
     def copy(self) -> Run:
         """An independent copy, as deep as the fold's changes go."""
-        return replace(
-            self,
-            state=self.state.copy(),
-            steps=dict(self.steps),
-            past=dict(self.past),
-            waits=dict(self.waits),
-            approvals=dict(self.approvals),
-            answers=dict(self.answers),
-            receipts=dict(self.receipts),
-            windows=dict(self.windows),
-            votes=[*self.votes],
-            checkpoints=[*self.checkpoints],
-            ledger=[*self.ledger],
-            mutations=[*self.mutations],
-            times=dict(self.times),
-        )
+        return replace(self, state=self.state.copy(), **{name: getattr(self, name).copy() for name in _OF_RUN})
 
     def rest(self) -> Run:
         """Let go of what no later append needs: steps that are left behind with all that was theirs, what was shown.
@@ -230,6 +209,12 @@ class Run(Struct):
         self.votes = [vote for vote in self.votes if vote.approval_id in self.approvals]
         self.checkpoints, self.ledger, self.mutations = [], [], []
         return self
+
+
+_OF_RUN = (
+    "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
+    "mutations", "times",
+)  # fmt: skip
 
 
 def _at_rest(wait: WaitRow) -> WaitRow:

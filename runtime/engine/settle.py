@@ -34,7 +34,7 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
         intend.park_outside(transition, work.step, work.operation, nonce, expected=True)
         return
     if work.operation.kind is Kind.DURABLE:
-        intend.expect_no_more(transition, work.step, work.operation)
+        intend.expect_no_more(transition, work.step)
     match outcome:
         case Done():
             _receipt_succeeded(transition, work, outcome, None)
@@ -96,7 +96,7 @@ def _retry(
         spent = "the SLA leaves no time for another attempt" if late else f"{step.attempt + 1} attempts were made"
         transition.fail(step, replace(error, message=f"{error.message} ({spent})").to_json(), usage)
         return
-    doubt.later(transition, step, error.to_json(), timedelta(seconds=delay), usage)
+    transition.retry_later(step, timedelta(seconds=delay), error.to_json(), usage)
 
 
 def unsent(transition: Transition, work: Perform) -> None:
@@ -105,11 +105,11 @@ def unsent(transition: Transition, work: Perform) -> None:
     A crash before this is committed leaves doubt, which the next lease resolves.
     """
     if work.operation.kind is Kind.DURABLE:
-        intend.expect_no_more(transition, work.step, work.operation)
+        intend.expect_no_more(transition, work.step)
     message = "Nothing was sent: too long had passed since the intent, or the lease was over."
     error = StepError(ErrorClass.TRANSPORT, _NOT_SENT, message)
     _failed_receipt(transition, work.receipt, error)
-    doubt.later(transition, work.step, error.to_json(), doubt.PROBE_AFTER, attempted=False)
+    transition.retry_later(work.step, doubt.PROBE_AFTER, error.to_json(), attempted=False)
 
 
 def _doubtful(transition: Transition, work: Perform, outcome: InDoubt, *, nonce: Nonce, chance: float) -> None:

@@ -22,13 +22,12 @@ from runtime.engine import ask, gates, waits
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.doubt import resolve, under_way
 from runtime.engine.errors import ErrorClass, StepError
-from runtime.engine.events import ActionRecalled
+from runtime.engine.events import ActionRecalled, WaitCanceled
 from runtime.engine.finish import fail_expression, finish, unfit
 from runtime.engine.graph import GateNode, OperationNode
-from runtime.engine.intend import Authority, Proposal, ask_approval, cancel_wait, intend, is_own, park_outside, void
+from runtime.engine.intend import Authority, Proposal, ask_approval, intend, is_own, park_outside, void
 from runtime.engine.judge import ActivePolicy, denied, judge, record_decision
 from runtime.engine.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
-from runtime.engine.plan import variables
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
@@ -63,7 +62,8 @@ def begin(
     if not isinstance(leaf, OperationNode):
         return waits.begin(transition, step, leaf, nonce)
     if known.wait is not None and known.wait.kind is WaitKind.EXTERNAL:
-        cancel_wait(transition, known.wait)  # an earlier lease of this step has left it open
+        # An earlier lease of this step has left it open.
+        transition.tell(WaitCanceled(known.wait.wait_id, known.wait.kind), step=step.key)
     operation, receipt = workflow.operations[leaf.operation], known.receipt
     proposal = Proposal(transition, step, leaf, operation, workflow, policy, known, nonce)
     if doubtful and receipt is not None:
@@ -80,7 +80,7 @@ def begin(
 def _propose(p: Proposal) -> Next:
     view, known = p.transition.view, p.known
     try:
-        inputs = p.leaf.inputs.render(variables(p.transition.graph, p.transition.run.state, view.constants, p.step.key))
+        inputs = p.leaf.inputs.render(p.transition.variables(p.step.key))
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):
             raise ExpressionError(problem)

@@ -10,6 +10,7 @@ planned (``runtime.engine.crossing``). A step that parks leaves its super-step.
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -23,7 +24,7 @@ from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.crossing import REFERENCE, Crossing, begin, checkpoint_of, cross
 from runtime.engine.draft import Draft
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
-from runtime.engine.plan import Evaluated, PlanError, variables
+from runtime.engine.plan import Evaluated, PlanError
 from runtime.engine.states import RUN, STEP, RunState, StepState, WaitKind, WaitState
 
 
@@ -61,15 +62,14 @@ class Transition(Draft):
     def _checkpoint(self, crossing: Crossing, choices: Evaluated, *, halted: bool = False) -> None:
         row = crossing.checkpoint
         shown = blind(self.view.run.run_key, row.digest)  # a state can be guessed, so its digest could be
-        event = e.CheckpointCommitted(row.superstep, shown, halted, choices.made or None)
-        self.tell(event, crossing=crossing)
+        self.tell(e.CheckpointCommitted(row.superstep, shown, halted, choices.made or None), crossing=crossing)
 
     def conclude(self) -> None:
         """Everything is done: the run succeeds with its result (P-8), or fails because that cannot be made."""
         result = None
         if self.graph.result is not None:
             try:
-                result = self.graph.result.render(variables(self.graph, self.run.state, self.view.constants, ""))
+                result = self.graph.result.render(self.variables(""))
                 canonical_bytes(result)
             except InputError as error:
                 problem = StepError(ErrorClass.EXPRESSION, None, str(error), {"step": "result"})
@@ -157,8 +157,8 @@ class Transition(Draft):
         except InputError as error:
             self.fail(step, StepError(ErrorClass.TRANSPORT, UNUSABLE, str(error)).to_json(), usage)
             return
-        names: list[Json] = [*sorted(writes.keys() - {REFERENCE})]
-        self.tell(e.StepSucceeded(names, usage, output, writes or None), step=step.key)
+        names = sorted(writes.keys() - {REFERENCE})
+        self.tell(e.StepSucceeded([*names], usage, output, writes or None), step=step.key)
         self.left()
 
     def fail(self, step: StepRow, error: JsonObject, usage: JsonObject | None = None) -> None:
@@ -170,36 +170,45 @@ class Transition(Draft):
         self.tell(_failed(error, usage), step=step.key)
         self.left()
 
-    def park(self, step: StepRow, wait: WaitRow, error: JsonObject | None = None, *, known: bool = False) -> StepRow:
-        """The step waits on ``wait_of`` it; it leaves its super-step and holds nothing (promise 10).
+    def park(
+        self,
+        step: StepRow,
+        kind: WaitKind,
+        token: str,
+        due_in: timedelta | None = None,
+        context: JsonObject | None = None,
+        correlation: str | None = None,
+        *,
+        wait: UUID | None = None,
+        error: JsonObject | None = None,
+    ) -> None:
+        """The step waits; it leaves its super-step and holds nothing (promise 10)."""
+        wait = wait or wait_of(self.view.run_id, step)
+        due = None if due_in is None else seconds(due_in)
+        self.tell(e.StepParked(wait, kind, False, due, token, context or None, correlation, error), step=step.key)
+        self.left()
 
-        ``known`` says that the wait is there: it was opened before something outside was begun (V-9).
-        """
-        if known:
-            event = e.StepParked(wait.wait_id, wait.kind, known=True, detail=error)
-        else:
-            due = None if wait.due_in is None else seconds(wait.due_in)
-            told = (due, wait.token, wait.context or None, wait.correlation_key, error)
-            event = e.StepParked(wait.wait_id, wait.kind, False, *told)
-        self.tell(event, step=step.key)
-        return self._parked(step)
+    def park_on(self, step: StepRow, wait: UUID, kind: WaitKind) -> None:
+        """The step waits on what was opened before something outside was begun (V-9)."""
+        self.tell(e.StepParked(wait, kind, known=True), step=step.key)
+        self.left()
 
     def retry_later(
-        self, step: StepRow, delay: timedelta, error: JsonObject, usage: JsonObject | None = None, *, attempt: int
-    ) -> StepRow:
-        """The step waits until ``delay`` has passed, with the failure that made it wait (X-19).
+        self,
+        step: StepRow,
+        delay: timedelta,
+        error: JsonObject,
+        usage: JsonObject | None = None,
+        *,
+        attempted: bool = True,
+    ) -> None:
+        """The step waits until ``delay`` has passed, with the failure that made it wait and what that cost (X-19).
 
-        ``attempt`` is the number of the attempt that comes then.
+        ``attempted`` says that an attempt is over; a doubt that is waited out, or looked into, uses none up.
         """
-        due, wait_id = seconds(delay), wait_of(self.view.run_id, step)
-        event = e.StepRetryScheduled(wait_id, attempt, int(due), usage, due, error)
-        self.tell(event, step=step.key)
-        return self._parked(step)
-
-    def _parked(self, step: StepRow) -> StepRow:
-        parked = self.run.steps[step.key]
+        due, facts = seconds(delay), (wait_of(self.view.run_id, step), step.attempt + attempted)
+        self.tell(e.StepRetryScheduled(*facts, int(due), usage, due, error), step=step.key)
         self.left()
-        return parked
 
     def resume(self, step: StepRow, wait: WaitRow) -> None:
         """A wait is over and its step is ready again: it joins the next super-step (P-5).
@@ -232,9 +241,8 @@ class Transition(Draft):
         """Cancel the run. A step whose action may be under way is waited for, so that no outcome stays unrecorded."""
         if self.run.status in RUN.terminal:
             raise ConsistencyError(f"The run is {self.run.status}; there is nothing left to cancel.")
-        committed: list[Json] | None = None
-        if reason and self.view.run.canceling is None:  # of one that is repeated, nothing is kept
-            committed = commit_fields(self.view.run.run_key, path_of("cancel"), {"reason": reason})
+        kept = {"reason": reason} if reason and self.view.run.canceling is None else {}  # nothing of a repeated one
+        committed = commit_fields(self.view.run.run_key, path_of("cancel"), kept) or None
         self.tell(e.RunCanceled(bool(reason), committed, reason if committed else ""), actor=actor)
         # What has joined the next super-step is not counted among the executing; the run's end cancels it.
         here = [row for row in self.run.steps.values() if row.superstep == self.run.superstep]
@@ -257,8 +265,7 @@ class Transition(Draft):
     def give_up(self, step: StepRow, error: JsonObject) -> None:
         """Nothing can be evaluated, folded or planned for this step any more: the run fails with what it has."""
         self.tell(_failed(error), step=step.key)
-        # What is still executing comes to the barrier, or is given up as well.
-        if self.run.executing == 0:
+        if self.run.executing == 0:  # what still is comes to the barrier, or is given up as well
             self.close(RunState.FAILED_TERMINAL, {**error, "step": step.key})
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from approvals.forms import fields_of
-from core.canonical import Json, JsonObject
+from core.canonical import JsonObject
 from core.errors import ExpressionError
 from core.ids import derived_id
 from evidence.chain import Actor
@@ -23,13 +23,11 @@ from runtime.engine.graph import (
     ChildNode,
     ContinueNode,
     Leaf,
-    Renderable,
     SignalNode,
     TaskNode,
     TimerNode,
 )
 from runtime.engine.moves import Next, Nonce, OtherRun, Over, StartRun
-from runtime.engine.plan import variables
 from runtime.engine.states import RunState, WaitKind, WaitState
 from runtime.engine.transition import Transition
 
@@ -47,7 +45,7 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
     try:
         match leaf:
             case TimerNode():
-                _park(transition, step, WaitKind.TIMER, nonce, due_in=_span(transition, step, leaf))
+                transition.park(step, WaitKind.TIMER, nonce(), _span(transition, step, leaf))
             case SignalNode():
                 _await_signal(transition, step, leaf, nonce)
             case TaskNode():
@@ -137,8 +135,7 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
     else:
         assert isinstance(leaf, ChildNode)
         context: JsonObject = {"run": str(work.run_id), "abandons": leaf.abandons}
-        key = str(work.run_id)
-        _park(transition, step, WaitKind.CHILD, nonce, due_in=leaf.timeout, context=context, correlation_key=key)
+        transition.park(step, WaitKind.CHILD, nonce(), leaf.timeout, context, str(work.run_id))
     return Over()
 
 
@@ -150,14 +147,11 @@ def child_result(other: OtherRun) -> JsonObject:
     if RunState(other.status) is RunState.SUCCEEDED:
         return {"output": other.result}
     error = other.error or {}
-    message = str(error.get("message") or "It was canceled.")
+    message = clean(f"The run within: {error.get('message') or 'It was canceled.'}")
     kind = error.get("class")
-    kind = (
-        ErrorClass.CONSISTENCY if kind in (None, ErrorClass.CANCELED) else kind
-    )  # X-18 knows no class for what people ended
-    return {
-        "error": {"class": str(kind), "code": f"child_{other.status}", "message": clean(f"The run within: {message}")}
-    }
+    if kind in (None, ErrorClass.CANCELED):  # X-18 knows no class for what people ended
+        kind = ErrorClass.CONSISTENCY
+    return {"error": {"class": str(kind), "code": f"child_{other.status}", "message": message}}
 
 
 def settle_child(transition: Transition, step: StepRow, leaf: Leaf, other: OtherRun) -> None:
@@ -180,7 +174,7 @@ def _span(transition: Transition, step: StepRow, leaf: TimerNode) -> timedelta:
     if leaf.until is None:
         assert leaf.span is not None
         return leaf.span
-    value = _render(transition, step, leaf.until)
+    value = leaf.until.render(transition.variables(step.key))
     try:
         moment = datetime.fromisoformat(str(value))
     except ValueError:
@@ -193,19 +187,18 @@ def _span(transition: Transition, step: StepRow, leaf: TimerNode) -> timedelta:
 
 
 def _await_signal(transition: Transition, step: StepRow, leaf: SignalNode, nonce: Nonce) -> None:
-    correlate = clean(_render(transition, step, leaf.correlate))
+    correlate = clean(leaf.correlate.render(transition.variables(step.key)))
     if not correlate or len(correlate) > CORRELATION_CHARACTERS_MAX:
         what = f"is empty or longer than {CORRELATION_CHARACTERS_MAX} characters"
         raise ExpressionError(what, where="wait.correlate")
     context: JsonObject = {"signal": leaf.name, "correlate": correlate}
-    key = f"{leaf.name}:{correlate}"
-    _park(transition, step, WaitKind.SIGNAL, nonce, due_in=leaf.timeout, context=context, correlation_key=key)
+    transition.park(step, WaitKind.SIGNAL, nonce(), leaf.timeout, context, f"{leaf.name}:{correlate}")
 
 
 def _words(transition: Transition, step: StepRow, leaf: TaskNode) -> JsonObject:
     """The words of a task, in the state that the run has now."""
-    described = "" if leaf.description is None else clean(_render(transition, step, leaf.description))
-    return {"title": clean(_render(transition, step, leaf.title), 300), "description": described}
+    described = "" if leaf.description is None else clean(leaf.description.render(transition.variables(step.key)))
+    return {"title": clean(leaf.title.render(transition.variables(step.key)), 300), "description": described}
 
 
 def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
@@ -235,43 +228,15 @@ def _assign(transition: Transition, step: StepRow, leaf: TaskNode, nonce: Nonce)
     }
     task = str(wait_of(transition.view.run_id, step))
     transition.order("task", f"{task}:open", {"task": task}, one_at_a_time=task)
-    _park(transition, step, WaitKind.TASK, nonce, due_in=leaf.timeout, context=context)
+    transition.park(step, WaitKind.TASK, nonce(), leaf.timeout, context)
 
 
 def _start(transition: Transition, step: StepRow, leaf: ChildNode | ContinueNode) -> Next:
     if transition.view.depth >= DEPTH_MAX:
         raise ExpressionError(f"is within {DEPTH_MAX} other runs; no more are started", where=leaf.workflow)
-    inputs = _render(transition, step, leaf.inputs)
+    inputs = leaf.inputs.render(transition.variables(step.key))
     assert isinstance(inputs, dict)
     if problem := unfit(inputs, "What `with` gives"):
         raise ExpressionError(problem)
     run_id = derived_id(transition.view.run_id, f"run:{step.key}")
     return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, isinstance(leaf, ChildNode))
-
-
-def _render(transition: Transition, step: StepRow, source: Renderable) -> Json:
-    return source.render(variables(transition.graph, transition.run.state, transition.view.constants, step.key))
-
-
-def _park(
-    transition: Transition,
-    step: StepRow,
-    kind: WaitKind,
-    nonce: Nonce,
-    *,
-    due_in: timedelta | None,
-    context: JsonObject | None = None,
-    correlation_key: str | None = None,
-) -> None:
-    wait = WaitRow(
-        wait_id=wait_of(transition.view.run_id, step),
-        step_id=step.step_id,
-        step_key=step.key,
-        kind=kind,
-        status=WaitState.WAITING,
-        token=nonce(),
-        due_in=due_in,
-        context=context or {},
-        correlation_key=correlation_key,
-    )
-    transition.park(step, wait)

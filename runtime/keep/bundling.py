@@ -1,9 +1,8 @@
-"""Making a run's evidence bundle, storing it, and remembering where it is (Q-21, U-7)."""
+"""Making a run's evidence bundle, storing it, remembering where it is, and ordering it once more (Q-21, U-7)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from uuid import UUID
 
@@ -13,17 +12,9 @@ from approvals.model import ApprovalKind
 from core.canonical import Json, JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
+from evidence import bundle
 from evidence.blobs import BlobStore
-from evidence.bundle import (
-    ApprovalRecord,
-    BundleContent,
-    CancelRecord,
-    ContradictionError,
-    DocumentText,
-    RunRecord,
-    VoteRecord,
-    build_bundle,
-)
+from evidence.bundle import ContradictionError, build_bundle
 from evidence.chain import timestamp
 from evidence.commitments import blind, commit, commit_fields, disclosure, path_of, reason_path
 from evidence.events import EventType
@@ -31,17 +22,21 @@ from evidence.signing import Signer
 from runtime.definition.catalog import Definitions
 from runtime.engine.ask import approval_path, asked, card_path
 from runtime.engine.commit import ApprovalRow
-from runtime.engine.draft import ENGINE, as_receipt
+from runtime.engine.draft import ENGINE
 from runtime.engine.events import ApprovalVoted, RunClosed
 from runtime.engine.past import Past
 from runtime.engine.run import Run
 from runtime.engine.told import Diverged, Told
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable, saying
 from runtime.requests.looking import folded
-from runtime.store import audit, books, bundles
+from runtime.store import audit, books, bundles, faces
 from runtime.store.books import Book
 from runtime.store.outbox import Message
 from runtime.store.rows import check_rows
+
+NOT_STORED = "The evidence of this run was not signed or not stored"
+# What is stored is not as it was written. A closed run does not change, so trying again would not help.
+_UNSIGNED = (ConsistencyError, InputError, NotFoundError, LookupError, TypeError, ValueError)
 
 
 class Material(Struct, frozen=True):
@@ -49,8 +44,8 @@ class Material(Struct, frozen=True):
 
     book: Book
     past: Past
-    workflow: DocumentText
-    policies: tuple[DocumentText, ...]
+    workflow: bundle.DocumentText
+    policies: tuple[bundle.DocumentText, ...]
 
 
 class Bundling(Struct, frozen=True):
@@ -70,10 +65,8 @@ class Bundling(Struct, frozen=True):
         assert message.run_id is not None, "every bundle is a run's"
         try:
             material = await self.material(connection, message.tenant_id, message.run_id)
-        except Diverged as problem:
-            return partial(saying, _refused(message, f"{problem.check}: {problem.message}", [problem.check]))
-        except _UNREADABLE as error:
-            return partial(saying, _unreadable(message, error))
+        except _UNSIGNED as problem:
+            return partial(saying, _refused(message, problem))
         return partial(self._make, message, material)
 
     async def material(self, connection: Connection, tenant: str, run_id: UUID) -> Material:
@@ -89,52 +82,39 @@ class Bundling(Struct, frozen=True):
     async def _make(self, message: Message, material: Material) -> Result:
         try:
             made = await asyncio.to_thread(lambda: build_bundle(content_of(material, self.producer), self.signer))
-        except ContradictionError as error:
-            return _refused(message, str(error), error.checks)
-        except _UNREADABLE as error:
-            return _unreadable(message, error)
+        except _UNSIGNED as problem:
+            return _refused(message, problem)
         key = f"{message.tenant_id}/{message.run_id}/{made.sha256[:16]}-{made.name}"
         try:
             stored = await self.blobs.put(key, made.bytes, made.sha256)
         except CountersealError as error:
             return Later(str(error))
-        key_id = self.signer.public_key.key_id
-
-        async def record(connection: Connection) -> None:
-            await bundles.remember(connection, material.book, made, stored, key_id)
-
-        return Delivered(record)
+        facts = (material.book, made, stored, self.signer.public_key.key_id)
+        return Delivered(lambda connection: bundles.remember(connection, *facts))
 
 
-# What is stored is not as it was written. A closed run does not change, so trying again would not help.
-_UNREADABLE = (ConsistencyError, InputError, NotFoundError, LookupError, TypeError, ValueError)
-
-
-def _unreadable(message: Message, error: Exception) -> Undeliverable:
-    return _refused(message, f"it cannot be made of what is stored: {type(error).__name__}: {error}", ())
-
-
-def _refused(message: Message, why: str, checks: Sequence[str]) -> Undeliverable:
+def _refused(message: Message, problem: Exception) -> Undeliverable:
     """Say that this evidence is not signed, and why; the command keeps that, and the tenant's audit that it happened.
 
     A crash before the record leaves the message to its lease, and it is refused again.
     """
+    why, checks = f"it cannot be made of what is stored: {type(problem).__name__}: {problem}", list[Json]()
+    if isinstance(problem, Diverged):
+        why, checks = f"{problem.check}: {problem.message}", [problem.check]
+    elif isinstance(problem, ContradictionError):
+        why, checks = str(problem), [*problem.checks]
+    facts: JsonObject = {"run": str(message.run_id), "checks": checks}
+    told = (message.tenant_id, EventType.EVIDENCE_FAILED, ENGINE, facts)
+    return Undeliverable(why, lambda connection: audit.record(connection, *told))
 
-    async def record(connection: Connection) -> None:
-        facts: JsonObject = {"run": str(message.run_id), "checks": [*checks]}
-        await audit.record(connection, message.tenant_id, EventType.EVIDENCE_FAILED, ENGINE, facts)
 
-    return Undeliverable(why, record)
-
-
-def content_of(material: Material, producer: str) -> BundleContent:
+def content_of(material: Material, producer: str) -> bundle.BundleContent:
     """The content of the bundle: metadata in clear, values as commitments, cards as they were shown."""
     book, past, row, key = material.book, material.past, material.book.row, material.book.row["run_key"]
     run, tenant, run_id = past.run, row["tenant_id"], book.run_id
-    receipts = [as_receipt(receipt, tenant, run_id) for _, receipt in sorted(run.receipts.items())]
     closings = [told for told in reversed(book.told) if isinstance(told.event, RunClosed)]  # late answers may follow
-    return BundleContent(
-        run=RunRecord(
+    return bundle.BundleContent(
+        run=bundle.RunRecord(
             tenant_id=tenant,
             workspace_id=row["workspace_id"],
             run_id=str(run_id),
@@ -151,7 +131,7 @@ def content_of(material: Material, producer: str) -> BundleContent:
         appends=[append.lines for append in book.appends],
         head=book.head,
         approvals=tuple(_approval(past, question, key) for _, question in sorted(run.approvals.items())),
-        receipts=tuple(receipt.to_evidence(key) for receipt in receipts),
+        receipts=tuple(receipt.to_evidence(key) for _, receipt in sorted(run.receipts.items())),
         producer=producer,
     )
 
@@ -161,23 +141,23 @@ def _outputs(past: Past, key: bytes) -> list[Json]:
     return [[path, commit(key, path, output)] for _, step, output in told for path in [path_of("step", step, "output")]]
 
 
-def _canceled(run: Run, key: bytes) -> CancelRecord | None:
+def _canceled(run: Run, key: bytes) -> bundle.CancelRecord | None:
     """The first cancel of the run: who it was, and the reason, which is the one that the event binds."""
     if run.canceling is None:
         return None
     told = run.canceling["reason"]
     reason = disclosure(key, path_of("cancel", "reason"), told) if told else None
-    return CancelRecord(str(run.canceling["by"]), reason)
+    return bundle.CancelRecord(str(run.canceling["by"]), reason)
 
 
-def _approval(past: Past, row: ApprovalRow, key: bytes) -> ApprovalRecord:
+def _approval(past: Past, row: ApprovalRow, key: bytes) -> bundle.ApprovalRecord:
     """One question with its answer. Of a person's votes on it the last one stands, and its reason is shown."""
     path, answer = card_path(row.approval_id), past.run.answers[row.approval_id]
     place, put = approval_path(row.approval_id), asked(row.kind, row.requester, row.terms)
     own = [vote for vote in past.votes if _vote_of(vote).approval == row.approval_id]
     standing = {vote.actor.id: vote.seq for vote in own}
     in_doubt = row.kind == ApprovalKind.IN_DOUBT and answer.choice is not None
-    return ApprovalRecord(
+    return bundle.ApprovalRecord(
         approval_id=str(row.approval_id),
         action=None if row.kind == ApprovalKind.GATE else blind(key, row.action_digest),
         status=str(answer.choice if in_doubt else answer.status),
@@ -189,14 +169,38 @@ def _approval(past: Past, row: ApprovalRow, key: bytes) -> ApprovalRecord:
     )
 
 
-def _vote(row: ApprovalRow, told: Told, key: bytes, *, stands: bool) -> VoteRecord:
+def _vote(row: ApprovalRow, told: Told, key: bytes, *, stands: bool) -> bundle.VoteRecord:
     vote, reason = _vote_of(told), None
     if stands and vote.reason:
         path = reason_path(str(row.approval_id), told.actor.id, timestamp(told.at))
         reason = disclosure(key, path, vote.reason)
-    return VoteRecord(told.actor.id, vote.choice, vote.channel, timestamp(told.at), reason)
+    return bundle.VoteRecord(told.actor.id, vote.choice, vote.channel, timestamp(told.at), reason)
 
 
 def _vote_of(told: Told) -> ApprovalVoted:
     assert isinstance(told.event, ApprovalVoted), "votes are nothing else"
     return told.event
+
+
+def remedy(run_id: UUID) -> str:
+    """Words for whoever looks after the installation."""
+    return (
+        "Find out who changed what: compare the run's rows with its audit and with a backup. "
+        f"Once they are as they were, `counterseal evidence again {run_id}` writes it."
+    )
+
+
+async def write_again(connection: Connection, tenant: str, run_id: UUID) -> None:
+    """Order a bundle that was refused, or could not be stored, once more, inside the caller's transaction.
+
+    ``NotFoundError`` if there is no such run, ``ConsistencyError`` if there is nothing to order. Ordering it twice
+    writes it once.
+    """
+    found = await bundles.state(connection, tenant, run_id)
+    if found is None:
+        raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
+    if found["bundled"]:
+        raise ConsistencyError("The evidence of this run is stored.", remedy="`counterseal evidence get` hands it out.")
+    if not found["failed"]:
+        raise ConsistencyError("The evidence of this run is being written, or the run has not ended.")
+    await faces.order_message(connection, tenant, run_id, "bundle", {})

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 import asyncpg
 import structlog
@@ -62,17 +63,11 @@ Result: TypeAlias = Delivered | Later | Undeliverable
 
 Deliver: TypeAlias = Callable[[], Awaitable[Result]]
 
+# Reads what is to be sent of one kind, in the transaction of the lease; the result sends it, or says why not. It must
+# bear being called again for the same message: crashes happen.
+Handler: TypeAlias = Callable[[Connection, Message], Awaitable[Deliver]]
 
-class Handler(Protocol):
-    """Delivers the messages of one kind. It must bear being called again for the same message: crashes happen."""
-
-    async def __call__(self, connection: Connection, message: Message) -> Deliver:
-        """Read what is to be sent, in the transaction of the lease; the result sends it, or says why not."""
-
-
-class _Job(Struct, frozen=True):
-    message: Message
-    deliver: Deliver
+_Job: TypeAlias = tuple[Message, Deliver]
 
 
 class Dispatcher(Struct):
@@ -96,7 +91,8 @@ class Dispatcher(Struct):
         """
         free = asyncio.Semaphore(self.concurrency)
         async with asyncio.TaskGroup() as group:
-            stopping = group.create_task(self._wake_at(stop))
+            stopping = group.create_task(stop.wait())
+            stopping.add_done_callback(lambda _: self.wake())
             while not stop.is_set():
                 await free.acquire()
                 job = await self._lease()
@@ -108,10 +104,6 @@ class Dispatcher(Struct):
                 task = group.create_task(self._deliver(job))
                 task.add_done_callback(lambda _: free.release())
             stopping.cancel()
-
-    async def _wake_at(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self.wake()
 
     async def _lease(self) -> _Job | None:
         """Lease the next message. What its handler cannot read is its own misfortune: it must not stop the others."""
@@ -129,7 +121,7 @@ class Dispatcher(Struct):
             # The transaction is lost, and its lease with it: this one alone is leased again, to note what is wrong.
             async with self.database.connection() as connection:
                 message = await outbox.lease_message(connection, self.owner, LEASE, only=message.command_id)
-            return None if message is None else _Job(message, failed)
+            return None if message is None else (message, failed)
         except Exception as error:
             report("no message could be leased", error)
             return None
@@ -138,20 +130,20 @@ class Dispatcher(Struct):
         handler = self.handlers.get(message.kind)
         if handler is None:
             unknown = Undeliverable(f"Nobody here delivers messages of kind {message.kind!r}.")
-            return _Job(message, lambda: saying(unknown))
+            return message, partial(saying, unknown)
         try:
-            return _Job(message, await handler(connection, message))
+            return message, await handler(connection, message)
         except asyncpg.PostgresError:
             raise
         except Exception as error:
             log.exception("a message could not be read", kind=message.kind, command=str(message.command_id))
-            return _Job(message, _said(error))
+            return message, _said(error)
 
     async def _deliver(self, job: _Job) -> None:
         try:
             await self._carry(job)
         except Exception as error:
-            report("a message was left to its lease", error, command=str(job.message.command_id))
+            report("a message was left to its lease", error, command=str(job[0].command_id))
         # The next one for the same card may have waited for this one.
         self._woken.set()
 
@@ -165,54 +157,47 @@ class Dispatcher(Struct):
 
     async def _carry(self, job: _Job) -> None:
         """Deliver one message and record how it ended. A crash in between leaves its lease to expire."""
-        message, result = job.message, await self._delivered(job)
+        message, result = job[0], await self._delivered(*job)
         try:
             await self._end(message, result)
         except Exception as error:
             report("the end of a delivery could not be recorded", error, command=str(message.command_id))
             await self._end(message, Later(f"It was delivered, but: {type(error).__name__}: {error}"))
 
-    async def _delivered(self, job: _Job) -> Result:
+    async def _delivered(self, message: Message, deliver: Deliver) -> Result:
         try:
             async with asyncio.timeout(LEASE.total_seconds() * 0.8):
-                return await job.deliver()
+                return await deliver()
         except TimeoutError:
             return Later("It took too long.")
         except Exception as error:
-            log.exception("a handler failed", kind=job.message.kind, command=str(job.message.command_id))
+            log.exception("a handler failed", kind=message.kind, command=str(message.command_id))
             return Later(f"{type(error).__name__}: {error}")
 
     async def _end(self, message: Message, result: Result) -> None:
         async with self.database.transaction() as connection:
+            if not isinstance(result, Later) and result.record is not None:
+                await result.record(connection)
             match result:
                 case Delivered():
-                    if result.record is not None:
-                        await result.record(connection)
                     if result.shows_all:
                         await outbox.end_shown(connection, message)
                     await outbox.end_message(connection, message, CommandState.DISPATCHED, None, timedelta(0))
                 case Later() if message.attempts < ATTEMPTS_MAX:
-                    delay = timedelta(seconds=max(result.seconds or 0.0, _backoff(message.attempts)))
+                    delay = timedelta(seconds=max(result.seconds or 0.0, min(2.0**message.attempts, DELAY_MAX_SECONDS)))
                     if message.attempts == 1:
                         log.warning("a message comes later", kind=message.kind, reason=clean(result.message))
                     await outbox.end_message(connection, message, CommandState.PENDING, clean(result.message), delay)
                 case _:
                     reason = clean(result.message)
-                    if isinstance(result, Undeliverable) and result.record is not None:
-                        await result.record(connection)
                     log.error("a message could not be delivered", kind=message.kind, reason=reason)
                     await outbox.end_message(connection, message, CommandState.FAILED, reason, timedelta(0))
 
 
 def _said(error: Exception) -> Deliver:
-    later = Later(f"{type(error).__name__}: {error}")
-    return lambda: saying(later)
+    return partial(saying, Later(f"{type(error).__name__}: {error}"))
 
 
 async def saying(result: Result) -> Result:
     """What a handler says that finds, while it reads, that nothing is to be sent."""
     return result
-
-
-def _backoff(attempts: int) -> float:
-    return float(min(2**attempts, DELAY_MAX_SECONDS))

@@ -1,23 +1,35 @@
-"""Handlers of what a run orders elsewhere: ending what goes on outside, telling its parent of its end (V-13, P-8)."""
+"""What goes on elsewhere for a run: it is ended once nobody waits for it, and its end is told (V-3, V-10, V-13, P-8).
+
+Messages carry what we say: an outside operation or a child run is canceled, a parent is told that its child is over.
+What a connector's system says has to be fetched from some. Each such source is asked in a loop of its own, which waits
+in the outside system and holds no connection of ours meanwhile. A completion is acknowledged after its signal is
+committed, so a crash in between brings it back, and the inbox knows it by its id. Any number of processes may ask.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 import asyncpg
+import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
-from connectors.port import Connectors, Done, DurableConnector, NotSent, Refused
+from connectors.port import Completion, CompletionSource, Connectors, Done, DurableConnector, NotSent, Refused
 from core.canonical import JsonObject
+from core.clock import rest
 from core.db import Connection, Database
-from core.errors import ConsistencyError, CountersealError
+from core.errors import ConsistencyError, CountersealError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.engine import states
 from runtime.engine.commit import ReceiptRow
+from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
+from runtime.engine.finish import clean
 from runtime.engine.intend import call_of
 from runtime.engine.moves import OtherRun, last_receipt
 from runtime.engine.states import RunState, WaitKind
@@ -29,6 +41,13 @@ from runtime.requests.starting import cancel_run
 from runtime.store import notices, reads
 from runtime.store.outbox import Message
 from runtime.store.views import load, step_is_over
+from runtime.work.setbacks import report
+
+log = structlog.get_logger(__name__)
+
+WAIT_SECONDS = 20.0
+# Before a source is asked again that failed, or that had nothing to say and did not wait for it.
+PAUSE_SECONDS = 1.0
 
 _WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
 
@@ -78,10 +97,9 @@ class Errands(Struct, frozen=True):
         return partial(self._cancel, message)
 
     async def _cancel(self, message: Message) -> Result:
-        if "run" in message.payload:
-            async with self.database.transaction() as connection:
-                return await self._cancel_run(connection, message.tenant_id, UUID(str(message.payload["run"])))
         async with self.database.transaction() as connection:
+            if "run" in message.payload:
+                return await self._cancel_run(connection, message.tenant_id, UUID(str(message.payload["run"])))
             row = await connection.fetchrow(_WAIT, UUID(str(message.payload["wait"])))
             if row is None:
                 return Undeliverable("There is no such wait.")
@@ -122,3 +140,83 @@ class Errands(Struct, frozen=True):
                 return Later(text, seconds)
             case _:
                 return Later(outcome.message)
+
+
+class Completing(Struct, frozen=True):
+    """Fetches from every source, by the connector's name, under the engine's role.
+
+    ``pause_seconds`` is how long a source rests that could not be asked, or whose answer came to nothing.
+    """
+
+    database: Database
+    definitions: Definitions
+    sources: Mapping[str, CompletionSource]
+    wait_seconds: float = WAIT_SECONDS
+    pause_seconds: float = PAUSE_SECONDS
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Fetch until ``stop`` is set. What is being recorded then is finished; what is being waited for is let go."""
+        async with asyncio.TaskGroup() as group:
+            for name, source in self.sources.items():
+                group.create_task(self._follow(name, source, stop))
+
+    async def _follow(self, name: str, source: CompletionSource, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            began = asyncio.get_running_loop().time()
+            try:
+                found = await _unless(stop, source.completions(wait_seconds=self.wait_seconds))
+                taken = [await self.take(name, source, completion) for completion in found]
+            except Exception as error:
+                report("a source of completions could not be asked", error, connector=name)
+                taken = []
+            waited = asyncio.get_running_loop().time() - began
+            if not any(taken) and waited < max(self.wait_seconds, self.pause_seconds):
+                await rest(stop, self.pause_seconds)
+
+    async def take(self, name: str, source: CompletionSource, completion: Completion) -> bool:
+        """Record one completion, then acknowledge it; whether it was. Its failure is no other completion's business."""
+        try:
+            if not await self._record(name, completion):
+                return False
+            await source.acknowledge(completion)
+        except Exception as error:
+            report("a completion comes again", error, connector=name, completion=completion.id)
+            return False
+        return True
+
+    async def _record(self, name: str, completion: Completion) -> bool:
+        async with self.database.connection() as connection:
+            tenant = await notices.tenant_of(connection, completion.correlation_key)
+        if tenant is None:
+            key = clean(completion.correlation_key, 200)
+            log.warning("a completion belongs to no run here, and stays where it is", connector=name, key=key)
+            return False
+        signaling = Signaling(self.database, self.definitions)
+        signal = Signal(
+            tenant_id=tenant,
+            correlation_key=completion.correlation_key,
+            id=f"{name}:{completion.id}",
+            actor=Actor("connector", name),
+            output=completion.output,
+            error=completion.error,
+        )
+        try:
+            await signaling.signal(signal)
+        except InputError as fault:
+            # Said once more it would be no better, so the run is told that there is an end, and that it is unusable.
+            error = StepError(ErrorClass.TRANSPORT, UNUSABLE, clean(str(fault)))
+            await signaling.signal(replace(signal, output=None, error=error.to_json()))
+        return True
+
+
+async def _unless(stop: asyncio.Event, asking: Coroutine[Any, Any, Sequence[Completion]]) -> Sequence[Completion]:
+    """What asking brought, or nothing if ``stop`` comes first: nobody waits for a long poll to end."""
+    stopping = asyncio.ensure_future(stop.wait())
+    task = asyncio.create_task(asking)
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else ()
+    finally:
+        stopping.cancel()
+        task.cancel()
+        await asyncio.gather(stopping, task, return_exceptions=True)

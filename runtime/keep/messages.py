@@ -8,24 +8,14 @@ metadata before it is repeated.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from uuid import UUID
 
 from msgspec import Struct
 
-from approvals.ports import (
-    Absent,
-    FindOutcome,
-    MessageRef,
-    Messenger,
-    NotPosted,
-    Posted,
-    PostInDoubt,
-    PostOutcome,
-    PostRefused,
-)
+from approvals import ports
+from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
 from approvals.states import ApprovalStatus
 from core.db import Connection
 from runtime.definition.catalog import Definitions
@@ -36,35 +26,34 @@ from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
 
 
-class ApprovalMessages(Struct, frozen=True):
-    """Delivers messages of the kinds ``card``, ``remind``, ``escalate`` and ``note`` to one channel.
-
-    ``link`` is where an approval can be seen without the messenger, with ``{approval}`` for its id; "" for none.
-    """
+class Messages(Struct, frozen=True):
+    """Delivers messages of the kinds ``card``, ``remind``, ``escalate``, ``note`` and ``task`` to one channel."""
 
     messenger: Messenger
     channel: str
     definitions: Definitions
-    link: str = ""
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers by kind of message."""
-        return {"card": self.card, "remind": self.remind, "escalate": self.escalate, "note": self.note}
+        kinds = {"card": self.card, "remind": self.remind, "escalate": self.escalate}
+        return {**kinds, "note": self.note, "task": self.task}
 
     async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it."""
         stored = await _approval(connection, message)
-        receipt = await receipt_of(connection, self.definitions, stored)
-        view = approvals.card_view(stored, receipt, self.link.format(approval=stored.approval.id) if self.link else "")
-        key = str(stored.approval.id)
-
-        async def shown(connection: Connection, ref: MessageRef) -> None:
-            await approvals.shown(connection, stored.approval.id, ref)
-
-        post = partial(self.messenger.post_card, self.channel, view, key)
+        view = approvals.card_view(stored, await receipt_of(connection, self.definitions, stored))
+        post = partial(self.messenger.post_card, self.channel, view)
         update = partial(self.messenger.update_card, view=view)
-        find = partial(self.messenger.find_card, self.channel, key)
-        return _Drawing(message, stored.message, stored.created_at, find, post, update, shown).deliver
+        place = (self.messenger, self.channel, message, stored.approval.id)
+        return _Drawing(*place, stored.message, stored.created_at, post, update, approvals.shown).deliver
+
+    async def task(self, connection: Connection, message: Message) -> Deliver:
+        """Post the task's message, or redraw it."""
+        stored = await tasks.read(connection, UUID(message.payload["task"]))
+        post = partial(self.messenger.post_task, self.channel, stored.view)
+        update = partial(self.messenger.update_task, view=stored.view)
+        place = (self.messenger, self.channel, message, stored.view.task_id)
+        return _Drawing(*place, stored.message, stored.created_at, post, update, tasks.shown).deliver
 
     async def remind(self, connection: Connection, message: Message) -> Deliver:
         """Remind below the card, if it still waits."""
@@ -88,7 +77,7 @@ class ApprovalMessages(Struct, frozen=True):
         payload = message.payload
         outcome = await self.messenger.post_ephemeral(payload["channel"], payload["user"], payload["text"])
         # An answer that comes late or twice confuses; one that cannot be given is not worth a repair by hand.
-        return Delivered() if isinstance(outcome, PostInDoubt) else _result(outcome)
+        return Delivered() if isinstance(outcome, ports.PostInDoubt) else _result(outcome)
 
     async def _thread(self, stored: StoredApproval, message: Message, text: str) -> Result:
         if stored.approval.status != ApprovalStatus.REQUESTED:
@@ -98,48 +87,21 @@ class ApprovalMessages(Struct, frozen=True):
         return _result(await self.messenger.post_thread(stored.message, text, str(message.command_id)))
 
 
-class TaskMessages(Struct, frozen=True):
-    """Delivers messages of the kind ``task`` to one channel: a task's message is posted, and redrawn as it changes.
+class _Drawing(Struct, frozen=True):
+    """One post that is to show how something stands: where it is known to be, and how it is made and redrawn.
 
-    ``link`` is where a task can be seen without the messenger, with ``{task}`` for its id; "" for none.
+    ``about`` is the id of what it shows, which began at ``asked_at``. ``shown`` remembers where the post is.
     """
 
     messenger: Messenger
     channel: str
-    link: str = ""
-
-    def handlers(self) -> dict[str, Handler]:
-        """The handlers by kind of message."""
-        return {"task": self.task}
-
-    async def task(self, connection: Connection, message: Message) -> Deliver:
-        """Post the task's message, or redraw it."""
-        stored = await tasks.read(connection, UUID(message.payload["task"]))
-        key = str(stored.view.task_id)
-        view = replace(stored.view, link=self.link.format(task=key)) if self.link else stored.view
-
-        async def shown(connection: Connection, ref: MessageRef) -> None:
-            await tasks.shown(connection, view.task_id, ref)
-
-        post = partial(self.messenger.post_task, self.channel, view, key)
-        update = partial(self.messenger.update_task, view=view)
-        find = partial(self.messenger.find_card, self.channel, key)
-        return _Drawing(message, stored.message, stored.created_at, find, post, update, shown).deliver
-
-
-class _Drawing(Struct, frozen=True):
-    """One post that is to show how something stands: where it is known to be, and how it is found, made and redrawn.
-
-    ``asked_at`` is when what it shows began.
-    """
-
     message: Message
+    about: UUID
     known: MessageRef | None
     asked_at: datetime
-    find: Callable[..., Awaitable[FindOutcome]]
-    post: Callable[[], Awaitable[PostOutcome]]
+    post: Callable[[str], Awaitable[PostOutcome]]
     update: Callable[[MessageRef], Awaitable[PostOutcome]]
-    shown: Callable[[Connection, MessageRef], Awaitable[None]]
+    shown: Callable[[Connection, UUID, MessageRef], Awaitable[None]]
 
     async def deliver(self) -> Result:
         """Redraw the post where it is; make it where there is none."""
@@ -149,23 +111,20 @@ class _Drawing(Struct, frozen=True):
         # An earlier attempt, ours or that of a dispatcher that died, may have posted it. So may an earlier message
         # about the same, whose post is recorded nowhere; the first message is of the very moment of the question.
         if self.message.attempts > 1 or self.message.created_at > began:
-            match await self.find(since=began - 60):
+            match await self.messenger.find_card(self.channel, str(self.about), since=began - 60):
                 case Posted(ref):
                     return _drawn(await self.update(ref), self._record(ref))
-                case NotPosted(text, seconds):
+                case ports.NotPosted(text, seconds):
                     return Later(text, seconds)
-                case PostRefused(_, text):
+                case ports.PostRefused(_, text):
                     return Undeliverable(text)
-                case Absent():
+                case ports.Absent():
                     pass
-        posted = await self.post()
+        posted = await self.post(str(self.about))
         return _drawn(posted, self._record(posted.ref) if isinstance(posted, Posted) else None)
 
     def _record(self, ref: MessageRef) -> Record:
-        async def record(connection: Connection) -> None:
-            await self.shown(connection, ref)
-
-        return record
+        return lambda connection: self.shown(connection, self.about, ref)
 
 
 async def _approval(connection: Connection, message: Message) -> StoredApproval:
@@ -180,9 +139,9 @@ def _result(outcome: PostOutcome) -> Result:
     match outcome:
         case Posted():
             return Delivered()
-        case NotPosted(text, seconds):
+        case ports.NotPosted(text, seconds):
             return Later(text, seconds)
-        case PostInDoubt(text):
+        case ports.PostInDoubt(text):
             return Later(text)
-        case PostRefused(code, text):
+        case ports.PostRefused(code, text):
             return Undeliverable(f"{code}: {text}")

@@ -1,25 +1,40 @@
-"""Admission to a queue: steps are sent in fair order, under the caps, in batches (Q-12, Q-13, O-1)."""
+"""What a queue needs around it: steps are admitted to it, and what it has given up is looked after.
+
+Steps are sent in fair order, under the caps, in batches (Q-12, Q-13, O-1). The dead letters are held against the step's
+row, and never left lying (Q-11): the row decides here as everywhere. A message whose step is over, claimed, gone, or
+about to be admitted again is dropped. A step that is admitted and that nobody could claim so far is claimed here, for
+nothing but to note a setback and to leave it to a short lease: when that is over the sweeper orders the step anew, and
+it is admitted under the caps and in its turn. After ``SETBACKS_MAX`` setbacks in a row the step fails instead, and its
+run says why.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from uuid import UUID
 
 import asyncpg
 import structlog
 from msgspec import Struct, field
 
 from core.canonical import digest
+from core.clock import rest
 from core.db import Database
 from core.errors import CountersealError
-from runtime.queue.port import WorkQueue
+from runtime.definition.catalog import Definitions
+from runtime.engine.finish import clean
+from runtime.queue.port import DeadLetter, DeadLetters, WorkQueue
 from runtime.store import claims
-from runtime.work.setbacks import report
+from runtime.work.lease import claim_of
+from runtime.work.setbacks import PAUSE, report, set_back
 
 log = structlog.get_logger(__name__)
 
 BATCH = 10
 LEASE = timedelta(seconds=60)
+# So much of an unreadable message is logged.
+_WORDS_MAX = 200
 
 
 class Scheduler(Struct):
@@ -41,14 +56,13 @@ class Scheduler(Struct):
         if not self.queue.needs_dispatch:
             return
         while not stop.is_set():
+            admitted = 0
             try:
                 admitted = await self.admit()
             except CountersealError as error:
                 log.error("steps stay where they are", reason=str(error))
-                admitted = 0
             except Exception as error:
                 report("admission failed", error)
-                admitted = 0
             if not admitted:
                 await self._rest(stop)
 
@@ -85,3 +99,73 @@ class Scheduler(Struct):
 def _dedupe_key(row: asyncpg.Record) -> str:
     """The same for the same lease to be, and another for the next one: a FIFO queue must not swallow that (O-2)."""
     return digest([str(row["run_id"]), row["step_key"], row["epoch"] + 1])
+
+
+class PoisonMessage(CountersealError):
+    """A step's message was received time and again, and no worker lived to say what became of it."""
+
+    code = "consistency"
+
+
+class Reconciler(Struct):
+    """Looks at the dead letters every ``interval``. Stateless: any number of them do no harm."""
+
+    database: Database
+    definitions: Definitions
+    letters: DeadLetters
+    owner: str
+    interval: timedelta = timedelta(seconds=30)
+    pause: timedelta = PAUSE
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Reconcile until ``stop`` is set. Whatever is away, the next look finds the letters where they were."""
+        while not stop.is_set():
+            try:
+                found = await self.reconcile()
+            except Exception as error:
+                report("the dead letters could not be looked at", error)
+                found = 0
+            if not found:
+                await rest(stop, self.interval.total_seconds())
+
+    async def reconcile(self) -> int:
+        """Deal with one batch; how many letters are dealt with and gone. One letter's trouble is no other's."""
+        count = 0
+        for letter in await self.letters.receive():
+            try:
+                await self._settle(letter)
+                count += 1
+            except Exception as error:
+                report("a dead letter was left where it is", error, message=letter.message_id)
+        return count
+
+    async def _settle(self, letter: DeadLetter) -> None:
+        """Do what the row asks for, then delete the letter.
+
+        A crash in between leaves a letter whose step is leased, or has failed, by then: it comes again and is dropped.
+        """
+        if letter.step_id is None:
+            words = clean(letter.body[:_WORDS_MAX])
+            log.error("a message that is none of ours was deleted from the dead letters",
+                      message=letter.message_id, characters=len(letter.body), begins=words)  # fmt: skip
+        elif not await self._set_back(letter):
+            log.info("a dead letter was dropped: its step is not waiting for it", step=str(letter.step_id))
+        await self.letters.delete(letter)
+
+    async def _set_back(self, letter: DeadLetter) -> bool:
+        """Claim the step if it can be claimed, and note the setback; False if there is nothing to claim.
+
+        One transaction: a crash inside it leaves the step as it was, and the letter comes again.
+        """
+        assert letter.step_id is not None
+        error = PoisonMessage(
+            f"The message for this step went to the dead letters (SQS message {letter.message_id}): it was received as "
+            "often as the queue's redrive policy allows, and no worker claimed the step.",
+            remedy="Look in the workers' logs for what ends them, or keeps them from the database, at this step.",
+        )
+        async with self.database.transaction() as connection:
+            records = await claims.claim_step(connection, self.owner, self.pause, letter.step_id)
+            for record in records:
+                run_id, (claim, owner) = UUID(record["run"]["run_id"]), claim_of(record)
+                await set_back(connection, self.definitions, run_id, claim, owner, error)
+        return bool(records)

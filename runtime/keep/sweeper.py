@@ -187,13 +187,10 @@ def _climb(transition: Transition, step: StepRow, wait: WaitRow) -> None:
     if stage == "expire":
         _expire(transition, step, wait, approval_id)
         return
-    climbed = (approval_id, wait.wait_id, index + 1, int(ladder[index + 1][1] - at))
-    if stage == "remind":
-        transition.tell(ApprovalReminded(*climbed), step=step.key)
-        transition.message("remind", approval_id, str(index))
-    else:
-        transition.tell(ApprovalEscalated(*climbed), step=step.key)
-        transition.message("escalate", approval_id, str(index))
+    event = ApprovalReminded if stage == "remind" else ApprovalEscalated
+    transition.tell(event(approval_id, wait.wait_id, index + 1, int(ladder[index + 1][1] - at)), step=step.key)
+    transition.message(stage, approval_id, str(index))
+    if stage == "escalate":
         transition.message("card", approval_id, f"escalated:{index}")
 
 

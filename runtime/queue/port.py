@@ -32,20 +32,18 @@ class Delivery(Protocol):
 
 
 class WorkQueue(Protocol):
-    """Where deliveries come from. Safe for several concurrent receivers."""
+    """Where deliveries come from. Safe for several concurrent receivers.
+
+    ``needs_dispatch``: steps have to be sent to the queue, because workers do not lease them by themselves.
+    """
+
+    needs_dispatch: bool
 
     async def receive(self, count: int) -> Sequence[Delivery]:
         """Up to ``count`` deliveries; waits a bounded time for the first, and may return none."""
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
         """Send ``(dedupe key, group, step id)`` each; the dedupe keys that were certainly accepted."""
-
-    @property
-    def needs_dispatch(self) -> bool:
-        """True if steps have to be sent to the queue, because workers do not lease them by themselves."""
-
-    async def aclose(self) -> None:
-        """Release connections."""
 
 
 class DeadLetter(Struct, frozen=True):

@@ -53,6 +53,3 @@ class PostgresQueue:
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
         """Steps stay where they are."""
         return []
-
-    async def aclose(self) -> None:
-        """Nothing is held."""

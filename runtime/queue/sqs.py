@@ -42,8 +42,9 @@ class SqsAddress(Struct, frozen=True):
     url: str
     setting: str = "COUNTERSEAL_SQS_QUEUE_URL"
 
-    async def call(self, function: Any, **arguments: Any) -> dict[str, Any]:
+    async def call(self, method: str, **arguments: Any) -> dict[str, Any]:
         """Call one of the client's methods for this queue; ``TransportError`` whatever goes wrong."""
+        function = getattr(self.client, method)
         try:
             answer: dict[str, Any] = await asyncio.to_thread(function, QueueUrl=self.url, **arguments)
         except (BotoCoreError, ClientError) as error:
@@ -53,20 +54,20 @@ class SqsAddress(Struct, frozen=True):
     async def delete(self, handle: str) -> None:
         """Delete a message; if that fails it comes again, finds nothing to do and is deleted then."""
         try:
-            await self.call(self.client.delete_message, ReceiptHandle=handle)
+            await self.call("delete_message", ReceiptHandle=handle)
         except TransportError as error:
             log.warning("message not deleted", reason=error.message)
 
-    async def hide(self, handle: str, seconds: int) -> None:
-        """Extend a message's visibility timeout; failures are logged, because the lease is what counts."""
-        try:
-            await self.call(self.client.change_message_visibility, ReceiptHandle=handle, VisibilityTimeout=seconds)
-        except TransportError as error:
-            log.warning("visibility not extended", reason=error.message)
+    async def receive(self, count: int, wait: timedelta, **arguments: int) -> list[dict[str, Any]]:
+        """Up to ``count`` messages and ten; waits for the first, for 20 seconds at most."""
+        seconds, most = max(0, min(int(wait.total_seconds()), 20)), max(1, min(count, BATCH_MAX))
+        named = {"MaxNumberOfMessages": most, "WaitTimeSeconds": seconds, **arguments}
+        messages: list[dict[str, Any]] = (await self.call("receive_message", **named)).get("Messages", [])
+        return messages
 
     async def depth(self) -> Depth:
         """How many messages there are. ``TransportError`` if SQS cannot be reached, or does not let us ask."""
-        answer = await self.call(self.client.get_queue_attributes, AttributeNames=list(_COUNTS))
+        answer = await self.call("get_queue_attributes", AttributeNames=list(_COUNTS))
         counts = answer.get("Attributes", {})
         return Depth(*(int(counts.get(name, 0)) for name in _COUNTS))
 
@@ -84,7 +85,11 @@ class SqsDelivery(Struct, frozen=True):
 
     async def extend(self, lease: timedelta) -> None:
         """Keep the message hidden while we work; a failure only means that it comes again, and finds the lease."""
-        await self.queue.hide(self.handle, min(int(lease.total_seconds()), VISIBILITY_MAX_SECONDS))
+        seconds = min(int(lease.total_seconds()), VISIBILITY_MAX_SECONDS)
+        try:
+            await self.queue.call("change_message_visibility", ReceiptHandle=self.handle, VisibilityTimeout=seconds)
+        except TransportError as error:
+            log.warning("visibility not extended", reason=error.message)
 
     async def done(self) -> None:
         """Delete the message."""
@@ -97,18 +102,14 @@ class SqsQueue:
     needs_dispatch = True
 
     def __init__(self, client: Any, url: str, *, wait: timedelta = timedelta(seconds=10)) -> None:
-        self._client = client
         self._address = SqsAddress(client, url)
-        self._wait = max(0, min(int(wait.total_seconds()), 20))
+        self._wait = wait
         self._fifo = url.endswith(".fifo")
 
     async def receive(self, count: int) -> list[SqsDelivery]:
         """Long poll for up to ten messages. ``TransportError`` if SQS cannot be reached."""
-        answer = await self._address.call(
-            self._client.receive_message, MaxNumberOfMessages=max(1, min(count, BATCH_MAX)), WaitTimeSeconds=self._wait
-        )
         deliveries = []
-        for message in answer.get("Messages", ()):
+        for message in await self._address.receive(count, self._wait):
             step_id = _step_of(message.get("Body", ""))
             if step_id is None:
                 log.error("not a message of ours; left for the dead letters", message_id=message.get("MessageId"))
@@ -122,7 +123,7 @@ class SqsQueue:
         for start in range(0, len(messages), BATCH_MAX):
             batch = messages[start : start + BATCH_MAX]
             entries = [self._entry(number, *message) for number, message in enumerate(batch)]
-            answer = await self._address.call(self._client.send_message_batch, Entries=entries)
+            answer = await self._address.call("send_message_batch", Entries=entries)
             accepted += [batch[int(item["Id"])][0] for item in answer.get("Successful", ())]
             for failed in answer.get("Failed", ()):
                 log.warning("SQS did not accept a message", code=failed.get("Code"), reason=failed.get("Message"))
@@ -134,27 +135,18 @@ class SqsQueue:
             entry |= {"MessageGroupId": group, "MessageDeduplicationId": dedupe_key}
         return entry
 
-    async def aclose(self) -> None:
-        """boto3 clients hold nothing that has to be closed."""
-
 
 class SqsDeadLetters:
     """The queue that the redrive policy of the queue for steps names."""
 
     def __init__(self, client: Any, url: str, *, wait: timedelta = timedelta(seconds=1)) -> None:
-        self._client = client
         self._address = SqsAddress(client, url, "COUNTERSEAL_SQS_DLQ_URL")
-        self._wait = max(0, min(int(wait.total_seconds()), 20))
+        self._wait = wait
 
     async def receive(self) -> list[DeadLetter]:
         """Up to ten. ``TransportError`` if SQS cannot be reached."""
-        answer = await self._address.call(
-            self._client.receive_message,
-            MaxNumberOfMessages=BATCH_MAX,
-            WaitTimeSeconds=self._wait,
-            VisibilityTimeout=_DEAD_LETTER_SECONDS,
-        )
-        return [_dead_letter(message) for message in answer.get("Messages", ())]
+        found = await self._address.receive(BATCH_MAX, self._wait, VisibilityTimeout=_DEAD_LETTER_SECONDS)
+        return [_dead_letter(message) for message in found]
 
     async def delete(self, letter: DeadLetter) -> None:
         """Delete one; see ``SqsAddress.delete``."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from msgspec import Struct
+
 from approvals.model import GroupQuorum, GroupSource
 from approvals.ports import Membership, Person, SlackGroups
 from core.db import Database
@@ -15,13 +17,12 @@ SELECT p.name, p.slack_user_id, (SELECT array_agg(m.group_name) FROM group_membe
 FROM people p WHERE p.tenant_id = $1 AND p.person_id = $2"""
 
 
-class DatabaseDirectory:
+class DatabaseDirectory(Struct, frozen=True):
     """The directory of one tenant."""
 
-    def __init__(self, database: Database, tenant: str, slack_groups: SlackGroups | None) -> None:
-        self._database = database
-        self._tenant = tenant
-        self._slack_groups = slack_groups
+    database: Database
+    tenant: str
+    slack_groups: SlackGroups | None
 
     async def person_of_slack_user(self, team: str, user: str) -> Person | None:
         """The person whose directory entry names this Slack account; None if there is none.
@@ -29,14 +30,14 @@ class DatabaseDirectory:
         An entry names ``team/user``, or a user alone, who is then of the pinned team, which is the ``team`` given here.
         Where two entries name the same account in the two ways, it belongs to nobody.
         """
-        async with self._database.transaction(self._tenant) as connection:
-            rows = await connection.fetch(_OF_SLACK, self._tenant, [user, f"{team}/{user}"])
+        async with self.database.transaction(self.tenant) as connection:
+            rows = await connection.fetch(_OF_SLACK, self.tenant, [user, f"{team}/{user}"])
         return Person(rows[0]["person_id"], rows[0]["name"]) if len(rows) == 1 else None
 
     async def membership(self, person_id: str, wanted: Collection[GroupQuorum]) -> Membership:
         """Resolve the wanted groups of both sources now. Without a Slack account, Slack's groups hold nobody."""
-        async with self._database.transaction(self._tenant) as connection:
-            row = await connection.fetchrow(_PERSON, self._tenant, person_id)
+        async with self.database.transaction(self.tenant) as connection:
+            row = await connection.fetchrow(_PERSON, self.tenant, person_id)
         own = {f"{GroupSource.GROUP}:{name}" for name in (row["groups"] or ())} if row else set()
         groups = frozenset(group.key for group in wanted if group.key in own)
         slack = [group for group in wanted if group.source is GroupSource.SLACK_GROUP]
@@ -49,6 +50,6 @@ class DatabaseDirectory:
         """Resolve Slack groups now; what cannot be looked up is unresolvable and allows nobody."""
         if slack_user is None:
             return Membership(frozenset(), frozenset())
-        if self._slack_groups is None:
+        if self.slack_groups is None:
             return Membership(frozenset(), frozenset(group.key for group in wanted))
-        return await self._slack_groups.membership(slack_user, wanted)
+        return await self.slack_groups.membership(slack_user, wanted)

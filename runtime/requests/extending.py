@@ -15,7 +15,7 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.definition.catalog import Definitions
-from runtime.definition.extension import check_past, extended, read_extension
+from runtime.definition.workflow import check_past, extended, read_extension
 from runtime.engine.commit import MutationRow
 from runtime.engine.events import RunExtended
 from runtime.engine.run import RunView

@@ -1,26 +1,44 @@
 """Looking at a run: what every face shows of it is folded from its book when it is asked for (promise 6).
 
-What was changed behind the engine is never shown: the book is checked when it is read.
+What was changed behind the engine is never shown: the book is checked when it is read. Replaying a run (promises 5 and
+6, P-9) folds its book once more, and holds it against all that is stored. What an expression or a policy had decided
+is evaluated anew. Each checkpoint that this leads to must be the one that its line names, and the run that the book
+comes to must be the one that rows are found by. So a change of a value, a line or a row behind the engine is found.
+Nothing is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 import orjson
 from msgspec import Struct
 
 from approvals.model import ApprovalKind
+from core.canonical import Json
 from core.db import Connection, Database
 from core.errors import ConsistencyError, NotFoundError
+from policy.evaluate import evaluate
 from runtime.definition.catalog import Definitions
+from runtime.definition.compiler import constants_of
+from runtime.engine.events import DecisionMade
+from runtime.engine.finish import writes_of
+from runtime.engine.judge import ActivePolicy, readable
 from runtime.engine.past import Past, Row, past_of, receipt_rows, step_rows
-from runtime.engine.replaying import unopened
+from runtime.engine.replaying import Divergence, Replay, replay, unopened
+from runtime.engine.told import Diverged
 from runtime.engine.workflow import Workflow
 from runtime.store import books, retention
 from runtime.store.approvals import StoredApproval
 from runtime.store.books import Book
+from runtime.store.rows import check_rows
+
+# The first statement of a transaction: what follows reads one moment, though the run moves on.
+_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
 class Seen(Struct, frozen=True):
@@ -37,6 +55,25 @@ class Seen(Struct, frozen=True):
     def late(self) -> list[str]:
         """What workers told after they had lost their leases, a sentence for each call, with its step."""
         return [f"{row['step_key']}: {late['says']}" for row in self.receipts for late in row["late"]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay found. ``equal`` checkpoints came before the ``difference``, which is None where all are equal.
+
+    Of a run whose payloads retention has removed, at ``purged_at``, nothing can be derived.
+    """
+
+    run_id: UUID
+    status: str
+    equal: int
+    difference: str | None = None
+    purged_at: datetime | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every checkpoint was derived again and is equal."""
+        return self.difference is None and self.purged_at is None
 
 
 async def folded(connection: Connection, definitions: Definitions, book: Book, wanted: Container[int] = ()) -> Past:
@@ -75,7 +112,7 @@ async def receipt_of(connection: Connection, definitions: Definitions, stored: S
 
 
 class Looking(Struct, frozen=True):
-    """Looks at runs of any tenant, under the faces' role."""
+    """Looks at runs of any tenant, and replays them, under the faces' role."""
 
     database: Database
     definitions: Definitions
@@ -121,3 +158,53 @@ class Looking(Struct, frozen=True):
         async with self.database.transaction(tenant) as connection:
             book = await books.read(connection, tenant, run_id)
         return None if book.purged else book.opened.inputs or {}
+
+    async def replay(self, tenant: str, run_id: UUID) -> ReplayReport:
+        """Derive every checkpoint of a run again. ``NotFoundError`` if the tenant has no such run.
+
+        All is read in one snapshot, so the run may move on meanwhile.
+        """
+        async with self.database.transaction(tenant) as connection:
+            await connection.execute(_SNAPSHOT)
+            row = await books.fetch(connection, tenant, run_id)
+            if row["purged_at"] is not None:
+                return ReplayReport(run_id, "purged", 0, purged_at=row["purged_at"])
+            equal, difference = 0, None
+            try:
+                book = await books.checked(row)
+                run = await self._again(connection, book)
+                for _ in replay(run):
+                    equal += 1
+                books.check_row(book, run.first)
+                await check_rows(connection, run.first)
+            except Diverged as problem:
+                difference = problem.message
+            except Divergence as problem:
+                difference = f"At {problem.where}: {problem.what}."
+            return ReplayReport(run_id, row["status"], equal, difference)
+
+    async def _again(self, connection: Connection, book: Book) -> Replay:
+        """The run before its first event, with all that its events are held against."""
+        graphs = [workflow.graph for workflow in await self.definitions.editions(connection, book)]
+        opened, row = book.opened, book.row
+        named = (book.run_id, row["workflow"], row["workflow_version"], opened.reference, opened.requested_by)
+        made = [each.event.policy for each in book.told if isinstance(each.event, DecisionMade)]
+        digests = {str(policy["digest"]) for policy in made if policy is not None}
+        policies = {one: await self.definitions.policy(connection, row["tenant_id"], one) for one in digests}
+        return Replay(
+            first=unopened(book.run_id, row["run_key"], graphs[0]),
+            told=book.told,
+            graphs=graphs,
+            constants=constants_of(opened.inputs or {}, *named),
+            writes=writes_of,
+            judge=partial(_judge, policies),
+        )
+
+
+def _judge(policies: Mapping[str, ActivePolicy], event: DecisionMade) -> tuple[str, list[Json]] | None:
+    """The recorded decision, made once more by the same policy over the same facts (promise 1)."""
+    policy = readable(policies.get(str((event.policy or {}).get("digest"))))
+    if policy is None or any(str(rule).startswith("cap:") for rule in event.rules):
+        return None
+    decision = evaluate(policy, event.facts or {}, event.operation)
+    return str(decision.outcome), [rule.id for rule in decision.rules]

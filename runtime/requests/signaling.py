@@ -2,14 +2,15 @@
 
 A signal is kept in the inbox under its own id before anything is made of it. It completes the oldest wait with its
 correlation key; one that comes before its wait exists is kept and delivered when it does. The end of a child run takes
-the same way. Whatever is late, stale or repeated changes nothing, and is on record.
+the same way. Whatever is late, stale or repeated changes nothing, and is on record. A completed task ends its wait like
+a signal: under the run's lock, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -17,16 +18,21 @@ from msgspec import Struct
 
 from core.canonical import JsonObject, digest
 from core.db import Connection, Database
-from core.errors import InputError
+from core.errors import ConsistencyError, InputError
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
+from runtime.engine import waits
 from runtime.engine.finish import check_text, unfit
-from runtime.engine.states import WaitKind
-from runtime.requests.resuming import Moved, end_wait, persistently
-from runtime.store import audit, notices
+from runtime.engine.moves import open_wait
+from runtime.engine.states import StepState, WaitKind
+from runtime.engine.transition import Transition
+from runtime.store import audit, faces, notices
 from runtime.store.notices import Found
-from runtime.store.views import step_is_over
+from runtime.store.views import load, step_is_over
 
+Answer = TypeVar("Answer")
+
+CONFLICTS_MAX = 20
 KEY_CHARACTERS_MAX = 500
 ID_CHARACTERS_MAX = 200
 
@@ -128,32 +134,27 @@ class Signaling(Struct, frozen=True):
         return await self._act(connection, signal, lock=lock)
 
     async def _act(self, connection: Connection, signal: Signal, *, lock: bool) -> SignalAnswer:
-        kinds = _KINDS[signal.source]
-        found = await notices.find(connection, signal.tenant_id, signal.correlation_key, kinds)
+        found = await notices.find(connection, signal.tenant_id, signal.correlation_key, _KINDS[signal.source])
         if found is None:
             return SignalAnswer(SignalCode.KEPT)
+        code = None
         if not found.waiting:
             # The name of a signal may be waited for again; what a run began outside is over with its step.
             place = (signal.tenant_id, found.run_id, found.step_key)
-            late = found.kind != WaitKind.SIGNAL and await step_is_over(connection, *place, self.definitions.graphs)
-            return await self._ignored(connection, signal, SignalCode.LATE, found) if late else _kept(found)
-        if signal.token is not None and signal.token != found.token:
-            return await self._ignored(connection, signal, SignalCode.STALE, found)
-        if signal.version is not None and signal.version != found.run_version:
-            return await self._ignored(connection, signal, SignalCode.VERSION, found)
-        if not found.parked:
-            return _kept(found)
-        return await self._complete(connection, signal, found, lock=lock)
-
-    async def _complete(self, connection: Connection, signal: Signal, found: Found, *, lock: bool) -> SignalAnswer:
-        result: JsonObject = {"output": signal.output} if signal.error is None else {"error": signal.error}
-        place = (found.run_id, found.step_key, found.wait_id)
-        strict = signal.version is not None
-        said_to = (connection, self.definitions, signal.tenant_id, place)
-        await end_wait(*said_to, result, signal.actor, lock=lock, strict=strict)
-        return await self._note(connection, signal, SignalCode.DELIVERED, found)
-
-    async def _ignored(self, connection: Connection, signal: Signal, code: SignalCode, found: Found) -> SignalAnswer:
+            if found.kind != WaitKind.SIGNAL and await step_is_over(connection, *place, self.definitions.graphs):
+                code = SignalCode.LATE
+        elif signal.token not in (None, found.token):
+            code = SignalCode.STALE
+        elif signal.version not in (None, found.run_version):
+            code = SignalCode.VERSION
+        elif found.parked:
+            result: JsonObject = {"output": signal.output} if signal.error is None else {"error": signal.error}
+            said_to = (self.definitions, signal.tenant_id, (found.run_id, found.step_key, found.wait_id))
+            strict = signal.version is not None
+            await end_wait(connection, *said_to, result, signal.actor, lock=lock, strict=strict)
+            return await self._note(connection, signal, SignalCode.DELIVERED, found)
+        if code is None:
+            return SignalAnswer(SignalCode.KEPT, run_id=found.run_id, step=found.step_key)
         facts: JsonObject = {"signal": signal.id, "code": str(code), "run": str(found.run_id), "source": signal.source}
         await audit.record(connection, signal.tenant_id, EventType.SIGNAL_IGNORED, signal.actor, facts)
         return await self._note(connection, signal, code, found)
@@ -162,10 +163,6 @@ class Signaling(Struct, frozen=True):
         result: JsonObject = {"code": str(code), "run": str(found.run_id), "step": found.step_key}
         await notices.processed(connection, signal.tenant_id, signal.source, signal.id, result)
         return _answer(result)
-
-
-def _kept(found: Found) -> SignalAnswer:
-    return SignalAnswer(SignalCode.KEPT, run_id=found.run_id, step=found.step_key)
 
 
 def _answer(result: Mapping[str, Any], *, repeated: bool = False) -> SignalAnswer:
@@ -192,3 +189,51 @@ def _from_payload(tenant: str, source: str, notice_id: str, key: str, payload: A
     actor = Actor(payload["actor"]["kind"], payload["actor"]["id"])
     # A version that a kept signal expected is that of a run which did not wait yet: it says nothing any more.
     return Signal(tenant, key, notice_id, actor, payload["output"], payload["error"], payload["token"], None, source)
+
+
+class Moved(Exception):
+    """The run has moved on since it was looked at: all is undone and looked at again."""
+
+
+async def persistently(attempt: Callable[[bool], Awaitable[Answer]]) -> Answer:
+    """Try until the run holds still; from the second time on with its lock (the argument), so that it has to."""
+    for number in range(CONFLICTS_MAX):
+        try:
+            return await attempt(number > 0)
+        except (Moved, asyncpg.TransactionRollbackError):
+            continue
+    raise ConsistencyError("The run moves too fast to record this.", remedy="Try again.")
+
+
+async def end_wait(
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    place: tuple[UUID, str, UUID],
+    result: JsonObject,
+    actor: Actor,
+    *,
+    lock: bool,
+    strict: bool = False,
+) -> bool:
+    """Complete the wait at ``place`` (run, step key, wait) in the caller's transaction. ``Moved`` if it is not there.
+
+    It commutes with what is told of other steps meanwhile, unless it is ``strict``: said of one version of the run.
+    False for a task that asks something else by now: it is put anew, and what was said is not taken. A crash before the
+    commit leaves nothing, and whoever said it repeats it; after it, the run has resumed.
+    """
+    run_id, step_key, wait_id = place
+    view = await load(connection, run_id, definitions.graphs, lock=lock, tenant=tenant)
+    step, wait = view.run.steps.get(step_key), open_wait(view.run, step_key)
+    if step is None or wait is None or wait.wait_id != wait_id or step.status is not StepState.WAITING:
+        raise Moved
+    workflow = await definitions.of_run(connection, view.definition)
+    transition = Transition(view, workflow.graph)
+    taken = waits.still_asks(transition, step, wait)
+    if taken:
+        waits.complete(transition, step, wait, result, actor)
+    else:
+        waits.ask_anew(transition, step, wait, actor)
+    if not await faces.append(connection, transition.commit(), answers=None if strict else step_key):
+        raise Moved
+    return taken

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from core.canonical import JsonObject
@@ -16,7 +17,8 @@ from core.errors import ConsistencyError, CountersealError, ExpressionError, Inp
 from core.ids import new_id
 from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
-from runtime.definition.catalog import Definitions, Startable
+from runtime.definition.catalog import Definitions
+from runtime.definition.compiler import constants_of
 from runtime.engine.events import RunOpened, RunStarted
 from runtime.engine.finish import check_text, checked_reference
 from runtime.engine.graph import NO_GRAPH
@@ -33,8 +35,7 @@ from runtime.store.views import load_to_end
 CLOCK_SECONDS_MAX = 60
 
 
-@dataclass(frozen=True, slots=True)
-class StartRequest:
+class StartRequest(Struct, frozen=True):
     """What starts a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1).
 
     ``run_id`` is given where another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
@@ -72,12 +73,13 @@ async def start_named(
     it would not take this input any more. A crash before the append leaves nothing, and the sender repeats.
     """
     place = (request.tenant_id, name, version)
-    known = definitions.startable.get(place)
-    if known is not None and known.clock.age() < CLOCK_SECONDS_MAX:
+    known = definitions.startable.known(place)
+    if known is not None and known[1].age() < CLOCK_SECONDS_MAX:
+        workflow, clock = known
         with suppress(InputError):  # what this version refuses is looked at again, as it is published now
-            opened = await _open(at, known.workflow, request, known.clock.now(), pinned=version is not None)
+            opened = await _open(at, workflow, request, clock.now(), pinned=version is not None)
             if opened is not None:
-                definitions.startable.put(place, Startable(known.workflow, opened[1]))
+                definitions.startable.put(place, (workflow, opened[1]))
                 return opened[0]
     async with within(at, request.tenant_id) as connection:
         try:
@@ -89,7 +91,7 @@ async def start_named(
             if found is None:
                 raise
             return found
-    definitions.startable.put(place, Startable(workflow, clock))
+    definitions.startable.put(place, (workflow, clock))
     return started
 
 
@@ -117,7 +119,18 @@ async def _open(
     """The new run, and the time; None if the trigger has started one, or if nothing starts with this version now."""
     view = _new_view(workflow, request, now)
     transition = Transition(view, workflow.graph)
-    error = transition.open(_opening(workflow, request, view), request.actor)
+    inputs = commit_fields(view.run.run_key, path_of("trigger"), request.trigger)
+    opening = RunOpened(
+        workflow={"name": workflow.name, "version": workflow.version, "digest": workflow.digest},
+        definition=workflow.definition_digest,
+        trigger=request.trigger_type,
+        workspace=request.workspace_id,
+        committed=[*inputs, *commit_fields(view.run.run_key, "", {"reference": view.run.reference})],
+        inputs=request.trigger,
+        reference=view.run.reference,
+        requested_by=request.requested_by,
+    )
+    error = transition.open(opening, request.actor)
     new_run = NewRun(
         workflow=workflow.name,
         workflow_version=workflow.version,
@@ -147,24 +160,17 @@ async def _open(
 
 
 async def _known(connection: Connection, workflow: str, request: StartRequest) -> Started | None:
-    found = await reads.run_of_trigger(
-        connection, request.tenant_id, workflow, request.trigger_type, request.trigger_ref
-    )
+    named = (request.tenant_id, workflow, request.trigger_type, request.trigger_ref)
+    found = await reads.run_of_trigger(connection, *named)
     return None if found is None else Started(found["run_id"], False, found["reference"])
 
 
 def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunView:
     """The run as it is before its first move."""
     run_id = request.run_id or new_id()
-    constants: dict[str, object] = {
-        "trigger": request.trigger,
-        "run.id": str(run_id),
-        "run.workflow": workflow.name,
-        "run.version": workflow.version,
-        "run.reference": "",
-        "run.requested_by": request.requested_by,
-    }
+    constants = constants_of(request.trigger, run_id, workflow.name, workflow.version, "", request.requested_by)
     reference = _reference(workflow, constants)
+    run = unopened(run_id, new_run_key(), workflow.graph)
     return RunView(
         run_id=run_id,
         tenant_id=request.tenant_id,
@@ -176,9 +182,7 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunVi
         version=0,  # its first commit makes it 1
         gate=0,
         head=ChainHead.of(f"run:{run_id}"),
-        run=replace(
-            unopened(run_id, new_run_key(), workflow.graph), reference=reference, requested_by=request.requested_by
-        ),
+        run=replace(run, reference=reference, requested_by=request.requested_by),
         constants={**constants, "run.reference": reference},
         now=now,
         deadline_at=None,
@@ -193,29 +197,13 @@ def _reference(workflow: Workflow, constants: dict[str, object]) -> str:
     try:
         value = workflow.reference.render(constants)
     except ExpressionError as error:
-        raise InputError(
-            f"the workflow's reference cannot be made from this trigger: {error.message}",
-            where="trigger",
-            remedy="Send the fields that the workflow's `reference` reads.",
-        ) from None
+        words = f"the workflow's reference cannot be made from this trigger: {error.message}"
+        remedy = "Send the fields that the workflow's `reference` reads."
+        raise InputError(words, where="trigger", remedy=remedy) from None
     try:
         return checked_reference(value)
     except ExpressionError as error:
         raise InputError(f"the workflow's reference {error.message}", where="trigger") from None
-
-
-def _opening(workflow: Workflow, request: StartRequest, view: RunView) -> RunOpened:
-    inputs = commit_fields(view.run.run_key, path_of("trigger"), request.trigger)
-    return RunOpened(
-        workflow={"name": workflow.name, "version": workflow.version, "digest": workflow.digest},
-        definition=workflow.definition_digest,
-        trigger=request.trigger_type,
-        workspace=request.workspace_id,
-        committed=[*inputs, *commit_fields(view.run.run_key, "", {"reference": view.run.reference})],
-        inputs=request.trigger,
-        reference=view.run.reference,
-        requested_by=request.requested_by,
-    )
 
 
 async def _end_at_once(

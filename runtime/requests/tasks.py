@@ -12,7 +12,7 @@ from core.canonical import JsonObject, canonical_bytes
 from core.db import Connection, Database
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
-from runtime.requests.resuming import end_wait, persistently
+from runtime.requests.signaling import end_wait, persistently
 from runtime.store import audit, tasks
 from runtime.store.tasks import StoredTask
 
@@ -48,21 +48,14 @@ class Tasks(Struct, frozen=True):
                     return await _refused(connection, task, person_id, channel)
                 if task.view.state is not TaskState.OPEN:
                     return _over(task, person_id, value)
-                return await self._take(connection, task, person_id, value, lock=lock)
+                if problems := tuple(check_value(task.view.form, value)):
+                    return TaskAnswer(False, "invalid", "The form is not filled in as it has to be.", problems)
+                place, actor = (task.run_id, task.view.step, task.view.task_id), Actor("person", person_id)
+                said_to = (self.definitions, task.tenant_id, place)
+                taken = await end_wait(connection, *said_to, {"output": value}, actor, lock=lock)
+                return _RECORDED if taken else _ASKED_ANEW
 
         return await persistently(attempt)
-
-    async def _take(
-        self, connection: Connection, task: StoredTask, person_id: str, value: JsonObject, *, lock: bool
-    ) -> TaskAnswer:
-        problems = tuple(check_value(task.view.form, value))
-        if problems:
-            return TaskAnswer(False, "invalid", "The form is not filled in as it has to be.", problems)
-        place = (task.run_id, task.view.step, task.view.task_id)
-        actor = Actor("person", person_id)
-        result: JsonObject = {"output": value}
-        taken = await end_wait(connection, self.definitions, task.tenant_id, place, result, actor, lock=lock)
-        return _RECORDED if taken else _ASKED_ANEW
 
 
 async def _refused(connection: Connection, task: StoredTask, person_id: str, channel: VoteChannel) -> TaskAnswer:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import structlog
 
-from core.canonical import JsonObject, digest, sha256_hex
+from core.canonical import Json, JsonObject, digest, sha256_hex
 from core.db import Connection
 from core.errors import CountersealError, ExpressionError, InputError
+from core.templates import Template
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.engine.finish import clean
-from runtime.engine.workflow import ServiceNowStart, Workflow
 from runtime.requests.starting import Started, StartRequest, start_run
 from runtime.store import documents, notices
 
 log = structlog.get_logger(__name__)
 
 REFERENCE_CHARACTERS_MAX = 500
+_UNMADE = {
+    "when": ("the condition of workflow {} cannot be evaluated on", "Send the fields that it reads."),
+    "dedupe": (
+        "the dedupe text of workflow {} cannot be made from",
+        "Send sys_id and sys_mod_count, or whatever it reads.",
+    ),
+}
 
 
 async def start_from_servicenow(
@@ -31,6 +38,8 @@ async def start_from_servicenow(
     source = f"servicenow:{endpoint}"
     notification = digest(event)
     await notices.record(connection, tenant, source, notification, event)
+    # Separation of duties needs the person whom the directory knows, not the record id of a user.
+    opened_by = event.get("opened_by_user_name") or event.get("opened_by")
     started = []
     for stored in await documents.newest_workflows(connection, tenant):
         try:
@@ -42,8 +51,17 @@ async def start_from_servicenow(
         listens = workflow.servicenow
         if listens is None or listens.table != table or kind not in listens.events:
             continue
-        if _wanted(listens, event, workflow):
-            request = _request(tenant, workspace, endpoint, workflow.name, listens, event)
+        if listens.when is None or _rendered(listens.when, "when", workflow.name, event) is True:
+            dedupe = clean(_rendered(listens.dedupe, "dedupe", workflow.name, event))
+            request = StartRequest(
+                tenant_id=tenant,
+                workspace_id=workspace,
+                trigger_type="servicenow",
+                trigger_ref=_bounded(f"{endpoint}:{kind}:{dedupe}"),
+                trigger=event,
+                requested_by=opened_by if isinstance(opened_by, str) and opened_by else source,
+                actor=Actor("webhook", endpoint),
+            )
             started.append(await start_run(connection, workflow, request))
     runs: JsonObject = {"runs": [str(run.run_id) for run in started]}
     await notices.processed(connection, tenant, source, notification, runs)
@@ -60,37 +78,13 @@ def _read(event: JsonObject) -> tuple[str, str]:
     return table, str(kind)
 
 
-def _wanted(listens: ServiceNowStart, event: JsonObject, workflow: Workflow) -> bool:
-    if listens.when is None:
-        return True
+def _rendered(template: Template, key: str, workflow: str, event: JsonObject) -> Json:
+    unmade, remedy = _UNMADE[key]
     try:
-        return listens.when.render({"trigger": event}) is True
+        return template.render({"trigger": event})
     except ExpressionError as error:
-        message = f"the condition of workflow {workflow.name} cannot be evaluated on this event: {error.message}"
-        where, remedy = "triggers.servicenow.when", "Send the fields that it reads."
-        raise InputError(message, where=where, remedy=remedy) from None
-
-
-def _request(
-    tenant: str, workspace: str, endpoint: str, workflow: str, listens: ServiceNowStart, event: JsonObject
-) -> StartRequest:
-    try:
-        dedupe = clean(listens.dedupe.render({"trigger": event}))
-    except ExpressionError as error:
-        message = f"the dedupe text of workflow {workflow} cannot be made from this event: {error.message}"
-        where, remedy = "triggers.servicenow.dedupe", "Send sys_id and sys_mod_count, or whatever it reads."
-        raise InputError(message, where=where, remedy=remedy) from None
-    # Separation of duties needs the person whom the directory knows, not the record id of a user.
-    opened_by = event.get("opened_by_user_name") or event.get("opened_by")
-    return StartRequest(
-        tenant_id=tenant,
-        workspace_id=workspace,
-        trigger_type="servicenow",
-        trigger_ref=_bounded(f"{endpoint}:{event['event']}:{dedupe}"),
-        trigger=event,
-        requested_by=opened_by if isinstance(opened_by, str) and opened_by else f"servicenow:{endpoint}",
-        actor=Actor("webhook", endpoint),
-    )
+        message = f"{unmade.format(workflow)} this event: {error.message}"
+        raise InputError(message, where=f"triggers.servicenow.{key}", remedy=remedy) from None
 
 
 def _bounded(reference: str) -> str:

@@ -7,10 +7,13 @@ row locked; so the same click ten times, or two people at once, is one decision.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from approvals.model import ApprovalKind, CardView, Choice, GroupQuorum, GroupSource, VoteChannel, Voter
 from approvals.ports import Membership
@@ -25,7 +28,7 @@ from evidence.chain import Actor, EventType, timestamp
 from evidence.commitments import commit, reason_path
 from runtime.definition.catalog import Definitions
 from runtime.engine import ask, doubt, gates, waits
-from runtime.engine.commit import CommandRow, Commit, StepRow, WaitRow
+from runtime.engine.commit import CommandRow, StepRow, WaitRow
 from runtime.engine.errors import REJECTED, ErrorClass, StepError
 from runtime.engine.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
 from runtime.engine.finish import check_text
@@ -34,10 +37,10 @@ from runtime.engine.states import CommandState
 from runtime.engine.transition import Transition
 from runtime.requests.directory import DatabaseDirectory
 from runtime.requests.looking import receipt_of
+from runtime.requests.signaling import CONFLICTS_MAX
 from runtime.store import approvals, audit, faces
 from runtime.store.approvals import StoredApproval
 
-CONFLICTS_MAX = 20
 NOTE = "note"
 ASKED_ANEW = (
     "What this asks has changed since the card was made, so your answer does not count. "
@@ -49,16 +52,14 @@ _TELLING = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerTo:
+class AnswerTo(Struct, frozen=True):
     """Where the person who clicked is told what became of it: a Slack channel and user."""
 
     channel: str
     user: str
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRequest:
+class VoteRequest(Struct, frozen=True):
     """One person's answer, as a face received it. ``nonce`` and ``digest`` must match where they are given."""
 
     tenant_id: str
@@ -83,24 +84,11 @@ class VoteAnswer:
     run_id: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """What a vote does to its run, and the answer once that is appended."""
-
-    commit: Commit
-    step: str
-    answer: VoteAnswer
-
-    async def append(self, at: Connection | Database) -> VoteAnswer | None:
-        """The answer; None if what it was decided on has moved on, and the vote has to be judged again.
-
-        A crash before this leaves nothing, and the person clicks again; after it, vote and answer are on their way.
-        """
-        return self.answer if await faces.append(at, self.commit, answers=self.step) else None
+# Appends what a vote does to its run, and gives the answer; None if what it was decided on has moved on.
+_Decided: TypeAlias = "Callable[[Connection | Database], Awaitable[VoteAnswer | None]]"
 
 
-@dataclass(frozen=True)
-class Voting:
+class Voting(Struct, frozen=True):
     """Votes on approvals of any tenant, under the faces' role."""
 
     database: Database
@@ -118,20 +106,18 @@ class Voting:
             try:
                 async with reached as connection:
                     stored, answer = await self._judge(connection, request, slack, lock=lock)
-                    if lock and isinstance(answer, _Decided):
-                        answer = await answer.append(connection)
+                    if lock and callable(answer):
+                        answer = await answer(connection)
                 # It may wait for others, which need a connection: none is held meanwhile.
-                if isinstance(answer, _Decided):
-                    answer = await answer.append(self.database)
+                if callable(answer):
+                    answer = await answer(self.database)
             except asyncpg.TransactionRollbackError:
                 continue  # PostgreSQL chose this vote to end a deadlock
             if answer is not None:
                 return answer
-            wanted = _slack_groups(stored)
-            if slack is not None or not wanted:
-                continue
             # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
-            slack = await self._ask_slack(stored, wanted)
+            if slack is None and (wanted := _slack_groups(stored)):
+                slack = await self._ask_slack(stored, wanted)
         raise ConsistencyError("The run moves too fast to record this vote.", remedy="Try again.")
 
     async def view(self, tenant: str, approval_id: UUID) -> CardView:
@@ -230,12 +216,19 @@ def _ask_anew(transition: Transition, request: VoteRequest, stored: StoredApprov
 
 
 def _decided(transition: Transition, stored: StoredApproval, to: AnswerTo | None, answer: VoteAnswer) -> _Decided:
-    """What a vote does, with the note to whoever clicked."""
+    """What a vote does, with the note to whoever clicked.
+
+    A crash before the append leaves nothing, and the person clicks again; after it, vote and answer are on their way.
+    """
     commit = transition.commit()
     if to is not None:
         note = _answer(stored, to, answer.sentence)
         commit.commands.append(CommandRow(new_id(), NOTE, CommandState.PENDING, note))
-    return _Decided(commit, stored.approval.step_key, answer)
+
+    async def append(at: Connection | Database) -> VoteAnswer | None:
+        return answer if await faces.append(at, commit, answers=stored.approval.step_key) else None
+
+    return append
 
 
 def _answer(stored: StoredApproval, to: AnswerTo, sentence: str) -> JsonObject:

@@ -24,7 +24,7 @@ from evidence.receipts import ReceiptStatus
 from runtime.engine.events import ApprovalRequested
 from runtime.engine.run import RunView
 from runtime.engine.told import Diverged, check_stored, read_line
-from runtime.store.journal import appends
+from runtime.store.journal import KEPT_ON, LOCKED, RUN, TAIL, appends
 from runtime.store.views import Graphs, loaded
 
 # The append that asked, of the approval ``a``; of a run whose values retention has taken, what it left of the question.
@@ -33,18 +33,30 @@ ASKED = """r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown
 ASKED_IN = """JOIN runs r ON r.run_id = a.run_id LEFT JOIN journal j ON j.run_id = a.run_id AND j.n = a.n
   LEFT JOIN remains m ON m.run_id = a.run_id"""
 
-READ = f"""
-SELECT to_jsonb(a) AS approval, now() AS now, r.workspace_id, {ASKED},
+_READ = f"""
+SELECT {{0}} to_jsonb(a) AS approval, now() AS now, r.workspace_id, {ASKED},
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes,
   (SELECT jsonb_build_object('name', p.name, 'slack', p.slack_user_id, 'groups', (SELECT jsonb_agg(m.group_name)
       FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
     FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = $2) AS person
-FROM approvals a {ASKED_IN} WHERE a.approval_id = $1"""
+FROM approvals a {ASKED_IN} {{1}} WHERE a.approval_id = $1"""
+_READ_ONE = _READ.format("", "")
 
-# The approval as ``READ`` gives it, and its run, of one snapshot: see ``runtime.store.faces``.
+# The approval as ``_READ`` gives it, and its run, of one snapshot: see ``runtime.store.faces``.
 _READ_QUESTION = "SELECT * FROM read_question($1, $2, $3, $4)"
+_OF_RUN = f"{RUN.format('r')}, r.state, t.policy_digest, t.max_writes_per_run, tail.*,"
+READ_BY = "_approval_id uuid, _person text, _tenant text, _lock bool"
+READ_QUESTION = LOCKED.format(
+    "(SELECT a.run_id FROM approvals a WHERE a.approval_id = _approval_id)",
+    _READ.format(_OF_RUN, f"JOIN tenants t ON t.tenant_id = a.tenant_id {TAIL.format('r', KEPT_ON.format('r'))}")
+    .replace("$1", "_approval_id")
+    .replace("$2", "_person"),
+)
+QUESTION = """run json, state bytea, policy_digest text, max_writes_per_run int, firsts int[], lines bytea[],
+  vals bytea[], approval jsonb, now timestamptz, workspace_id text, run_key bytea, asked_at int, asked bytea,
+  shown bytea, kept jsonb, votes jsonb, person jsonb"""
 
 _SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id = $1"
 
@@ -69,7 +81,7 @@ class StoredApproval:
 
 async def read(connection: Connection, approval_id: UUID, person_id: str = "") -> StoredApproval:
     """One approval; ``NotFoundError`` if there is none that this connection may see."""
-    return _stored(await connection.fetchrow(READ, approval_id, person_id), approval_id)
+    return _stored(await connection.fetchrow(_READ_ONE, approval_id, person_id), approval_id)
 
 
 async def read_to_decide(

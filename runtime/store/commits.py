@@ -1,33 +1,32 @@
-"""Applying commits: one guarded statement, built from the parts that the commit has.
+"""Applying commits: one call of the database's function ``append``, which does all of a commit or nothing of it.
 
 The guard is the UPDATE of the run's row while its gate is as expected, so that what commutes may come in between, and
-its version too where the commit must have seen everything. Every other part hangs on it: either all of the commit
-happens or none. The text depends only on which parts there are, so the few shapes that occur are prepared once per
-connection.
+its version too where the commit must have seen everything. Every other part comes after it: either all of the commit
+happens or none. A part that the commit does not have costs a comparison: each is a statement of its own, which is
+planned once per connection.
 
-Lock order: rows of the queue by run and step, then runs by id, then shared effects by key, then the rest. Whoever
-settles a step locks the row of its lease first, and only then looks whether the lease is still its own: a statement
-that waited for a lock has an old snapshot, but sees the row that it locked as it is. A row of the queue is never waited
-for once a run is locked.
+Lock order: of each run the rows of its queue by step, then its row, then shared effects by key, then the rest; of
+several runs, by id. Whoever settles a step locks the row of its lease first, and only then looks whether the lease is
+still its own: whoever waited for a lock sees the row that it locked as it is. A row of the queue is never waited for
+once its run is locked, or one behind it.
 
-Commits of different runs may go in one statement, whose text is always the same. Each has a guard of its own, and the
-rows of one whose guard does not hold are left out.
+Commits of different runs may go in one statement, which calls the function for each: one whose guard does not hold is
+left out.
+
+The functions are written into the migration by ``tools/render_functions.py``: run it after a change here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
-import orjson
-
+from core.canonical import Json
 from core.db import Connection
-from evidence.chain import digest_of
+from core.grouping import Call, called
 from runtime.engine.commit import Commit
-from runtime.store.governance_parts import GOVERNANCE_PARTS
-from runtime.store.run_parts import RUN_PARTS, Part
+from runtime.store.parts import BARRIER, HANDED, JOURNAL, PARTS, UNQUEUED, sent_of, statement
 
 STEPS_CHANNEL = "counterseal_steps"
 MESSAGES_CHANNEL = "counterseal_messages"
@@ -35,71 +34,100 @@ MESSAGES_CHANNEL = "counterseal_messages"
 # A time that is further ahead of the database's own was made up, or is of a clock that cannot be trusted.
 AHEAD = "10 seconds"
 
+# The values of an append as the functions take them: first what a face sends too, then what is the engine's.
+SENT = """_run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
+  _error jsonb, _canceling jsonb, _finished bool, _checks_policy bool, _policy text, _reference text, _result jsonb,
+  _extended int, _gate int, _writes_max int, _moved int, _latest timestamptz, _lines bytea, _vals bytea,
+  _wakes_steps bool, _wakes_messages bool, _unqueued text[], _rest jsonb, _held text[], _leases uuid[],
+  _epochs int[]"""
+SENT_NAMES = ", ".join(value.split()[0] for value in SENT.split(","))
+ENGINES = """_state bytea DEFAULT NULL, _lease interval DEFAULT NULL, _handed text[] DEFAULT NULL,
+  _next text[] DEFAULT NULL, _next_ids uuid[] DEFAULT NULL, _next_epochs int[] DEFAULT NULL"""
+
+_HELD = """
+  IF _held IS NOT NULL THEN
+    PERFORM FROM queue q WHERE q.run_id = _run_id AND q.step_key = ANY (_held)
+      AND q.lease_id = _leases[array_position(_held, q.step_key)]
+      AND q.epoch = _epochs[array_position(_held, q.step_key)]
+    ORDER BY q.step_key FOR NO KEY UPDATE;
+    GET DIAGNOSTICS met = ROW_COUNT;
+    IF met <> cardinality(_held) THEN
+      RETURN NULL;
+    END IF;
+  END IF;"""
+
 # A run has begun once it is neither queued nor canceled before that.
 GUARD = f"""
-held AS MATERIALIZED (
-  SELECT q.step_key
-  FROM unnest($24::uuid[], $25::text[], $26::uuid[], $27::int[]) AS l(run_id, step_key, lease_id, epoch)
-  JOIN queue q ON q.run_id = l.run_id AND q.step_key = l.step_key AND q.lease_id = l.lease_id AND q.epoch = l.epoch
-  ORDER BY q.run_id, q.step_key FOR NO KEY UPDATE OF q),
-guard AS (
-  UPDATE runs SET version = version + 1, gate = gate + $22, status = $3, superstep = $4,
-    executing = executing + $5, width = $6, writes = writes + $7, audit_count = audit_count + $8,
-    audit_head = coalesce(encode(sha256(decode(audit_head, 'hex') || $9::bytea), 'hex'), audit_head),
-    error = $10, canceling = $11, reference = coalesce($15, reference), result = $16, extensions = extensions + $17,
-    state = CASE WHEN $12 THEN NULL ELSE coalesce($19, state) END,
-    state_n = CASE WHEN $12 THEN 0 WHEN $19 IS NULL THEN state_n ELSE version + 1 END,
-    started_at = CASE WHEN $3 IN ('queued', 'canceled') THEN started_at ELSE coalesce(started_at, now()) END,
-    finished_at = CASE WHEN $12 THEN now() ELSE finished_at END,
-    purge_at = CASE WHEN $12 THEN now() + retention ELSE purge_at END
-  WHERE run_id = $1 AND gate = $20 AND ($2::int IS NULL OR version = $2)
-    AND coalesce($23::timestamptz <= clock_timestamp() + interval '{AHEAD}', true)
-    AND (SELECT count(*) FROM held) = $18 AND ($21::int IS NULL OR writes + $7 <= $21)
-    AND (NOT $13 OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM $14)
-  RETURNING run_id, tenant_id, workspace_id, cap, version, executing, audit_count)"""
+  UPDATE runs SET version = version + 1, gate = gate + _moved, status = _status, superstep = _superstep,
+    executing = executing + _executing, width = _width, writes = writes + _writes, audit_count = audit_count + _count,
+    audit_head = coalesce(encode(sha256(decode(audit_head, 'hex') || sha256(_lines)), 'hex'), audit_head),
+    error = _error, canceling = _canceling, reference = coalesce(_reference, reference), result = _result,
+    extensions = extensions + _extended,
+    state = CASE WHEN _finished THEN NULL ELSE coalesce(_state, state) END,
+    state_n = CASE WHEN _finished THEN 0 WHEN _state IS NULL THEN state_n ELSE version + 1 END,
+    started_at = CASE WHEN _status IN ('queued', 'canceled') THEN started_at ELSE coalesce(started_at, now()) END,
+    finished_at = CASE WHEN _finished THEN now() ELSE finished_at END,
+    purge_at = CASE WHEN _finished THEN now() + retention ELSE purge_at END
+  WHERE run_id = _run_id AND gate = _gate AND (_version IS NULL OR version = _version)
+    AND coalesce(_latest <= clock_timestamp() + interval '{AHEAD}', true)
+    AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (NOT _checks_policy
+      OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM _policy)
+  RETURNING tenant_id, workspace_id, cap, version, executing, audit_count
+  INTO its_tenant, its_workspace, its_cap, its_version, its_executing, its_count;
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;"""
+
+# An assignment is cheaper than a query. NOTIFY is sent on commit.
+NOTIFY = """
+  IF {0} THEN
+    notified := pg_notify('{1}', '') IS NULL;
+  END IF;"""
+
+# Where the tenant or the workflow is at its cap before the slot is free, a step may be waiting for this very slot, at
+# whichever worker. One condition comes after the other, because one with a query in it costs as much as a query,
+# whatever it begins with.
+_FREES_SLOT = f"""
+  IF _unqueued IS NOT NULL AND NOT _wakes_steps THEN
+    IF EXISTS (SELECT FROM queue q WHERE q.tenant_id = its_tenant AND q.status = 'claimable') THEN
+      IF (SELECT count(*) FROM queue q WHERE q.tenant_id = its_tenant AND q.status <> 'claimable')
+          >= (SELECT t.max_concurrency FROM tenants t WHERE t.tenant_id = its_tenant)
+        OR its_cap > ''
+          AND (SELECT count(*) FROM queue q
+            WHERE q.tenant_id = its_tenant AND q.cap = its_cap AND q.status <> 'claimable')
+          >= (SELECT c.slots FROM caps c WHERE c.tenant_id = its_tenant AND c.cap = its_cap) THEN
+        notified := pg_notify('{STEPS_CHANNEL}', '') IS NULL;
+      END IF;
+    END IF;
+  END IF;"""
+
+ITS = """its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
+  met int; notified bool;"""
 
 
-GUARDS = f"""
-wanted AS (
-  SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::int[], $6::int[], $7::int[], $8::int[],
-    $9::bytea[], $10::text[], $11::text[], $12::bool[], $13::bool[], $14::text[], $15::text[], $16::text[], $17::int[],
-    $18::int[], $19::bytea[], $20::int[], $21::int[], $22::int[], $23::timestamptz[])
-    AS w(run_id, version, status, superstep, executing, width, writes, lines, digest, error, canceling,
-      finished, checks_policy, policy, reference, result, extended, leases, state, gate, writes_max, moved, latest)),
-held AS MATERIALIZED (
-  SELECT q.run_id FROM unnest($24::uuid[], $25::text[], $26::uuid[], $27::int[]) AS l(run_id, step_key, lease_id, epoch)
-  JOIN queue q ON q.run_id = l.run_id AND q.step_key = l.step_key AND q.lease_id = l.lease_id AND q.epoch = l.epoch
-  ORDER BY q.run_id, q.step_key FOR NO KEY UPDATE OF q),
-met AS (
-  SELECT r.run_id FROM runs r JOIN wanted w ON w.run_id = r.run_id
-  WHERE r.gate = w.gate AND (w.version IS NULL OR r.version = w.version)
-    AND (w.writes_max IS NULL OR r.writes + w.writes <= w.writes_max)
-    AND (SELECT count(*) FROM held WHERE held.run_id = w.run_id) = w.leases
-  ORDER BY r.run_id FOR NO KEY UPDATE OF r),
-guard AS (
-  UPDATE runs SET version = runs.version + 1, gate = runs.gate + w.moved, status = w.status, superstep = w.superstep,
-    executing = runs.executing + w.executing, width = w.width, writes = runs.writes + w.writes,
-    audit_count = runs.audit_count + w.lines,
-    audit_head = coalesce(encode(sha256(decode(runs.audit_head, 'hex') || w.digest), 'hex'), runs.audit_head),
-    error = w.error::jsonb, canceling = w.canceling::jsonb, reference = coalesce(w.reference, runs.reference),
-    result = w.result::jsonb, extensions = extensions + w.extended,
-    state = CASE WHEN w.finished THEN NULL ELSE coalesce(w.state, runs.state) END,
-    state_n = CASE WHEN w.finished THEN 0 WHEN w.state IS NULL THEN runs.state_n ELSE runs.version + 1 END,
-    started_at = CASE WHEN w.status IN ('queued', 'canceled') THEN started_at ELSE coalesce(started_at, now()) END,
-    finished_at = CASE WHEN w.finished THEN now() ELSE finished_at END,
-    purge_at = CASE WHEN w.finished THEN now() + retention ELSE purge_at END
-  FROM met JOIN wanted w USING (run_id)
-  WHERE runs.run_id = met.run_id AND runs.gate = w.gate AND (w.version IS NULL OR runs.version = w.version)
-    AND coalesce(w.latest <= clock_timestamp() + interval '{AHEAD}', true)
-    AND (w.writes_max IS NULL OR runs.writes + w.writes <= w.writes_max) AND (NOT w.checks_policy
-      OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM w.policy)
-  RETURNING runs.run_id, runs.tenant_id, runs.workspace_id, runs.cap, runs.version, runs.executing, runs.audit_count)"""
+def _if(condition: str, statement: str) -> str:
+    return f"\n  IF {condition} THEN\n    {statement};\n  END IF;"
 
 
+# Where an append leaves its run, as ``Applied``; NULL if the guard does not hold.
+APPEND = "".join((
+    _HELD,
+    GUARD,
+    _if("_lines IS NOT NULL", JOURNAL),
+    _FREES_SLOT,
+    _if("_unqueued IS NOT NULL", UNQUEUED.format(" AND q.step_key = ANY (_unqueued)")),
+    f"\n  FOR i IN 1..coalesce(cardinality(_handed), 0) LOOP\n    {HANDED};\n  END LOOP;",
+    "\n  IF _rest IS NOT NULL THEN",
+    *(_if(f"_rest ? '{name}'", statement(name)) for name in PARTS),
+    _if("_rest ? 'barrier' AND its_executing = 0", BARRIER),
+    "\n  END IF;",
+    NOTIFY.format("_wakes_steps", STEPS_CHANNEL),
+    NOTIFY.format("_wakes_messages", MESSAGES_CHANNEL),
+    "\n  RETURN ARRAY[its_version, its_executing];",
+))  # fmt: skip
+
+_APPEND = f"SELECT append({', '.join(f'${place + 1}' for place in range(f'{SENT},{ENGINES}'.count(',') + 1))})"
 _LANDED = "SELECT EXISTS (SELECT FROM journal WHERE run_id = $1 AND n > $2 AND lines = $3)"
-
-PARTS = (*RUN_PARTS, *GOVERNANCE_PARTS)
-_TOGETHER = tuple(part for part in PARTS if not part.alone)
 
 
 class Applied(NamedTuple):
@@ -114,13 +142,8 @@ async def apply(connection: Connection, commit: Commit) -> Applied | None:
 
     A crash before this returns leaves either state; both are consistent, and the lease's expiry finds what is left.
     """
-    present = tuple(part for part in PARTS if part.present(commit))
-    parameters = guarded(commit)
-    text = statement(GUARD, len(parameters), present, channels(commit), bool(commit.unqueued))
-    for part in present:
-        parameters.extend(part.parameters([commit]))
-    row = await connection.fetchrow(text, *parameters)
-    return None if row is None else Applied(row["version"], row["executing"])
+    found = await connection.fetchval(_APPEND, *sent(commit), *_engines(commit))
+    return Applied(*found) if found else None
 
 
 async def landed(connection: Connection, commit: Commit) -> bool:
@@ -132,84 +155,46 @@ async def landed(connection: Connection, commit: Commit) -> bool:
 
 
 def can_go_together(commit: Commit) -> bool:
-    """Whether this commit may share a statement with those of other runs."""
-    return not any(part.alone and part.present(commit) for part in PARTS)
+    """Whether this commit may share a statement with those of other runs: what waits for others once it has the run."""
+    return not (commit.effects or commit.cancels_rest or commit.requeued)
 
 
 async def apply_together(connection: Connection, commits: Sequence[Commit]) -> dict[UUID, Applied]:
-    """Apply commits of different runs, of one lease's span; what became of the runs whose commit was applied.
+    """Apply commits of different runs; what became of the runs whose commit was applied.
 
     An error is one of the statement, so of any of them, and nothing was applied.
     """
-    guards = [list(values) for values in zip(*(_guarded(commit) for commit in commits), strict=True)]
-    for index in GUARD_JSON:
-        guards[index] = [None if value is None else orjson.dumps(value).decode() for value in guards[index]]
-    guards += _leases(commits)
-    wakes = tuple(sorted({channel for commit in commits for channel in channels(commit)}))
-    frees = any(commit.unqueued for commit in commits)
-    text = statement(GUARDS, len(guards), _TOGETHER, wakes, frees)
-    values = [value for part in _TOGETHER for value in part.parameters(commits)]
-    rows = await connection.fetch(text, *guards, *values)
-    return {row["run_id"]: Applied(row["version"], row["executing"]) for row in rows}
+    calls = [Call("append", [*sent(commit), *_engines(commit)], ("", str(commit.run_id))) for commit in commits]
+    landed = await called(connection, calls)
+    return {commit.run_id: Applied(*found) for commit, found in zip(commits, landed, strict=True) if found}
 
 
-def guarded(commit: Commit) -> list[object]:
-    """The parameters of the guard, of which the last are the leases."""
-    return [*_guarded(commit), *_leases([commit])]
-
-
-def _guarded(commit: Commit) -> list[object]:
-    version = commit.expected_version if commit.strict else None
+def sent(commit: Commit) -> list[object]:
+    """The values of ``SENT``."""
+    wakes_steps, wakes_messages = bool(commit.queued or commit.requeued), bool(commit.commands)
     return [
-        commit.run_id, version, str(commit.status), commit.superstep, commit.executing, commit.width, commit.writes,
-        *moved(commit), commit.error, commit.canceling, commit.finished, commit.checks_policy,
-        commit.expected_policy, commit.reference, commit.result, commit.extended, len(commit.held), commit.state,
-        commit.gate, commit.writes_max if commit.writes or commit.counted else None, int(commit.moves_gate),
-        commit.latest,
+        commit.run_id, commit.expected_version if commit.strict else None, str(commit.status), commit.superstep,
+        commit.executing, commit.width, commit.writes, len(commit.lines), commit.error, commit.canceling,
+        commit.finished, commit.checks_policy, commit.expected_policy, commit.reference, commit.result,
+        commit.extended, commit.gate, commit.writes_max if commit.writes or commit.counted else None,
+        int(commit.moves_gate), commit.latest, b"\n".join(commit.lines) or None, commit.values, wakes_steps,
+        wakes_messages, commit.unqueued or None, rest(commit), *_columns(commit.held, "key", "id", "epoch"),
     ]  # fmt: skip
 
 
-def _leases(commits: Sequence[Commit]) -> list[list[object]]:
-    held = [(commit.run_id, claim.key, claim.id, claim.epoch) for commit in commits for claim in commit.held]
-    return [list(column) for column in zip(*held, strict=True)] or [[], [], [], []]
+def _engines(commit: Commit) -> list[object]:
+    keys = [key for key, _ in commit.handed] or None
+    steps = [step for _, step in commit.handed]
+    return [commit.state, commit.lease, keys, *_columns(steps, "key", "step_id", "lease_epoch")]
 
 
-def moved(commit: Commit) -> tuple[int, bytes | None]:
-    """The number of lines and their digest, by which the guard moves the head; None leaves it as it is."""
-    return len(commit.lines), digest_of(commit.lines) if commit.lines else None
+def _columns(rows: Sequence[object], *names: str) -> list[list[object] | None]:
+    return [[getattr(row, name) for row in rows] or None for name in names]
 
 
-# Which of them are JSON: an array of them is one of texts.
-GUARD_JSON = (9, 10, 15)
-
-
-def channels(commit: Commit) -> tuple[str, ...]:
-    """Who is to be woken by this commit."""
-    found = ((STEPS_CHANNEL, commit.queued or commit.requeued), (MESSAGES_CHANNEL, commit.commands))
-    return tuple(name for name, news in found if news)
-
-
-# Where the tenant or the workflow was at its cap, a step may be waiting for this very slot, at whichever worker.
-WAKE_AT_CAP = f""", CASE WHEN EXISTS (
-    SELECT FROM queue q WHERE q.tenant_id = guard.tenant_id AND q.status = 'claimable')
-  AND ((SELECT count(*) FROM queue q WHERE q.tenant_id = guard.tenant_id AND q.status <> 'claimable')
-      >= (SELECT t.max_concurrency FROM tenants t WHERE t.tenant_id = guard.tenant_id)
-    OR guard.cap > ''
-      AND (SELECT count(*) FROM queue q
-        WHERE q.tenant_id = guard.tenant_id AND q.cap = guard.cap AND q.status <> 'claimable')
-      >= (SELECT c.slots FROM caps c WHERE c.tenant_id = guard.tenant_id AND c.cap = guard.cap))
-  THEN pg_notify('{STEPS_CHANNEL}', '') END"""
-
-
-@lru_cache(maxsize=256)
-def statement(guard: str, number: int, present: tuple[Part, ...], wakes: tuple[str, ...], frees_slot: bool) -> str:
-    """The text of one shape of commit. NOTIFY is sent only if the guard held, and only on commit."""
-    parts = [guard]
-    for part in present:
-        count = part.count
-        parts.append(f"\n{part.cte} AS ({part.sql.format(*(f'${number + n + 1}' for n in range(count)))})")
-        number += count
-    notify = "".join(f", pg_notify('{channel}', '')" for channel in wakes)
-    if frees_slot and STEPS_CHANNEL not in wakes:
-        notify += WAKE_AT_CAP
-    return f"WITH {','.join(parts)}\nSELECT run_id, version, executing{notify} FROM guard"
+def rest(commit: Commit) -> dict[str, Json] | None:
+    """The rows of the parts that the commit has, by name."""
+    found = {name: sent_of(name, commit) for name in PARTS if getattr(commit, name)}
+    if commit.executing < 0 and not commit.moves_gate:  # it may be the last of its super-step
+        found["barrier"] = True
+    return found or None

@@ -11,7 +11,6 @@ holds what is installed against what it renders. After a change of a part or a g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,8 +23,7 @@ from core.grouping import Call, called
 from core.ids import new_id
 from evidence.events import EventType as E
 from runtime.engine.commit import Commit
-from runtime.store import commits
-from runtime.store.run_parts import Part
+from runtime.store import commits, parts
 
 # What people and the outside say to a run that there is, and what follows from it in the same append: the end of a wait
 # or a question, a step that resumes or ends with it, the barrier behind that step, and the end of the run. Nothing of
@@ -41,40 +39,80 @@ FOLLOWS = frozenset({
 })  # fmt: skip
 OPENS = frozenset({E.RUN_OPENED, E.CHECKPOINT_COMMITTED})
 
-# Whether anything was told of step {1} of run {0} since append {2}: a vote, a reminder, the end of its wait,
-# a late answer. Whoever holds the run's row and asks in a statement of its own sees all of it.
-TOLD_SINCE = """SELECT FROM journal j
-    CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\\n') AS l(line)
-    WHERE j.run_id = {0} AND j.n > {2} AND l.line::jsonb ->> 'step' = {1}"""
-
-
-def _parts(names: str) -> tuple[Part, ...]:
-    return tuple(part for part in commits.PARTS if part.name in names.split())
-
-
 # Which rows come with such an append. Leases, new waits, new questions and new effects are the engine's.
-PARTS = _parts("queued unqueued waits commands ledger journal cancel_queue effects approvals votes cancel_approvals")
-START_PARTS = _parts("queued journal")
+PARTS = ("queued", "waits", "commands", "ledger", "effects", "approvals", "votes", "cancels_rest")
 
-START_GUARD = """
-guard AS (
+# Refuse an append with a line that no face may write. Of a name that is there twice, the last one counts.
+_ADMIT = f"""
+  IF EXISTS (
+    SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\\n') AS l(line)
+    CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
+    WHERE (t.line ->> 'type' = ANY ('{{{{{{0}}}}}}'::text[])) IS NOT TRUE
+      OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '{commits.AHEAD}') IS NOT TRUE
+      OR t.line ->> 'type' = 'action.doubt_resolved'
+        AND (t.line #>> '{{{{data,resolution}}}}' = 'failed') IS NOT TRUE){{1}} THEN
+    RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
+  END IF;"""
+
+# The row is locked first, so that what is told of the step meanwhile is waited for, and then seen: a vote, a reminder,
+# the end of its wait, a late answer. ``append`` does the rest, with the rights of this function's owner.
+_FOREIGN = f" OR _rest - '{{{','.join(PARTS)}}}'::text[] <> '{{}}'"
+APPEND = f"""{_ADMIT.format(",".join(sorted(SAID | FOLLOWS)), _FOREIGN)}
+  IF _answers IS NOT NULL THEN
+    SELECT version INTO seen FROM runs WHERE run_id = _run_id FOR NO KEY UPDATE;
+    IF seen > _expected THEN
+      IF EXISTS (
+          SELECT FROM journal j
+          CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\\n') AS l(line)
+          WHERE j.run_id = _run_id AND j.n > _expected AND l.line::jsonb ->> 'step' = _answers) THEN
+        RETURN false;
+      END IF;
+    END IF;
+  END IF;
+  RETURN append({commits.SENT_NAMES}) IS NOT NULL;"""
+
+# The values of ``open_run``, in this order.
+OPENED = """_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
+  _workflow_digest text, _trigger_type text, _trigger_ref text, _reference text, _requested_by text, _superstep int,
+  _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
+  _pinned bool, _count int, _lines bytea, _vals bytea, _rest jsonb"""
+
+OPEN = f"""{_ADMIT.format(",".join(sorted(OPENS)), "")}
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
     deadline_at, retention, parent_run_id, depth, run_key, cap)
-  SELECT $1::uuid, $2::text, $3::text, $4::text, $5::int, $6::text, $7::text, $8::text, $9::text, $10::text, 'queued',
-    1, $11::int, $12::int, $13::int, $14::int,
-    encode(sha256(sha256(convert_to('run:' || $1, 'UTF8')) || $15::bytea), 'hex'),
-    now() + $16::interval, $17::interval, $18::uuid, $19::int, $20::bytea, $21::text
+  SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
+    _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
+    encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
+    now() + _sla, _retention, _parent, _depth, _run_key, _cap
   WHERE EXISTS (
-      SELECT FROM workflows w WHERE w.tenant_id = $2 AND w.name = $4 AND w.version = $5 AND w.digest = $6
-        AND w.retired_at IS NULL)
-    AND ($22::bool OR NOT EXISTS (
-      SELECT FROM workflows w WHERE w.tenant_id = $2 AND w.name = $4 AND w.version > $5 AND w.retired_at IS NULL))
+      SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
+        AND w.digest = _workflow_digest AND w.retired_at IS NULL)
+    AND (_pinned OR NOT EXISTS (
+      SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version > _workflow_version
+        AND w.retired_at IS NULL))
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
-  RETURNING run_id, tenant_id, workspace_id, cap, version, executing, audit_count),
-workspace AS (
-  INSERT INTO workspaces (tenant_id, workspace_id) SELECT tenant_id, workspace_id FROM guard
-  ON CONFLICT (tenant_id, workspace_id) DO NOTHING)"""
+  RETURNING tenant_id, workspace_id, cap, version, audit_count
+  INTO its_tenant, its_workspace, its_cap, its_version, its_count;
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;
+  {parts.JOURNAL};
+  {parts.statement("queued")};
+  INSERT INTO workspaces (tenant_id, workspace_id) VALUES (_tenant_id, _workspace_id) ON CONFLICT DO NOTHING;
+  {commits.NOTIFY.format("_rest ? 'queued'", commits.STEPS_CHANNEL).strip()}
+  RETURN clock_timestamp();"""
+
+# A message that no append orders.
+ORDER = f"""
+  IF _kind NOT IN ('note', 'bundle') THEN
+    RAISE EXCEPTION 'no face may order %', _kind USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  INSERT INTO commands (command_id, tenant_id, run_id, kind, payload, status, ordering_key)
+  SELECT _command_id, tenant_id, run_id, _kind, _payload, 'pending',
+    CASE _kind WHEN 'bundle' THEN 'bundle:' || run_id END
+  FROM runs WHERE run_id = _run_id;
+  PERFORM pg_notify('{commits.MESSAGES_CHANNEL}', '');"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +148,14 @@ async def append(at: Connection | Database, commit: Commit, *, answers: str | No
     ``answers`` is the step whose question or wait it answers: it commutes with what is told of other steps meanwhile,
     unless it moves the gate. A crash before this returns leaves either state; whoever asked asks again.
     """
-    foreign = [part.name for part in commits.PARTS if part not in PARTS and part.present(commit)]
+    foreign = [name for name in ("handed", *parts.PARTS) if name not in PARTS and getattr(commit, name)]
     if foreign:
         raise ConsistencyError(f"No face may write this of a run: {', '.join(foreign)}.")
-    woken = commits.channels(commit)
-    wakes = [commits.STEPS_CHANNEL in woken, commits.MESSAGES_CHANNEL in woken, bool(commit.unqueued)]
     commit.strict = answers is None or commit.moves_gate
     answered = [None if commit.strict else answers, commit.expected_version]
-    parameters = [*commits.guarded(commit), *_values(PARTS, commit), *answered, *wakes, commit.tenant_id]
     # Runs are locked by id, and shared effects after all runs: what has those goes alone.
     order = None if commit.effects else ("", str(commit.run_id))
-    return bool(await _called(at, Call("append_to_run", parameters, order)))
+    return bool(await _called(at, Call("append_to_run", [*commits.sent(commit), *answered, commit.tenant_id], order)))
 
 
 async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> datetime | None:
@@ -128,13 +163,12 @@ async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> da
 
     None if its trigger has started one already, or if no run starts with this version any more.
     """
-    guard: list[object] = [
+    parameters: list[object] = [
         commit.run_id, commit.tenant_id, commit.workspace_id, run.workflow, run.workflow_version, run.workflow_digest,
         run.trigger_type, run.trigger_ref, run.reference, run.requested_by, commit.superstep, commit.executing,
-        commit.width, *commits.moved(commit), run.sla, run.retention, run.parent, run.depth, run.run_key,
-        run.cap, run.pinned,
+        commit.width, run.sla, run.retention, run.parent, run.depth, run.run_key, run.cap, run.pinned,
+        len(commit.lines), b"\n".join(commit.lines), commit.values, commits.rest(commit),
     ]  # fmt: skip
-    parameters = [*guard, *_values(START_PARTS, commit), bool(commit.queued), commit.tenant_id]
     # Nobody knows the run yet: who starts the same waits at its trigger, or at a workspace that is new.
     order = (commit.tenant_id, commit.workspace_id, run.workflow, run.trigger_type, run.trigger_ref)
     opened: datetime | None = await _called(at, Call("open_run", parameters, order))
@@ -144,10 +178,6 @@ async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> da
 async def order_message(connection: Connection, tenant: str, run_id: UUID, kind: str, payload: JsonObject) -> None:
     """Order a message that no append orders: a ``note`` to one person, or the ``bundle`` of a run once more."""
     await _called(connection, Call("order_message", [new_id(), run_id, kind, payload, tenant]))
-
-
-def _values(parts: Sequence[Part], commit: Commit) -> list[object]:
-    return [value for part in parts for value in part.parameters([commit])]
 
 
 async def _called(at: Connection | Database, call: Call) -> Any:

@@ -16,6 +16,26 @@ _LINES = "SELECT lines FROM journal WHERE run_id = $1 ORDER BY n"
 _WITH = """
 SELECT first_seq, lines, vals FROM journal WHERE run_id = $1 AND position($2::bytea IN lines) > 0 ORDER BY n"""
 
+# The rest of the book of the run in ``{0}``, which ``{1}`` chooses.
+TAIL = """LEFT JOIN LATERAL (
+  SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
+    array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
+  FROM journal j WHERE j.run_id = {0}.run_id AND ({1})) tail ON true"""
+# From the append on of which its state is kept, and the first append, which tells the trigger.
+KEPT_ON = "j.n >= {0}.state_n OR j.n = 1"
+
+# The row of a run: what a view of it is made of.
+RUN = """(SELECT row_to_json(x) FROM (SELECT {0}.run_id, {0}.tenant_id, {0}.workspace_id, {0}.workflow,
+    {0}.workflow_version, {0}.workflow_digest, {0}.trigger_type, {0}.status, {0}.version, {0}.gate, {0}.executing,
+    {0}.extensions, {0}.audit_count, {0}.audit_head, {0}.state_n, {0}.deadline_at, {0}.parent_run_id, {0}.depth,
+    {0}.purged_at) x) AS run"""
+# Whoever locks reads what the lock let through.
+LOCKED = """
+  IF _lock THEN
+    PERFORM FROM runs WHERE run_id = {0} FOR UPDATE;
+  END IF;
+  RETURN QUERY {1};"""
+
 
 @dataclass(frozen=True)
 class Append:

@@ -28,29 +28,25 @@ from runtime.engine.replaying import unopened
 from runtime.engine.run import Definition, NeedsItems, Run, RunView
 from runtime.engine.states import STEP, RunState, StepState
 from runtime.engine.told import KEPT, Diverged, Told, names, read_line
-from runtime.store.journal import Append, appends
+from runtime.store.journal import KEPT_ON, LOCKED, RUN, TAIL, Append, appends
 
 log = structlog.get_logger(__name__)
 
-# The rest of the book of the run in ``{0}``, which ``{1}`` chooses.
-TAIL = """LEFT JOIN LATERAL (
-  SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
-    array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
-  FROM journal j WHERE j.run_id = {0}.run_id AND ({1})) tail ON true"""
-# From the append on of which its state is kept, and the first append, which tells the trigger.
-KEPT_ON = "j.n >= {0}.state_n OR j.n = 1"
-
 _READ = f"""
-SELECT to_jsonb(r) - 'state' - 'run_key' - 'error' - 'result' AS run, r.run_key, {{0}} AS state,
-  t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
-FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id {TAIL.format("r", "{1}")} WHERE r.run_id = $1"""
-SELECT = _READ.format("CASE WHEN $2 THEN NULL ELSE r.state END", "$2 OR " + KEPT_ON.format("r"))
-_AFTER = _READ.format("NULL::bytea", "j.n > $2")
+SELECT {RUN.format("r")}, r.run_key, {{0}} AS state, t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
+FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id {TAIL.format("r", "{1}")} WHERE r.run_id = {{2}}"""
+SELECT = _READ.format("CASE WHEN $2 THEN NULL ELSE r.state END", "$2 OR " + KEPT_ON.format("r"), "$1")
+_AFTER = _READ.format("NULL::bytea", "j.n > $2", "$1")
 
 _LOCK = "SELECT version FROM runs WHERE run_id = $1 FOR UPDATE"
 
-# The same under the faces' role, which sets the tenant and may lock: see ``runtime.store.faces``.
+# The same under the faces' role, which sets the tenant and may lock: see ``runtime.store.faces``. Whoever locks reads
+# what the lock let through.
 _READ_RUN = "SELECT * FROM read_run($1, $2, $3, $4)"
+READ_RUN_BY = "_run_id uuid, _whole bool, _tenant text, _lock bool"
+READ_RUN = LOCKED.format("_run_id", SELECT.replace("$1", "_run_id").replace("$2", "_whole"))
+VIEW = """run json, run_key bytea, state bytea, policy_digest text, max_writes_per_run int, now timestamptz,
+  firsts int[], lines bytea[], vals bytea[]"""
 
 
 # Gives the graph of a run as it was published and after each extension.

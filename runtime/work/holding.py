@@ -21,7 +21,7 @@ from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN
 from runtime.engine.moves import Next, Over
 from runtime.engine.run import RunView
-from runtime.work.committing import Committer
+from runtime.work.committing import committer
 from runtime.work.lease import Build, Lease, LostLease, Met, Move, Recent, Sent
 from runtime.work.pump import Means, Pump
 
@@ -86,8 +86,8 @@ class Tools:
 
     @cached_property
     def _means(self) -> Means:
-        committer = Committer(self.database.connection)
-        return Means(self.database, self.definitions, committer, self.recent, self.owner, self.lease)
+        write = committer(self.database.connection)
+        return Means(self.database, self.definitions, write, self.recent, self.owner, self.lease)
 
     @cached_property
     def _pumps(self) -> WeakValueDictionary[UUID, Pump]:

@@ -24,7 +24,7 @@ import httpx
 import pytest
 import structlog
 
-from app import access, tenants
+from app import access, storage
 from app.access import Role
 from app.cli import main
 from app.http.application import create_app
@@ -319,7 +319,7 @@ class Installation:
 async def database_url(database_url: str) -> str:
     """With the tenant `default`, as the first `up` leaves it."""
     async with Database(database_url, FACES_ROLE) as database:
-        await tenants.found_default(database)
+        await storage.found_default_tenant(database)
     return database_url
 
 

@@ -18,7 +18,7 @@ from app.settings import Settings
 from connectors.port import Completion, Connectors
 from core.errors import TransportError
 from evidence.chain import Actor
-from runtime.keep.completing import Completing
+from runtime.keep.errands import Completing
 from runtime.requests import publishing
 from sandbox.bpmn import Bpmn
 from sandbox.bpmn_config import BpmnConfig

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from app import definitions
 from app.access import Role
 from app.cli.outcome import Exit
-from app.settings import DefinitionsMode, Settings
+from app.settings import Settings
 from app.wiring import build_faces
 from core.errors import ConfigurationError, DefinitionError
 from runtime.definition import deciders
@@ -170,7 +170,7 @@ async def test_a_start_refuses_or_warns_as_for_any_invalid_definition(
     (definitions_dir / "policies").mkdir()
     _file(definitions_dir, "directory.yaml", PEOPLE)
     _file(definitions_dir, "policies/p.yaml", _policy("approvers: [{group: leads, of: 9}]"))
-    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
+    strict = settings.model_copy(update={"definitions_mode": "strict"})
     words = "it asks for 9 of the group 'leads', which has 2"
     async with build_faces(strict) as faces:
         with pytest.raises(ConfigurationError, match=words):

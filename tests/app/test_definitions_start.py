@@ -12,7 +12,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from app import definitions
-from app.settings import DefinitionsMode, Settings
+from app.settings import Settings
 from app.wiring import App, build
 from connectors.port import Connectors
 from core.errors import ConfigurationError
@@ -79,7 +79,7 @@ async def test_a_run_goes_on_with_its_version_when_only_the_next_one_is_on_disk(
     from approvals.model import Choice, VoteChannel
     from runtime.requests.voting import VoteRequest
 
-    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
+    strict = settings.model_copy(update={"definitions_mode": "strict"})
     connectors = Connectors({"probe": outside_world})
     _lay_out(definitions_dir, ASKS)
     async with build(strict, connectors=connectors) as app:
@@ -127,7 +127,7 @@ async def test_a_missing_connector_refuses_a_strict_start_and_is_a_warning_other
 ) -> None:
     structlog.reset_defaults()
     _lay_out(definitions_dir, ASKS)
-    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
+    strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build(strict, connectors=Connectors({})) as app:
         with pytest.raises(ConfigurationError, match="restarted@1: the connector 'probe' is not configured"):
             await definitions.prepare(app.faces, app.connectors)
@@ -156,9 +156,9 @@ async def test_frozen_declarations_that_cannot_be_read_make_only_that_version_un
         assert any("restarted@1" in entry.get("reason", "") for entry in logs if entry["log_level"] == "warning")
         async with app.faces.database.transaction(settings.tenant) as connection:
             shown = await definitions.describe(connection, app.faces.definitions, settings.tenant, "restarted", 1)
-        assert (shown.outline, list(shown.operations)) == (None, ["probe.effect.apply"])
-        assert "handler" in (shown.problem or "")
-    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
+        assert (shown["outline"], list(shown["operations"])) == (None, ["probe.effect.apply"])
+        assert "handler" in shown["problem"]
+    strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build(strict, connectors=Connectors({})) as app:
         with pytest.raises(ConfigurationError, match="restarted@1"):
             await definitions.prepare(app.faces)

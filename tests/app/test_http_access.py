@@ -120,6 +120,14 @@ async def test_a_wrong_token_is_401(installation) -> None:
         assert (answer.status_code, answer.json()["code"]) == (401, "authentication"), header
 
 
+async def test_a_token_of_another_scheme_is_401(installation) -> None:
+    token = await installation.token(Role.ADMIN)
+    client = await installation.client()
+    for scheme, status in (("Bearer", 200), ("bearer", 200), ("Basic", 401)):
+        answer = await client.get("/v1/runs", headers={"Authorization": f"{scheme} {token}"})
+        assert answer.status_code == status, scheme
+
+
 async def test_two_authorization_headers_are_401(installation) -> None:
     token = await installation.token(Role.ADMIN)
     client = await installation.client()

@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app import definitions, occupancy, storage
+from app import definitions, file_locks, storage
 from app.adapters import Prefixed
 from app.http.server import HttpServer
-from app.settings import DefinitionsMode, load_settings
+from app.settings import load_settings
 from app.wiring import build, build_faces
 from connectors.port import Connectors
 from core.canonical import sha256_hex
@@ -137,7 +137,7 @@ async def test_an_invalid_definition_stops_a_strict_start_and_only_itself_in_war
         await definitions.prepare(faces)
         assert await _names(settings) == ["good"]
         await definitions.prepare(faces)  # again, as at the next start
-    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
+    strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build_faces(strict) as faces:
         with pytest.raises(ConfigurationError, match=r"broken\.yaml:3:"):
             await definitions.prepare(faces)
@@ -147,28 +147,28 @@ async def test_an_invalid_definition_stops_a_strict_start_and_only_itself_in_war
 
 def test_a_demo_and_an_installation_do_not_share_a_home(tmp_path: Path) -> None:
     with (
-        occupancy.installation(tmp_path),
-        occupancy.installation(tmp_path),
+        file_locks.installation(tmp_path),
+        file_locks.installation(tmp_path),
         pytest.raises(ConfigurationError, match="running"),
-        occupancy.demo(tmp_path),
+        file_locks.demo(tmp_path),
     ):
         pytest.fail("the demo began")
-    with occupancy.demo(tmp_path):
-        with pytest.raises(ConfigurationError, match="demo is running"), occupancy.installation(tmp_path):
+    with file_locks.demo(tmp_path):
+        with pytest.raises(ConfigurationError, match="demo is running"), file_locks.installation(tmp_path):
             pytest.fail("the installation began")
-        with pytest.raises(ConfigurationError, match="already"), occupancy.demo(tmp_path):
+        with pytest.raises(ConfigurationError, match="already"), file_locks.demo(tmp_path):
             pytest.fail("another demo began")
-    with occupancy.installation(tmp_path):
+    with file_locks.installation(tmp_path):
         pass
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="COUNTERSEAL_HOME"), occupancy.installation(tmp_path / "file"):
+    with pytest.raises(ConfigurationError, match="COUNTERSEAL_HOME"), file_locks.installation(tmp_path / "file"):
         pytest.fail("a file is no folder")
 
 
 @pytest.mark.req("X-2")
 async def test_a_strict_start_that_is_refused_has_published_nothing(settings, definitions_dir) -> None:
     _write(definitions_dir, [("broken.yaml", BROKEN), ("good.yaml", GOOD)])
-    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
+    strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build_faces(strict) as faces:
         with pytest.raises(ConfigurationError, match="DEFINITIONS_MODE is strict"):
             await definitions.prepare(faces)
@@ -180,7 +180,7 @@ async def test_a_strict_start_that_is_refused_has_published_nothing(settings, de
 
 async def test_a_workflow_whose_connector_is_not_configured_is_named_at_the_start(settings, definitions_dir) -> None:
     _write(definitions_dir, [("good.yaml", GOOD)])
-    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
+    strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build(strict, connectors=Connectors({})) as app:
         with pytest.raises(ConfigurationError, match="good@1: the connector 'probe' is not configured"):
             await definitions.prepare(app.faces, app.connectors)
@@ -188,7 +188,7 @@ async def test_a_workflow_whose_connector_is_not_configured_is_named_at_the_star
 
 async def test_a_published_version_that_changed_is_reported(settings, definitions_dir) -> None:
     _write(definitions_dir, [("good.yaml", GOOD)])
-    strict = settings.model_copy(update={"definitions_mode": DefinitionsMode.STRICT})
+    strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build_faces(strict) as faces:
         await definitions.prepare(faces)
         _write(definitions_dir, [("good.yaml", GOOD.replace("name: x", "name: y"))])

@@ -12,7 +12,7 @@ import pytest
 
 from app.refusals import WINDOW_SECONDS, StrangerLog
 from approvals.slack.payloads import Clicker
-from approvals.slack.workspace import KNOWN_SECONDS, SlackWorkspace, StrangerCode
+from approvals.slack.workspace import KNOWN_SECONDS, Home, SlackWorkspace, StrangerCode
 from evidence.chain import Actor, EventType
 from runtime.requests import publishing
 from sandbox.faults import Fault
@@ -22,6 +22,7 @@ from sandbox.world import SandboxConfig, sandbox_world
 
 HERE, ELSEWHERE = TEAM_ID, "T0ELSE"
 ORGANISATION = "E0ORG"
+OF_HERE = {"enterprise_id": ORGANISATION, "teams": [HERE]}
 FOREIGN = "another Slack workspace"
 NO_MEMBER = "Only full members"
 AWAY = "Slack could not be asked"
@@ -233,6 +234,25 @@ class TestOrganisations:
         workspace = self.of(office, org_wide=org_wide)
         clicker = Clicker(HERE, "U0ANA", frozenset(teams), frozenset(enterprises))
         assert await workspace.stranger(clicker) is found
+
+    @pytest.mark.parametrize(
+        ("home", "account", "held"),
+        [
+            (Home(HERE, "", False), {"team_id": HERE}, True),
+            (Home(HERE, "", False), {"team_id": ELSEWHERE}, False),
+            (Home(HERE, "", False), {"enterprise_user": {"enterprise_id": "", "teams": [HERE]}}, False),
+            (Home(HERE, ORGANISATION, False), {"team_id": ORGANISATION, "enterprise_user": OF_HERE}, True),
+            (Home(HERE, ORGANISATION, False), {"enterprise_user": {**OF_HERE, "teams": [ELSEWHERE]}}, False),
+            (Home(HERE, ORGANISATION, False), {"enterprise_user": {**OF_HERE, "enterprise_id": "E0ELSE"}}, False),
+            (Home("", ORGANISATION, True), {"enterprise_user": {"enterprise_id": ORGANISATION}}, True),
+            (Home("", ORGANISATION, True), {"enterprise_user": {"enterprise_id": "E0ELSE"}}, False),
+            (Home("", ORGANISATION, True), {"team_id": ""}, False),
+        ],
+    )
+    def test_an_account_is_of_here_by_its_team_or_its_organisation(
+        self, home: Home, account: dict[str, Any], held: bool
+    ) -> None:
+        assert home.holds(account) is held
 
     async def test_an_account_without_the_organisation_is_foreign(self, office: Office) -> None:
         workspace = self.of(office, org_wide=True)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import html
 import json
 import re
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from approvals.content import CardContent, CardState, InputField, RuleReason
 from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, GroupQuorum, Vote, VoteChannel
 from approvals.slack import modals
+from approvals.slack.blocks import code, shown, visible
 from approvals.slack.cards import render
 from approvals.slack.guard import BODY_BYTES_MAX
-from approvals.slack.text import code, shown, visible
 from core.action import Change, Risk
 from core.errors import InputError
 

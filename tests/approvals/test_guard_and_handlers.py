@@ -7,7 +7,7 @@ import hmac
 import json
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
+from msgspec.structs import replace
 from slack_bolt.authorization import AuthorizeResult
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -108,7 +109,9 @@ async def face(view: CardView, client: AsyncWebClient, serve: Any) -> AsyncItera
             enterprise_id=None, team_id="T1", bot_token="xoxb-test", bot_user_id="U_BOT", bot_id="B1"
         )
 
-    bolt = build_bolt(signing_secret=SECRET, authorize=authorize, client=client, service=service)
+    bolt = build_bolt(
+        signing_secret=SECRET, authorize=authorize, client=client, service=service, tasks=SimpleNamespace()
+    )
     bolt_now = {"now": float(NOW)}
     endpoint = SlackEndpoint(bolt, signing_secret=SECRET, now=lambda: bolt_now["now"])
     # bolt verifies as well, by its own clock
@@ -210,7 +213,7 @@ async def test_approve_is_acknowledged_after_the_commit(face: Face, view: CardVi
     (click,) = face.service.committed
     assert (click.approval_id, click.nonce, click.choice) == (view.approval_id, "nonce-1", Choice.APPROVE)
     assert (click.clicker.team, click.clicker.user) == ("T9", "U1")
-    assert (click.channel, click.message_ts) == ("C1", "1700000000.000001")
+    assert click.channel == "C1"
     assert slack.calls == []
 
 

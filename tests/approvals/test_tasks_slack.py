@@ -7,7 +7,7 @@ import hmac
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote_plus, urlencode
@@ -17,6 +17,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from slack_bolt.authorization import AuthorizeResult
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -599,7 +600,7 @@ class TaskFace:
         return await self.http.post("/slack/events", content=body, headers=headers)
 
 
-def endpoint_for(client: AsyncWebClient, tasks: TaskService | None) -> FastAPI:
+def endpoint_for(client: AsyncWebClient, tasks: TaskService) -> FastAPI:
     async def authorize(**_: Any) -> AuthorizeResult:
         return AuthorizeResult(enterprise_id=None, team_id="T1", bot_token="xoxb-test")
 
@@ -805,10 +806,3 @@ async def test_hostile_states_over_http_are_answered(desk: TaskFace, task: TaskV
         assert answer.status_code == 200
         assert answer.json()["response_action"] == "errors"
     assert desk.tasks.accepted == []
-
-
-async def test_without_a_desk_the_buttons_are_not_ours(client: AsyncWebClient, serve: Any, task: TaskView) -> None:
-    async with serve(endpoint_for(client, None)) as url, httpx.AsyncClient(base_url=url) as http:
-        face = TaskFace(http, RecordingTasks(task))
-        assert (await face.send(open_payload(task))).status_code == 400
-        assert (await face.send(form_payload(form_modal(task), state_of(task)))).status_code == 400

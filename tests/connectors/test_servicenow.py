@@ -3,9 +3,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from connectors.catalog import Catalog
+from connectors.exchange import Answer, json_of
 from connectors.port import Before, Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
@@ -314,3 +316,11 @@ async def test_a_probe_that_cannot_read_asks_to_be_repeated(
 async def test_a_read_can_always_be_repeated(build: Build, make_call: MakeCall) -> None:
     probe = await build().probe(make_call("servicenow.incident.get", {"sys_id": ID}), seconds_since_intent=0)
     assert probe.verdict is ProbeVerdict.NOT_APPLIED
+
+
+def test_an_answer_that_was_cut_is_in_doubt() -> None:
+    """What is left of it may be JSON still: the body that it is read from says so, and not the parser."""
+    cut = Answer(200, httpx.Headers(), b'{"result": {}}', truncated=True)
+    found = json_of(cut, "ServiceNow", lambda answer: Refused("no", str(answer.status)))
+    assert isinstance(found, InDoubt)
+    assert "is longer than" in found.message

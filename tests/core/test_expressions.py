@@ -9,7 +9,7 @@ from typing import Any
 
 import cel as oracle  # another implementation of CEL, in Rust
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.canonical import DEPTH_MAX, Json
@@ -394,3 +394,35 @@ def test_no_text_crashes_the_compiler(source: str) -> None:
 def test_the_limits_of_policies_are_the_tighter_ones() -> None:
     assert POLICY_LIMITS.loops < WORKFLOW_LIMITS.loops
     assert POLICY_LIMITS.nodes < WORKFLOW_LIMITS.nodes
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(), max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+class TestPlainPaths:
+    @given(value=_VALUES, path=st.sampled_from(["", ".a", ".b.a", ".c.b.a"]), want=st.sampled_from([None, "string"]))
+    @example(value={"a": "\ud800"}, path=".a", want=None)
+    def test_what_is_read_without_the_engine_is_what_the_engine_gives(
+        self, value: object, path: str, want: str | None
+    ) -> None:
+        """In parentheses the same path is read by the engine."""
+
+        def given(source: str) -> str:
+            expression = ENV.compile(source, want)
+            try:
+                return repr(evaluated(expression, {"trigger": value}))
+            except ExpressionError as error:
+                return str(error).replace(source, "…")
+
+        assert given(f"trigger{path}") == given(f"(trigger{path})")
+
+    @pytest.mark.parametrize("source", ["run.id", "trigger.n", "steps.a.output.priority", "actor.mfa"])
+    def test_a_plain_path_does_not_ask_the_engine(self, source: str) -> None:
+        bound = ENV.bind(VALUES)
+        assert ENV.compile(source).value(bound) is not None
+        assert bound.activation is None

@@ -33,7 +33,7 @@ from runtime.engine import doubt
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
-from runtime.keep.messages import ApprovalMessages, TaskMessages
+from runtime.keep.messages import Messages
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
@@ -232,8 +232,7 @@ class Stage:
         blobs = killer.wrap("blobs", FileBlobStore(folder / "evidence"), "put")
         signer = killer.wrap("signer", FileSigner.load_or_create(folder / "key.pem"), "sign")
         handlers = {
-            **ApprovalMessages(chat, "C1", self.definitions).handlers(),
-            **TaskMessages(chat, "C1").handlers(),
+            **Messages(chat, "C1", self.definitions).handlers(),
             **Bundling(blobs, signer, "crash", self.definitions).handlers(),
             **Errands(engine, self.definitions, self.connectors).handlers(),
         }

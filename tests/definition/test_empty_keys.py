@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -12,10 +13,9 @@ from core.documents import load_document
 from core.errors import DefinitionError, InputError, Problem
 from policy.load import load_policy
 from runtime.definition.catalog import operation_facts
-from runtime.definition.extension import read_extension
-from runtime.definition.people import load_directory
-from runtime.definition.schemas import SchemaName, schema
-from runtime.definition.workflow import load_workflow
+from runtime.definition.model import load_directory
+from runtime.definition.schemas import SchemaName, schema_text
+from runtime.definition.workflow import load_workflow, read_extension
 
 POLICY = """policy: p
 version: 1
@@ -151,5 +151,5 @@ def test_an_added_step_has_no_empty_key() -> None:
 def test_editors_say_so_too() -> None:
     for empty in ("null", "''", "' '"):
         value = load_document(POLICY.replace("WHEN", empty), "p.yaml").value
-        faults = Draft202012Validator(schema(SchemaName.POLICY)).iter_errors(value)
+        faults = Draft202012Validator(json.loads(schema_text(SchemaName.POLICY))).iter_errors(value)
         assert {tuple(fault.path) for fault in faults} == {("rules", 0, "when")}

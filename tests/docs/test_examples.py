@@ -10,8 +10,8 @@ from typing import Any
 
 import typer
 
-from app.cli.entry import root as command_line
-from app.explaining import explain_offline, read_action
+from app.cli import root as command_line
+from app.outlining import explain_action
 from connectors.catalog import Source, load_catalog
 from evidence.chain import ChainHead
 from runtime.definition.catalog import Definitions
@@ -73,7 +73,8 @@ def test_operations_load(examples: Any) -> None:
 def test_the_action_to_explain_is_explained(examples: Any, docs_root: Path) -> None:
     (block,) = examples("json", r'\s+"operation"')
     policy = docs_root / "examples" / "policies" / "it-operations.yaml"
-    explained = explain_offline(read_action(block.text.encode(), block.place), (policy.read_text(), str(policy)))
+    compiled = Definitions(load_catalog()).compile_policy(policy.read_text(), str(policy))
+    explained = explain_action(block.text.encode(), block.place, compiled, load_catalog())
     assert explained.decision.outcome == "needs_approval"
 
 

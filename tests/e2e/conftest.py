@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app import tenants
+from app import storage
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from sandbox.slack import SlackConfig
 from sandbox.world import SandboxConfig, World, sandbox_world
@@ -127,7 +127,7 @@ class Stack:
 async def database_url(database_url: str) -> str:
     """With the tenant `default`, as the first `up` leaves it."""
     async with Database(database_url, FACES_ROLE) as database:
-        await tenants.found_default(database)
+        await storage.found_default_tenant(database)
     return database_url
 
 

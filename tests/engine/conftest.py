@@ -16,7 +16,7 @@ from connectors.catalog import Catalog, Source, load_catalog
 from core.ids import derived_id
 from evidence.chain import Actor, ChainHead, verify_lines
 from runtime.definition.workflow import load_workflow
-from runtime.engine.commit import CommandRow, Commit, LedgerRow, QueueRow, StepRow, WaitRow, wait_of
+from runtime.engine.commit import CommandRow, Commit, LedgerRow, QueueRow, StepRow, WaitRow
 from runtime.engine.events import RunOpened, RunStarted
 from runtime.engine.graph import Graph, OperationNode
 from runtime.engine.keeping import pack, unpack
@@ -30,7 +30,6 @@ from runtime.engine.states import (
     RunState,
     StepState,
     WaitKind,
-    WaitState,
 )
 from runtime.engine.told import read_line, unpack_values
 from runtime.engine.transition import Transition
@@ -217,14 +216,11 @@ class Simulation:
 
     def park(self, key: str, kind: WaitKind = WaitKind.APPROVAL) -> Transition:
         def move(transition: Transition, step: StepRow) -> None:
-            wait = WaitRow(
-                wait_of(RUN_ID, step), step.step_id, key, kind, WaitState.WAITING, "t", timedelta(seconds=5), {}
-            )
             if kind is WaitKind.RETRY:
                 error = {"class": "transport", "code": "x", "message": "no"}
-                transition.retry_later(step, timedelta(seconds=5), error, attempt=step.attempt + 1)
+                transition.retry_later(step, timedelta(seconds=5), error)
             else:
-                transition.park(step, wait)
+                transition.park(step, kind, "t", timedelta(seconds=5))
 
         return self.attempt(key, move)
 

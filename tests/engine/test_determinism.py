@@ -27,14 +27,14 @@ from msgspec.structs import replace
 
 from core.errors import ExpressionError
 from evidence.chain import Actor
-from runtime.engine.commit import StepRow, WaitRow, wait_of
+from runtime.engine.commit import StepRow, WaitRow
 from runtime.engine.crossing import REFERENCE
 from runtime.engine.events import WaitCompleted, WaitTimedOut
 from runtime.engine.graph import Branch, Channel, ForeachNode, Graph, IfNode, OperationNode, Reducer, Scope, WhileNode
 from runtime.engine.past import past_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import replay
-from runtime.engine.states import StepState, WaitKind, WaitState
+from runtime.engine.states import StepState, WaitKind
 from runtime.engine.told import KEPT, STORED
 from runtime.engine.transition import Transition
 
@@ -422,13 +422,11 @@ class Play:
         elif answer.verb == "fail":
             transition.fail(step, FAILURES[answer.failure])
         else:
-            wait_id = wait_of(transition.view.run_id, step)
-            wait = WaitRow(wait_id, step.step_id, step.key, answer.kind, WaitState.WAITING, "t", None, {})
             if answer.kind is WaitKind.RETRY:
                 later = {"class": "transport", "code": "later"}
-                transition.retry_later(step, timedelta(seconds=5), later, attempt=step.attempt + 1)
+                transition.retry_later(step, timedelta(seconds=5), later)
             else:
-                transition.park(step, wait)
+                transition.park(step, answer.kind, "t")
 
     def ended(self, key: str, answer: Answer, at: int) -> None:
         self.visits[key] = self.visits.get(key, 0) + 1

@@ -32,8 +32,8 @@ SENT = "2026-01-01T00:00:00.000000Z"
 
 def receipt(status: str = "succeeded", attempt: int = 1, external_id: str | None = "e2", **more: Any) -> ReceiptRow:
     action = {"input": {}, "target": "t", "summary": "s", "before": None}
-    place = (RECEIPT, "a", "x.y.z", "t", "key", "0" * 64, action, status, attempt, 1, False, None, external_id)
-    return ReceiptRow(*place, intended_at=AT, run_id=RUN, **more)
+    place = (RECEIPT, RUN, "a", "x.y.z", "t", "key", "0" * 64, status, attempt, 1, False, None, AT, None, external_id)
+    return ReceiptRow(*place, action=action, **more)
 
 
 def run_with(row: ReceiptRow, *, finished: bool = False) -> Run:

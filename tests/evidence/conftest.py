@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
+from uuid import UUID
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -20,7 +22,7 @@ from evidence import layout
 from evidence.bundle import ApprovalRecord, BundleContent, DocumentText, RunRecord, VoteRecord, assemble, seal
 from evidence.chain import Actor, ChainHead, Event, EventType, append, timestamp
 from evidence.commitments import blind, commit, commit_fields, disclosure, path_of
-from evidence.receipts import Receipt, ReceiptStatus, Reverse
+from evidence.receipts import Receipt, ReceiptStatus
 from evidence.signing import FileSigner, Signer, seal_envelope
 
 START = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
@@ -58,19 +60,21 @@ class Story:
 
     def intend(self, receipt: Receipt, decision: str, approval: str | None = None, attempt: int = 1) -> None:
         data: JsonObject = {
-            "receipt": receipt.receipt_id,
+            "receipt": str(receipt.receipt_id),
             "action": blind(RUN_KEY, receipt.action_digest),
             "operation": receipt.operation,
             "attempt": attempt,
             "decision": decision,
             "approval": approval,
-            "committed": commit_fields(RUN_KEY, path_of("receipt", receipt.receipt_id, "input"), {"priority": "1"}),
+            "committed": commit_fields(
+                RUN_KEY, path_of("receipt", str(receipt.receipt_id), "input"), {"priority": "1"}
+            ),
         }
         self.add(EventType.ACTION_INTENDED, data)
 
     def settle(self, kind: EventType, receipt: Receipt, **more: object) -> None:
         bound = digest(receipt.to_evidence(RUN_KEY))
-        self.add(kind, {"receipt": receipt.receipt_id, "receipt_digest": bound, **more})  # type: ignore[dict-item]
+        self.add(kind, {"receipt": str(receipt.receipt_id), "receipt_digest": bound, **more})  # type: ignore[dict-item]
 
     def content(self) -> BundleContent:
         head, appends = ChainHead.of(f"run:{RUN_ID}"), list[list[bytes]]()
@@ -103,9 +107,8 @@ class Story:
 
 def receipt_of(name: str, operation: str = "servicenow.incident.update") -> Receipt:
     return Receipt(
-        receipt_id=name,
-        tenant_id="acme",
-        run_id=RUN_ID,
+        receipt_id=cast(UUID, name),
+        run_id=cast(UUID, RUN_ID),
         step_key="s1",
         operation=operation,
         target="incident/9d385017c611228701d22104cc95c371",
@@ -115,10 +118,8 @@ def receipt_of(name: str, operation: str = "servicenow.incident.update") -> Rece
         attempt=1,
         lease_epoch=1,
         reversible=True,
-        reverse=Reverse(operation, {"priority": "3"}),
+        reverse={"operation": operation, "input": {"priority": "3"}},
         external_id="x-1",
-        resolution=None,
-        error=None,
         intended_at=START,
         settled_at=START + timedelta(seconds=1),
     )

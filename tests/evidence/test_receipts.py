@@ -43,7 +43,7 @@ def test_only_success_is_final_and_an_intent_is_never_simply_repeated() -> None:
 
 @pytest.mark.req("Q-4")
 def test_evidence_says_what_happened_and_how_to_reverse_it_without_values(workshop: Any) -> None:
-    receipt = replace(workshop.receipt("r1"), error="secret-error", external_id="secret-id")
+    receipt = replace(workshop.receipt("r1"), error={"message": "secret-error"}, external_id="secret-id")
     evidence = receipt.to_evidence(workshop.run_key)
     text = json.dumps(evidence)
     assert "secret" not in text

@@ -19,7 +19,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app import access, tenants
+from app import access, storage
 from app.access import Role
 from app.http.application import create_app
 from app.http.server import HttpServer
@@ -31,7 +31,7 @@ from evidence.verify import verify_bundle
 from runtime.engine import doubt
 from runtime.queue.postgres import PostgresQueue
 from runtime.requests import publishing
-from runtime.requests.replaying import Replaying
+from runtime.requests.looking import Looking
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.servicenow_seed import seed_id
 from sandbox.world import SandboxConfig, World, sandbox_world
@@ -244,7 +244,7 @@ class Office:
         And its checkpoints, derived once more from what was recorded, are what they were (promise 5).
         """
         faces = self.app.faces
-        replayed = await Replaying(faces.database, faces.definitions).replay(self.settings.tenant, run_id)
+        replayed = await Looking(faces.database, faces.definitions).replay(self.settings.tenant, run_id)
         assert replayed.ok, replayed
         return await self.evidence(run_id)
 
@@ -314,7 +314,7 @@ def _settings(database_url: str, home: Path, world: World | None, port: int) -> 
 async def database_url(database_url: str) -> str:
     """With the tenant `default`, as the first `up` leaves it."""
     async with Database(database_url, FACES_ROLE) as database:
-        await tenants.found_default(database)
+        await storage.found_default_tenant(database)
     return database_url
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from app import processes
 from core.documents import load_document
-from runtime.definition.extension import read_extension
+from runtime.definition.workflow import read_extension
 from runtime.store.commits import STEPS_CHANNEL
 
 TRIGGER = {"case": "KYC-1", "company": "c1"}

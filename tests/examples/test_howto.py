@@ -32,7 +32,7 @@ import httpx
 import pytest
 import structlog
 
-from app.cli.entry import main
+from app.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 HOWTO = ROOT / "docs" / "howto"

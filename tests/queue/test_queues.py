@@ -106,7 +106,6 @@ async def test_of_several_receivers_of_the_same_step_one_gets_it(line: Any, offi
 async def test_nothing_comes_where_nothing_is(line: Any, office: Any) -> None:
     for delivery in await line.queue.receive(10):
         assert await office.claim(delivery) == []
-    await line.queue.aclose()
 
 
 @pytest.mark.req("O-7")

@@ -18,7 +18,7 @@ from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
-from runtime.keep.messages import ApprovalMessages
+from runtime.keep.messages import Messages
 from runtime.queue.postgres import PostgresQueue
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
@@ -157,7 +157,7 @@ async def test_w1_with_its_card_the_card_s_drawings_and_its_bundle(
 ) -> None:
     """Three deliveries: the question, its card as it is in the end, the bundle. A look in vain belongs to no run."""
     world, counter = counted
-    cards = ApprovalMessages(Silent(), "C1", world.definitions)
+    cards = Messages(Silent(), "C1", world.definitions)
     bundling = Bundling(
         FileBlobStore(tmp_path / "blobs"), FileSigner.load_or_create(tmp_path / "key.pem"), "test", world.definitions
     )
@@ -191,7 +191,7 @@ async def test_a_commit_costs_the_same_in_a_long_run(counted: tuple[Any, Counter
     await world.start("long")
     await claimed(world)
     await counter.settled()
-    kinds = {statement for statement in counter.statements if statement.startswith("WITH held AS")}
+    kinds = {statement for statement in counter.statements if statement.startswith("SELECT append(")}
     assert len(kinds) == 1
     assert counter.flushes <= 64
 

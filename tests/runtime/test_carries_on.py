@@ -17,11 +17,9 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from alembic import command
 from sqlalchemy.engine import make_url
-from sqlalchemy.ext.asyncio import create_async_engine
 
-from app.migrate import alembic_config, upgrade_async
+from app import storage
 from connectors.port import NotSent
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from runtime.engine.states import WaitKind
@@ -83,14 +81,11 @@ async def older(runtime: Any, postgres_url: str) -> AsyncIterator[Any]:
     server = await asyncpg.connect(postgres_url)
     await server.execute(f'CREATE DATABASE "{name}"')
     url = make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
-    engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"))
-    async with engine.begin() as connection:
-        await connection.run_sync(lambda sync: command.upgrade(alembic_config(sync), REVISION))
-    await engine.dispose()
+    await storage.upgrade(url, REVISION)
     owner = await asyncpg.connect(url)
     await owner.execute(gzip.decompress(FIXTURE.read_bytes()).decode())
     await owner.close()
-    await upgrade_async(url)
+    await storage.upgrade(url)
     async with Database(url, ENGINE_ROLE) as database, Database(url, FACES_ROLE) as faces:
         yield replace(runtime, database=database, faces=faces)
     await server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

@@ -14,9 +14,8 @@ from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.engine.told import Diverged
-from runtime.keep.bundling import Bundling
+from runtime.keep.bundling import Bundling, write_again
 from runtime.keep.dispatcher import Dispatcher
-from runtime.requests.evidence import write_again
 from runtime.requests.voting import Voting
 from runtime.store import read_models
 from tests.runtime.conftest import ALLOW_ALL

@@ -15,8 +15,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from core.errors import TransportError
-from runtime.keep.reconciling import Reconciler
-from runtime.keep.scheduler import Scheduler
+from runtime.keep.scheduler import Reconciler, Scheduler
 from runtime.queue.port import DeadLetter
 from runtime.queue.sqs import SqsAddress, SqsDeadLetters, SqsQueue
 from runtime.work.holding import Tools

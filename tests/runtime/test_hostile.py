@@ -32,7 +32,7 @@ from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
-from runtime.keep.messages import ApprovalMessages
+from runtime.keep.messages import Messages
 from runtime.keep.scheduler import Scheduler
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
@@ -371,7 +371,7 @@ class Storm:
         return Tools(database, self.runtime.definitions, Connectors({"probe": self.outside}), owner, LEASE)
 
     def dispatcher(self, database: Database, owner: str) -> Dispatcher:
-        messages = ApprovalMessages(self.board, "C1", self.runtime.definitions)
+        messages = Messages(self.board, "C1", self.runtime.definitions)
         bundling = Bundling(FileBlobStore(self.folder / "blobs"), self.signer, "test", self.runtime.definitions)
         handlers = {**messages.handlers(), **bundling.handlers()}
         return Dispatcher(database, handlers, owner, idle=timedelta(seconds=0.05))

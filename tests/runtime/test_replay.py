@@ -12,8 +12,7 @@ import pytest
 
 from connectors.port import NotSent, Refused
 from core.errors import ConsistencyError, NotFoundError
-from runtime.requests.looking import Looking
-from runtime.requests.replaying import Replaying, ReplayReport
+from runtime.requests.looking import Looking, ReplayReport
 from tests.support.tampering import Tampering
 
 HEAD = """
@@ -179,7 +178,7 @@ WORKFLOWS: dict[str, tuple[str, Callable[[Any, UUID], Awaitable[None]], str]] = 
 
 
 async def replayed(runtime: Any, run_id: UUID) -> ReplayReport:
-    return await Replaying(runtime.faces, runtime.definitions).replay("acme", run_id)
+    return await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)
 
 
 async def played(runtime: Any, name: str) -> UUID:
@@ -301,6 +300,6 @@ async def test_a_run_of_another_tenant_is_no_run(runtime: Any) -> None:
     await runtime.tenant("other")
     for tenant, run in (("other", run_id), ("acme", uuid4())):
         with pytest.raises(NotFoundError, match="no run"):
-            await Replaying(runtime.faces, runtime.definitions).replay(tenant, run)
+            await Looking(runtime.faces, runtime.definitions).replay(tenant, run)
         with pytest.raises(NotFoundError, match="no run"):
             await Looking(runtime.faces, runtime.definitions).at(tenant, run)

@@ -16,7 +16,6 @@ from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.looking import Looking, folded
-from runtime.requests.replaying import Replaying
 from runtime.store import books, read_models, retention
 
 VALUE = "hunter2-is-a-value"
@@ -294,7 +293,7 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
         [row[name] for name in kept] for row in before.receipts
     ]
     assert {row["action"]["summary"] for row in after.receipts} == {retention.REMOVED}
-    report = await Replaying(runtime.faces, runtime.definitions).replay("acme", run_id)
+    report = await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)
     assert (report.ok, report.difference, report.purged_at is not None) == (False, None, True)
 
 

@@ -19,7 +19,7 @@ from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
-from runtime.keep.messages import ApprovalMessages
+from runtime.keep.messages import Messages
 from runtime.keep.sweeper import Sweeper
 from runtime.requests.voting import AnswerTo, VoteRequest, Voting
 
@@ -109,7 +109,7 @@ class Office:
     def __init__(self, runtime: Any, folder: Path) -> None:
         self.runtime, self.board, self.folder = runtime, Board(), folder
         self.signer = FileSigner.load_or_create(folder / "key.pem")
-        messages = ApprovalMessages(self.board, "C1", runtime.definitions)
+        messages = Messages(self.board, "C1", runtime.definitions)
         bundling = Bundling(FileBlobStore(folder / "blobs"), self.signer, "test", runtime.definitions)
         self.dispatcher = Dispatcher(runtime.database, {**messages.handlers(), **bundling.handlers()}, "d1")
         self.sweeper = Sweeper(runtime.database, runtime.definitions)

@@ -16,7 +16,7 @@ from connectors.port import Done
 from runtime.engine.events import ApprovalReminded
 from runtime.engine.moves import open_wait
 from runtime.engine.transition import Transition
-from runtime.requests import resuming
+from runtime.requests import signaling
 from runtime.store import approvals
 from runtime.store.commits import apply
 from runtime.store.views import load
@@ -297,7 +297,7 @@ async def test_whatever_the_order_of_votes_and_settles_the_state_is_one(
 async def test_a_signal_commutes_with_the_steps_that_run_beside_its_wait(
     runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads, read = [], resuming.load
+    reads, read = [], signaling.load
     async with under_way(runtime, 4, HEARD, ALLOW_ALL) as held:
 
         async def overtaken(*named: Any, lock: bool, **more: Any) -> Any:
@@ -306,7 +306,7 @@ async def test_a_signal_commutes_with_the_steps_that_run_beside_its_wait(
             await held.settle(held.names[len(reads) - 1])
             return found
 
-        monkeypatch.setattr(resuming, "load", overtaken)
+        monkeypatch.setattr(signaling, "load", overtaken)
         assert (await runtime.signal("word:0", {"said": 1})).code == "delivered"
         assert reads == [False]
         await held.over()

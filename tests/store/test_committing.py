@@ -16,7 +16,7 @@ from runtime.engine.transition import Transition
 from runtime.store.commits import Applied, apply, apply_together, can_go_together
 from runtime.store.views import load
 from runtime.work import committing
-from runtime.work.committing import Committer
+from runtime.work.committing import committer
 
 ONE = """
 workflow: one
@@ -127,7 +127,7 @@ class Busy:
 
     def __init__(self, held: Held) -> None:
         self.held = held
-        self.committer = Committer(held.runtime.database.connection, writers=1)
+        self.committer = committer(held.runtime.database.connection, writers=1)
 
     async def while_busy(self, commits: Sequence[Commit]) -> list[Any]:
         """Apply the first while its run is locked by another, the rest behind it; whether each was, or why not."""

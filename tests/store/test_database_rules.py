@@ -294,3 +294,13 @@ async def _refused(database: Database, rights: Rights, tenant: str | None, owner
             why = "row-level security" if "INSERT" in rights.get(name, "") else "permission denied"
             refused += [name] * (why in str(error))
     return refused
+
+
+@pytest.mark.parametrize("broken", ["status = 'leased'", "status = 'sent'", "owner = 'o'", "status = 'another'"])
+async def test_a_place_in_line_is_held_by_somebody_or_by_nobody(peopled: Any, broken: str) -> None:
+    async with peopled.database.connection() as connection:
+        with pytest.raises(asyncpg.CheckViolationError, match="ck_queue_held_by_somebody"):
+            await connection.execute(f"UPDATE queue SET {broken} WHERE status = 'claimable'")
+        await connection.execute("UPDATE queue SET status = 'sent', owner = 'o', expires_at = now()")
+        with pytest.raises(asyncpg.CheckViolationError, match="ck_queue_held_by_somebody"):
+            await connection.execute("UPDATE queue SET status = 'leased', lease_id = NULL")

@@ -91,10 +91,12 @@ def test_the_migration_holds_what_the_store_renders() -> None:
 async def test_what_is_installed_is_what_the_store_renders(runtime: Any) -> None:
     async with runtime.database.connection() as connection:
         query = "SELECT proname, prosrc, prosecdef, pg_get_userbyid(proowner) AS owner, proconfig FROM pg_proc"
-        rows = await connection.fetch(f"{query} WHERE pronamespace = 'public'::regnamespace AND prosecdef")
+        rows = await connection.fetch(f"{query} WHERE pronamespace = 'public'::regnamespace")
     bodies = dict(re.findall(r"CREATE FUNCTION (\w+).*?\$function\$(.*?)\$function\$", rendered(), re.DOTALL))
     found = {row["proname"]: row for row in rows if row["proname"] in bodies}
     assert {name: row["prosrc"] for name, row in found.items()} == bodies
+    assert not found.pop("append")["prosecdef"]
+    assert all(row["prosecdef"] for row in found.values())
     assert {row["owner"] for row in found.values()} == {"counterseal_appender"}
     assert {tuple(row["proconfig"]) for row in found.values()} == {("search_path=pg_catalog, public, pg_temp",)}
 
@@ -113,6 +115,7 @@ async def test_the_owner_of_the_functions_is_nobody(runtime: Any) -> None:
         *(f"SET ROLE {role}" for role in (ENGINE_ROLE, "counterseal_appender", "postgres")),
         "SELECT state FROM runs",
         "SELECT purge_records(gen_random_uuid())",
+        f"SELECT append({', '.join(['NULL'] * 29)})",
         "CREATE FUNCTION queue() RETURNS int LANGUAGE sql AS 'SELECT 1'",
         "ALTER FUNCTION read_run(uuid, bool, text, bool) SECURITY INVOKER",
         "ALTER TABLE runs DISABLE ROW LEVEL SECURITY",
@@ -296,6 +299,19 @@ async def test_what_no_face_may_write_is_refused_before_it_is_sent(runtime: Any,
     async with thief.connection() as connection:
         with pytest.raises(ConsistencyError, match="No face may write this of a run: requeued"):
             await faces.append(connection, commit)
+
+
+async def test_a_face_takes_no_lease(runtime: Any, thief: Any) -> None:
+    """Not even that of the barrier, whose row the owner of the functions could write."""
+    transition = await prepared(runtime, thief, await asked(runtime))
+    transition.cancel(THIEF, "")
+    commit = transition.commit()
+    commit.moves_gate, commit.executing = False, -1
+    before = await runtime.fingerprint()
+    async with thief.connection() as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="no face may append this"):
+            await faces.append(connection, commit)
+    assert await runtime.fingerprint() == before
 
 
 @pytest.mark.req("Q-6")

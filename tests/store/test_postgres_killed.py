@@ -18,7 +18,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app import migrate
+from app import storage
 from app.embedded_postgres import EmbeddedPostgres
 from runtime.store import claims
 from runtime.work.driving import Drive
@@ -75,7 +75,7 @@ async def database_url(killed: Killed) -> str:
     await connection.execute("ALTER SYSTEM SET wal_writer_flush_after = '1GB'")
     await connection.execute("SELECT pg_reload_conf()")
     await connection.close()
-    await migrate.upgrade_async(url)
+    await storage.upgrade(url)
     return url
 
 

@@ -10,7 +10,6 @@ from runtime.definition.catalog import Definitions
 from runtime.engine.run import Run
 from runtime.engine.told import Diverged
 from runtime.requests.looking import Looking, Seen, folded
-from runtime.requests.replaying import Replaying
 from runtime.store import books
 from runtime.store.rows import Rows, check_rows, columns, hold
 
@@ -27,7 +26,7 @@ async def wrong(faces: Database, definitions: Definitions, tenant: str, run_id: 
             await _compare(connection, definitions, tenant, run_id, seen)
     except Diverged as problem:
         return [problem.message]
-    report = await Replaying(faces, definitions).replay(tenant, run_id)
+    report = await Looking(faces, definitions).replay(tenant, run_id)
     if report.equal != len(seen.checkpoints):
         return [f"{report.equal} checkpoints are derived again, and {len(seen.checkpoints)} are shown"]
     return [] if report.ok else [str(report.difference)]

@@ -1,0 +1,236 @@
+"""What waits for people: approvals and tasks, and answers for actions in doubt. The same rules as in Slack."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+from msgspec import structs
+
+from app.cli import context
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows, printable
+from app.cli.signals import read_json
+from approvals.states import ApprovalStatus
+from core import bounded_json
+from core.errors import InputError
+
+if TYPE_CHECKING:
+    from approvals.fields import FormField
+
+approval = Commands(name="approval", help="Approvals: list, show, approve, reject.")
+task = Commands(name="task", help="Tasks: list, look, complete.")
+
+ApprovalId = Annotated[UUID, typer.Argument(help="The approval's id.", parser=context.id_of("APPROVAL"))]
+As = Annotated[
+    str | None, typer.Option("--as", help="Who decides: a person's id in the directory; COUNTERSEAL_PERSON without it.")
+]
+TaskId = Annotated[UUID, typer.Argument(help="The task's id.", parser=context.id_of("TASK"))]
+
+
+@approval.command("list")
+async def approval_list(
+    status: Annotated[str, typer.Option(help="requested, approved, rejected, …, or all.")] = ApprovalStatus.REQUESTED,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List what waits for people, newest first."""
+    from app.http.approvals import summary
+    from runtime.store import read_models
+
+    context.check_word(status, [*ApprovalStatus, "all"], "status")
+    wanted = None if status == "all" else status
+    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+        found = await read_models.approvals_page(connection, faces.settings.tenant, limit, status=wanted)
+    rows = [{**summary(row), "title": row["card"].get("title")} for row in found]
+    columns = ("approval_id", "title", "kind", "tier", "requester", "status", "expires_at")
+    print_rows(rows, columns, as_json=as_json, empty="Nothing waits for a decision.")
+
+
+@approval.command("show")
+async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: Json = False) -> None:
+    """Show the whole card, its votes, and what has become of it. Sensitive values only for those whom it asks."""
+    from app.http.approvals import detail
+
+    async with context.faces() as faces:
+        person, remedy = as_person or faces.settings.person_id, "See `counterseal approval list`."
+        shown = await detail(faces, faces.settings.tenant, approval_id, person, remedy)
+    if as_json:
+        print_json(shown)
+        return
+    card = shown["card"]
+    heads = {name: card[name] for name in ("title", "summary", "target", "operation", "risk", "reversible", "reverse")}
+    names = ("tier", "status", "state", "detail", "late", "requester", "expires_at", "digest", "masked")
+    fields = {**heads, **{name: shown[name] for name in names}, "run": shown["run_id"], "step": shown["step"]}
+    if fields["summary"] == fields["title"]:
+        del fields["summary"]
+    print_fields({name: value for name, value in fields.items() if value not in ("", None)})
+    needed = [
+        {"group": item["group"], "votes": f"{len(item['names'])} of {item['of']}", "from": ", ".join(item["names"])}
+        for item in shown["progress"]
+    ]
+    print_part("changes", card["changes"], "field", "before", "after")
+    print_part("other inputs", card["inputs"], "field", "value")
+    print_part("rules", card["rules"], "id", "because")
+    print_part("votes", shown["votes"], "person", "choice", "reason", "channel", "at")
+    print_part("needed", needed, "group", "votes", "from")
+
+
+@approval.command("approve")
+async def approve(
+    approval_id: ApprovalId,
+    reason: Annotated[str, typer.Option(help="Why; kept with the vote.")] = "",
+    as_person: As = None,
+    as_json: Json = False,
+) -> None:
+    """Approve. Exit 4 if the vote does not count."""
+    await _vote(approval_id, "approve", reason, as_person, as_json)
+
+
+@approval.command("reject")
+async def reject(
+    approval_id: ApprovalId,
+    reason: Annotated[str, typer.Option(help="Why; kept with the vote.")],
+    as_person: As = None,
+    as_json: Json = False,
+) -> None:
+    """Reject, with a reason. Exit 4 if the vote does not count."""
+    await _vote(approval_id, "reject", reason, as_person, as_json)
+
+
+@approval.command("resolve")
+async def resolve(
+    approval_id: ApprovalId,
+    choice: Annotated[str, typer.Argument(help="happened, again or fail.")],
+    reason: Annotated[str, typer.Option(help="How you know; kept with the vote.")],
+    as_person: As = None,
+    as_json: Json = False,
+) -> None:
+    """Say what became of an action in doubt: it happened, do it again, or count it as failed."""
+    if choice not in ("happened", "again", "fail"):
+        raise InputError(f"{choice!r} is no answer.", where="CHOICE", remedy="One of happened, again, fail.")
+    await _vote(approval_id, choice, reason, as_person, as_json)
+
+
+async def _vote(approval_id: UUID, choice: str, reason: str, as_person: str | None, as_json: bool) -> None:
+    from approvals.model import Choice, VoteChannel
+    from runtime.requests.voting import VoteRequest
+
+    async with context.faces() as faces:
+        tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
+        request = VoteRequest(tenant, approval_id, person, Choice(choice), reason, VoteChannel.CLI)
+        answer = await faces.voting.vote(request)
+    print_one(asdict(answer), answer.sentence, as_json=as_json)
+    if not answer.counted:
+        raise typer.Exit(Exit.CONFLICT)
+
+
+@task.command("list")
+async def task_list(
+    state: Annotated[str, typer.Option(help="open, completed, expired, canceled, or all.")] = "open",
+    group: Annotated[str | None, typer.Option(help="Only tasks of this group.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List tasks."""
+    from app.http.tasks import summary
+    from approvals.model import TaskState
+    from runtime.store import tasks
+    from runtime.store.read_models import FIRST_ID
+
+    context.check_word(state, [*TaskState, "all"], "state")
+    wanted = None if state == "all" else TaskState(state)
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        found = await tasks.page(connection, faces.settings.tenant, limit, FIRST_ID, state=wanted, group=group)
+    rows = [summary(task) for task in found]
+    columns = ("task_id", "title", "group", "state", "reference", "due_at")
+    print_rows(rows, columns, as_json=as_json, empty="There are no such tasks.")
+
+
+@task.command("show")
+async def task_show(task_id: TaskId, as_json: Json = False) -> None:
+    """Show one task: what is asked, of whom, and the form's fields."""
+    from app.http.tasks import detail
+    from approvals.forms import fields_of
+    from runtime.store import tasks
+
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        shown = detail(await tasks.read(connection, task_id))
+    if as_json:
+        print_json(shown)
+        return
+    fields = fields_of(shown.pop("form"))
+    print_fields({name: value for name, value in shown.items() if value not in ("", None)})
+    rows = [{**structs.asdict(field), "options": ", ".join(field.options) or None} for field in fields]
+    print_part("fields", rows, "name", "kind", "required", "title", "options")
+
+
+@task.command("complete")
+async def complete(
+    task_id: TaskId,
+    as_person: Annotated[
+        str | None, typer.Option("--as", help="Who completes it: a person's id in the directory.")
+    ] = None,
+    value: Annotated[str | None, typer.Option(help="What is entered, as a JSON object by field, or @FILE.")] = None,
+    field: Annotated[
+        list[str] | None,
+        typer.Option("--field", "-f", help="NAME=VALUE: one field; once for each option of a list of options."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Complete a task. Exit 2 if the form is not filled in as it has to be, 4 if you may not or it is over."""
+    from app.http.tasks import faults
+    from approvals.model import VoteChannel
+
+    if value is not None and field:
+        raise InputError("goes without --field.", where="--value", remedy="Give one or the other.")
+    async with context.faces() as faces:
+        tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
+        if value is not None:
+            entered = read_json(value, "--value")
+            if not isinstance(entered, dict):
+                raise InputError("is not a JSON object.", where="--value", remedy="Give the fields by their names.")
+        else:
+            entered = _entered((await faces.tasks.view(tenant, task_id)).form, field or [])
+        answer = await faces.tasks.complete(tenant, task_id, person, entered, VoteChannel.CLI)
+    print_one({**structs.asdict(answer), "problems": faults(answer)}, answer.sentence, as_json=as_json)
+    if not as_json:
+        for fault in answer.problems:
+            words = f"{fault.where}: {fault.sentence}" if fault.where else fault.sentence
+            typer.echo(printable(words), err=True)
+    if not answer.accepted:
+        raise typer.Exit(Exit.INPUT if answer.problems else Exit.CONFLICT)
+
+
+def _entered(form: dict[str, Any], given: list[str]) -> dict[str, Any]:
+    """Fields as they were typed, each as what its kind holds. What cannot be read as that stays text, and is refused
+    with the rest of what is wrong."""
+    from approvals.forms import fields_of
+
+    fields = {field.name: field for field in fields_of(form)}
+    texts: dict[str, list[str]] = {}
+    for item in given:
+        name, equals, text = item.partition("=")
+        if not equals or not name:
+            raise InputError(f"{item!r} is not NAME=VALUE.", where="--field")
+        texts.setdefault(name, []).append(text)
+    return {name: _read(fields.get(name), found) for name, found in texts.items()}
+
+
+def _read(field: FormField | None, texts: list[str]) -> Any:
+    from approvals.fields import FieldKind
+
+    if field is not None and field.kind is FieldKind.CHOICES:
+        return texts
+    if len(texts) > 1:
+        raise InputError("is given twice.", where="--field", remedy="Only a list of options takes several.")
+    (text,) = texts
+    match field.kind if field is not None else None:
+        case FieldKind.INTEGER | FieldKind.NUMBER:
+            with suppress(InputError):
+                return bounded_json.parse(text.encode(errors="surrogateescape"))
+        case FieldKind.BOOLEAN:
+            return {"true": True, "yes": True, "false": False, "no": False}.get(text.lower(), text)
+    return text
