@@ -1,4 +1,4 @@
-"""``python -m app``: the command line."""
+"""The command line, as ``python -m app``."""
 
 from app.cli import main
 

@@ -1,4 +1,4 @@
-"""Who may do what: roles, principals and the bearer tokens behind them."""
+"""Access control: roles, principals and the bearer tokens behind them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,99}\Z")
 
 
 class Role(StrEnum):
-    """What a token is for. No role contains another, so that who publishes policy does not thereby approve."""
+    """The use of a token. No role contains another, so publishing policy gives no right to approve."""
 
     ADMIN = "admin"
     OPERATOR = "operator"
@@ -34,7 +34,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking, in the one tenant of the token. ``subject``: for people, their id in the directory."""
+    """The caller, in the one tenant of the token. A person's ``subject`` is their id in the directory."""
 
     tenant: str
     subject: str
@@ -42,21 +42,21 @@ class Principal:
 
     @property
     def actor(self) -> Actor:
-        """As the audit names them."""
+        """The caller as the audit names them."""
         return Actor("token", self.subject)
 
     def has(self, *roles: Role) -> bool:
-        """Whether any of the roles is theirs."""
+        """True if the caller has any of the roles."""
         return not self.roles.isdisjoint(roles)
 
 
 def token_hash(token: str) -> str:
-    """What is stored of a token. Tokens are 256 random bits, so a plain hash cannot be guessed backwards."""
+    """The stored form of a token. Tokens are 256 random bits, so guessing cannot reverse a plain hash."""
     return sha256_hex(token.encode())
 
 
 async def principal_of(database: Database, token: str) -> Principal:
-    """Whose token this is; ``AuthenticationError`` if it is nobody's, expired or revoked."""
+    """The principal of a token; ``AuthenticationError`` if it is unknown, expired or revoked."""
     if _TOKEN.match(token):
         async with database.connection() as connection:
             row = await tokens.owner(connection, token_hash(token))
@@ -69,7 +69,7 @@ async def principal_of(database: Database, token: str) -> Principal:
 async def create_token(
     database: Database, tenant: str, subject: str, roles: frozenset[Role], lifetime: timedelta | None, actor: Actor
 ) -> str:
-    """Make a token, which is kept nowhere, and record that it was made. ``NotFoundError``: there is no such tenant."""
+    """Make a token and audit that it was made. Only its hash is kept. ``NotFoundError`` if there is no such tenant."""
     if not _SUBJECT.match(subject):
         remedy = "Use the person's id in the directory, or a name of letters, digits and . _ @ : -."
         raise InputError("is not a subject.", where="subject", remedy=remedy)
@@ -90,7 +90,7 @@ async def create_token(
 
 
 async def revoke_token(database: Database, tenant: str, named: str, actor: Actor) -> int:
-    """Revoke by the token itself or the beginning of its hash (at least 8 digits); how many. ``NotFoundError`` if none.
+    """Revoke by token or by the start of its hash (8 digits or more); return how many. ``NotFoundError`` if none.
 
     It takes effect with the next request: nothing caches tokens.
     """

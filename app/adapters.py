@@ -1,4 +1,4 @@
-"""The adapters that the settings ask for: here, and nowhere else, ports become things (DESIGN: only ``app`` does)."""
+"""The adapters that the settings ask for. No package but ``app`` constructs adapters."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def documents_in(folder: Path, names: str = "*.yaml") -> Sequence[Source]:
 
 
 def connectors_of(settings: Settings, catalog: Catalog) -> Connectors:
-    """A connector for everything that is configured; the registry names the setting of what is not."""
+    """A connector for every configured system; the registry names the missing setting of any other."""
     found: dict[str, Connector] = {
         "transform": TransformConnector(),
         "http": HttpConnector(HttpSettings(settings.http_hosts)),
@@ -94,7 +94,7 @@ def _servicenow(settings: Settings, url: str) -> ServiceNowSettings:
 
 @asynccontextmanager
 async def slack_client_of(settings: Settings) -> AsyncIterator[AsyncWebClient | None]:
-    """Slack's Web API for cards, groups and modals. It never repeats by itself: a repeated post is two cards."""
+    """Slack's Web API for cards, groups and modals. It never retries by itself: a repeated post is two cards."""
     if settings.slack_bot_token is None:
         yield None
         return
@@ -104,7 +104,7 @@ async def slack_client_of(settings: Settings) -> AsyncIterator[AsyncWebClient | 
 
 
 def queue_of(settings: Settings) -> WorkQueue:
-    """SQS where a queue is named, otherwise PostgreSQL."""
+    """SQS if a queue is named, otherwise PostgreSQL."""
     if settings.sqs_queue_url is None:
         return PostgresQueue()
     from runtime.queue.sqs import SqsQueue
@@ -113,7 +113,7 @@ def queue_of(settings: Settings) -> WorkQueue:
 
 
 def dead_letters_of(settings: Settings) -> DeadLetters | None:
-    """Where SQS puts what was received too often; None where no such queue is named."""
+    """The SQS queue of dead letters; None if no such queue is named."""
     if settings.sqs_dlq_url is None:
         return None
     from runtime.queue.sqs import SqsDeadLetters
@@ -122,7 +122,7 @@ def dead_letters_of(settings: Settings) -> DeadLetters | None:
 
 
 async def queue_depths(settings: Settings) -> dict[str, Depth]:
-    """How many messages SQS has, of the queues that are named; ``TransportError`` if it cannot be asked."""
+    """The numbers of messages in the SQS queues that are named; ``TransportError`` if SQS cannot be asked."""
     if settings.sqs_queue_url is None:
         return {}
     from runtime.queue.sqs import SqsAddress
@@ -135,7 +135,7 @@ async def queue_depths(settings: Settings) -> dict[str, Depth]:
 
 
 def blobs_of(settings: Settings) -> BlobStore:
-    """S3 where a bucket is named, otherwise a directory."""
+    """S3 if a bucket is named, otherwise a directory."""
     if settings.s3_bucket is None:
         return FileBlobStore(settings.evidence_path)
     retention = None

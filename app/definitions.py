@@ -1,4 +1,4 @@
-"""Definitions at start (X-1, X-2): what is new in a folder is published, and what is published is checked.
+"""Definitions at start (X-1, X-2): publish what is new in a folder, and check what is published.
 
 ``definitions_dir`` holds ``workflows/*.yaml``, ``policies/*.yaml``, ``operations/*.yaml`` and ``directory.yaml``. In
 strict mode an invalid one stops the start; in warn mode it is reported and unavailable, and the rest goes on.
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 ACTOR = Actor("installation", "definitions_dir")
 CONFIGURED = "configured"
-# What compiling a published version may raise: its text, or the declarations frozen with it, are not of this release.
+# Raised if this release cannot read a published version: its text, or the declarations frozen with it.
 UNREADABLE = (CountersealError, ValidationError)
 
 Publish = Callable[..., Awaitable[Renewed]]
@@ -71,7 +71,7 @@ async def describe(
 
 
 async def standing(settings: Settings, catalog: Catalog, names: Iterable[str]) -> dict[str, str]:
-    """Of each connector whether this installation has it: ``configured``, or what would have to be set."""
+    """The standing of each connector here: ``configured``, or words that name the setting to make."""
     async with aclosing(adapters.connectors_of(settings, catalog)) as connectors:
         lacking = _lacking(names, connectors)
     words = {name: f"not configured. {error.remedy}".strip() for name, error in lacking.items()}
@@ -79,7 +79,7 @@ async def standing(settings: Settings, catalog: Catalog, names: Iterable[str]) -
 
 
 def _lacking(names: Iterable[str], connectors: Connectors) -> dict[str, ConfigurationError]:
-    """Why each connector is missing that is not configured here."""
+    """The error of each connector that is not configured here."""
     lacking = {}
     for name in names:
         try:
@@ -109,7 +109,7 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
         stuck = await publishing.undecided(connection, faces.settings.tenant)
     for file, renewed in done:
         said = {"file": file, "name": renewed.name, "version": renewed.version}
-        # Whoever finds in the folder what is not in use would think that it is.
+        # Say it: a reader of the folder would think that all of it is in use.
         if isinstance(renewed, Left):
             log.warning("is not published", **said, reason=renewed.why)
         elif renewed.changed:
@@ -130,7 +130,7 @@ def _documents(faces: Faces) -> list[tuple[Publish, Source]]:
         raise ConfigurationError(f"{folder} is not a directory.", remedy="Set COUNTERSEAL_DEFINITIONS_DIR.")
     workflow = partial(publishing.renew_workflow, definitions=faces.definitions)
     policy = partial(publishing.renew_policy, definitions=faces.definitions)
-    # People first: who may decide is known when the policy that names them is looked at.
+    # The directory first: the check of a policy asks who may decide.
     return [
         *((publishing.renew_directory, source) for source in adapters.documents_in(folder, "directory.yaml")),
         *((workflow, source) for source in adapters.documents_in(folder / "workflows")),
@@ -141,11 +141,11 @@ def _documents(faces: Faces) -> list[tuple[Publish, Source]]:
 async def _renew(
     connection: Connection, tenant: str, found: Iterable[tuple[Publish, Source]]
 ) -> tuple[list[tuple[str, Renewed]], list[str]]:
-    """Publish what is new; what became of each, and what is wrong with the others."""
+    """Publish what is new; return the outcome of each document, and the faults of the invalid ones."""
     done, problems = [], []
     before = await Before.look(connection, tenant)
     for publish, source in found:
-        # One that is invalid leaves the others alone.
+        # An invalid document does not undo the others.
         await connection.execute("SAVEPOINT document")
         try:
             renewed = await publish(connection, before=before, text=source.text, file=source.file, actor=ACTOR)

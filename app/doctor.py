@@ -1,4 +1,4 @@
-"""What is configured, what is reachable, what is missing: `counterseal doctor`."""
+"""The findings of `counterseal doctor`: what is configured, what is reachable, what is missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUNS_SHOWN = 20
 
 
 class State(StrEnum):
-    """``missing`` is no fault: nothing asked for it. ``broken`` is configured and does not work."""
+    """The state of a finding. ``missing``: no fault, nothing asked for it. ``broken``: configured, but not working."""
 
     OK = "ok"
     MISSING = "missing"
@@ -115,7 +115,7 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
 
 
 def _evidence(refused: Sequence[tuple[UUID, str]]) -> Iterator[Check]:
-    """Runs whose evidence contradicts itself, or could not be stored: somebody has to look, whatever else works."""
+    """Report runs whose evidence contradicts itself or could not be stored: a person has to look at them."""
     if not refused:
         yield Check("evidence", State.OK, "no run has ended without it")
     for run_id, why in refused[:RUNS_SHOWN]:
@@ -160,7 +160,7 @@ async def _blobs(settings: Settings) -> AsyncIterator[Check]:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether files can be made in it, or it can be made in what there is of its path."""
+    """True if the folder is writable, or can be made in the nearest folder above it that exists."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 

@@ -7,7 +7,7 @@ Everything lives under one folder (by default ``.counterseal/postgres``): what `
     guardian.lock  held by the guardian: a small process that stops the server when its last user is gone
 
 The kernel drops a lock when its holder dies. So a user that is killed has left, a server whose users were all killed
-is stopped by its guardian, and where the guardian was killed as well the next user finds the server and joins it.
+is stopped by its guardian, and if the guardian was killed as well the next user finds the server and joins it.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ class EmbeddedPostgres:
                     raise
 
     def ensure_running(self) -> str | None:
-        """Start the server again if none of its processes is left; its DSN then, and None where there was no need.
+        """Start the server again if none of its processes is left and return its DSN; None if it is still there.
 
         It comes back with all that was committed. Several that see it gone at once start it once.
         """
         with self._explained(), file_locks.held(self._root / "server.lock"):
-            # Under the lock: looking takes the server's own lock for an instant, which would be in a starter's way.
+            # Look under the lock only: looking takes the server's own lock for an instant, and could disturb a start.
             alive = self._cluster.is_alive()
         return None if alive else self.start()
 
     def stop(self) -> None:
-        """Stop using the server; whoever is the last one to do so stops it. Does nothing when it was not started."""
+        """Stop using the server; its last user stops it. Does nothing if it was not started."""
         if self._use is None:
             return
         with self._explained(), file_locks.held(self._root / "server.lock"):
@@ -80,12 +80,12 @@ class EmbeddedPostgres:
             self._stop_if_unused()
 
     def guard(self, guardian_lock: int) -> None:
-        """The guardian's life: wait until nobody uses the server, stop it, and let go of ``guardian_lock``."""
+        """Run the guardian: wait until nobody uses the server, stop it, and release ``guardian_lock``."""
         while True:
             os.close(file_locks.lock(self._root / "users.lock"))
             with file_locks.held(self._root / "server.lock"):
                 if self._stop_if_unused():
-                    # Let go before server.lock: whoever starts the server next has to find the guardian gone.
+                    # Release it before server.lock: the next process to start the server has to find the guardian gone.
                     os.close(guardian_lock)
                     return
 
@@ -97,7 +97,7 @@ class EmbeddedPostgres:
         command = [sys.executable, "-P", "-m", "app.embedded_postgres", str(self._root), str(guardian_lock)]
         try:
             with self._cluster.log.open("ab") as log:
-                # The shell leaves at once, so that the guardian is nobody's child and outlives us.
+                # The shell exits at once, so the guardian is not our child and outlives us.
                 subprocess.run(
                     ["/bin/sh", "-c", '"$@" &', "sh", *command],
                     stdin=subprocess.DEVNULL,
@@ -118,11 +118,11 @@ class EmbeddedPostgres:
             self._use = None
 
     def _stop_if_unused(self) -> bool:
-        """Under server.lock: stop the server when nobody uses it. True when nobody does."""
+        """Stop the server if nobody uses it; True if so. The caller holds server.lock."""
         users = self._root / "users.lock"
         alone = file_locks.try_lock(users)
         if alone is None:
-            # Perhaps it was the guardian that had it, for the moment before it waits for server.lock, which is ours.
+            # The guardian may have it, but only for the moment before it waits for server.lock, which we hold.
             os.close(file_locks.lock(users, shared=True))
             alone = file_locks.try_lock(users)
         if alone is None:
@@ -135,7 +135,7 @@ class EmbeddedPostgres:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Give what the operating system refuses a name and a remedy."""
+        """Turn an error of the operating system into a ``ConfigurationError`` with a remedy."""
         try:
             yield
         except (OSError, subprocess.SubprocessError) as error:

@@ -3,9 +3,9 @@
 Every call opens the file anew, so that two threads of one process exclude each other like two processes do. A locked
 file that a child inherits stays locked until the child is gone as well.
 
-With them it is said who works in a home folder: an installation or a demo, never both. The demo has a home of its own,
+They also tell who works in a home folder: an installation or a demo, never both. The demo has a home of its own,
 and settings of its own. Workers with different settings on one database would take each other's steps, and fail those
-for which a setting is missing. So each side says that it is there before it looks for the other.
+for which a setting is missing. So each side takes its own lock before it looks at the other's.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def lock(path: Path, *, shared: bool = False, wait: bool = True) -> int:
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
-    """The open file that holds the lock, or None when somebody else's lock does not let us."""
+    """The open file that holds the lock, or None if somebody else's lock excludes ours."""
     with suppress(BlockingIOError):
         return lock(path, shared=shared, wait=False)
     return None
 
 
 def is_held(path: Path, *, shared: bool = False) -> bool:
-    """Whether anybody holds the lock at this moment; ``shared``: whether anybody holds it alone."""
+    """True if anybody holds the lock at this moment; with ``shared``, if anybody holds it exclusively."""
     handle = try_lock(path, shared=shared)
     if handle is not None:
         os.close(handle)
@@ -75,7 +75,7 @@ def wait_until(fact: Callable[[], bool], seconds: float) -> bool:
 
 @contextmanager
 def installation(home: Path) -> Iterator[None]:
-    """``up``, ``serve``, ``work`` or ``keep`` is in ``home``. ``ConfigurationError`` while somebody else's demo is."""
+    """Hold ``home`` for ``up``, ``serve``, ``work`` or ``keep``. ``ConfigurationError`` while another's demo has it."""
     parts, other = _file(home, "parts.lock"), _file(home, "demo.lock")
     present = lock(parts, shared=True)
     try:
@@ -88,7 +88,7 @@ def installation(home: Path) -> Iterator[None]:
 
 @contextmanager
 def demo(home: Path) -> Iterator[None]:
-    """The demo is in ``home``; the ``up`` that it starts may come. ``ConfigurationError`` while anybody else is."""
+    """Hold ``home`` for the demo and the ``up`` that it starts. ``ConfigurationError`` while anybody else has it."""
     parts, own = _file(home, "parts.lock"), _file(home, "demo.lock")
     handle = try_lock(own)
     if handle is None:

@@ -12,7 +12,7 @@ from runtime.store.queue_reads import TenantQueue
 
 
 class Metrics:
-    """What this process has counted, and what one tenant's rows say at the moment of asking."""
+    """Counters of this process, and one tenant's figures at the moment of asking."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -55,7 +55,7 @@ class Metrics:
 
 
 def _add_queue(gauge: Callable[..., Gauge], queue: TenantQueue) -> None:
-    """One tenant's queue. Its workspaces are not told apart: their names are the callers'."""
+    """Add one tenant's queue. Workspaces are not told apart, because callers choose their names."""
     commands = gauge("counterseal_commands", "Open outbox commands", ("kind", "status"))
     oldest = gauge("counterseal_commands_oldest_seconds", "Age of the oldest open one", ("kind", "status"))
     for message in queue.messages:

@@ -1,4 +1,4 @@
-"""What will be done, told before it is done, with nothing outside asked.
+"""Previews of workflows and of policy, which ask nothing outside.
 
 The outline of a workflow, for ``workflow check``, ``workflow show`` and the API: nothing is evaluated, and node kinds
 that are new here are told by their own names. And a policy tried on a described action, for ``policy explain``.
@@ -65,7 +65,7 @@ def outline(workflow: Workflow, policy: Policy | None = None) -> JsonObject:
 
 
 def general(policy: Policy, operation: str) -> JsonObject:
-    """What becomes of an operation whatever its input is: ``outcomes`` are those possible, ``rules`` those that match.
+    """The possible ``outcomes`` of an operation over all inputs, and the ``rules`` that match it.
 
     A condition that cannot be evaluated denies, as always; that is not counted among the outcomes.
     """
@@ -121,7 +121,7 @@ def _inside(node: Node) -> Iterator[tuple[str, Scope]]:
 
 
 def lines(told: Mapping[str, Any], connectors: Mapping[str, str]) -> Iterator[str]:
-    """The outline for people. ``connectors`` says of each that is needed how it stands here."""
+    """The outline for people. ``connectors`` maps each needed connector to its standing here."""
     title = f" · {told['title']}" if told["title"] != told["name"] else ""
     yield f"{told['name']} version {told['version']}{title}"
     facts = {

@@ -57,18 +57,18 @@ class Cluster:
         self._account = Account.of_server()
 
     def dsn(self) -> str:
-        """How to connect, once the server answers."""
+        """The DSN to connect with, once the server answers."""
         password = (self._root / "cluster" / "password").read_text(encoding="ascii")
         return f"postgresql://postgres:{password}@127.0.0.1:{self._port()}/{DATABASE}"
 
     def answers(self) -> bool:
-        """Whether the server accepts connections; waits while one is there that is starting up or going down."""
+        """True if the server accepts connections; waits while it starts up or shuts down."""
         if not file_locks.wait_until(lambda: not self.is_alive() or self._is_ready(), _PATIENCE):
             raise self._failure("PostgreSQL is there but does not answer")
         return self.is_alive()
 
     def launch(self) -> None:
-        """Start the server, of which no process may be left; make its data folder first where there is none."""
+        """Start the server; no process of it may be left. Makes its data folder first if there is none."""
         alive = file_locks.try_lock(self._root / "alive.lock")
         if alive is None:
             raise self._failure("PostgreSQL is there but does not answer")
@@ -100,7 +100,7 @@ class Cluster:
                 raise self._failure("PostgreSQL did not stop")
 
     def is_alive(self) -> bool:
-        """Whether any process of the server is left, be it half dead."""
+        """True if any process of the server is left, even a dying one."""
         return file_locks.is_held(self._root / "alive.lock")
 
     def _is_ready(self) -> bool:
@@ -138,7 +138,7 @@ class Cluster:
         staging.rename(self._root / "cluster")
 
     def _name_of(self, data: Path) -> str:
-        """What to call the data folder, which is the working folder too, so that the account can find it."""
+        """A name of the data folder that the account can reach: its working folder is the same folder."""
         in_place = self._account.uid is not None and Path("/proc/self/cwd").exists()
         return "/proc/self/cwd" if in_place else str(data)
 

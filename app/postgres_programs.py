@@ -28,14 +28,14 @@ _TIMEOUT = 120.0  # seconds, for any one program: longer than any of them waits 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom programs run as; ``None`` means as ourselves."""
+    """The account that programs run as; ``None`` means our own."""
 
     uid: int | None = None
     gid: int | None = None
 
     @classmethod
     def of_server(cls) -> Account:
-        """Ourselves, or ``nobody`` when we are root. Raises ConfigurationError where root finds no such account."""
+        """Ourselves, or ``nobody`` if we are root. Raises ConfigurationError if root finds no such account."""
         if os.geteuid() != 0:
             return cls()
         try:
@@ -76,7 +76,7 @@ class Account:
                 os.chown(path, self.uid, self.gid)
 
     def can_run(self, programs: Path) -> bool:
-        """Whether the account can run the programs of this folder, with their libraries."""
+        """True if the account can run the programs of this folder, with their libraries."""
         try:
             return self.run([str(programs / "postgres"), "--version"]) == 0
         except OSError:
@@ -84,7 +84,7 @@ class Account:
 
 
 def find_programs(root: Path, account: Account) -> Path:
-    """The folder of initdb, pg_ctl and their like that ``account`` can run; copied below ``root`` where need be.
+    """The folder of initdb, pg_ctl and their like that ``account`` can run; copied below ``root`` if need be.
 
     Raises ConfigurationError when the wheel is not installed or no folder can be reached.
     """

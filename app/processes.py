@@ -32,7 +32,7 @@ RECONNECT_SECONDS = 1.0
 
 
 class Part(StrEnum):
-    """What a process does."""
+    """A part of Counterseal that a process runs."""
 
     SERVE = "serve"
     WORK = "work"
@@ -57,9 +57,9 @@ async def run_settings(settings: Settings, parts: frozenset[Part], announce: Cal
 
 
 def keep_for_good() -> None:
-    """What a process has loaded when it is up lives as long as it does.
+    """Exclude all that is loaded by now from garbage collection: it lives as long as the process.
 
-    So the garbage collector's full rounds need not look at it: each would hold up everybody for a tenth of a second.
+    Each full round of the collector over it would stop the process for a tenth of a second.
     """
     gc.collect()
     gc.freeze()
@@ -105,14 +105,14 @@ def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
     server = HttpServer(create_app(app.faces), settings.host, settings.port, limits)
     group.create_task(server.run(stop), name="http")
     if app.faces.workspace is not None:
-        # Asked now, so that the first click need not wait for it; what fails here is asked again by a click.
+        # Ask now, so that the first click need not wait. If this fails, the click asks again.
         group.create_task(app.faces.workspace.home(), name="slack workspace")
     group.create_task(app.faces.refusals.run(stop), name="refusals")
     return server.url
 
 
 async def listen(database: Database, wakes: Mapping[str, list[Callable[[], None]]], stop: asyncio.Event) -> None:
-    """Pass NOTIFY on until ``stop``. A line that breaks is taken up again, and everybody looks for what was missed."""
+    """Pass NOTIFY on until ``stop``. A broken connection is opened again, and everybody looks for what was missed."""
 
     def notify(channel: str, _: str = "") -> None:
         for wake in wakes[channel]:

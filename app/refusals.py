@@ -34,7 +34,7 @@ class _Window:
 
 
 class _Windows:
-    """One line per key a minute; what comes meanwhile is counted. ``now`` gives monotonic seconds."""
+    """Windows of one line per key and minute; refusals in between are counted. ``now`` gives monotonic seconds."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] | None = None) -> None:
         self._database = database
@@ -52,7 +52,7 @@ class _Windows:
 
 
 class RefusalLog(_Windows):
-    """Keys are configured addresses and fixed codes, so memory is bounded."""
+    """Audits refused requests. Keys are configured addresses and fixed codes, so memory is bounded."""
 
     async def note(self, tenant: str, endpoint: str, code: str) -> None:
         """Record a refusal, or count it. Never raises: whatever happens here, the request stays refused."""
@@ -88,7 +88,7 @@ class RefusalLog(_Windows):
 class StrangerLog(_Windows):
     """The audit of accounts that may do nothing here, and tried: one line per account, question and reason a minute.
 
-    It is the tenant's stream, not the run's chain: whoever is refused may not move a run, nor make its chain longer.
+    Lines go to the tenant's stream, not the run's chain: a refused person may not move a run nor lengthen its chain.
     """
 
     async def note(self, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:
@@ -97,7 +97,7 @@ class StrangerLog(_Windows):
         window, count = self._counted(key)
         if not count:
             return
-        # A crash before the commit loses the line and the window together: nothing counted, and the next click tells.
+        # A crash before the commit loses the line and the window together; the next click writes the line.
         async with self._database.transaction(tenant) as connection:
             await audit.record(connection, tenant, kind, actor, {**data, "count": count})
         self._windows[key] = window

@@ -1,7 +1,7 @@
 """Every setting, from the environment: the only module that reads it. ``counterseal doctor`` lists them all.
 
 Every variable is ``COUNTERSEAL_`` and the field's name in capitals; none is required. An empty variable counts as not
-set. Whatever is wrong is one ``ConfigurationError`` that names each variable, and never repeats a value.
+set. All faults are one ``ConfigurationError`` that names each variable, and never repeats a value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REMEDY = "Run `counterseal doctor` when it is changed."
 _ENDPOINT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _KEY_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9._=-]{0,127})*\Z", re.ASCII)
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?P<private>/private)?\Z")
-# What has to be set together.
+# Settings that have to be made together.
 _TOGETHER = (("bpmn_username", "bpmn_password"), ("servicenow_client_id", "servicenow_client_secret"))
 # The second is of no use without the first.
 _NEEDED = (
@@ -54,7 +54,7 @@ _NEEDED = (
 _OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "DEEP"})
 
 
-# What an invalid published definition does at start (X-2): stop it, or only make that definition unavailable.
+# The effect of an invalid published definition (X-2): stop the start, or only make that definition unavailable.
 DefinitionsMode: TypeAlias = Literal["strict", "warn"]
 # Log lines for people, or for programs.
 LogFormat: TypeAlias = Literal["console", "json"]
@@ -98,7 +98,7 @@ def _hosts(value: object) -> object:
 
 
 def _host(text: str) -> AllowedHost:
-    """``host``, ``host:port``, either with ``/private`` for addresses inside one's own network."""
+    """Read ``host`` or ``host:port``, either with ``/private`` for addresses inside one's own network."""
     match = _HOST.match(text)
     if match is None or int(match["port"] or 0) > 65535:
         raise ValueError("is not a comma-separated list of host, host:port or host:port/private")
@@ -128,7 +128,7 @@ class WebhookEndpoint(BaseModel):
 
 
 class Settings(BaseSettings):
-    """This installation. Times are in seconds; ``home`` holds what no other setting places elsewhere."""
+    """Settings of this installation. Times are in seconds; ``home`` holds what no other setting places elsewhere."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, hide_input_in_errors=True)
 
@@ -228,17 +228,17 @@ class Settings(BaseSettings):
 
     @property
     def signing_key_path(self) -> Path:
-        """Where the key that signs evidence is; it is made there if it is missing."""
+        """The path of the key that signs evidence; a missing key is made there."""
         return self.signing_key or self.home / "keys" / "evidence.pem"
 
     @property
     def evidence_path(self) -> Path:
-        """Where bundles go without a bucket."""
+        """The folder for bundles if no bucket is set."""
         return self.home / "evidence"
 
     @property
     def person_id(self) -> str:
-        """Who the command line acts as, unless it is told: COUNTERSEAL_PERSON, or the operating system's user."""
+        """The person that the command line acts as by default: COUNTERSEAL_PERSON, or the operating system's user."""
         return self.person or getpass.getuser()
 
 

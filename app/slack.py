@@ -1,6 +1,6 @@
-"""What clicks in Slack do: find the person and the tenant, vote or complete, and answer.
+"""Handling of clicks in Slack: find the person and the tenant, vote or complete, and answer.
 
-Rights are the runtime's business.
+The runtime checks rights.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Asked: TypeAlias = Click | Submission | TaskClick | TaskSubmission
 
 
 class Interactions:
-    """What happens in one Slack workspace, which belongs to the installation's own tenant.
+    """Serves one Slack workspace, which belongs to the installation's own tenant.
 
     It is the ``InteractionService`` and the ``TaskService``: each first identifies who clicked.
     """
@@ -41,7 +41,7 @@ class Interactions:
         self._strangers = StrangerLog(faces.database)
 
     async def _person(self, clicker: Clicker) -> Person | StrangerCode:
-        """The person behind the account, if it is a full member's of the pinned workspace; otherwise why nobody."""
+        """The person behind a full member's account of the pinned workspace; otherwise the reason why there is none."""
         workspace = self._faces.workspace
         stranger = await workspace.stranger(clicker) if workspace is not None else StrangerCode.UNAVAILABLE
         home = await workspace.home() if workspace is not None else None
@@ -51,7 +51,7 @@ class Interactions:
         return person or StrangerCode.UNLINKED
 
     async def _refused(self, code: StrangerCode, asked: Asked) -> str:
-        """Record that somebody who may not tried; the sentence for them. That Slack is away is nobody's doing."""
+        """Record a refused attempt; return the sentence for the person. If Slack is away, nothing is recorded."""
         if code is not StrangerCode.UNAVAILABLE:
             data: JsonObject = {"code": str(code), "channel": str(VoteChannel.SLACK)}
             if isinstance(asked, Click | Submission):
@@ -166,7 +166,7 @@ class Interactions:
 
 
 async def may_see_all(faces: Faces, tenant: str, person_id: str, view: CardView) -> bool:
-    """Whether the person is in one of the groups that this question asks: they see sensitive values, too."""
+    """True if the person is in a group that this question asks, and so may see sensitive values."""
     wanted = [item.group for item in view.progress]
     return bool((await faces.directory(tenant).membership(person_id, wanted)).groups)
 

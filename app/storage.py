@@ -1,7 +1,7 @@
 """The database of this installation: the embedded server or the configured one, its schema, and its tenants.
 
-Tenants exist because somebody created them, never because somebody named them. A mistyped name is an error that tells
-the names that there are. Only the tenant of an installation without settings comes by itself, with ``up`` and the demo.
+Naming a tenant never creates it: a mistyped name is an error that tells the existing names. Only the tenant of an
+installation without settings comes by itself, with ``up`` and the demo.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def server(settings: Settings) -> AsyncIterator[str]:
 
 
 async def watch(settings: Settings, stop: asyncio.Event) -> None:
-    """Until ``stop``: start the embedded server again when it has died, be it by kill -9.
+    """Start the embedded server again whenever it has died, be it by kill -9, until ``stop``.
 
     Everybody else finds the database away meanwhile, waits and goes on, as with any other. A server that cannot be
     started is tried again: its cause may go, such as a full disk. ``TransportError`` if it comes back elsewhere.
@@ -81,7 +81,7 @@ async def watch(settings: Settings, stop: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def ready_database(settings: Settings) -> AsyncIterator[str]:
-    """As ``server``, with the schema at head: brought there, unless COUNTERSEAL_AUTO_MIGRATE is off."""
+    """Yield the DSN of ``server`` with the schema at head; upgrade it, unless COUNTERSEAL_AUTO_MIGRATE is off."""
     async with server(settings) as url:
         found = await schema_revision(url)
         if found != head_revision():
@@ -95,7 +95,7 @@ async def ready_database(settings: Settings) -> AsyncIterator[str]:
 async def upgrade(url: str, revision: str = "head") -> None:
     """Bring the schema to head, in one transaction; safe to run concurrently.
 
-    ``TransportError`` or ``ConfigurationError`` where the server does not let us.
+    ``TransportError`` or ``ConfigurationError`` if the server refuses.
     """
     from alembic import command  # takes long to import, and is seldom needed
     from alembic.config import Config
@@ -121,7 +121,7 @@ async def upgrade(url: str, revision: str = "head") -> None:
 async def schema_revision(url: str) -> str | None:
     """The revision that the database is at; None if it has no schema of ours. ``TransportError`` if unreachable.
 
-    ``ConfigurationError`` if another release made it, such as 0.1.0: from there no migration of this one leads on.
+    ``ConfigurationError`` if another release made it that this one cannot migrate, such as 0.1.0.
     """
     dsn = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     try:
@@ -150,18 +150,18 @@ def _revisions() -> set[str]:
 
 
 async def found_default_tenant(database: Database) -> None:
-    """Create the tenant that nobody has to name. A crash leaves it whole or not there; the next ``up`` makes it."""
+    """Create the default tenant. A crash leaves it whole or not there; the next ``up`` makes it."""
     async with database.transaction(DEFAULT_TENANT) as connection:
         await ensure_tenant(connection, DEFAULT_TENANT)
 
 
 async def require_tenants(database: Database, url: str, names: Iterable[str]) -> None:
-    """``NotFoundError`` for one that is not there. ``database`` is under the faces' role, ``url`` its address."""
+    """Raise ``NotFoundError`` for a missing tenant. ``database`` is under the faces' role, ``url`` its address."""
     for name in names:
         async with database.transaction(name) as connection:
             there = await tenants.exists(connection, name)
         if not there:
-            # Whoever has the database's address operates the installation: what it holds is no secret from them.
+            # The holder of the database's address operates the installation, and may know all its tenants.
             async with Database(url, ENGINE_ROLE, connections=1) as engine, engine.transaction() as connection:
                 raise await unknown_tenant(connection, name)
 

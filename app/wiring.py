@@ -55,7 +55,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Faces:
-    """What a face may use. ``database`` is under the faces' role. ``now`` gives Unix seconds, for signatures' ages."""
+    """The runtime for a face; ``database`` is under the faces' role. ``now``: Unix seconds, for signatures' ages."""
 
     settings: Settings
     database: Database
@@ -72,7 +72,7 @@ class Faces:
 
     @cached_property
     def workspace(self) -> SlackWorkspace | None:
-        """Whose clicks count; None without Slack. One for the whole process, because it remembers."""
+        """The Slack workspace whose members may click; None without Slack. One per process, because it caches."""
         return SlackWorkspace(self.slack) if self.slack is not None else None
 
     @cached_property
@@ -82,7 +82,7 @@ class Faces:
 
     @property
     def voting(self) -> Voting:
-        """The one verb behind every face's approve and reject."""
+        """The service behind every face's approve and reject."""
         return Voting(self.database, self.definitions, self.directory(self.settings.tenant))
 
     @property
@@ -92,7 +92,7 @@ class Faces:
 
     @property
     def tasks(self) -> Tasks:
-        """The one verb behind every face's completion of a task."""
+        """The service behind every face's completion of a task."""
         return Tasks(self.database, self.definitions)
 
     @property
@@ -156,7 +156,7 @@ class App:
         return Scheduler(self.database, self.queue, self.owner)
 
     def reconciler(self) -> Reconciler | None:
-        """Looks after the queue's dead letters; None where there is no such queue."""
+        """Looks after the queue's dead letters; None if there is no such queue."""
         if self.dead_letters is None:
             return None
         return Reconciler(self.database, self.definitions, self.dead_letters, self.owner)
@@ -204,7 +204,7 @@ async def build(
 ) -> AsyncIterator[App]:
     """Build everything that the settings ask for; what is given replaces what they would make.
 
-    ``ConfigurationError`` for settings that cannot work, ``TransportError`` where the database is not reachable,
+    ``ConfigurationError`` for settings that cannot work, ``TransportError`` if the database is not reachable,
     ``NotFoundError`` for a tenant that they name and that is not there. On a ``first_run`` the default one is made.
     """
     async with AsyncExitStack() as stack:

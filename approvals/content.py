@@ -1,4 +1,4 @@
-"""What people are shown: the content of a card, frozen when the question is put, the same on every face.
+"""The content of a card, as people see it: frozen when the question is put, the same on every face.
 
 The digest of ``CardContent.to_json()`` is what evidence keeps of "the card as shown".
 """
@@ -17,7 +17,7 @@ from core.errors import InputError
 
 
 class CardState(StrEnum):
-    """What a card says has become of its question, the performing of the action included."""
+    """The state that a card shows: of its question, and then of the action's execution."""
 
     PENDING = "pending"
     RECORDED = "recorded"

@@ -1,4 +1,4 @@
-"""The fields of a form, and what one may hold. Pure; ``approvals.forms`` is the door."""
+"""The fields of a form, and the values that one may hold. Pure; used through ``approvals.forms``."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class FormProblem(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """``properties.owner.enum[3]``; "" for the whole."""
+        """The place as text, such as ``properties.owner.enum[3]``; "" for the whole."""
         return path_text(self.path)
 
     @property
     def sentence(self) -> str:
-        """What is wrong and what would be right, for people."""
+        """The fault and its remedy, for people."""
         return f"{self.message} {self.remedy}".rstrip()
 
 
 class FieldKind(StrEnum):
-    """How a field is filled in."""
+    """The kind of input that a field takes."""
 
     TEXT = "text"
     DATE = "date"
@@ -68,7 +68,7 @@ class FormField(Struct, frozen=True):
 
 
 def kind_of(schema: Mapping[str, Any]) -> FieldKind | None:
-    """How a property is filled in; None if no face can show it."""
+    """The kind of a property's field; None if no face can show it."""
     match schema:
         case {"type": "string", "enum": _}:
             return FieldKind.CHOICE
@@ -104,7 +104,7 @@ def field_of(name: str, schema: Mapping[str, Any], *, required: bool = False) ->
 
 
 def faults_of(field: FormField, value: Json) -> list[FormProblem]:
-    """What is wrong with the value of one field; paths begin with the field's name."""
+    """The faults of one field's value; paths begin with the field's name."""
     at: Place = (field.name,)
     if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
         return [FormProblem(at, f"It has {len(value)} characters.", f"At most {TEXT_CHARACTERS_MAX} are accepted.")]
@@ -120,7 +120,7 @@ def faults_of(field: FormField, value: Json) -> list[FormProblem]:
 
 
 def _choices_faults(field: FormField, value: list[Json]) -> list[FormProblem]:
-    """A list of options is a set: the faces that offer it can name none twice."""
+    """The faults of a list of options. It is a set: the faces that offer it can name none twice."""
     at, once = (field.name,), "Name each at most once."
     if len(value) > len(field.options):
         return [FormProblem(at, f"It names {len(value)} options, and there are {len(field.options)}.", once)]
@@ -138,7 +138,7 @@ def _validator(schema: Mapping[str, Any]) -> Draft202012Validator:
 
 
 def _words(field: FormField, error: ValidationError) -> tuple[str, str]:
-    """(what is wrong, what would be right) of one of the validator's findings."""
+    """The words (fault, remedy) for one of the validator's findings."""
     given, limit = error.instance, error.kind.value
     if said := _LIMIT_WORDS.get(error.kind.name):
         return said[0].format(len(given) if isinstance(given, Sized) else given), said[1].format(limit)
@@ -200,11 +200,11 @@ def _is_uri(text: str) -> bool:
     return bool(_URI.fullmatch(text) and (parts.hostname or parts.scheme not in ("http", "https")))
 
 
-# Our own in the place of the library's: a chat's field for an address, and a link, take just these.
+# Our own formats in place of the library's: a chat's fields for addresses and links take just these.
 _FORMATS = {"date": _is_date, "email": _is_email, "uri": _is_uri}
 
-# How large a form is in a chat. A modal travels with each of its submissions, form-encoded, and has to leave room there
-# for what people entered.
+# The largest form in a chat. Slack sends the modal back with each submission, form-encoded, and the values that
+# people entered need room there too.
 WEIGHT_MAX = 36 * 1024  # bytes, as weight_of counts them
 _FIELD_WEIGHT = 480
 _PARAGRAPH_WEIGHT = 300
@@ -225,13 +225,13 @@ def weight_of(form: Mapping[str, Any]) -> int:
         answers = ("Yes", "No") if field.kind is FieldKind.BOOLEAN else field.options
         total += _FIELD_WEIGHT + 2 * len(field.name) + _encoded(field.title) + _encoded(field.description)
         total += sum(_OPTION_WEIGHT + _encoded(str(words)) for words in (*answers, *chosen))
-        # What Slack would cut is said whole in a paragraph before the field.
+        # A text that Slack would cut is shown whole in a paragraph before the field.
         total += sum(_PARAGRAPH_WEIGHT + _encoded(words) for words in field.options if _may_be_cut(words))
     return total
 
 
 def _encoded(text: str) -> int:
-    """At most how long a text is in a submission."""
+    """The greatest length of a text in a submission."""
     plain = "".join(character for character in text if not _is_coded(character))
     return len(quote_plus(json.dumps(plain))) + _CODE_BYTES * (len(text) - len(plain))
 
@@ -241,5 +241,5 @@ def _may_be_cut(option: str) -> bool:
 
 
 def _is_coded(character: str) -> bool:
-    """Whether a face may show the character by its code, as ⟨U+0060⟩, because it could forge or hide something."""
+    """True if a face may show the character by its code, as ⟨U+0060⟩, because it could forge or hide something."""
     return character == "`" or not (character.isascii() or character.isalpha())

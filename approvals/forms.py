@@ -37,7 +37,7 @@ DESCRIPTION_CHARACTERS_MAX = 1000
 VALUE_BYTES_MAX = 64 * 1024
 _STRANGERS_NAMED = 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-# Printable by their category, and yet nothing is drawn for them.
+# Printable by their category, but drawn as nothing.
 _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _FORM_KEYS = frozenset({"$schema", "type", "title", "description", "properties", "required", "additionalProperties"})
 _COMMON_KEYS = frozenset({"type", "title", "description", "default"})
@@ -149,7 +149,7 @@ def _property(name: str, schema: Json) -> Iterator[FormProblem]:
 
 
 def _of_kind(schema: JsonObject, kind: FieldKind, at: Place) -> Iterator[FormProblem]:
-    """What is wrong with a field of this kind, but for its default."""
+    """The faults of a field of this kind, but for its default."""
     yield from _unknown(schema, _COMMON_KEYS | _KEYS[kind], at, f"a field of this type ({kind})")
     yield from _labels(schema, at)
     yield from _limits(schema, kind, at)
@@ -245,7 +245,7 @@ def _default(field: FormField, value: Json, at: Place) -> list[FormProblem]:
 
 
 def _unseen(text: str, at: Place, *, lines: bool = False) -> Iterator[FormProblem]:
-    """The first thing in the text that would leave no mark on a screen; ``lines``: line breaks are welcome."""
+    """The first thing in the text that would be invisible on a screen; ``lines``: line breaks are welcome."""
     for character in text:
         if not ((character.isprintable() and character not in _BLANKS) or (lines and character == "\n")):
             yield FormProblem(at, f"It holds a character that cannot be seen (U+{ord(character):04X}).", "Remove it.")

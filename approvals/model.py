@@ -1,4 +1,4 @@
-"""Approvals, votes and human tasks as frozen values. Who stores them is the runtime's business."""
+"""Approvals, votes and human tasks as frozen values. The runtime stores them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.canonical import JsonObject
 
 
 class Tier(StrEnum):
-    """How weighty the decision is, as policy says (Q-3)."""
+    """The weight of a decision, as policy says (Q-3)."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -25,7 +25,7 @@ class Tier(StrEnum):
 
 
 class ApprovalKind(StrEnum):
-    """What is asked: may this action be done, may the workflow go on, what became of an action in doubt."""
+    """The kind of question: may this action be done, may the workflow go on, what became of an action in doubt."""
 
     ACTION = "action"
     GATE = "gate"
@@ -50,14 +50,14 @@ def choices_of(kind: ApprovalKind) -> tuple[Choice, ...]:
 
 
 class GroupSource(StrEnum):
-    """Who knows the members of a group: our directory, or Slack (user groups)."""
+    """The source of a group's members: our directory, or Slack (user groups)."""
 
     GROUP = "group"
     SLACK_GROUP = "slack_group"
 
 
 class VoteChannel(StrEnum):
-    """Through which face a vote came."""
+    """The face through which a vote came."""
 
     SLACK = "slack"
     HTTP = "http"
@@ -66,25 +66,25 @@ class VoteChannel(StrEnum):
 
 
 class GroupQuorum(Struct, frozen=True):
-    """``of`` distinct members of ``group`` must agree; at least 1."""
+    """A quorum: ``of`` distinct members of ``group`` must agree; at least 1."""
 
     group: str
     of: int = 1
     source: GroupSource = GroupSource.GROUP
 
     def __post_init__(self) -> None:
-        """A seatless quorum would be met by nobody's vote."""
+        """Refuse a quorum without seats: it would be met without any vote."""
         if self.of < 1:
             raise ValueError(f"the quorum of {self.group!r} is {self.of}; it is at least 1")
 
     @property
     def key(self) -> str:
-        """``group:leads``, ``slack_group:S0ITLEADS``: names of the two sources never mean each other."""
+        """The group with its source, as ``group:leads`` or ``slack_group:S0ITLEADS``: the two never collide."""
         return f"{self.source}:{self.group}"
 
 
 class Escalation(Struct, frozen=True):
-    """After so many seconds without a decision, ``to`` may decide in place of the groups that it covers.
+    """An escalation: after so many seconds without a decision, ``to`` may decide in place of the groups that it covers.
 
     ``covers`` holds keys of ``Terms.approvers``; empty covers all of them. A group that is not covered stays required,
     so that one rule's escalation never waives another rule's approvers.
@@ -96,10 +96,10 @@ class Escalation(Struct, frozen=True):
 
 
 class Terms(Struct, frozen=True):
-    """What policy asks of people. No approvers means that nobody may approve.
+    """The terms that policy sets for a question. No approvers means that nobody may approve.
 
     ``two_person`` asks for at least two people, each of whom fills one seat only. ``allow_requester`` lifts the
-    separation of duties. ``expires_seconds`` None means that it waits until it is decided or canceled.
+    separation of duties. ``expires_seconds`` None means that the question waits until it is decided or canceled.
     ``remind_seconds`` count from the request.
     """
 
@@ -174,7 +174,7 @@ class Approval(Struct, frozen=True):
 
 
 class GroupProgress(Struct, frozen=True):
-    """How far one group is: ``names`` of those who count for it, out of ``of``."""
+    """The progress of one group: ``names`` of those who count for it, out of ``of``."""
 
     group: GroupQuorum
     names: tuple[str, ...]
@@ -200,7 +200,7 @@ class CardView(Struct, frozen=True):
 
 
 class TaskState(StrEnum):
-    """What became of a task. All but ``open`` are final."""
+    """The state of a task. All but ``open`` are final."""
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -233,7 +233,7 @@ class TaskView(Struct, frozen=True):
 
 
 class TaskAnswer(Struct, frozen=True):
-    """What became of one attempt to complete a task.
+    """The answer to one attempt to complete a task.
 
     ``code`` is stable, ``sentence`` is for the person. ``problems`` are faults of the value, by field; there are none
     unless the person may complete the task and it is still open.

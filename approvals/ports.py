@@ -1,4 +1,4 @@
-"""What approvals and tasks need from outside: somewhere to show them, somebody who knows the people.
+"""The ports that approvals and tasks need: a messenger that shows them, and a source that knows the people.
 
 Outcomes are values, because each means another next step: an in-doubt post is looked for before it is repeated, a
 refused one needs a person, a post that certainly did not happen is simply tried again.
@@ -15,33 +15,33 @@ from approvals.model import CardView, GroupQuorum, TaskView
 
 
 class MessageRef(Struct, frozen=True):
-    """Where a message is: Slack's channel id and message timestamp."""
+    """The place of a message: Slack's channel id and message timestamp."""
 
     channel: str
     ts: str
 
 
 class Posted(Struct, frozen=True):
-    """It is there."""
+    """The message is there."""
 
     ref: MessageRef
 
 
 class NotPosted(Struct, frozen=True):
-    """It is certainly not there; trying again helps, after ``retry_after_seconds`` where the messenger named them."""
+    """The message is certainly not there. Try again, after ``retry_after_seconds`` if the messenger named them."""
 
     message: str
     retry_after_seconds: float | None = None
 
 
 class PostInDoubt(Struct, frozen=True):
-    """It may be there: look for it with ``find_card`` before repeating a post. An update may simply be repeated."""
+    """The message may be there: find it by ``find_card`` before repeating a post. An update may simply be repeated."""
 
     message: str
 
 
 class PostRefused(Struct, frozen=True):
-    """It was refused, and trying again will not help. ``message`` says what a person has to do."""
+    """The messenger refused, and trying again will not help. ``message`` says what a person has to do."""
 
     code: str
     message: str
@@ -83,14 +83,14 @@ class Messenger(Protocol):
 
 
 class Person(Struct, frozen=True):
-    """Somebody whom the directory knows. ``id`` is ours and stays the same on every face."""
+    """A person in the directory. ``id`` is ours and stays the same on every face."""
 
     id: str
     name: str
 
 
 class Membership(Struct, frozen=True):
-    """Which of the wanted groups (``GroupQuorum.key``) somebody is in now, and which could not be looked up."""
+    """The wanted groups (``GroupQuorum.key``) that a person is in now, and those that could not be looked up."""
 
     groups: frozenset[str]
     unresolvable: frozenset[str]
@@ -100,4 +100,4 @@ class SlackGroups(Protocol):
     """Resolves Slack user groups for the directory."""
 
     async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
-        """``wanted`` are Slack groups, ``user`` the directory's. Never raises: what cannot be asked is unresolvable."""
+        """Look up ``wanted`` Slack groups of the directory's ``user``. Never raises: a failed group is unresolvable."""

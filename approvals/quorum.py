@@ -1,4 +1,4 @@
-"""Whether one person's answer counts, and whether the question is decided by it. Pure; fails closed.
+"""Judges one vote: does it count, and does it decide the question? Pure; fails closed.
 
 Rules, in the order in which they are applied:
 
@@ -31,7 +31,7 @@ REASON_CHARACTERS_MAX = 2000
 
 
 class RefusalCode(StrEnum):
-    """Why a vote was not taken."""
+    """The reason why a vote was not taken."""
 
     ALREADY_DECIDED = "already_decided"
     EXPIRED = "expired"
@@ -81,7 +81,7 @@ def consider(
 ) -> Counted | Refused:
     """Judge one vote against the approval as stored. ``at`` is the database's time.
 
-    ``nonce`` comes from a button, ``digest`` from a face that showed the action; each must match where given.
+    ``nonce`` comes from a button, ``digest`` from a face that showed the action; each must match if given.
     """
     reason = reason.strip()
     refusal = (

@@ -12,7 +12,7 @@ from core.machine import Machine
 
 
 class ApprovalStatus(StrEnum):
-    """Where the question stands (Q-3). ``requested`` is the only state in which votes are taken."""
+    """The state of a question (Q-3). ``requested`` is the only one in which votes are taken."""
 
     REQUESTED = "requested"
     APPROVED = "approved"
@@ -23,7 +23,7 @@ class ApprovalStatus(StrEnum):
 
 
 class ApprovalEvent(StrEnum):
-    """What can happen to an approval: people decide, time passes, the run ends, the action drifts."""
+    """The events of an approval: people decide, time passes, the run ends, the action drifts."""
 
     APPROVE = "approve"
     REJECT = "reject"

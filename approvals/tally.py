@@ -19,7 +19,7 @@ Groups: TypeAlias = Mapping[str, frozenset[str]]
 
 
 def progress(approval: Approval, choice: Choice = Choice.APPROVE) -> tuple[GroupProgress, ...]:
-    """For each group that may decide now, who has voted for ``choice`` in it."""
+    """The progress of each group that may decide now: its people who have voted for ``choice``."""
     supporters = _supporters(approval, choice)
     groups = {group.key: group for plan in plans(approval) for group in plan}
     return tuple(
@@ -43,7 +43,7 @@ def plans(approval: Approval) -> tuple[tuple[GroupQuorum, ...], ...]:
 
 
 def plans_of(terms: Terms, *, escalated: bool) -> tuple[tuple[GroupQuorum, ...], ...]:
-    """The same, of terms before there is a question."""
+    """The plans by terms alone, before there is a question."""
     plans = [_merged(terms.approvers)]
     escalation = terms.escalate
     if escalated and escalation is not None:
@@ -102,7 +102,7 @@ def plan_met(terms: Terms, plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -
 
 
 def _seated(plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
-    """Whether every seat can be given to another person: augmenting paths (Kuhn) over seats and people."""
+    """True if every seat can be given to another person: augmenting paths (Kuhn) over seats and people."""
     seats = [group.key for group in plan for _ in range(group.of)]
     if len(seats) > len(votes):
         return False
@@ -126,7 +126,7 @@ def separated(approval: Approval, person: str) -> bool:
 
 
 class Shortfall(Struct, frozen=True):
-    """Why nobody could decide, in words, and what to do about it. ``escalation``: when the escalation is in force."""
+    """The reason why nobody could decide, and a remedy, in words. ``escalation``: when the escalation is in force."""
 
     escalation: bool
     message: str
@@ -186,11 +186,11 @@ def _two_people(plan: Sequence[GroupQuorum], groups: Groups) -> tuple[str, str]:
 
 
 def _votes(plan: Sequence[GroupQuorum], groups: Groups, without: str = "") -> list[Vote]:
-    """As if everybody had approved whom the plan needs at most, but the one ``without`` whom it has to go."""
+    """Imagined approvals by as many members as the plan needs at most, but not by the person ``without``."""
     enough = sum(group.of for group in plan) + 2
     keys: dict[str, set[str]] = {}
     for group in plan:
-        # Nobody is called like this: an id begins with a letter or a digit.
+        # No person has such an id: an id begins with a letter or a digit.
         strangers = {f"?{group.key}?{number}" for number in range(max(2, group.of))}
         members = groups.get(group.group, frozenset()) - {without} if _ours(group) else strangers
         for person in sorted(members)[:enough]:

@@ -1,4 +1,4 @@
-"""What of an operation's input and output may be shown in evidence, as its schemas say.
+"""The parts of an operation's input and output that evidence may show, as its schemas say.
 
 ``x-evidence`` on a property says how its value appears: ``value`` as it is, ``digest`` as a commitment (the default),
 or ``omit`` not at all. It holds for everything below it that does not say otherwise. ``x-secret: true`` is stronger:
@@ -18,7 +18,7 @@ LOCAL_REFERENCES_MAX = 8
 
 
 class Treatment(StrEnum):
-    """How one value appears in evidence."""
+    """The form in which one value appears in evidence."""
 
     VALUE = "value"
     DIGEST = "digest"
@@ -73,7 +73,7 @@ def _marks(root: JsonObject, schema: Json, depth: int) -> Iterator[tuple[Treatme
 
 
 def _resolved(root: JsonObject, schema: Json) -> JsonObject:
-    """The schema with its local reference followed; empty where there is none, which hides and shows nothing more."""
+    """The schema with its local reference followed; empty if there is none, which hides and shows nothing more."""
     for _ in range(LOCAL_REFERENCES_MAX):
         if not isinstance(schema, dict):
             return {}

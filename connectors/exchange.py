@@ -55,12 +55,12 @@ def deadline_in(seconds: float) -> float:
 
 
 def seconds_to(deadline: float) -> float:
-    """How long it is to a deadline; a moment where it has passed."""
+    """The seconds left to a deadline; a millisecond if it has passed."""
     return max(deadline - asyncio.get_running_loop().time(), 0.001)
 
 
 class Answer(Struct, frozen=True):
-    """What came back, when it was neither 429 nor a server error. ``body`` is cut at the limit if ``truncated``."""
+    """An answer that is neither 429 nor a server error. ``body`` is cut at the limit if ``truncated``."""
 
     status: int
     headers: httpx.Headers
@@ -69,18 +69,18 @@ class Answer(Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the status is 2xx."""
+        """True if the status is 2xx."""
         return 200 <= self.status < 300
 
     def explanation(self) -> JsonObject:
-        """The JSON object in the body, by which a target says what is wrong; empty where the body is none."""
+        """The JSON object in the body, by which a target says what is wrong; empty if the body is none."""
         try:
             return parse_object(self.body, bytes_max=BODY_BYTES_MAX)
         except InputError:
             return {}
 
     def words(self) -> str:
-        """What is wrong as many APIs say it: the message and the detail of the body's ``error``; "" for nothing."""
+        """The words of an error, as many APIs give them: message and detail of the body's ``error``; "" if none."""
         error = self.explanation().get("error")
         told = [error.get("message"), error.get("detail")] if isinstance(error, dict) else []
         return ": ".join(str(word) for word in told if word)
@@ -93,7 +93,7 @@ Read = TypeVar("Read")
 def json_of(
     reply: Reply | Refused, system: str, refusal: Callable[[Answer], Refused], *, bytes_max: int = BODY_BYTES_MAX
 ) -> Json | Failure:
-    """The JSON of a 2xx answer of ``system``, None where it has nothing to say (204).
+    """The JSON of a 2xx answer of ``system``, None if it has nothing to say (204).
 
     A 2xx that is not JSON (a log-in or hibernation page), or is longer than ``bytes_max``, is in doubt.
     """
@@ -112,7 +112,7 @@ def json_of(
 
 
 def harmless(reply: Read | Failure) -> Read | Refused | NotSent:
-    """The same of a call that only reads: what cannot be read now may be tried again."""
+    """The reply of a call that only reads: doubt becomes ``NotSent``, because a read may be tried again."""
     return NotSent(reply.message) if isinstance(reply, InDoubt) else reply
 
 
@@ -133,7 +133,7 @@ async def exchange(
 ) -> Reply:
     """Send ``request`` within ``timeout_seconds`` in all, repeating only what certainly had no effect.
 
-    With ``effect``, whatever ends badly after the request left is in doubt: a timeout, a lost connection, 408, 5xx.
+    With ``effect``, any bad end after the request left is in doubt: a timeout, a lost connection, 408, 5xx.
     Without it, the same is ``NotSent``: repeating a read is harmless. Redirects are never followed.
     """
     deadline = deadline_in(timeout_seconds)
@@ -197,7 +197,7 @@ def _judge(answer: Answer, effect: bool, where: str) -> _Attempt:
 
 
 def retry_after_seconds(headers: httpx.Headers) -> float | None:
-    """``Retry-After`` (RFC 9110 10.2.3) in seconds; a date counts from the answer's own ``Date``, not our clock."""
+    """Read ``Retry-After`` (RFC 9110 10.2.3), in seconds; a date counts from the answer's ``Date``, not our clock."""
     text = headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
         return float(text)

@@ -30,7 +30,7 @@ NAME_PATTERN = r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,4}$"
 HANDLER_PATTERN = r"^[a-z][a-z0-9_]*:[a-z][a-z0-9_]*$"
 EVIDENCE_TREATMENTS = ("value", "digest", "omit")
 
-# Where a mark could hold for one value and not for another: there it would not be found, so there it may not be.
+# Keywords under which a mark would hold for some values only: it would not be found there, so it is refused.
 _CONDITIONAL = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "patternProperties", "dependentSchemas", "prefixItems"}
 )
@@ -53,14 +53,14 @@ def _placeholders(text: str) -> list[tuple[str, ...]]:
 
 
 class Kind(StrEnum):
-    """Whether an operation answers within its call, or parks the run until something outside completes."""
+    """The kind of operation: it answers within its call, or parks the run until something outside completes."""
 
     SYNC = "sync"
     DURABLE = "durable"
 
 
 class Scope(StrEnum):
-    """Within what one idempotency key means one effect."""
+    """The scope within which one idempotency key means one effect."""
 
     STEP = "step"
     REFERENCE = "reference"
@@ -68,7 +68,7 @@ class Scope(StrEnum):
 
 
 class InDoubtRule(StrEnum):
-    """How a crash or timeout between intent and outcome is resolved."""
+    """The way to resolve a crash or timeout between intent and outcome."""
 
     IDEMPOTENT = "idempotent"
     PROBE = "probe"
@@ -80,7 +80,7 @@ class _Part(BaseModel):
 
 
 class Idempotency(_Part):
-    """What makes two calls one effect: the scope, and the input fields that tell effects inside it apart.
+    """The rule that makes two calls one effect: the scope, and the input fields that tell effects inside it apart.
 
     With no ``key``, scope ``step`` means one effect per step, and a wider scope compares the whole input.
     """
@@ -119,14 +119,14 @@ class Diff(_Part):
 
 
 class Timeouts(_Part):
-    """``perform`` bounds one call; ``complete`` is how long a durable operation may take before its wait times out."""
+    """Time limits: ``perform`` of one call; ``complete`` of a durable operation, after which its wait times out."""
 
     perform: Duration = timedelta(seconds=30)
     complete: Duration = timedelta(days=7)
 
 
 class Retry(_Part):
-    """How often, and after how many seconds, a failure that certainly had no effect is tried again (Q-19).
+    """The retries of a failure that certainly had no effect: how often, and after how many seconds (Q-19).
 
     ``attempts`` counts the first one. The last ``backoff`` repeats; ``jitter`` is the largest fraction added or taken
     away at random; ``cap`` bounds any single delay, in seconds.
@@ -138,7 +138,7 @@ class Retry(_Part):
     cap: float = Field(default=600, gt=0)
 
     def delay_seconds(self, attempt: int, *, chance: float) -> float:
-        """How long to wait after the failed ``attempt`` (1 is the first); ``chance`` in [0, 1) chooses the jitter."""
+        """The wait in seconds after the failed ``attempt`` (from 1); ``chance`` in [0, 1) chooses the jitter."""
         base = self.backoff[min(attempt, len(self.backoff)) - 1]
         return min(base * (1 + self.jitter * (2 * chance - 1)), self.cap)
 
@@ -171,12 +171,12 @@ class Operation(_Part):
 
     @property
     def function(self) -> str:
-        """What the connector is to do: the second part of ``handler``."""
+        """The function of the connector: the second part of ``handler``."""
         return self.handler.split(":", 1)[1]
 
     @cached_property
     def has_effect(self) -> bool:
-        """Whether a call changes anything outside, and so needs a receipt."""
+        """True if a call changes anything outside, and so needs a receipt."""
         return self.side_effects is not SideEffects.NONE
 
     @cached_property

@@ -1,8 +1,7 @@
 """The port through which every outside system is reached.
 
-A connector never decides: policy has, and the runtime has recorded the intent, before ``perform`` is called. What it
-must do well is to say honestly how a call ended, because a call whose effect is unknown is never repeated blindly
-(promise 2).
+A connector never decides: policy has, and the runtime has recorded the intent, before ``perform`` is called. It must
+say honestly how a call ended, because a call whose effect is unknown is never repeated blindly (promise 2).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Call(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """What a model call consumed. ``cost_usd`` is a decimal string, None where no price is known."""
+    """The usage of a model call. ``cost_usd`` is a decimal string, None if no price is known."""
 
     provider: str
     model: str
@@ -71,8 +70,8 @@ class Usage(Struct, frozen=True):
 class Done(Struct, frozen=True):
     """The effect happened (or there is none), and this is what came back.
 
-    ``external_id`` is the target system's own id of the effect, where it has one. ``after`` holds the changed fields as
-    the target reports them afterwards, where it does.
+    ``external_id`` is the target system's own id of the effect, if it has one. ``after`` holds the changed fields as
+    the target reports them afterwards, if it does.
     """
 
     output: JsonObject
@@ -112,7 +111,7 @@ class InDoubt(Struct, frozen=True):
 class Parked(Struct, frozen=True):
     """A durable operation has begun outside, and a signal to its correlation key will complete it (V-3).
 
-    ``external_id`` is the outside system's own id of what runs there, where it said one.
+    ``external_id`` is the outside system's own id of what runs there, if it said one.
     """
 
     external_id: str | None = None
@@ -124,7 +123,7 @@ Outcome: TypeAlias = Done | Parked | Refused | NotSent | InDoubt
 
 
 class ProbeVerdict(StrEnum):
-    """What asking the target about an earlier call showed."""
+    """The result of asking the target about an earlier call."""
 
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"
@@ -134,7 +133,7 @@ class ProbeVerdict(StrEnum):
 class Probe(Struct, frozen=True):
     """The verdict, the evidence for it in words that a person can check, and the result if the call was applied.
 
-    ``retry_after_seconds`` is set where the verdict is *cannot tell* only because it is too early, or because the
+    ``retry_after_seconds`` is set if the verdict is *cannot tell* only because it is too early, or because the
     target could not be asked just now: ask again after so long, before people are asked.
     """
 
@@ -145,7 +144,7 @@ class Probe(Struct, frozen=True):
 
     @classmethod
     def unreadable(cls, what: str, failure: Failure) -> Probe:
-        """The target could not be asked; where it refused, asking again will not help."""
+        """The probe of a target that could not be asked; if it refused, asking again will not help."""
         again = None if isinstance(failure, Refused) else PROBE_AGAIN_SECONDS
         if isinstance(failure, NotSent):
             again = failure.retry_after_seconds or again
@@ -153,7 +152,7 @@ class Probe(Struct, frozen=True):
 
     @classmethod
     def absent(cls, early: str, late: str, *, seconds_left: float) -> Probe:
-        """There is no trace of the call, which tells nothing while it may be on its way, for ``seconds_left``."""
+        """The probe without a trace of the call: for ``seconds_left`` it cannot tell, as the call may be on its way."""
         if seconds_left > 0:
             return cls(ProbeVerdict.CANNOT_TELL, early, retry_after_seconds=seconds_left + _MARGIN_SECONDS)
         return cls(ProbeVerdict.NOT_APPLIED, late)
@@ -172,7 +171,7 @@ class Connector(Protocol):
         """Ask the target whether an earlier ``perform`` of this call took effect. Has no side effect."""
 
     async def check(self) -> tuple[bool, str]:
-        """Whether the system is reachable and accepts our credentials, and a sentence that says so or what to do."""
+        """Check if the system is reachable and accepts our credentials; the sentence says so, or what to do."""
 
     async def aclose(self) -> None:
         """Release connections."""
@@ -195,9 +194,9 @@ class DurableConnector(Connector, Protocol):
 
 
 class Completion(Struct, frozen=True):
-    """What the outside says about something that a durable operation began: exactly one of the two is set.
+    """A report on something that a durable operation began: exactly one of ``output`` and ``error`` is set.
 
-    ``id`` names this completion: the same one said again is one. ``error`` has ``code`` and ``message``.
+    ``id`` names this completion: a repeated one has the same. ``error`` has ``code`` and ``message``.
     """
 
     id: str
@@ -208,16 +207,16 @@ class Completion(Struct, frozen=True):
 
 @runtime_checkable
 class CompletionSource(Protocol):
-    """A connector that has to be asked for completions, where the outside cannot call us back."""
+    """A connector that has to be asked for completions, if the outside cannot call us back."""
 
     async def completions(self, *, wait_seconds: float) -> Sequence[Completion]:
-        """What was completed, after waiting at most so long for something. ``TransportError`` if it cannot be asked.
+        """Fetch completions, after waiting at most so long for one. ``TransportError`` if the outside cannot be asked.
 
-        What is returned is held for us for a while; what is not acknowledged by then is returned again.
+        Each is held for us for a while; one that is not acknowledged by then is returned again.
         """
 
     async def acknowledge(self, completion: Completion) -> None:
-        """It is recorded here, and need not be returned again. ``TransportError`` if the outside cannot be told."""
+        """Report that it is recorded here and need not be returned again. ``TransportError`` on failure."""
 
 
 class Connectors(dict[str, Connector]):

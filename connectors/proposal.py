@@ -1,4 +1,4 @@
-"""How a call of an operation becomes an action, with its summary, its way back and the key that makes it one effect."""
+"""Makes an action of an operation's call, with its summary, its reversal and its idempotency key."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
 
 
 def check(validator: Draft202012Validator, value: Json, *, where: str) -> None:
-    """``InputError`` for a value that does not fit, or is not JSON."""
+    """Raise ``InputError`` for a value that does not fit, or is not JSON."""
     try:
         fits = validator.is_valid(value)
     except ValueError as error:
@@ -37,7 +37,7 @@ def check(validator: Draft202012Validator, value: Json, *, where: str) -> None:
 
 
 def _fault(validator: Draft202012Validator, value: Json, where: str) -> InputError:
-    """What is wrong with a value: the JSON path of the first fault, and how many more there are."""
+    """The fault of a value: the JSON path of the first, and how many more there are."""
     faults = sorted(validator.iter_errors(value), key=lambda fault: [str(part) for part in fault.instance_path])
     more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
     return InputError(f"{_sentence(faults[0])}{more}", where=path_text(faults[0].instance_path, where))

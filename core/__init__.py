@@ -1,1 +1,1 @@
-"""What every package shares: ids, errors, canonical bytes, state machines, expressions, documents, the database."""
+"""Shared by every package: ids, errors, canonical bytes, state machines, expressions, documents, the database."""

@@ -9,7 +9,7 @@ from core.canonical import Json, JsonObject, digest
 
 
 class Risk(StrEnum):
-    """How much harm an operation can do, as its declaration says."""
+    """The harm that an operation can do, as its declaration says."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -17,7 +17,7 @@ class Risk(StrEnum):
 
 
 class SideEffects(StrEnum):
-    """What an operation touches outside its own result."""
+    """The things that an operation touches outside its own result."""
 
     NONE = "none"
     INTERNAL_DB = "internal_db"
@@ -36,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is about to be done, complete: policy judges it, people approve it, the connector performs exactly it.
+    """A proposed action, complete: policy judges it, people approve it, the connector performs exactly it.
 
     ``input`` is the operation's whole rendered input. ``fields`` are its proposed writes (a part of the input, or all
     of it). ``before`` holds the target's values as read, for the fields that the operation's ``diff`` names, and
@@ -64,7 +64,7 @@ class Action:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """The fields whose proposed value differs from the value read; all fields where nothing was read."""
+        """The fields whose proposed value differs from the value read; all fields if nothing was read."""
         before = self.before or {}
         return tuple(
             Change(field, before.get(field), after)

@@ -34,7 +34,7 @@ def parse(data: bytes, *, bytes_max: int = BODY_BYTES_MAX, where: str = "body") 
 
 
 def parse_object(data: bytes, *, bytes_max: int = BODY_BYTES_MAX, where: str = "body") -> JsonObject:
-    """As ``parse``, and the value is an object."""
+    """Parse a JSON object; otherwise as ``parse``."""
     value = parse(data, bytes_max=bytes_max, where=where)
     if not isinstance(value, dict):
         raise InputError("is not a JSON object", where=where)
@@ -81,7 +81,7 @@ def _depth(data: bytes) -> int:
 
 
 def _refuse_unusable(value: Json, where: str) -> None:
-    """Text that PostgreSQL or UTF-8 cannot hold: U+0000 and lone surrogates."""
+    """Refuse text that PostgreSQL or UTF-8 cannot hold: U+0000 and lone surrogates."""
     if isinstance(value, str):
         if "\x00" in value or not _encodable(value):
             raise InputError("holds a character that cannot be stored (U+0000 or a lone surrogate)", where=where)

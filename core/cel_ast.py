@@ -1,4 +1,4 @@
-"""What a compiled CEL expression contains, and what it may not contain.
+"""The syntax of a compiled CEL expression, and its limits.
 
 The engine offers no view of its syntax tree, but it serializes to protocol buffers (google/api/expr/v1alpha1/
 checked.proto); the few fields that linting needs are decoded here, without a protobuf library.
@@ -18,7 +18,7 @@ _ACCUMULATORS = frozenset({"@result", "__result__"})  # names of macros, which n
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an expression may contain: characters, syntax nodes, comprehensions in or over one another."""
+    """The limits of an expression: characters, syntax nodes, comprehensions in or over one another."""
 
     characters: int = 2_000
     nodes: int = 300
@@ -27,7 +27,7 @@ class Limits:
 
 @dataclass
 class Syntax:
-    """``loops`` is the deepest chain or nesting of comprehensions; ``patterns`` the literal arguments of matches()."""
+    """An expression's parts. ``loops``: deepest chain or nesting of comprehensions; ``patterns``: those of matches."""
 
     nodes: int = 0
     loops: int = 0
@@ -51,7 +51,7 @@ def read_syntax(serialized: bytes) -> Syntax:
 
 
 def lint(syntax: Syntax, unchecked: Syntax, limits: Limits, declared: Collection[str]) -> None:
-    """``ExpressionError`` for what compiles but is too much, or does not mean what it seems to mean.
+    """Raise ``ExpressionError`` for syntax that compiles but is too large, or does not mean what it seems to mean.
 
     ``unchecked`` is the syntax before types were resolved; ``declared`` are the first parts of the variables' names.
     """
@@ -142,7 +142,7 @@ def _first(message: bytes, number: int) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of one protocol buffer message, in order."""
+    """Yield (field number, value) of one protocol buffer message, in order."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

@@ -9,7 +9,7 @@ from core.errors import ExpressionError, nearest
 
 
 def compile_error(source: str, text: str, variables: Collection[str]) -> ExpressionError:
-    """What the engine said about ``source``: the first error, with its column and the nearest declared name."""
+    """The engine's first error about ``source``, with its column and the nearest declared name."""
     match = re.search(r"ERROR: <input>:(-?\d+):(-?\d+): ([^\n]*)", text)
     if match is None:
         return ExpressionError(f"{runtime_text(text)} in {quote(source)}")

@@ -1,4 +1,4 @@
-"""What comes out of an expression: plain JSON, and of which type it is."""
+"""The results of expressions: plain JSON, and its types."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ IS: dict[str, Callable[[Any], bool]] = {
     ),
     "dyn": lambda _: True,
 }
-"""Whether plain JSON is of a type: those that a caller can demand of a result."""
+"""Tests of plain JSON, one for each type that a caller can demand of a result."""
 
 
 class Unfit(Exception):
-    """For core only: a value that has no place here. The text completes "… gives" or "… where int is declared"."""
+    """A value that has no place, for core only. The text completes "… gives" or "… where int is declared"."""
 
 
 def to_json(value: object, depth: int) -> Json:

@@ -1,4 +1,4 @@
-"""What changed between two JSON values, as the operations of a JSON Patch (RFC 6902) with the value before."""
+"""The differences of two JSON values, as the operations of a JSON Patch (RFC 6902) with the value before."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Change:
 
 
 def changes(before: Json, after: Json, path: str = "") -> Iterator[Change]:
-    """What turns ``before`` into ``after``, in order of path. Items of lists are compared place by place.
+    """The changes that turn ``before`` into ``after``, in order of path. Lists are compared item by item, by position.
 
     Applied in this order the operations give ``after``: of a list that became shorter, the last item goes first.
     """

@@ -1,4 +1,4 @@
-"""Waiting for what may come at any time, and for so long at most."""
+"""Waiting for an event, with a time limit."""
 
 from __future__ import annotations
 

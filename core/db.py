@@ -46,7 +46,7 @@ _HOT_SETTINGS = {
 _STATEMENTS_KEPT = 512
 _STATEMENT_BYTES_MAX = 64 * 1024
 
-# What asyncpg raises of its own where a server goes away in the middle of an exchange, or between two.
+# asyncpg's own errors for a server that goes away in the middle of an exchange, or between two.
 _WENT_AWAY = (asyncpg.InternalClientError, asyncpg.InterfaceError)
 
 _SET_TENANT = text(f"SELECT set_config('{TENANT_SETTING}', :tenant, true)")
@@ -62,7 +62,7 @@ def check_tenant(tenant: str) -> str:
     return tenant
 
 
-# Where the database's time is known less well than that, it is read anew.
+# The database's time is read anew if it is known less exactly than this.
 CLOCK_ERROR_MAX = timedelta(seconds=0.25)
 
 
@@ -80,11 +80,11 @@ class DatabaseClock:
 
     @property
     def error(self) -> timedelta:
-        """How far behind ``now`` may be."""
+        """The time by which ``now`` may be behind."""
         return timedelta(seconds=max(self._read_at - self._asked, 0.0))
 
     def age(self) -> float:
-        """How many seconds ago that was; a clock drifts."""
+        """The seconds since the reading; a clock drifts."""
         return time.monotonic() - self._read_at
 
     def now(self) -> datetime:
@@ -152,10 +152,10 @@ class Database:
     async def connection(self) -> AsyncIterator[Connection]:
         """A hot-path connection in autocommit: each statement is its own transaction.
 
-        Under the faces' role it names no tenant, so it sees nothing: for functions, which name theirs, and ``within``.
+        Under the faces' role no tenant is set, so it sees nothing: use functions, which name theirs, or ``within``.
         """
         async with self._slots:
-            # PostgreSQL has closed them all where it was restarted.
+            # A restart of PostgreSQL has closed them all.
             self._free = [free for free in self._free if not free.is_closed()]
             connection = self._free.pop() if self._free else await self.connect()
             usable = False
@@ -166,7 +166,7 @@ class Database:
                 usable = True
                 raise
             except asyncpg.InternalClientError as error:
-                # asyncpg's word for a server that went away in the middle of something.
+                # asyncpg's error for a server that went away in the middle of an exchange.
                 raise TransportError(f"PostgreSQL went away: {error}", remedy="Try again.") from error
             finally:
                 # A cancelled or broken exchange leaves the protocol in an unknown state: never reuse it.
@@ -176,21 +176,21 @@ class Database:
                     connection.terminate()
 
     async def call(self, call: Call) -> Any:
-        """What a function of the database returns, in a transaction of its own or of several calls.
+        """Call a function of the database, in a transaction of its own or one of several calls; return its result.
 
-        Whoever waits for this may hold no connection: those that the call shares a statement with wait for one.
+        The caller may hold no connection while it waits: the calls that share the statement wait for one.
         """
         return await self._calls.apply(call)
 
     @asynccontextmanager
     async def transaction(self, tenant: str | None = None) -> AsyncIterator[Connection]:
-        """One transaction on a hot-path connection, bound to ``tenant`` where one is given; undone on any error."""
+        """One transaction on a hot-path connection, bound to ``tenant`` if one is given; undone on any error."""
         async with self.connection() as connection, within(connection, tenant):
             yield connection
 
     @asynccontextmanager
     async def reading(self, tenant: str | None = None) -> AsyncIterator[AsyncConnection]:
-        """One SQLAlchemy Core transaction, bound to ``tenant`` where one is given."""
+        """One SQLAlchemy Core transaction, bound to ``tenant`` if one is given."""
         if self._engine is None:
             self._engine = create_async_engine(
                 self._url,
@@ -232,7 +232,7 @@ class Database:
 
 @asynccontextmanager
 async def within(at: Connection | Database, tenant: str | None) -> AsyncIterator[Connection]:
-    """A transaction at this place, bound to ``tenant`` where one is given; on a connection the one that is open."""
+    """A transaction on ``at``, bound to ``tenant`` if one is given; a connection's open transaction is reused."""
     if isinstance(at, Database):
         async with at.transaction(tenant) as connection:
             yield connection

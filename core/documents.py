@@ -69,7 +69,7 @@ class Document:
         self.value: Json = self._plain(root, 0)
 
     def position(self, path: Path) -> tuple[int, int]:
-        """1-based line and column of the value at ``path`` (its key's, in a mapping), or of its nearest parent's."""
+        """Line and column, 1-based, of the value at ``path`` (its key's, in a mapping), or of its nearest parent's."""
         node, place = self._root, (self._root.line, self._root.column)
         for part in path:
             if node.entries is not None and isinstance(part, str) and part in node.entries:

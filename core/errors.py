@@ -51,7 +51,7 @@ class InputError(CountersealError):
 
 
 def path_text(path: Iterable[str | int], prefix: str = "") -> str:
-    """``("fields", "tags", 0)`` under ``with`` as ``with.fields.tags[0]``."""
+    """Write a path as text: ``("fields", "tags", 0)`` under ``with`` is ``with.fields.tags[0]``."""
     text = prefix
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

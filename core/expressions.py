@@ -47,7 +47,7 @@ FACT_TYPES = frozenset(_ENGINE_TYPES)
 
 
 def is_variable_name(name: str) -> bool:
-    """Whether every part of a dotted name can be written in an expression: ``my-step`` would be a subtraction."""
+    """True if every part of a dotted name can be written in an expression: ``my-step`` would be a subtraction."""
     return all(_PART.match(part) and part not in ("in", "true", "false", "null") for part in name.split("."))
 
 
@@ -131,7 +131,7 @@ class Environment:
         return Bound(self, checked)
 
     def join(self, sources: Sequence[str]) -> Any:
-        """One engine program that gives the list of the sources' values; None where the engine cannot (too deep)."""
+        """One engine program that gives the list of the sources' values; None if the engine cannot (too deep)."""
         try:
             program = self._env.compile("[" + "\n,".join(sources) + "\n]")  # the line ends a comment, if there is one
             program.eval(data={})
@@ -201,7 +201,7 @@ class Expression:
         return cast(Json, value)
 
     def _read(self, values: Mapping[str, object]) -> object:
-        """The value of a plain path (``steps.create.output.id``); None where the engine could give another."""
+        """The value of a plain path (``steps.create.output.id``); None if the engine could give another."""
         value: Any = None if self._variable is None else values.get(self._variable)
         for member in self._members:
             value = value.get(member) if type(value) is dict else None
@@ -234,7 +234,7 @@ class ConditionSet:
         self._program = self._environment.join([one.source for one in expressions]) if agreed else None
 
     def run(self, values: Mapping[str, object]) -> list[bool | ExpressionError]:
-        """For each test, in order: True, False, or why it is neither."""
+        """Run the tests. The result of each, in order: True, False, or the error because of which it is neither."""
         if self._program is not None:
             try:
                 bound = self._environment.bind(values, self.references)

@@ -1,7 +1,7 @@
-"""What is ready to be written at the same moment goes in one statement (hybrid group commit).
+"""Writes items that are ready at the same moment in one statement (hybrid group commit).
 
-What finds a free writer goes at once, by a statement of its own. While all writers are busy, the rest waits; whoever is
-free next takes what waits and fits together, in one statement. So one at a time waits for nothing, and many share
+An item that finds a free writer goes at once, by a statement of its own. While all writers are busy, items wait; the
+next free writer takes those that fit together, in one statement. So single items wait for nothing, and many share
 transactions and flushes. A crash loses or keeps all of a statement.
 """
 
@@ -35,9 +35,9 @@ class _Waiting(Generic[Item, Result]):
 class Grouping(Generic[Item, Result]):
     """Writes the items of one process, over connections that ``connection`` gives.
 
-    ``alone`` writes one by the statement of its own shape. ``together`` writes several in one statement, and says what
-    became of each; an error is of any of them: nothing was written. ``fits`` says whether an item may go with those
-    that are taken; with others at all, where none are.
+    ``alone`` writes one by the statement of its own shape. ``together`` writes several in one statement, and returns
+    the result of each; if it raises, nothing was written. ``fits`` says if an item may go with those that are taken, or
+    with others at all, if none are.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Grouping(Generic[Item, Result]):
         self._writing: set[asyncio.Task[None]] = set()
 
     async def apply(self, item: Item) -> Result:
-        """Write an item, by itself or with others. Its errors are its own; whoever asks may hold no connection."""
+        """Write an item, by itself or with others. It raises its own errors only; the caller may hold no connection."""
         if not self._free and self._fits(item, ()):
             waiting: _Waiting[Item, Result] = _Waiting(item, asyncio.get_running_loop().create_future())
             self._waiting.append(waiting)
@@ -70,7 +70,7 @@ class Grouping(Generic[Item, Result]):
                 self._go_on()
 
     def _go_on(self) -> None:
-        """Let a writer that is free take what waits."""
+        """Let a free writer take waiting items."""
         if self._waiting and self._free > 0:
             self._free -= 1
             task = asyncio.get_running_loop().create_task(self._write(self._take()))
@@ -97,12 +97,12 @@ class Grouping(Generic[Item, Result]):
             self._go_on()
 
     async def _all(self, together: Sequence[_Waiting[Item, Result]]) -> bool:
-        """Whether the statement said what became of each; if not, nothing was written and each is tried alone."""
+        """True if every item got its answer; if not, nothing was written and each is tried alone."""
         try:
             async with self._connection() as connection:
                 results = await self._together(connection, [waiting.item for waiting in together])
         except Exception as error:
-            # Where its answer was lost it may have been written: whoever waits finds out for itself.
+            # If its answer was lost it may have been written: each caller finds out for itself.
             lost = is_away(error) and not isinstance(error, asyncpg.TransactionRollbackError)
             if isinstance(error, asyncpg.PostgresError) and not lost:
                 return False
@@ -122,7 +122,7 @@ class Grouping(Generic[Item, Result]):
 
 
 def _tell(waiting: _Waiting[Item, Result], result: Result) -> None:
-    # Whoever was canceled meanwhile does not listen any more, and finds out what became of it by other ways.
+    # A caller that was canceled meanwhile does not listen any more, and learns the result in other ways.
     if not waiting.result.done():
         waiting.result.set_result(result)
 
@@ -142,7 +142,7 @@ class Call:
 
 
 async def called(connection: Connection, calls: Sequence[Call]) -> list[Any]:
-    """Call functions one after the other, in the order in which everybody locks; what each returns."""
+    """Call functions one after the other, in the order in which everybody locks; return the result of each."""
     places = sorted(range(len(calls)), key=lambda place: calls[place].order or ())
     texts, parameters = list[str](), list[object]()
     for place in places:
@@ -160,5 +160,5 @@ async def call_alone(connection: Connection, item: Call) -> Any:
 
 
 def can_share(item: Call, taken: Sequence[Call]) -> bool:
-    """Whether others may be called in its transaction; each function sees to itself, in any."""
+    """True if other calls may share its transaction."""
     return item.order is not None

@@ -33,5 +33,5 @@ def correlation_id(run_id: UUID, name: str) -> UUID:
 
 
 def new_nonce() -> str:
-    """128 random bits, URL-safe: what a button or a waiting token carries."""
+    """A nonce for a button or a waiting token: 128 random bits, URL-safe."""
     return secrets.token_urlsafe(16)

@@ -15,7 +15,7 @@ Event = TypeVar("Event", bound=StrEnum)
 
 
 class _Moves(dict[tuple[State, Event], State]):
-    """Where an event leads from a state: ``moves[state, event]``; ``ConsistencyError`` if the table has no such row."""
+    """The state after an event: ``moves[state, event]``; ``ConsistencyError`` if the table has no such row."""
 
     def __init__(self, name: str, table: Mapping[tuple[State, Event], State]) -> None:
         super().__init__(table)
@@ -35,7 +35,7 @@ class Machine(Generic[State, Event]):
 
     @cached_property
     def next(self) -> _Moves[State, Event]:
-        """Where an event leads from a state: ``next[state, event]``."""
+        """The state after an event in a state: ``next[state, event]``."""
         return _Moves(self.name, self.table)
 
     @cached_property

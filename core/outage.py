@@ -1,4 +1,4 @@
-"""What an error says about the database and the network, and not about what was to be written."""
+"""Tells errors of the database and the network from errors of the data that was to be written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncpg
 
 from core.errors import TransportError
 
-# SQLSTATE classes that say something about what was written, and will say it again: data, constraint, statement,
+# SQLSTATE classes of errors in what was written, which will come again: data, constraint, statement,
 # program limit, and the moves that our triggers refuse.
 _LASTING = ("22", "23", "42", "54", "P0")
 
@@ -15,7 +15,7 @@ _AWAY = ("08", "25006", "40", "53", "55", "57", "58")
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether an error is about the database or the network at this moment, and not about the step at hand."""
+    """True if an error is about the database or the network at this moment, and not about the step at hand."""
     if isinstance(error, asyncpg.PostgresError):
         return not str(error.sqlstate or "").startswith(_LASTING)
     if isinstance(error, asyncpg.InterfaceError):
@@ -24,7 +24,7 @@ def is_passing(error: Exception) -> bool:
 
 
 def is_away(error: Exception) -> bool:
-    """Whether PostgreSQL cannot serve at this moment, or its answer was lost: what failed is worth trying again."""
+    """True if PostgreSQL cannot serve at this moment, or its answer was lost: trying again is worth it."""
     if isinstance(error, asyncpg.PostgresError):
         return str(error.sqlstate or "").startswith(_AWAY)
     return is_passing(error)

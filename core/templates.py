@@ -1,7 +1,7 @@
-"""``${{ … }}`` in the values of a document: compiled at load, rendered to plain JSON.
+"""Templates (``${{ … }}``) in the values of a document: compiled at load, rendered to plain JSON.
 
 A text that is one expression keeps the expression's type; inside a longer text only strings, numbers and booleans
-have a place. What an expression gives is never looked at again: a value that contains ``${{`` stays as it is.
+have a place. An expression's result is never rendered again: a value that contains ``${{`` stays as it is.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _scalar(expression: Expression, bound: Bound) -> str:
 
 
 def _split(text: str) -> Iterator[tuple[bool, str]]:
-    """(is it an expression, its text), in order. Braces and quotes inside an expression do not end it."""
+    """Yield (is it an expression, its text), in order. Braces and quotes inside an expression do not end it."""
     at = 0
     while (start := text.find("${{", at)) >= 0:
         if start > at:
@@ -153,7 +153,7 @@ def _split(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def _end_of_expression(text: str, start: int) -> int:
-    """Where the ``}}`` is that closes the expression opened at ``start``."""
+    """The place of the ``}}`` that closes the expression opened at ``start``."""
     at, depth, quote = start + 3, 0, ""
     while at < len(text):
         character = text[at]

@@ -1,4 +1,4 @@
-"""From a document to a pydantic model; from pydantic's errors to problems that an author understands."""
+"""Turns a document into a pydantic model, and pydantic's errors into problems that an author understands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Candidate: TypeAlias = tuple[str | None, type[BaseModel]]
 
 
 class Located(Protocol):
-    """What ``validate`` needs of a document."""
+    """A document, as far as ``validate`` needs it."""
 
     @property
     def value(self) -> Json: ...
@@ -29,7 +29,7 @@ class Located(Protocol):
 def validate(document: Located, model: type[Model]) -> Model:
     """The document as ``model``, without conversions between types; ``DefinitionError`` with every problem found.
 
-    A key that is there and empty is refused, where leaving it out would mean something: whoever wrote ``when:`` did not
+    A key without a value is refused if leaving it out would mean something: an author who writes ``when:`` does not
     mean "always".
     """
     try:
@@ -63,7 +63,7 @@ def empty_keys(value: object, path: _Location = ()) -> Iterator[_Location]:
 
 
 def _is_echo(fault: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a list is called too short only because its items are faulty, which is said of them already."""
+    """True if a list is called too short only because its items are faulty, which is reported for them already."""
     place = fault["loc"]
     inside = (other for other in faults if len(other["loc"]) > len(place) and other["loc"][: len(place)] == place)
     return fault["type"] == "too_short" and any(inside)
@@ -135,7 +135,7 @@ def _resolve(value: Json, location: _Location, *, missing: bool) -> _Location:
 
 
 def _known_keys(model: type[BaseModel], location: _Location) -> list[str]:
-    """The keys that the model at ``location`` has; of all alternatives, where the location does not tell which."""
+    """The keys that the model at ``location`` has; of all alternatives, if the location does not tell which."""
     return sorted({key for _, cls in _candidates(model, location) for key in _keys(cls)})
 
 

@@ -1,1 +1,1 @@
-"""What is left behind for auditors: the audit chain, receipts, bundles and their offline verifier."""
+"""Evidence for auditors: the audit chain, receipts, bundles and their offline verifier."""

@@ -1,4 +1,4 @@
-"""The port through which bundles are kept, and what every keeper checks alike."""
+"""The port through which bundles are kept, and the checks that all stores share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9
 
 
 class StoredBlob(Struct, frozen=True):
-    """Where a blob is: what the database remembers. ``version_id`` is None where the store has no versions."""
+    """The place of a blob, as the database remembers it. ``version_id`` is None if the store has no versions."""
 
     uri: str
     version_id: str | None
@@ -38,7 +38,7 @@ class BlobStore(Protocol):
 
 
 def check_put(key: str, data: bytes, sha256: str) -> None:
-    """``InputError`` unless ``key`` is plain ``/``-separated names and ``sha256`` is that of ``data``."""
+    """Raise ``InputError`` unless ``key`` is plain ``/``-separated names and ``sha256`` is that of ``data``."""
     if len(key) > KEY_LENGTH_MAX or not _KEY.fullmatch(key):
         raise InputError(f"{key[:100]!r} is not a usable key: plain names separated by '/'", where="key")
     if sha256_hex(data) != sha256:
@@ -46,7 +46,7 @@ def check_put(key: str, data: bytes, sha256: str) -> None:
 
 
 def check_got(blob: StoredBlob, data: bytes) -> bytes:
-    """``data``, or ``ConsistencyError`` if it is not what ``blob`` names."""
+    """Return ``data``; ``ConsistencyError`` if it is not what ``blob`` names."""
     found = sha256_hex(data)
     if found != blob.sha256:
         raise ConsistencyError(f"{blob.uri} holds bytes with SHA-256 {found}, not {blob.sha256}: it was changed")

@@ -1,4 +1,4 @@
-"""The evidence of one run in one signed file (U-7, Q-21): what is in it is made here, verified, signed and packed.
+"""The evidence of one run in one signed file (U-7, Q-21): its content is made here, verified, signed and packed.
 
 A bundle is a zip whose entries are stored uncompressed, sorted, with one fixed time: the same content signed by the
 same Ed25519 key gives the same bytes on every machine (a compressor's output is not the same everywhere), so writing a
@@ -52,8 +52,8 @@ class DocumentText(Struct, frozen=True):
 class VoteRecord(Struct, frozen=True):
     """One counted vote. ``voter`` is the actor id of its ``approval.voted`` event; ``at`` an RFC 3339 text.
 
-    ``reason`` is the disclosure that opens the commitment of that event; None where no reason was given, or where it is
-    not known any more because the voter has replaced this vote.
+    ``reason`` is the disclosure that opens the commitment of that event; None if no reason was given, or if it is not
+    known any more because the voter has replaced this vote.
     """
 
     voter: str
@@ -81,14 +81,14 @@ class ApprovalRecord(Struct, frozen=True, rename={"approval_id": "approval"}):
 
 
 class CancelRecord(Struct, frozen=True):
-    """By whom the run was first canceled, as in its event. ``reason`` is the disclosure; None if there was none."""
+    """The first to cancel the run, as in its event. ``reason`` is the disclosure; None if there was none."""
 
     by: str
     reason: str | None
 
 
 class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
-    """What ``run.json`` says. Times are RFC 3339 texts; ``inputs`` and ``outputs`` are ``[path, commitment]`` pairs."""
+    """The facts of ``run.json``. Times are RFC 3339 texts; ``inputs``, ``outputs`` are ``[path, commitment]`` pairs."""
 
     tenant_id: str
     workspace_id: str
@@ -246,7 +246,7 @@ def _run(content: BundleContent) -> JsonObject:
 
 
 def _opened(name: str, line: str | None) -> JsonObject:
-    """A value with the disclosure that proves it; both None where there is none."""
+    """A value with the disclosure that proves it; both None if there is none."""
     return {name: None if line is None else open_disclosure(line).value, f"{name}_disclosure": line}
 
 

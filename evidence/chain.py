@@ -43,7 +43,7 @@ _TIMESTAMP = re.compile(r"\d{4}-(?:0\d|1[0-2])-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d\.
 
 
 class ChainHead(Struct, frozen=True):
-    """Where a stream stands: how many lines it has, and its head. It belongs in the stream's row."""
+    """The state of a stream: how many lines it has, and its head. It belongs in the stream's row."""
 
     stream: str
     count: int
@@ -116,7 +116,7 @@ def append(head: ChainHead, events: Sequence[Event]) -> tuple[list[bytes], Chain
 
 
 def _misplaced(stream: str, seq: int, kind: EventType, data: Any) -> str | None:
-    """Why an event cannot stand here, in words; None if it can."""
+    """The reason why an event cannot stand here, in words; None if it can."""
     of_run = stream.startswith("run:")
     if kind not in (RUN_EVENTS if of_run else TENANT_EVENTS):
         return f"{kind} does not belong in this stream"
@@ -133,7 +133,7 @@ class _Fault(Exception):
 
 
 class ChainReport(Struct):
-    """What reading a whole chain showed.
+    """The result of reading a whole chain.
 
     ``problem`` is the first fault, with its line or append, or None: a chain is worth nothing after its first fault.
     ``count`` is that of the lines before it, ``head`` the one of the appends before it. ``final`` says that the run
@@ -193,7 +193,7 @@ def verify_lines(
 
     ``lines`` are without newlines; ``sizes`` says how many of them each append has. ``observe`` gets each parsed line
     after it has passed, with its place as ``seq``. It proves that the lines are those of ``head``, in this order and
-    in these appends. That ``head`` is the true one, only a signature over it can say.
+    in these appends. Only a signature over ``head`` can prove that it is the true one.
     """
     report, rest = ChainReport(head.stream, ChainHead.of(head.stream).hash), iter(lines)
     try:
@@ -232,7 +232,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 def _plain(value: dict[str, Any] | list[Any], depth: int) -> bool:
-    """Whether there is certainly no float and no great depth in ``value``."""
+    """True if there is certainly no float and no great depth in ``value``."""
     items = value.values() if isinstance(value, dict) else value
     for item in items:
         kind = type(item)

@@ -1,4 +1,4 @@
-"""Salted commitments: the audit proves what a value was to whom it is disclosed, and tells nobody else anything.
+"""Salted commitments: the audit proves a value to people to whom it is disclosed, and tells nobody else anything.
 
 salt        = BLAKE2b-128 of the path, keyed with the run key (RFC 7693), in hexadecimal
 commitment  = SHA-256(RFC 8785 bytes of [salt, path, value]), in hexadecimal
@@ -29,12 +29,12 @@ _SALT_HEX_LENGTH = 32
 
 
 def new_run_key() -> bytes:
-    """A secret for one run: 32 random bytes. Whoever deletes it has erased the run's undisclosed values."""
+    """A secret for one run: 32 random bytes. Deleting it erases the run's undisclosed values."""
     return token_bytes(RUN_KEY_BYTES)
 
 
 class Disclosed(Struct, frozen=True):
-    """What one disclosure says: this value was at this path, and this is the commitment the audit must hold."""
+    """One disclosure: this value was at this path, and this is the commitment the audit must hold."""
 
     path: str
     value: Json
@@ -47,7 +47,7 @@ def path_of(*parts: str) -> str:
 
 
 def reason_path(approval: str, person: str, ts: str) -> str:
-    """Where the audit commits to the reason of a vote: its approval, who gave it, and when, as its line says."""
+    """The path of a vote's reason in the audit: its approval, who gave it, and when, as its line says."""
     return path_of("approval", approval, "vote", person, ts, "reason")
 
 
@@ -57,7 +57,7 @@ def commit(run_key: bytes, path: str, value: object) -> str:
 
 
 def commit_fields(run_key: bytes, prefix: str, fields: Mapping[str, object]) -> list[Json]:
-    """``[path, commitment]`` of every field in order of name: what an event holds under ``committed``."""
+    """List ``[path, commitment]`` of every field in order of name, as an event holds them under ``committed``."""
     return [[path, commit(run_key, path, fields[name])] for name in sorted(fields) for path in [prefix + path_of(name)]]
 
 

@@ -1,4 +1,4 @@
-"""Whether the files of a bundle say what its events say."""
+"""Checks that the files of a bundle say what its events say."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ class Crosscheck:
         return f"run {run['run']} of tenant {run['tenant']}: {run['status']}"
 
     def _check_canceled(self, told: Json) -> None:
-        """By whom and why the run was canceled, where the bundle says so."""
+        """Check by whom and why the run was canceled, if the bundle says so."""
         if told is None:
             return
         by, reason = self.history.canceled or (None, None)
         if not isinstance(told, dict) or told.get("by") != by:
-            raise InputError("canceled: it was not by whom it says", where=layout.RUN)
+            raise InputError("canceled: it names another actor than the events", where=layout.RUN)
         try:
             _opened(layout.RUN, told, "reason", reason)
         except InputError as error:
@@ -238,7 +238,7 @@ def _compare(file: str, found: JsonObject, wanted: dict[str, Any]) -> None:
 
 
 def _votes(file: str, found: Json, known: list[tuple[str, str]]) -> list[JsonObject]:
-    """The votes in a file, which are those that are known by voter and choice."""
+    """The votes in a file; ``InputError`` unless voters and choices are those of the events."""
     listed = found if isinstance(found, list) else [found]
     votes = [vote for vote in listed if isinstance(vote, dict)]
     if len(votes) < len(listed) or [(vote.get("voter"), vote.get("choice")) for vote in votes] != known:

@@ -92,8 +92,8 @@ _TENANT_ONLY = frozenset(
     }
 )
 RUN_EVENTS: frozenset[EventType] = frozenset(EventType) - _TENANT_ONLY
-# A click that arrives after its run closed has no place in the run's closed chain. A late answer has one, but of a run
-# that retention has emptied nothing can be committed to.
+# A click that arrives after its run closed has no place in the run's closed chain. A late answer has one, unless
+# retention has emptied the run: then nothing of it can be committed to.
 TENANT_EVENTS: frozenset[EventType] = _TENANT_ONLY | {EventType.APPROVAL_VOTE_REFUSED, EventType.ACTION_LATE}
 
 REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
@@ -147,11 +147,11 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     # checks: those of the verifier that the bundle of this run, which was not signed, failed
     EventType.EVIDENCE_FAILED: frozenset({"run", "checks"}),
 }
-"""What ``data`` must hold, by type. More is welcome, as long as it is no value. Ids are strings."""
+"""The members that ``data`` must hold, by type. More is welcome, as long as it is no value. Ids are strings."""
 
 
 class Actor(Struct, frozen=True):
-    """Who caused a fact: the kind (``person``, ``token``, ``worker``, ``keeper``, ``policy``, ...) and the id."""
+    """The cause of a fact: the kind (``person``, ``token``, ``worker``, ``keeper``, ``policy``, ...) and the id."""
 
     kind: str
     id: str

@@ -1,4 +1,4 @@
-"""What a run's events add up to: which actions were authorised, how receipts and approvals stand.
+"""The sum of a run's events: the actions that were authorised, and the states of receipts and approvals.
 
 This is promise 1 checked after the fact, from the events alone: no side effect without a recorded ``allow``, or a
 recorded approval of exactly that action.
@@ -29,7 +29,7 @@ _OF_ACTIONS = (EventType.DECISION_MADE, EventType.ACTION_INTENDED, *_SETTLES, *_
 # Plain strings, because a run's other events are many and an enum's hash is slow.
 _FOLLOWED = {str(kind) for kind in (*_OF_RUNS, *_OF_ACTIONS, *_OF_APPROVALS)}
 
-# What of a late answer's data is about its line, and not about the call.
+# Members of a late answer's data that are about its line, and not about the call.
 _BESIDES = frozenset({"receipt", "receipt_digest", "values", "stored", "state"})
 
 
@@ -106,7 +106,7 @@ class History(Struct):
             self._settle(kind, event)
 
     def late_answers(self) -> list[tuple[str, str | None]]:
-        """What was told of attempts whose lease was lost, and how it contradicts the receipt, None if it does not."""
+        """The answers about attempts whose lease was lost, each with its contradiction of the receipt, or None."""
         return [
             (
                 f"attempt {late['attempt']} of {receipt.operation}: {late['known']}",
@@ -167,7 +167,7 @@ class History(Struct):
         receipt.attempt, receipt.digest = data["attempt"], None
 
     def _why_not(self, intent: dict[str, Any]) -> str | None:
-        """Why an intent had no authority, None if it had."""
+        """The reason why an intent had no authority, None if it had."""
         decision = self.decisions.get(intent["decision"])
         if decision is None:
             return "without a decision"

@@ -31,12 +31,12 @@ NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}/)?[A-Za-z0-9_][A-Za-z0-
 
 
 def text_file(kind: str, name: str, version: str | int) -> str:
-    """Where a text is; ``kind`` is ``workflow`` or ``policy``."""
+    """The place of a text; ``kind`` is ``workflow`` or ``policy``."""
     return f"{kind}/{name}-{version}.yaml"
 
 
 def record_file(kind: str, record_id: str) -> str:
-    """Where a record is; ``kind`` is ``approvals`` or ``receipts``."""
+    """The place of a record; ``kind`` is ``approvals`` or ``receipts``."""
     return f"{kind}/{record_id}.json"
 
 

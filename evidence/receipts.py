@@ -20,7 +20,7 @@ from evidence.commitments import blind, commit, commit_fields, path_of
 
 
 class ReceiptStatus(StrEnum):
-    """How far the effect is known to have got."""
+    """The progress of the effect, as far as it is known."""
 
     INTENDED = "intended"
     SUCCEEDED = "succeeded"
@@ -29,7 +29,7 @@ class ReceiptStatus(StrEnum):
 
 
 class ReceiptEvent(StrEnum):
-    """What can happen to a receipt."""
+    """The events of a receipt."""
 
     SUCCEED = "succeed"
     FAIL = "fail"
@@ -40,7 +40,7 @@ class ReceiptEvent(StrEnum):
 
 
 class Resolution(StrEnum):
-    """What ended a doubt: it had happened; it had not, and may be done again; it is given up as failed."""
+    """The end of a doubt: it had happened; it had not, and may be done again; it is given up as failed."""
 
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"
@@ -57,7 +57,7 @@ class LateAnswer(StrEnum):
 
 
 def contradiction(known: str, attempt: int, status: str, last_attempt: int) -> str | None:
-    """How a late answer about an attempt contradicts its receipt, as a sentence; None if it does not."""
+    """The contradiction of a late answer about an attempt to its receipt, as a sentence; None if there is none."""
     match known, status:
         case LateAnswer.SUCCEEDED, ReceiptStatus.FAILED:
             return "It counts as failed."
@@ -83,12 +83,12 @@ RECEIPT: Machine[ReceiptStatus, ReceiptEvent] = Machine(
 )
 
 
-# What of a late answer is a value, and committed to.
+# Members of a late answer that are values, and so committed to.
 _LATE_VALUES = ("detail", "external_id", "output")
 
 
 class Receipt(Struct, frozen=True):
-    """What was attempted, what happened, whether it is reversible and how to reverse it (Q-4).
+    """The record of one effect: what was attempted, what happened, and how to reverse it, if it can be (Q-4).
 
     ``attempt`` counts from 1. ``lease_epoch`` is that of the lease which intended it. ``reverse`` is how to undo the
     effect: the ``operation`` and its complete ``input``. ``external_id`` is the target system's own id of the effect.

@@ -1,4 +1,4 @@
-"""What is derived from a run's events alone: its decisions, its costs, its checkpoints.
+"""Summaries derived from a run's events alone: its decisions, its costs, its checkpoints.
 
 The bundle writes these summaries and the verifier derives them again, so a summary that its events do not bear out
 does not verify.

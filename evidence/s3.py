@@ -1,4 +1,4 @@
-"""Blobs in an S3 bucket: written once under a checksum, kept by Object Lock where configured, read by version (U-7).
+"""Blobs in an S3 bucket: written once under a checksum, kept by Object Lock if configured, read by version (U-7).
 
 Object Lock stops nobody from putting a newer version or a delete marker on top, so a blob is named by its version id
 and checked against the SHA-256 that we remember, whatever the service says.
@@ -26,7 +26,7 @@ _SETUP = frozenset({"NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId",
 
 
 class LockMode(StrEnum):
-    """Who can shorten a retention: with GOVERNANCE those with a special permission, with COMPLIANCE nobody."""
+    """The right to shorten a retention: with GOVERNANCE by a special permission, with COMPLIANCE nobody has it."""
 
     GOVERNANCE = "GOVERNANCE"
     COMPLIANCE = "COMPLIANCE"

@@ -67,7 +67,7 @@ class PublicKey:
         return cls(algorithm, sha256_hex(key.public_bytes(serialization.Encoding.DER, spki)), pem, key)
 
     def verify(self, data: bytes, signature: bytes) -> bool:
-        """Whether ``signature`` over ``data`` was made with this key's private half."""
+        """True if ``signature`` over ``data`` was made with this key's private half."""
         try:
             if isinstance(self._key, ed25519.Ed25519PublicKey):
                 self._key.verify(signature, data)
@@ -79,14 +79,14 @@ class PublicKey:
 
 
 class Signer(Protocol):
-    """Who signs bundles and log checkpoints: a file's key by default, a key service in production."""
+    """The signer of bundles and log checkpoints: a file's key by default, a key service in production."""
 
     @property
     def public_key(self) -> PublicKey:
         """The key that the signatures verify with; its ``key_id`` and ``algorithm`` are the signer's."""
 
     def sign(self, data: bytes) -> bytes:
-        """Sign ``data`` itself (not a digest of it). Blocks; may raise ``TransportError`` where a service signs."""
+        """Sign ``data`` itself (not a digest of it). Blocks; may raise ``TransportError`` if a service signs."""
 
 
 class FileSigner:
@@ -154,7 +154,7 @@ def _create(path: Path) -> None:
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """What a DSSE v1 signature is over: the pre-authentication encoding of type and payload."""
+    """The bytes that a DSSE v1 signature is over: the pre-authentication encoding of type and payload."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 

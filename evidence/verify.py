@@ -40,7 +40,7 @@ _NOT_PROVEN = (
 
 
 class Status(StrEnum):
-    """``warning``: true as far as it goes, and a person should weigh it. ``not_proven``: nothing here shows it."""
+    """The result of a check. ``warning``: true, but a person should weigh it. ``not_proven``: nothing here shows it."""
 
     OK = "ok"
     FAILED = "failed"
@@ -71,7 +71,7 @@ class Verification(Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether no check failed. Read the other rows before relying on it."""
+        """True if no check failed. Read the other rows before relying on it."""
         return not self.failed
 
     def to_json(self) -> JsonObject:
@@ -95,7 +95,7 @@ class Verification(Struct, frozen=True):
 def verify_bundle(path: Path, *, public_key: Path | None = None, require_final: bool = True) -> Verification:
     """Check a bundle against a key that you trust, or, without one, against the key that it brings along.
 
-    ``require_final`` fails the bundle of a run that has not closed. Whatever is wrong with the bundle becomes a row.
+    ``require_final`` fails the bundle of a run that has not closed. Any fault of the bundle becomes a row.
     ``InputError`` only if there is no bundle at ``path``, or ``public_key`` is no usable key.
     """
     pinned = None if public_key is None else _load_key(public_key)
@@ -223,7 +223,7 @@ class _Run(Struct):
         return report
 
     def _late(self, answers: list[tuple[str, str | None]]) -> None:
-        """What workers told of calls after they had lost their leases; a warning where it contradicts the receipt."""
+        """Add the late answers of workers that had lost their leases; a warning if one contradicts its receipt."""
         odds = [f"{what}. {problem}" for what, problem in answers if problem]
         if answers:
             detail = "; ".join(odds) or f"{len(answers)}; none contradicts its receipt"

@@ -1,1 +1,1 @@
-"""What judges actions: documents in, decisions out. Pure."""
+"""Judges actions: documents in, decisions out. Pure."""

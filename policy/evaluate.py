@@ -38,7 +38,7 @@ class RuleError:
 
 @dataclass(frozen=True, slots=True)
 class GroupQuorum:
-    """``of`` different members of a group must approve. ``kind`` is ``group`` (ours) or ``slack_group``."""
+    """A quorum: ``of`` different members of a group must approve. ``kind`` is ``group`` (ours) or ``slack_group``."""
 
     group: str
     of: int
@@ -47,7 +47,7 @@ class GroupQuorum:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """After ``after`` without a decision, the approval goes to ``name``, too: a group or a slack_group."""
+    """An escalation: after ``after`` without a decision, ``name`` may decide, too: a group or a slack_group."""
 
     after: timedelta
     kind: str
@@ -56,7 +56,7 @@ class Escalation:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalTerms:
-    """What an approval takes. ``two_person``: two different people at least, whatever the groups ask for."""
+    """The terms of an approval. ``two_person``: two different people at least, whatever the groups ask for."""
 
     tier: Tier
     approvers: tuple[GroupQuorum, ...]
@@ -67,7 +67,7 @@ class ApprovalTerms:
     escalate: Escalation | None
 
     def to_json(self) -> JsonObject:
-        """As plain JSON; durations in ISO 8601."""
+        """The terms as plain JSON; durations in ISO 8601."""
         escalate = self.escalate
         return {
             "tier": str(self.tier),
@@ -100,7 +100,7 @@ class Decision:
     facts_read: Mapping[str, object] = field(default_factory=dict)
 
     def to_json(self) -> JsonObject:
-        """As plain JSON, without the facts."""
+        """The decision as plain JSON, without the facts."""
         return {
             "outcome": str(self.outcome),
             "policy": self.policy_digest,
@@ -199,7 +199,7 @@ def _reasons(
 
 
 def terms_of(documents: Sequence[RuleDocument]) -> ApprovalTerms:
-    """Several rules add up: whatever any of them asks for is asked for."""
+    """Add up the terms of several rules: the sum asks for all that any of them asks for."""
     quorum: dict[tuple[str, str], int] = {}
     for document in documents:
         for approver in document.approvers:
@@ -221,7 +221,7 @@ def terms_of(documents: Sequence[RuleDocument]) -> ApprovalTerms:
 
 
 def _group(party: Approver | EscalateTo) -> tuple[str, str]:
-    """(kind, name) of the one that is named."""
+    """The (kind, name) of the group that is named."""
     return next((kind, name) for kind in type(party).model_fields if isinstance(name := getattr(party, kind), str))
 
 

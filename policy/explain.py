@@ -1,4 +1,4 @@
-"""Why a policy decides as it does: every rule, whether it matched and fired, and what it read. Pure data."""
+"""The explanation of a decision: every rule, if it matched and fired, and what it read. Pure data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Explanation(Struct, frozen=True):
     rules: tuple[RuleExplanation, ...]
 
     def to_json(self) -> JsonObject:
-        """As plain JSON; the facts are the action's own values."""
+        """The explanation as plain JSON; the facts are the action's own values."""
         return {"decision": self.decision.to_json(), "rules": to_builtins(self.rules)}
 
 

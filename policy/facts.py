@@ -1,4 +1,4 @@
-"""What a rule may know about an action: declared, typed, flattened facts. There is no clock among them."""
+"""The facts that a rule may know about an action: declared, typed, flattened. There is no clock among them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COUNTER = "counters.writes_in_run"
 
 @dataclass(frozen=True, slots=True)
 class OperationFacts:
-    """What an operation's declaration adds: the type of each field it may write, the fields that its diff reads."""
+    """Facts of an operation's declaration: the type of each field it may write, the fields that its diff reads."""
 
     fields: Mapping[str, str]
     before: frozenset[str] = frozenset()
@@ -46,7 +46,7 @@ class OperationFacts:
 
 @dataclass(frozen=True, slots=True)
 class FactContext:
-    """Where an action comes from. Texts without a value are empty; ``writes_in_run`` counts writes before this one."""
+    """The origin of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one."""
 
     run_workflow: str = ""
     run_version: int = 0

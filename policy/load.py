@@ -1,4 +1,4 @@
-"""From a policy's text to rules that are compiled, type-checked and indexed by operation."""
+"""Turns a policy's text into rules that are compiled, type-checked and indexed by operation."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
     """Read, check and compile a policy for the operations of this installation.
 
     ``DefinitionError`` with every problem: syntax, unknown keys, a rule that matches no known operation, an expression
-    that does not compile, approval terms where there is nothing to approve, or none where there is.
+    that does not compile, approval terms that are superfluous or missing.
     """
     document = load_document(text, file)
     content = validate(document, PolicyDocument)

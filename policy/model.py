@@ -14,7 +14,7 @@ EXPIRES_DEFAULT = timedelta(hours=24)
 
 
 class Outcome(StrEnum):
-    """What is to become of an action. Deny outranks needs_approval, which outranks allow."""
+    """The outcome of judging an action. Deny outranks needs_approval, which outranks allow."""
 
     DENY = "deny"
     NEEDS_APPROVAL = "needs_approval"
@@ -26,7 +26,7 @@ STRENGTH = tuple(Outcome)
 
 
 class Tier(StrEnum):
-    """How weighty an approval is (Q-3)."""
+    """The weight of an approval (Q-3)."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -46,7 +46,7 @@ class _Part(BaseModel):
 
 
 class Match(_Part):
-    """Which operations a rule is about; ``*`` in a glob stands for any characters, dots included."""
+    """The operations that a rule is about; ``*`` in a glob stands for any characters, dots included."""
 
     operation: Glob | None = None
     connector: Name | None = None
@@ -59,7 +59,7 @@ class Match(_Part):
 
 
 class EscalateTo(_Part):
-    """Whom an overdue approval is put to as well: a group of ours, or a Slack user group."""
+    """The group that an overdue approval is put to as well: one of ours, or a Slack user group."""
 
     group: GroupName | None = None
     slack_group: GroupName | None = None
@@ -78,7 +78,7 @@ class Approver(EscalateTo):
 
 
 class Escalate(_Part):
-    """After how long without a decision an approval goes to whom."""
+    """The time without a decision after which an approval goes to others, and who they are."""
 
     after: Duration
     to: EscalateTo

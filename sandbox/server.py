@@ -28,7 +28,8 @@ class _ResettableProtocol(HttpToolsProtocol):
 
         def reset() -> None:
             raw = transport.get_extra_info("socket")
-            if raw is not None:  # linger 0 makes the close an RST, which is what a broken connection looks like
+            # Linger 0 makes the close an RST, which is what a broken connection looks like.
+            if raw is not None and raw.fileno() >= 0:
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             transport.abort()
 

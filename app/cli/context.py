@@ -1,4 +1,4 @@
-"""What every command needs: settings, the faces, and who is acting."""
+"""Shared parts of all commands: settings, the faces, and the acting person."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def settings(*, quiet: bool = False, **given: str) -> Settings:
     """The settings of this process, with logging set up as they say.
 
-    ``quiet`` for a command whose answer is its output: what the parts say meanwhile matters only when it is bad.
+    ``quiet`` logs warnings and errors only: for a command whose answer is its output.
     """
     from app import logs
     from app.settings import load_settings
@@ -46,9 +46,9 @@ async def faces(tenant: str | None = None, what: str = "--tenant", *, new_tenant
 
 @asynccontextmanager
 async def overview() -> AsyncIterator[tuple[Settings, Database]]:
-    """All tenants of this installation, under the engine's role, to be looked at by whoever operates it.
+    """All tenants of this installation, under the engine's role, for its operator.
 
-    For the command line alone: nothing that a face of a tenant can reach may use it (promise 8).
+    Only the command line may use it: nothing that a face of a tenant can reach (promise 8).
     """
     from app.storage import ready_database
     from core.db import ENGINE_ROLE, Database
@@ -59,12 +59,12 @@ async def overview() -> AsyncIterator[tuple[Settings, Database]]:
 
 
 def actor(settings_: Settings) -> Actor:
-    """Who acts on the command line, as the audit names them."""
+    """The acting person of the command line, as the audit names them."""
     return Actor("person", settings_.person_id)
 
 
 def check_word(text: str, words: Sequence[str], what: str) -> None:
-    """Refuse what is none of the words that the option ``--what`` takes: ``InputError`` lists them."""
+    """Refuse a word that the option ``--what`` does not take; ``InputError`` lists those that it takes."""
     if text not in words:
         raise InputError(f"{text!r} is not a {what}.", where=f"--{what}", remedy=f"One of {', '.join(words)}.")
 
@@ -104,12 +104,12 @@ def read_input(path: Path, bytes_max: int = 1024 * 1024) -> bytes:
 
 
 def typed(text: str) -> bytes:
-    """What was typed, or the bytes of the file after an @."""
+    """The typed text as bytes, or the bytes of the file named after an @."""
     return read_input(Path(text[1:])) if text.startswith("@") else text.encode(errors="surrogateescape")
 
 
 def read_text(path: Path) -> str:
-    """As ``read_input``, as UTF-8."""
+    """Read a file as UTF-8; otherwise as ``read_input``."""
     try:
         return read_input(path).decode()
     except UnicodeDecodeError:

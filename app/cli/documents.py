@@ -48,7 +48,7 @@ async def policy_check(
         groups = {name: frozenset(members) for name, members in content.groups.items()}
 
     async def check(path: Path) -> dict[str, Any]:
-        """``warnings`` say in which cases nobody could decide; ``DefinitionError`` if nobody ever could."""
+        """Check a policy. ``warnings``: cases that nobody could decide; ``DefinitionError`` if nobody ever could."""
         found = definitions.compile_policy(context.read_text(path), str(path))
         told = {"name": found.name, "version": found.version, "warnings": []}
         if groups is None:
@@ -93,7 +93,7 @@ async def directory_publish(file: File, as_json: Json = False) -> None:
 
 
 async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
-    """All or nothing: one transaction."""
+    """Publish all files or none, in one transaction."""
     from runtime.requests import publishing
 
     texts = [(context.read_text(path), str(path)) for path in files]

@@ -54,7 +54,7 @@ async def again(run_id: RunId, as_json: Json = False) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """The file appears whole or not at all."""
+    """Write the file whole or not at all."""
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".evidence-") as folder:
             draft = Path(folder, path.name)

@@ -1,4 +1,4 @@
-"""What commands print and how they end: tables for people, plain columns for pipes, JSON for programs; exit codes.
+"""Output and exit codes of commands: tables for people, plain columns for pipes, JSON for programs.
 
 Answers are always on standard output; an error is one clear line on standard error.
 """
@@ -73,7 +73,7 @@ class Commands(typer.Typer):
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn errors into a message on standard error and an exit code. What is neither ours nor the database's raises."""
+    """Turn our errors and the database's into a message on standard error and an exit code; raise all others."""
     try:
         yield
     except CountersealError as error:
@@ -86,7 +86,7 @@ def explained() -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("asyncpg", "sqlalchemy")):
             raise
-        # The first line says what; those after it may hold the statement's values.
+        # Only the first line is safe to show: those after it may hold the statement's values.
         words = next(iter(str(error).splitlines()), type(error).__name__)
         typer.echo(f"counterseal: the database failed: {words}", err=True)
         raise SystemExit(Exit.UNAVAILABLE) from None
@@ -118,7 +118,7 @@ def print_one(value: object, words: str, *, as_json: bool) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str, as_json: bool = False) -> None:
-    """A list: all members as JSON, the named ``columns`` as a table. ``empty`` is said where there is nothing."""
+    """A list: all members as JSON, the named ``columns`` as a table. ``empty`` is printed if there are no rows."""
     if as_json:
         print_json([dict(row) for row in rows])
         return
@@ -177,7 +177,7 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """What comes from outside, with everything escaped that could steer a terminal or turn the order of letters."""
+    """Text from outside, with escapes for characters that could steer a terminal or turn the order of letters."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

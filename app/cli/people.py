@@ -1,4 +1,4 @@
-"""What waits for people: approvals and tasks, and answers for actions in doubt. The same rules as in Slack."""
+"""Commands for approvals, tasks and actions in doubt. The same rules hold as in Slack."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ async def complete(
 
 
 def _entered(form: dict[str, Any], given: list[str]) -> dict[str, Any]:
-    """Fields as they were typed, each as what its kind holds. What cannot be read as that stays text, and is refused
-    with the rest of what is wrong."""
+    """Convert typed fields to their kinds. A value that cannot be converted stays text, and the form's check refuses it
+    with its other faults."""
     from approvals.forms import fields_of
 
     fields = {field.name: field for field in fields_of(form)}

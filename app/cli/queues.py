@@ -76,7 +76,7 @@ def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:
 
 
 def _rows(one: TenantQueue) -> list[dict[str, Any]]:
-    """A tenant's lanes; what is the tenant's stands in each. A tenant without runs has none, and one row."""
+    """Rows of a tenant's lanes, each with the tenant's own figures. A tenant without runs has no lane, and one row."""
     starts = None if one.max_runs_per_min is None else f"{one.starts_left}/{one.max_runs_per_min}"
     whole = {"tenant": one.tenant, "slots": f"{one.slots_used}/{one.slots}", "starts": starts}
     rows = [

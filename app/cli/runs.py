@@ -116,7 +116,7 @@ async def show(
 
 
 def _error(error: dict[str, Any] | None) -> str | None:
-    """What went wrong, as a sentence: its code, where, by whom, and the message."""
+    """The error as a sentence: its code, its step, the actor, and the message."""
     if error is None:
         return None
     where = f" at {error['step']}" if error.get("step") else ""

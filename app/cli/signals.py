@@ -1,4 +1,4 @@
-"""A run that waits: see for what, tell it what has happened, and add steps to its graph."""
+"""Commands for waiting runs: show their waits, send signals, add steps to the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows that are published: list them, look at one, retire one. And the check of those that are not, yet."""
+"""Commands for workflows: check them before publishing, list them, show one, retire one."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ async def report(
     *,
     as_json: bool,
 ) -> None:
-    """Check documents, and print what came of it; ``tell`` says more of one that is well. Exit 2 if any is not.
+    """Check documents and print the results; ``tell`` adds to that of a valid one. Exit 2 if any is invalid.
 
-    Of one with faults, the result has file, line, column, message and remedy of each.
+    The result of an invalid document has file, line, column, message and remedy of each fault.
     """
     results: list[dict[str, Any]] = []
     for path in files:

@@ -1,4 +1,4 @@
-"""The people of the demo: who opens incidents in ServiceNow, and who clicks in Slack when nobody is there."""
+"""The people of the demo: one opens incidents in ServiceNow, one clicks in Slack with ``auto``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Told:
 
     @property
     def ended_as_told(self) -> bool:
-        """Whether the run ended as its story says, with evidence that verifies."""
+        """True if the run ended as its story says, with evidence that verifies."""
         if self.run is None or self.bundle is None:
             return False
         error = (self.run["error"] or {}).get("code")
@@ -75,7 +75,7 @@ class People:
         return next(record for record in records["records"] if record["sys_id"] == incident.sys_id)
 
     async def messages(self, channel: str) -> list[dict[str, Any]]:
-        """What a channel shows."""
+        """The messages of a channel."""
         answer = await self._get(f"{self.world.slack}/_sandbox/messages?channel={channel}")
         return list(answer["messages"])
 

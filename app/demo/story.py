@@ -36,10 +36,10 @@ AUTO_SECONDS = 120.0
 
 
 async def run_demo(*, auto: bool, aws: bool) -> int:
-    """The whole demo; the exit code. With ``auto`` nobody has to click, and the last line is one JSON object."""
+    """Run the demo; return the exit code. With ``auto`` nobody has to click, and the last line is one JSON object."""
     began = time.monotonic()
     home = home_of(load_settings().home)
-    # The demo's settings are its own: what the installation here is set to, such as its database, is left alone.
+    # The demo has its own settings: it must not touch this installation, such as its database.
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
     examples = Path("examples")
@@ -66,13 +66,13 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
 
 
 def home_of(installation: Path) -> Path:
-    """Beside the installation's home, never in it: a database, a key and evidence of the demo's own."""
+    """The demo's home, with its own database, key and evidence: beside the installation's home, never in it."""
     absolute = installation.absolute()
     return absolute.with_name(f"{absolute.name}-demo")
 
 
 async def _publish(faces: Faces, examples: Path) -> datetime:
-    """Publish what the demo runs; the database's time, since which its runs are newer than all others."""
+    """Publish the demo's documents; return the database's time, after which all runs are the demo's."""
     tenant = faces.settings.tenant
     async with faces.database.transaction(tenant) as connection:
         for path in sorted((examples / "workflows").glob("*.yaml")):
@@ -127,7 +127,7 @@ async def _look(faces: Faces, item: Told, since: datetime) -> Told:
 
 
 async def _outside_agrees(people: People, told: list[Told]) -> bool:
-    """Whether ServiceNow and Slack show what the runs say: one raised and announced, two left alone."""
+    """True if ServiceNow and Slack show what the runs say: one raised and announced, two left alone."""
     records = [await people.incident(item.incident) for item in told]
     announced = [str(message["text"]) for message in await people.messages(ANNOUNCEMENTS)]
     return (

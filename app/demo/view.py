@@ -1,4 +1,4 @@
-"""What the terminal shows of the demo: a table of runs that moves, and where to look."""
+"""The demo's output on the terminal: a live table of runs, and the addresses to look at."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class View:
         self._last: dict[str, str] = {}
 
     def say(self, text: str) -> None:
-        """Plain words; a command is never broken, so that it can be copied."""
+        """Print plain words; a command is never broken, so that it can be copied."""
         self._console.print(text, soft_wrap=True)
 
     def introduce(self, world: World, incidents: Sequence[Incident]) -> None:
-        """Where to look, and what to do there."""
+        """Print the addresses to look at, and what to do there."""
         self.say(f"\n  Slack (stand-in)       {world.slack}/c/{CARDS_CHANNEL}")
         self.say(f"  ServiceNow (stand-in)  {world.servicenow}/")
         self.say(f"  Counterseal (HTTP)     {world.app} [dim](asks for a token)[/]\n")
@@ -60,7 +60,7 @@ class View:
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        """While this is open, ``show`` moves the table."""
+        """Show a table inside the block; ``show`` updates it."""
         if not self._console.is_terminal:
             yield
             return
@@ -70,7 +70,7 @@ class View:
         self._live = None
 
     def show(self, told: Sequence[Told]) -> None:
-        """The runs as they stand."""
+        """Show the runs as they stand."""
         if self._live is not None:
             self._live.update(_table(told))
             return
@@ -81,7 +81,7 @@ class View:
                 self.say(f"{item.incident.number}: {words}")
 
     def farewell(self, world: World, told: Sequence[Told]) -> None:
-        """The commands to look further."""
+        """Print the commands to look further."""
         command = _command(world)
         self.say("\nLook further:")
         if (first := next((item for item in told if item.run is not None), None)) is not None:
@@ -119,7 +119,7 @@ def _plain(item: Told) -> str:
 
 
 def _command(world: World) -> str:
-    """The prefix by which another terminal in this folder speaks to the demo: the demo has a home of its own."""
+    """The command that reaches the demo from another terminal in this folder: it names the demo's own home."""
     path = Path(sys.argv[0])
     command = _near(path) if path.name == "counterseal" else f"{_near(Path(sys.executable))} -m app"
     return f"COUNTERSEAL_HOME={shlex.quote(_near(Path(world.environment['COUNTERSEAL_HOME'])))} {command}"

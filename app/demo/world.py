@@ -1,4 +1,4 @@
-"""The demo's processes: the stand-ins, Counterseal itself (`up`), and moto for AWS where it is asked for.
+"""The demo's processes: the stand-ins, Counterseal itself (`up`), and moto for AWS if it is asked for.
 
 Each is a process of its own (moto's server a thread), started here and ended here by its id.
 """
@@ -30,7 +30,7 @@ ENDPOINT = "demo"
 
 @dataclass(frozen=True)
 class World:
-    """Where everything is. ``environment`` are the settings that Counterseal was started with."""
+    """The addresses of the demo's parts. ``environment`` holds the settings that Counterseal was started with."""
 
     servicenow: str
     slack: str
@@ -118,7 +118,7 @@ def _aws() -> Iterator[dict[str, str]]:
 async def _process(
     command: list[str], environment: Mapping[str, str], log: Path, *, talks: bool = False
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A child that writes to ``log``, or to us where it ``talks``; asked to stop at the end, killed if it does not."""
+    """Run a child that writes to ``log``, or to us if it ``talks``. It is asked to stop at the end, then killed."""
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
             *command,

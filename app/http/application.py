@@ -1,4 +1,4 @@
-"""The FastAPI application, from parts that are given to it; and whether it lives, can work, and its figures."""
+"""The FastAPI application, built from given parts, with the routes for liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ no role contains another. Errors are RFC 9457 problems; lists are pages with a c
 
 
 def create_app(faces: Faces) -> FastAPI:
-    """Everything is given: nothing is opened here, and there is no lifespan. Use one application per ``Faces``."""
+    """Build the application. It opens nothing and has no lifespan. Use one application per ``Faces``."""
     application = FastAPI(
         title="Counterseal",
         summary="A human-in-the-loop governance runtime",
@@ -56,13 +56,13 @@ def create_app(faces: Faces) -> FastAPI:
 
 @router.get("/healthz", summary="Whether the process lives")
 async def healthz() -> dict[str, str]:
-    """The only route that needs no token; it says nothing about anything else."""
+    """Says that the process lives, and nothing else. The only route that needs no token."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", summary="Whether requests can be served")
 async def readyz(request: Request, faces: FacesDep) -> dict[str, str]:
-    """200 when the database answers; 503 otherwise. Any valid token."""
+    """Answers 200 if the database answers, 503 otherwise. Any valid token."""
     async with faces.database.reading(principal(request).tenant) as connection:
         await connection.execute(_PING)
     return {"status": "ready", "database": "ok"}
@@ -70,7 +70,7 @@ async def readyz(request: Request, faces: FacesDep) -> dict[str, str]:
 
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
 async def metrics(request: Request, faces: FacesDep) -> Response:
-    """This process's counters, and the counts of the token's own tenant. Any valid token."""
+    """Counters of this process, and counts of the token's own tenant. Any valid token."""
     tenant = principal(request).tenant
     async with faces.database.reading(tenant) as connection:
         counted = await read_models.run_counts(connection, tenant)

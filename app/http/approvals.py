@@ -53,7 +53,7 @@ class VoteOut(BaseModel):
 
 
 class GroupOut(BaseModel):
-    """How far one group is."""
+    """The progress of one group."""
 
     group: str
     source: str
@@ -82,7 +82,7 @@ class ApprovalOut(BaseModel):
 
 
 class ApprovalDetail(ApprovalOut):
-    """One question with its votes, and what has become of the action; ``late`` is what was told of it too late."""
+    """One question with its votes, and what has become of the action; ``late`` holds answers that came too late."""
 
     state: str
     detail: str
@@ -104,7 +104,7 @@ class VoteIn(models.In):
 async def listed(
     who: Reader, faces: FacesDep, paging: Paged, status: ApprovalStatus | None = None, run_id: UUID | None = None
 ) -> dict[str, Any]:
-    """`status=requested` lists what waits for people. Sensitive values are masked in lists."""
+    """Lists approvals; `status=requested` lists those that wait for people. Sensitive values are masked in lists."""
     after = dict(zip(("after_at", "after_id"), paging.after(datetime, UUID), strict=False))
     wanted = {"status": status, "run_id": run_id, **after}
     async with faces.database.reading(who.tenant) as connection:
@@ -125,7 +125,7 @@ async def one(approval_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]
     responses={403: {"description": "You may not"}, 409: {"description": "It is decided, expired or changed"}},
 )
 async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) -> Any:
-    """The token's subject is the person who votes: groups, quorum and separation of duties are read now."""
+    """Votes as the token's subject. Groups, quorum and separation of duties are read now."""
     request = VoteRequest(
         who.tenant, approval_id, who.subject, body.choice, body.reason, VoteChannel.HTTP, digest=body.digest
     )

@@ -1,4 +1,4 @@
-"""One HTTP connection, bounded before anything of it is believed: time, size and number, on every route.
+"""Bounds of every HTTP connection, on every route, before its content is trusted: time, size and number.
 
 uvicorn answers requests; this class counts what arrives and watches the clock. A connection is always in one phase, and
 every phase but the application's own work has a deadline. Trailers are ignored, and neither pipelining nor upgrades are
@@ -23,9 +23,9 @@ from app.http.problems import problem
 log = structlog.get_logger(__name__)
 
 LOG_SECONDS = 60.0
-# How long what a refused client still sends is read and dropped, so that it can read why it was refused.
+# Seconds for which input of a refused client is read and dropped, so that it can read why it was refused.
 LINGER_SECONDS = 1.0
-# What chunks of one byte cost besides their byte, with something to spare.
+# The overhead of a chunk of one byte, with something to spare.
 _FRAMING_FACTOR = 8
 _OF_BODIES = (b"content-length", b"transfer-encoding")
 
@@ -42,7 +42,7 @@ class Limits:
 
 
 class GuardedConfig(uvicorn.Config):
-    """uvicorn's configuration with our bounds, and the count of connections that were refused."""
+    """Configures uvicorn with our bounds, and counts the connections that were refused."""
 
     def __init__(self, app: Any, limits: Limits, **options: Any) -> None:
         super().__init__(app, http=GuardedProtocol, timeout_keep_alive=max(1, round(limits.idle_seconds)), **options)
@@ -68,7 +68,7 @@ class _Phase(Enum):
     BODY = "body"
     WORK = "work"  # the request is here, the answer is not
     IDLE = "idle"  # answered; the next request may come
-    OVER = "over"  # nothing that arrives is looked at any more
+    OVER = "over"  # all that still arrives is ignored
 
 
 class _OverError(Exception):
@@ -76,7 +76,7 @@ class _OverError(Exception):
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with deadlines, bounded headers and a cap."""
+    """Gives uvicorn's protocol deadlines, bounded headers and a cap."""
 
     def __init__(self, config: GuardedConfig, *arguments: Any, **options: Any) -> None:
         super().__init__(config, *arguments, **options)
@@ -90,7 +90,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._framed_bytes = 0  # raw bytes since the headers were complete
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, or answer 503 and close it where the cap is reached."""
+        """Take the connection, or answer 503 and close it if the cap is reached."""
         super().connection_made(cast("asyncio.Transport", transport))
         if len(self.connections) > self._limits.connections:
             self.connections.discard(self)
@@ -109,7 +109,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count, parse, and judge the sizes. What comes when all is over is dropped."""
+        """Count, parse, and judge the sizes. Data after the end is dropped."""
         if self._phase is _Phase.OVER:
             return
         if self._phase is _Phase.BODY:
@@ -135,18 +135,18 @@ class GuardedProtocol(HttpToolsProtocol):
             self._close()
 
     def pause_writing(self) -> None:
-        """A client that does not read its answer has as long as one that does not send its body."""
+        """Give a client that does not read its answer as long as one that does not send its body."""
         super().pause_writing()
         self._unread = self.loop.call_later(self._limits.body_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads on."""
+        """Stop that deadline: the client reads on."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
 
     def on_message_begin(self) -> None:
-        """The first byte of a request. One that does not wait for the answer to the one before is not looked at."""
+        """Begin a request. One that does not wait for the answer to the one before is ignored."""
         if self._phase is _Phase.WORK:
             self._phase = _Phase.OVER
             self.cycle.keep_alive = False
@@ -157,12 +157,12 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; not a trailer, which would change a request that has been let in already."""
+        """Take a header. Trailers are ignored: they would change a request that has been let in already."""
         if self._phase is _Phase.HEAD:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The application starts, if the headers are not too large."""
+        """Start the application, if the headers are not too large."""
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self._limits.header_bytes:
             self._too_large()
@@ -178,12 +178,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self.cycle.transport = _Answering(self)
 
     def on_body(self, body: bytes) -> None:
-        """Part of the body, which may be read or not."""
+        """Take part of the body, whether the application reads it or not."""
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is here; from now on the application is waited for."""
+        """Complete the request; from now on we wait for the application."""
         super().on_message_complete()
         if self.cycle.response_complete:
             self._rest()
@@ -192,7 +192,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._stop()
 
     def on_response_complete(self) -> None:
-        """The answer is out. If the body is not here yet, its deadline goes on."""
+        """Complete the answer. If the body is not here yet, its deadline goes on."""
         super().on_response_complete()
         if self._phase is _Phase.WORK and not self.transport.is_closing():
             self._rest()
@@ -205,7 +205,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._close()
 
     def _linger(self) -> None:
-        """Say that this was all, and drop for a moment what still arrives: closing at once could lose the answer."""
+        """End our side, and for a moment drop all that still arrives: closing at once could lose the answer."""
         self._phase = _Phase.OVER
         self.flow.resume_reading()
         if self.transport.can_write_eof():
@@ -241,7 +241,7 @@ class GuardedProtocol(HttpToolsProtocol):
             if self.cycle.response_started:
                 self.transport.abort()
                 return
-            self.cycle.disconnected = True  # the application learns that nobody is there any more
+            self.cycle.disconnected = True  # tells the application that the client is gone
             self.cycle.message_event.set()
         self._say(status, code, detail)
         self._linger()
@@ -253,7 +253,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
 
     def _close(self) -> None:
-        """Close; what cannot be sent to a client that does not read is given up after a while."""
+        """Close. If the client does not read, the unsent rest of the answer is given up after a while."""
         self._phase = _Phase.OVER
         self._within(self._limits.body_seconds, self.transport.abort)
         self.transport.close()

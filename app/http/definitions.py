@@ -35,7 +35,7 @@ class Document(models.In):
 class PublishedOut(BaseModel):
     """A published version; ``changed`` is false if exactly this was published before.
 
-    ``warnings`` say when nobody could decide what it asks people, by the tenant's directory.
+    ``warnings`` name the questions that nobody in the tenant's directory could decide.
     """
 
     name: str
@@ -86,7 +86,7 @@ class WorkflowDetail(Version):
 
 
 class WorkflowPublished(PublishedOut):
-    """What is published now; ``retired`` if it has been retired meanwhile: it needs a new number then."""
+    """The published version. If it was ``retired`` meanwhile, no run starts with it: the text needs a new number."""
 
     retired: bool
 
@@ -101,15 +101,15 @@ async def workflows(who: Reader, faces: FacesDep, name: OnlyName = None) -> dict
 
 @router.get("/workflows/{name}/{version}", response_model=WorkflowDetail, summary="One version of a workflow")
 async def workflow(name: Name, version: Number, who: Reader, faces: FacesDep) -> dict[str, Any]:
-    """Its exact text, the digests of the declarations frozen with it, and an outline of what it does."""
+    """The version's exact text, the digests of the declarations frozen with it, and an outline of what it does."""
     async with faces.database.transaction(who.tenant) as connection:
         return await describe(connection, faces.definitions, who.tenant, name, version)
 
 
 @router.post("/workflows", status_code=201, response_model=WorkflowPublished, summary="Publish a workflow version")
 async def publish_workflow(body: Document, who: Admin, faces: FacesDep, response: Response) -> Published:
-    """Versions never change: 200 if exactly this was published, 409 if the version has another text. 422 lists every
-    problem of the document with its line and column.
+    """Publishes a version, which never changes: 200 if exactly this was published, 409 if it has another text.
+    422 lists every problem of the document with its line and column.
     """
     async with faces.database.transaction(who.tenant) as connection:
         published = await publishing.publish_workflow(
@@ -121,21 +121,21 @@ async def publish_workflow(body: Document, who: Admin, faces: FacesDep, response
 
 @router.post("/workflows/{name}/{version}/retire", summary="Retire a workflow version")
 async def retire_workflow(name: Name, version: Number, who: Admin, faces: FacesDep) -> Retired:
-    """No run starts with it any more, for good; runs that have started go on. Retiring it again changes nothing."""
+    """Retires a version for good: no run starts with it; runs that have started go on. Repeating it changes nothing."""
     async with faces.database.transaction(who.tenant) as connection:
         return await publishing.retire_workflow(connection, who.tenant, name, version, who.actor)
 
 
 @router.get("/policies", response_model=models.Page[PolicyVersion], summary="Every published policy")
 async def policies(who: Reader, faces: FacesDep) -> dict[str, Any]:
-    """The newest first, and which one is active."""
+    """Lists policies, the newest first, and which one is active."""
     async with faces.database.reading(who.tenant) as connection:
         return {"items": await read_models.policy_versions(connection, who.tenant)}
 
 
 @router.post("/policies", status_code=201, response_model=PublishedOut, summary="Publish and activate a policy")
 async def publish_policy(body: Document, who: Admin, faces: FacesDep, response: Response) -> Published:
-    """It judges every action from this moment on, also those that an earlier policy had approved."""
+    """Publishes a policy. It judges every action from now on, also those that an earlier policy had approved."""
     async with faces.database.transaction(who.tenant) as connection:
         published = await publishing.publish_policy(
             connection, faces.definitions, who.tenant, body.source, body.file, who.actor

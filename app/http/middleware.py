@@ -1,7 +1,7 @@
-"""What stands in front of every route: figures and the last catch, bearer tokens, bounded bodies. Pure ASGI.
+"""Middleware in front of every route: figures and the last catch, bearer tokens, bounded bodies. Pure ASGI.
 
-A route that is added is closed and bounded without having to ask: only ``OPEN`` is open, and only ``SIGNED`` paths
-authenticate by signature instead of a token.
+A new route is closed and bounded by default: only ``OPEN`` is open, and only ``SIGNED`` paths authenticate by
+signature instead of a token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What HTTP accepts and returns, as OpenAPI sees it. Times are ISO 8601 with a zone; ids are UUIDs."""
+"""Requests and responses of HTTP, as OpenAPI shows them. Times are ISO 8601 with a zone; ids are UUIDs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFERENCE = r"^[^\x00-\x1f\x7f]+$"
 
 
 class In(BaseModel):
-    """A body: nothing but what is named is accepted."""
+    """A request body; members without a name here are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,7 +42,7 @@ class StartRun(In):
 
 
 class Cancel(In):
-    """Why a run is canceled; kept in the audit."""
+    """The reason why a run is canceled; kept in the audit."""
 
     reason: Annotated[str, Field(max_length=2000)] = ""
 
@@ -78,7 +78,7 @@ class Run(BaseModel):
 
 
 class BundleInfo(BaseModel):
-    """Where the evidence is, and its SHA-256."""
+    """The address of the evidence, and its SHA-256."""
 
     name: str
     uri: str
@@ -87,9 +87,9 @@ class BundleInfo(BaseModel):
 
 
 class RunDetail(Run):
-    """One run with where its audit chain stands and its evidence, null until it was written.
+    """One run with the state of its audit chain and its evidence, null until it was written.
 
-    ``evidence_problem`` says why it was not signed or stored, where nobody tries that any more.
+    ``evidence_problem`` says why it was not signed or stored, once nobody tries that any more.
 
     ``result`` is what it hands over once it has succeeded. ``parent_run_id`` is the run that it belongs to;
     ``children`` are the oldest hundred of the ``children_count`` that belong to it. ``extensions`` counts the
@@ -167,7 +167,7 @@ class CheckpointChange(BaseModel):
 
 
 class CheckpointDiff(BaseModel):
-    """What turns the state of one checkpoint into that of another; no changes where they are equal."""
+    """The changes that turn the state of one checkpoint into that of another; none if they are equal."""
 
     run_id: UUID
     from_superstep: int
@@ -186,7 +186,7 @@ class LedgerEntry(BaseModel):
 
 
 class LateAnswer(BaseModel):
-    """What a worker knew of its call when it had lost its lease; ``says`` puts it beside what the receipt says now."""
+    """A worker's knowledge of its call after it had lost its lease; ``says`` compares it with the receipt of now."""
 
     attempt: int
     epoch: int
@@ -201,7 +201,7 @@ class LateAnswer(BaseModel):
 
 
 class Receipt(BaseModel):
-    """What was attempted, what happened, and how to reverse it."""
+    """One side effect: the attempt, its result, and how to reverse it."""
 
     receipt_id: UUID
     step_key: str

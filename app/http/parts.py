@@ -1,4 +1,4 @@
-"""What routes share: the faces behind the request, who is asking, and pages."""
+"""Shared parts of the routes: the faces behind the request, the caller, and pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runtime.store.read_models import Row
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 200
 _CURSOR_CHARACTERS_MAX = 400
-# What a key may hold. What lies at the ends of the calendar cannot even be converted to UTC, as our times are.
+# The values that a key may hold. Times at the ends of the calendar cannot be converted to UTC, as ours are.
 _KINDS: Mapping[type, Any] = {
     UUID: UUID,
     int: Annotated[int, Field(gt=-(2**31), lt=2**31)],
@@ -39,7 +39,7 @@ async def _faces(request: Request) -> Faces:
 
 
 def principal(request: Request) -> Principal:
-    """Who is asking; the middleware has put them there."""
+    """The caller, as the middleware has identified them."""
     return cast("Principal", request.state.principal)
 
 
@@ -70,7 +70,7 @@ Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which page of a list is asked for."""
+    """The requested page of a list."""
 
     limit: int
     cursor: str
@@ -80,13 +80,13 @@ class Paging:
         return decode_cursor(self.cursor, *kinds)
 
     def page(self, rows: Sequence[Row], *key: str) -> dict[str, Any]:
-        """``{items, next}`` of ``limit + 1`` fetched rows; the members ``key`` tell rows apart, in their order."""
+        """Make ``{items, next}`` of ``limit + 1`` fetched rows; the members ``key`` tell rows apart, in their order."""
         items = list(rows[: self.limit])
         following = encode_cursor([items[-1][name] for name in key]) if len(rows) > self.limit else None
         return {"items": items, "next": following}
 
     def page_of_all(self, rows: Sequence[Row], **key: type) -> dict[str, Any]:
-        """``{items, next}`` where all rows are here, in the order of ``key``: the names of members and their kinds."""
+        """Make ``{items, next}`` of all rows, given in the order of ``key``: the names of members and their kinds."""
         first = bisect_right(rows, self.after(*key.values()), key=lambda row: [row[name] for name in key])
         return self.page(rows[first : first + self.limit + 1], *key)
 

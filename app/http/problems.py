@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: one table from an error's code to the status. No answer carries what we did not mean."""
+"""Errors as RFC 9457 problems: one table from an error's code to the status. Answers hold no details by accident."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ def problem(
 
 
 def of_error(error: CountersealError) -> Response:
-    """The problem of one of our own errors. One whose code the table lacks is our fault: 500, without details."""
+    """The problem for one of our own errors. A code that the table lacks is our fault: 500, without details."""
     status = STATUS.get(error.code)
     if status is None:
-        log.error("an error without a status reached a face", code=error.code, exc_info=error)
+        log.error("this error code has no HTTP status", code=error.code, exc_info=error)
         return problem(500, "internal")
     if error.code in _OURS_TO_REPAIR:
         # Addresses and settings are for the operator, who reads the log; the caller may be anybody.
@@ -96,7 +96,7 @@ def of_error(error: CountersealError) -> Response:
 
 
 def of_unexpected(error: Exception) -> Response:
-    """What is left: 503 where PostgreSQL is away for a moment, else 500. The log has the rest."""
+    """The problem for any other error: 503 if PostgreSQL is away for a moment, else 500. The log has the rest."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     inner = getattr(cause, "__cause__", None)
     if any(isinstance(item, _UNAVAILABLE) for item in (cause, inner)):

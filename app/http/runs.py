@@ -43,7 +43,7 @@ async def start(
     response: Response,
     idempotency_key: Annotated[str | None, Header(max_length=200, pattern=models.PRINTABLE)] = None,
 ) -> Started:
-    """201 for a new run, 200 where the same key had started it before, 409 where it had with another input."""
+    """Starts a run: 201 if it is new, 200 if the same key had started it before, 409 if it had with another input."""
     key = body.idempotency_key or idempotency_key or str(new_id())
     if body.idempotency_key and idempotency_key and body.idempotency_key != idempotency_key:
         raise InputError("differs from the body's idempotency_key", where="Idempotency-Key")
@@ -60,7 +60,7 @@ async def start(
     if not started.created:
         response.status_code = 200
         known = await faces.looking.trigger(who.tenant, started.run_id)
-        # Of a run whose input was removed, only the key is known.
+        # If the run's input was removed, only the key is known.
         if known is not None and known != body.input:
             words = f"This idempotency key has started run {started.run_id} with another input."
             raise ConsistencyError(words, remedy="Use a new key.")
@@ -86,7 +86,7 @@ async def listed(
 
 @router.get("/{run_id}", response_model=models.RunDetail, summary="Look at one run")
 async def one(run_id: UUID, who: Reader, faces: FacesDep, response: Response) -> Row:
-    """Its state, where its audit stands, and its evidence. The `ETag` is its version, for `If-Match`."""
+    """The run's state, audit chain and evidence. The `ETag` is its version, for `If-Match`."""
     seen = await faces.looking.at(who.tenant, run_id)
     row = await run_row(faces, who.tenant, run_id)
     response.headers["ETag"] = etag(row["version"])
@@ -95,7 +95,7 @@ async def one(run_id: UUID, who: Reader, faces: FacesDep, response: Response) ->
 
 @router.get("/{run_id}/steps", response_model=models.Page[models.Step], summary="The steps of a run")
 async def steps(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
-    """In the order of super-steps and of the definition."""
+    """Lists the steps in the order of super-steps and of the definition."""
     seen = await faces.looking.at(who.tenant, run_id)
     return paging.page_of_all(seen.steps, superstep=int, step_index=int, step_id=UUID)
 
@@ -118,7 +118,7 @@ async def diff(
     first: Annotated[int, Query(alias="from", ge=0, lt=2**31, description="The number of one checkpoint")],
     second: Annotated[int, Query(alias="to", ge=0, lt=2**31, description="The number of another")],
 ) -> dict[str, Any]:
-    """As the operations of a JSON Patch, each with the value before (P-9)."""
+    """Shows the changes as operations of a JSON Patch, each with the value before (P-9)."""
     before, after = await faces.looking.checkpoints(who.tenant, run_id, first, second)
     found = [asdict(change) for change in changes(before["state"], after["state"])]
     return {"run_id": run_id, "from_superstep": first, "to_superstep": second, "changes": found}
@@ -143,7 +143,7 @@ async def ledger(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> d
 
 @router.get("/{run_id}/receipts", response_model=models.Page[models.Receipt], summary="The receipts of a run")
 async def receipts(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
-    """What was attempted, what happened, and how to reverse it, in the order of intent."""
+    """Lists every side effect: the attempt, its result, and how to reverse it, in the order of intent."""
     seen = await faces.looking.at(who.tenant, run_id)
     return paging.page_of_all(seen.receipts, intended_at=datetime, receipt_id=UUID)
 
@@ -228,7 +228,7 @@ async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
 
 
 async def bundle_row(faces: Faces, tenant: str, run_id: UUID) -> Row | None:
-    """Where the bundle is; None while it is not written."""
+    """The row of the bundle; None while it is not written."""
     async with faces.database.reading(tenant) as connection:
         return await read_models.bundle(connection, tenant, run_id)
 

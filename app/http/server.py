@@ -1,4 +1,4 @@
-"""uvicorn, run as one task among others: it takes no signals, and its socket is ours before anything starts."""
+"""The HTTP server: uvicorn as one task among others. It takes no signals; its socket is bound before it starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER_DESCRIPTORS = 384
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Signals belong to the process, which stops all of its parts."""
+        """Leave signals to the process, which stops all of its parts."""
         yield
 
 
@@ -86,7 +86,7 @@ def _affordable(limits: Limits) -> Limits:
 
 
 def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    # asyncio turns Nagle's algorithm off only where the protocol is named; with it every answer waits 40 ms.
+    # asyncio turns Nagle's algorithm off only if the protocol is named; with it every answer waits 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

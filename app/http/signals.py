@@ -1,4 +1,4 @@
-"""A run that waits: for what, what the outside says to it, and how its graph grows (V-5, V-6, V-10, X-16, X-17)."""
+"""Waits of a run, signals that end them, and extensions of its graph (V-5, V-6, V-10, X-16, X-17)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runtime.store import read_models
 router = APIRouter(prefix="/v1/signals", tags=["signals"])
 extending = APIRouter(prefix="/v1/runs", tags=["runs"])
 
-# Why a signal that is on record changes nothing.
+# The reasons why a signal that is on record changes nothing.
 SENTENCES: Mapping[SignalCode, str] = {
     SignalCode.LATE: "What this signal would have ended is over. It was recorded, and changes nothing.",
     SignalCode.STALE: "The token is not that of the wait which is open now. It was recorded, and changes nothing.",
@@ -36,18 +36,18 @@ Key = Annotated[str, Path(description="The correlation key of the wait; `/` and 
 
 
 class SignalError(models.In):
-    """What went wrong outside: the waiting step fails with it."""
+    """The error that happened outside: the waiting step fails with it."""
 
     code: Annotated[str, Field(min_length=1, max_length=100, pattern=models.PRINTABLE)]
     message: Annotated[str, Field(max_length=4000)] = ""
 
 
 class SignalIn(models.In):
-    """What is said: `output`, or `error`, or nothing but that it happened.
+    """A signal: `output`, or `error`, or neither, if it only says that something happened.
 
     `id` is the sender's own: the same one said again is the same signal, and changes nothing. Without it, the SHA-256
-    of the key and the body stands for it, so a repeated delivery is harmless; who means to say the same thing twice
-    gives ids. With `token` or `version`, it counts only for the wait with this token, or the run at this version.
+    of the key and the body stands for it, so a repeated delivery is harmless; give ids to say the same thing twice.
+    With `token` or `version`, it counts only for the wait with this token, or the run at this version.
     """
 
     id: Annotated[str, Field(min_length=1, max_length=ID_CHARACTERS_MAX)] | None = None
@@ -58,7 +58,7 @@ class SignalIn(models.In):
 
 
 class SignalOut(BaseModel):
-    """What became of it. `kept`: nothing waits for it yet. `repeated`: it was known before."""
+    """The result of a signal. `kept`: nothing waits for it yet. `repeated`: it was known before."""
 
     code: SignalCode
     id: str
@@ -80,8 +80,8 @@ class SignalOut(BaseModel):
     },
 )
 async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: FacesDep, response: Response) -> Any:
-    """It is recorded before it is acted on, and committed when this answers. A signal ends waits for signals and for
-    durable operations; tasks are completed by people, and the end of a run within is nobody's to announce.
+    """Records a signal before acting on it; it is committed when this answers. A signal ends waits for signals and for
+    durable operations. It cannot complete a task, which people do, nor announce the end of a child run.
     """
     said = body.model_dump(exclude={"id"})
     if body.error is not None and body.output is not None:
@@ -97,7 +97,7 @@ async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: Fac
 
 
 def outcome(sent: Signal, answer: SignalAnswer) -> dict[str, Any]:
-    """What became of a signal, for its sender."""
+    """The result of a signal, for its sender."""
     return {"code": answer.code, "id": sent.id, **structs.asdict(answer)}
 
 
@@ -157,7 +157,7 @@ class NodeOut(BaseModel):
 
 
 class EdgeOut(BaseModel):
-    """From one node to another."""
+    """One edge, from one node to another."""
 
     source: str
     target: str
@@ -185,7 +185,7 @@ async def graph(run_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
 
 @extending.get("/{run_id}/waits", response_model=models.Page[Wait], summary="What a run waits for")
 async def waits(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
-    """And what it has waited for, oldest first. A signal to the `correlation_key` ends a wait that has one."""
+    """Lists the run's waits, also those that are over, oldest first. A signal to its `correlation_key` ends a wait."""
     after = paging.after(datetime, UUID)
     ids = await faces.looking.waits(who.tenant, run_id)
     async with faces.database.reading(who.tenant) as connection:
@@ -196,7 +196,7 @@ async def waits(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> di
 
 @extending.get("/{run_id}/mutations", response_model=models.Page[Mutation], summary="What was added to a run")
 async def mutations(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
-    """Every extension of its graph, in its order."""
+    """Lists the extensions of the run's graph, in their order."""
     seen = await faces.looking.at(who.tenant, run_id)
     return paging.page_of_all(seen.extensions, number=int)
 
@@ -215,7 +215,7 @@ async def mutations(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -
 async def extend(
     run_id: UUID, body: Extension, who: Operator, faces: FacesDep, response: Response, if_match: IfMatch = None
 ) -> Any:
-    """Checked like a definition, each step governed like any other, the change on record with who made it."""
+    """Adds steps, which are checked like a definition and governed like any others. The audit names who added them."""
     if if_match is None:
         await run_row(faces, who.tenant, run_id)
         words = "If-Match is missing: say which version of the run you have looked at."

@@ -1,4 +1,4 @@
-"""Whoever signs instead of sending a token calls here: ServiceNow's business rules, and Slack."""
+"""Routes for callers that sign instead of sending a token: ServiceNow's business rules, and Slack."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _HEX = re.compile(r"[0-9A-Fa-f]{64}\Z")
     responses={401: {"description": "Not signed as it must be"}, 404: {"description": "No such endpoint"}},
 )
 async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Response:
-    """`X-Counterseal-Timestamp`: Unix seconds, within 300 of now. `X-Counterseal-Signature`: HMAC-SHA256 with the
-    endpoint's secret over `{timestamp}.{body}`, in hexadecimal or base64, optionally after `sha256=`.
+    """Signed by `X-Counterseal-Timestamp`, Unix seconds within 300 of now, and `X-Counterseal-Signature`: HMAC-SHA256
+    with the endpoint's secret over `{timestamp}.{body}`, in hexadecimal or base64, optionally after `sha256=`.
 
     The answer lists the runs that this event has started, now or at an earlier delivery of the same event.
     """
@@ -104,7 +104,7 @@ async def _refused(refusal: Refusal, faces: Faces, tenant: str, endpoint: str) -
 
 
 def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
-    """The endpoint for Slack, where a bot token and a signing secret are configured."""
+    """The endpoint for Slack, if a bot token and a signing secret are configured."""
     if faces.slack is None or faces.settings.slack_signing_secret is None:
         return None
     secret, token = faces.settings.slack_signing_secret.get_secret_value(), faces.slack.token

@@ -54,13 +54,13 @@ class TaskDetail(Task):
 
 
 class Completion(models.In):
-    """What was entered, by field."""
+    """The entered values, by field."""
 
     value: dict[str, Any]
 
 
 class Completed(BaseModel):
-    """It is recorded, and the run goes on; `sentence` says so to the person."""
+    """The recorded completion, after which the run goes on; `sentence` says so to the person."""
 
     accepted: bool
     code: str
@@ -71,7 +71,7 @@ class Completed(BaseModel):
 async def listed(
     who: Reader, faces: FacesDep, paging: Paged, state: TaskState | None = None, group: Group = None
 ) -> dict[str, Any]:
-    """`state=open` lists what waits for people."""
+    """Lists tasks; `state=open` lists those that wait for people."""
     (after,) = paging.after(UUID) or [FIRST_ID]
     async with faces.database.transaction(who.tenant) as connection:
         found = await tasks.page(connection, who.tenant, paging.limit + 1, after, state=state, group=group)
@@ -80,7 +80,7 @@ async def listed(
 
 @router.get("/{task_id}", response_model=TaskDetail, summary="Look at one task")
 async def one(task_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
-    """What is asked, of whom, and the form."""
+    """The task: the question, the group that is asked, and the form."""
     async with faces.database.transaction(who.tenant) as connection:
         return detail(await tasks.read(connection, task_id))
 
@@ -96,7 +96,7 @@ async def one(task_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
     },
 )
 async def complete(task_id: UUID, body: Completion, who: Approver, faces: FacesDep) -> Any:
-    """The token's subject is the person who completes it; whether they may is read now. The same value sent again by
+    """Completes a task as the token's subject, whose right is read now. The same value sent again by
     the same person is answered as the first time.
     """
     answer = await faces.tasks.complete(who.tenant, task_id, who.subject, body.value, VoteChannel.HTTP)
@@ -107,7 +107,7 @@ async def complete(task_id: UUID, body: Completion, who: Approver, faces: FacesD
 
 
 def faults(answer: TaskAnswer) -> list[dict[str, str]]:
-    """What is wrong with a value, field by field; `where` is "" for the whole."""
+    """The faults of a value, field by field; `where` is "" for the whole."""
     return [{"where": one.where, "message": one.message, "remedy": one.remedy} for one in answer.problems]
 
 

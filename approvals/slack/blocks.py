@@ -81,12 +81,12 @@ def plain_sections(text: str) -> list[Block]:
 
 
 def echo_bytes(blocks: Sequence[Block]) -> int:
-    """How long these blocks are when Slack sends them back with a click."""
+    """The length of these blocks when Slack sends them back with a click, in bytes."""
     return len(quote_plus(json.dumps(blocks)))
 
 
 def fits_message(blocks: Sequence[Block]) -> bool:
-    """Whether Slack takes these blocks as part of one message, and we take the clicks on it."""
+    """True if Slack takes these blocks as part of one message, and we take the clicks on it."""
     return (
         len(blocks) <= MESSAGE_BLOCKS_MAX
         and len(json.dumps(blocks, ensure_ascii=False)) <= MESSAGE_CHARACTERS_MAX
@@ -109,7 +109,7 @@ def pages(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def visible(text: str, *, edges: bool = True) -> str:
-    """``text`` with everything invisible or structural made visible; ``edges``: spaces at either end as well."""
+    """Make everything invisible or structural in ``text`` visible; ``edges``: spaces at either end as well."""
     parts = []
     marks = 0
     last = len(text) - 1
@@ -122,7 +122,7 @@ def visible(text: str, *, edges: bool = True) -> str:
 
 
 def shown(text: str, *, edges: bool = True) -> str:
-    """``visible`` text, escaped for mrkdwn."""
+    """Make text ``visible``, and escape it for mrkdwn."""
     return visible(text, edges=edges).translate(_ESCAPES)
 
 
@@ -146,7 +146,7 @@ def code(text: str) -> str:
 
 
 def literal(value: Json) -> tuple[str, str]:
-    """A JSON value as (text, note): what to show in monospace, and our word where the text alone is ambiguous."""
+    """A JSON value as (text, note): what to show in monospace, and our word if the text alone is ambiguous."""
     match value:
         case None:
             return "", "_not set_"
@@ -165,7 +165,7 @@ def literal(value: Json) -> tuple[str, str]:
 
 
 def entry(label: str, *texts: str, note: str = "") -> list[str]:
-    """``label`text` → `text` note`` on one line if that is short, else every text on lines of its own.
+    """Write ``label`text` → `text` note`` on one line if that is short, else every text on lines of its own.
 
     ``label`` and ``note`` are ours and short. The indentation of JSON is ours as well, so it is not marked.
     """

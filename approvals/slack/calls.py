@@ -15,7 +15,7 @@ from approvals.ports import NotPosted, PostInDoubt, PostRefused
 Answered: TypeAlias = dict[str, Any]
 Failure: TypeAlias = NotPosted | PostInDoubt | PostRefused
 
-RETRY_AFTER_SECONDS = 30.0  # where Slack names none, or not as a number
+RETRY_AFTER_SECONDS = 30.0  # if Slack names none, or not as a number
 # Slack on fatal_error: "It's possible some aspect of the operation succeeded before the error was raised."
 _IN_DOUBT = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable", "update_failed"})
 _REMEDIES = {

@@ -87,7 +87,7 @@ def render(view: CardView) -> Rendered:
 
 
 def button_value(view: CardView) -> str:
-    """What a button carries: which question, and which printing of its card. Opaque; grants nothing."""
+    """The value of a button: its question, and the printing of the card. Opaque; grants nothing."""
     return json.dumps({"a": str(view.approval_id), "n": view.nonce}, separators=(",", ":"))
 
 
@@ -118,7 +118,7 @@ def button(words: str, action_id: str, value: str, **more: str) -> Block:
 
 
 def _short_body(view: CardView) -> list[Block]:
-    """What a card says that cannot say everything: its size, and the facts that are short."""
+    """The body of a card that cannot show everything: its size, and the facts that are short."""
     content = view.content
     size = sum(len(line) for line in content_lines(content))
     lines = [
@@ -172,7 +172,7 @@ def content_lines(content: CardContent) -> list[str]:
 
 
 def decision_lines(content: CardContent) -> list[str]:
-    """What a person needs in order to decide: what is asked, what would change, why people are asked."""
+    """The facts that a person needs to decide: what is asked, what would change, why people are asked."""
     risk = f"*Risk* {content.risk}"
     return [
         *entry("*Request*", content.title),
@@ -201,7 +201,7 @@ def detail_lines(content: CardContent) -> list[str]:
 
 
 def origin_lines(asked: CardContent | TaskView) -> list[str]:
-    """Which run asks, and where in it."""
+    """The run that asks, and the place in it."""
     return [
         *(entry("Reference", asked.reference) if asked.reference else []),
         *entry("Workflow", asked.workflow, note=f"version {asked.workflow_version}"),
@@ -211,7 +211,7 @@ def origin_lines(asked: CardContent | TaskView) -> list[str]:
 
 
 def reversal_lines(content: CardContent) -> list[str]:
-    """Whether it can be undone, and how."""
+    """A line that says if the action can be undone, and how."""
     if not content.reversible:
         return ["*Cannot be undone*"]
     return entry("*Can be undone:*", content.reverse) if content.reverse else ["*Can be undone*"]
@@ -231,7 +231,7 @@ def _values(field: str, **values: Json) -> list[str]:
 
 
 def outcome_lines(view: CardView) -> list[str]:
-    """What became of it, unless a vote's reason, which is shown as well, says just that; and what was told late."""
+    """The outcome, unless a vote's reason, shown as well, says just that; and the late answer, if any."""
     late = entry("*Late answer*", view.late) if view.late else []
     if not view.detail or any(view.detail == vote.reason for vote in current_votes(view.votes)):
         return late
@@ -261,7 +261,7 @@ def _section(title: str, entries: Iterable[list[str]]) -> list[str]:
 
 
 def moment(iso: str) -> str:
-    """A time in the reader's own time zone, and in UTC where Slack cannot tell."""
+    """A time in the reader's own time zone, and in UTC if Slack cannot tell."""
     try:
         at = datetime.fromisoformat(iso)
     except ValueError:

@@ -19,7 +19,7 @@ from approvals.forms import fields_of
 from approvals.slack.blocks import Block, entry, plain, plain_sections, sections, visible
 from core.canonical import Json, JsonObject
 
-# The field was left empty: not the same as null, which is nobody's answer.
+# Marks a field that was left empty. Null is something else: a value that answers no field.
 _EMPTY = UNSET
 
 OPTION_CHARACTERS_MAX = 75  # Slack
@@ -41,10 +41,10 @@ def input_blocks(form: Mapping[str, Any]) -> list[Block]:
 
 
 def values_of(form: Mapping[str, Any], state: Mapping[str, Any]) -> JsonObject:
-    """What was entered, by field, out of ``view.state.values``; a field that was left empty is absent.
+    """The entered values by field, out of ``view.state.values``; a field that was left empty is absent.
 
-    Never raises, whatever Slack or somebody else sends: what is not an answer to the field becomes null, a number that
-    is none stays text, and ``check_value`` refuses both at their place.
+    Never raises, whatever Slack or somebody else sends: a value that is no answer to the field becomes null, a
+    malformed number stays text, and ``check_value`` refuses both at their place.
     """
     values: JsonObject = {}
     for field in fields_of(form):
@@ -71,7 +71,7 @@ def errors_of(form: Mapping[str, Any], problems: Sequence[FormProblem]) -> dict[
 
 
 def cut(text: str, limit: int) -> str:
-    """``visible`` text in at most ``limit`` characters; an ellipsis says that something is missing."""
+    """Make text ``visible`` in at most ``limit`` characters; an ellipsis says that something is missing."""
     shown = visible(text, edges=False)
     if len(shown) <= limit:
         return shown

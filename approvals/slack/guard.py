@@ -109,7 +109,7 @@ def _check_shape(payload: JsonObject) -> None:
 
 
 class SlackEndpoint:
-    """``await endpoint(request)`` answers one request of Slack's. ``now`` gives Unix seconds."""
+    """Answers Slack's requests, each by ``await endpoint(request)``. ``now`` gives Unix seconds."""
 
     def __init__(self, bolt: AsyncApp, *, signing_secret: str, now: Callable[[], float]) -> None:
         self._bolt = bolt

@@ -1,9 +1,9 @@
 """Bolt listeners: parse, let the service commit, acknowledge. In that order.
 
 A click is acknowledged only after the vote or the task is committed, so one that Slack believes we took is never lost.
-If the service fails, nothing is acknowledged: Slack gets 503 and tells the person that it did not work. What became of
-a click is told by the service through the outbox, written in the transaction of the vote; the one call to Slack made
-here opens a modal, which is possible only while the click's trigger lives (3 seconds).
+If the service fails, nothing is acknowledged: Slack gets 503 and tells the person that it did not work. The service
+tells the result of a click through the outbox, written in the transaction of the vote; the one call to Slack made here
+opens a modal, which is possible only while the click's trigger lives (3 seconds).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = logging.getLogger("counterseal.slack")
 
 
 class Answer(Struct, frozen=True):
-    """What became of one person's answer, in a sentence for that person. ``about_reason``: the reason is at fault."""
+    """The result of one person's answer, in a sentence for that person. ``about_reason``: the reason is at fault."""
 
     counted: bool
     sentence: str
@@ -52,7 +52,7 @@ class Answer(Struct, frozen=True):
 
 
 class InteractionService(Protocol):
-    """What the handlers need done. Every method has committed when it returns; a failure raises."""
+    """The service that handlers call for votes. Every method has committed when it returns; a failure raises."""
 
     async def vote(self, click: Click) -> Answer:
         """Take a vote that needs no reason, and enqueue the sentence to the person in the same transaction."""
@@ -68,7 +68,7 @@ class InteractionService(Protocol):
 
 
 class TaskService(Protocol):
-    """What the handlers need done about tasks. It knows the tenant, and who the clicker is; both are never sent."""
+    """The service that handlers call for tasks. It knows the tenant, and who the clicker is; neither is ever sent."""
 
     async def task(self, asked: TaskClick | TaskSubmission) -> TaskView | Answer:
         """The task, open or not; otherwise why the person cannot see or not complete it (unknown here, not linked)."""
@@ -147,7 +147,7 @@ async def _opened(client: AsyncWebClient, trigger_id: str, modal: dict[str, Any]
 
 
 async def _submission(service: InteractionService, submission: Submission) -> dict[str, Any]:
-    """How Slack is to answer the modal: the next page, an error at the reason, or the sentence."""
+    """The answer to a modal: the next page, an error at the reason, or the sentence."""
     if submission.choice is None:
         shown = await service.review(submission)
         if isinstance(shown, CardView):
@@ -170,10 +170,10 @@ async def _open_task(tasks: TaskService, client: AsyncWebClient, click: TaskClic
 
 
 async def _complete_task(tasks: TaskService, submission: TaskSubmission) -> dict[str, Any]:
-    """How Slack is to answer the form: faults at their fields, or the sentence.
+    """The answer to a form: faults at their fields, or the sentence.
 
-    The form is read again: what the modal says about itself is not trusted. The right, the state and the value are the
-    desk's to check, in this order, so that whoever may not complete a task learns nothing about its form (P-12).
+    The form is read again: what the modal says about itself is not trusted. ``complete`` checks right, state
+    and value, in this order, so that a person without the right learns nothing about the form (P-12).
     """
     shown = await tasks.task(submission)
     if isinstance(shown, Answer):
@@ -185,7 +185,7 @@ async def _complete_task(tasks: TaskService, submission: TaskSubmission) -> dict
 
 
 async def _failed(error: Exception) -> BoltResponse:
-    """What Slack is told instead of an acknowledgement. No answer carries details, no log line a body."""
+    """The answer to Slack instead of an acknowledgement. No answer carries details, no log line a body."""
     if isinstance(error, InputError):
         return BoltResponse(status=400, body={"error": "malformed", "detail": str(error)})
     if isinstance(error, BoltUnhandledRequestError):

@@ -144,7 +144,7 @@ def _sent(body: _Members, ours: Container[str], otherwise: str) -> tuple[str, Js
 
 
 def _clicker(body: _Members) -> Clicker:
-    """Without ``team``, an interaction of an organisation-wide app names its ``enterprise`` and the user's team."""
+    """The account that acted. An organisation-wide app sends no ``team``, but ``enterprise`` and the user's team."""
     user = _object(body, "user", "")
     own = _optional_id(user, "team_id", "user")
     team = _object(body, "team", "") if body.get("team") is not None else {}

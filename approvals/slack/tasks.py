@@ -62,12 +62,12 @@ def form_modal(view: TaskView) -> Block:
 
 
 def button_value(view: TaskView) -> str:
-    """What the button and the modal carry: which task. Opaque; grants nothing."""
+    """The value of the button and of the modal: the task's id. Opaque; grants nothing."""
     return json.dumps({"t": str(view.task_id)}, separators=(",", ":"))
 
 
 def closed_sentence(view: TaskView) -> str:
-    """Why a task that is not open cannot be filled in; it may name a person."""
+    """The reason why a task that is not open cannot be filled in; it may name a person."""
     who = view.completed_by or "somebody else"
     return {
         TaskState.COMPLETED: f"This task was completed by {who}. Nothing is left to do.",
@@ -93,7 +93,7 @@ def _state_lines(view: TaskView) -> list[str]:
 
 
 def _short_lines(view: TaskView) -> list[str]:
-    """What is said of a task that is too long to be said whole: its size, and the facts that are short."""
+    """The lines of a task that is too long to be shown whole: its size, and the facts that are short."""
     size = sum(len(line) for line in (*_ask_lines(view), *origin_lines(view)))
     return [
         f"*This task is too long to be shown here* ({size} characters). Nothing of what is long is shown in part.",

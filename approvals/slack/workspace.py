@@ -1,4 +1,4 @@
-"""Whose clicks count: members of the workspace (or organisation) in which the app is installed, and nobody else.
+"""Checks clickers: only members of the workspace (or organisation) in which the app is installed count.
 
 Slack signs for every workspace from which an app can be seen: a channel shared by Slack Connect brings strangers, and a
 guest is no member. So the home is pinned by ``auth.test``, and each account is looked up by ``users.info`` before
@@ -25,14 +25,14 @@ from approvals.slack.payloads import Clicker
 
 _log = logging.getLogger("counterseal.slack")
 
-# How long an answer about an account holds: so long a person who was deactivated or made a guest may still be believed.
+# Seconds for which an answer about an account holds: a person deactivated or made a guest meanwhile is still believed.
 KNOWN_SECONDS = 30.0
 _KNOWN_MAX = 1000
 _NO_MEMBER = ("deleted", "is_bot", "is_workflow_bot", "is_connector_bot", "is_restricted", "is_ultra_restricted")
 
 
 class StrangerCode(StrEnum):
-    """Why an account may do nothing here."""
+    """The reason why an account may do nothing here."""
 
     UNLINKED = "unlinked"
     UNAVAILABLE = "slack_unavailable"
@@ -99,13 +99,13 @@ class SlackWorkspace:
                 reason = "the answer names no team" if isinstance(answer, dict) else answer.message
                 _log.warning("Slack does not say where the app is installed, so clicks are refused: %s", reason)
                 return None
-            # Two clicks that asked at the same time were answered the same.
+            # Two clicks that asked at the same time got the same answer.
             self._home = found
-            _log.info("clicks count that come from %s", found.id)
+            _log.info("accepting clicks of members of %s", found.id)
         return self._home
 
     async def stranger(self, clicker: Clicker) -> StrangerCode | None:
-        """Why the account may do nothing here; None for a full member."""
+        """The reason why the account may do nothing here; None for a full member."""
         home = await self.home()
         if home is None:
             return StrangerCode.UNAVAILABLE
@@ -150,7 +150,7 @@ def _home(answer: Mapping[str, Any]) -> Home | None:
 class SlackUserGroups:
     """Needs the scope ``usergroups:read``. Nothing is cached: a right that was withdrawn is gone at once.
 
-    Whatever goes wrong (Slack slow or down, group gone or disabled, rate limit) makes the group unresolvable, so that
+    Any failure (Slack slow or down, group gone or disabled, rate limit) makes the group unresolvable, so that
     it allows nobody. ``timeout_seconds`` is short because a click is waiting.
     """
 
@@ -164,7 +164,7 @@ class SlackUserGroups:
     async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
         """Tell which of the ``wanted`` Slack groups ``user`` is in; groups of ours are left out.
 
-        ``user`` is a Slack user id, or ``team/user``: whoever is of another team is in none of this one's groups.
+        ``user`` is a Slack user id, or ``team/user``: a user of another team is in none of this one's groups.
         """
         groups = {group.key: group.group for group in wanted if group.source is GroupSource.SLACK_GROUP}
         team, _, user = user.rpartition("/")

@@ -28,19 +28,19 @@ MESSAGE_LENGTH = 500
 NOT_FOUND = "not_found"
 _SYSTEM = "the BPMN engine"
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 405: "not_allowed"}
-# What the engine itself throws for what it does not have; a 404 without it comes from a wrong address or a proxy.
+# The engine's own errors for a missing thing; a 404 without one comes from a wrong address or a proxy.
 _ENGINE_ERRORS = frozenset({"RestException", "InvalidRequestException"})
 
 
 @dataclass(frozen=True, slots=True)
 class BpmnSettings:
-    """How to reach one engine, and how its processes reach us.
+    """The settings of one engine, and of the way back from its processes to us.
 
     ``url`` is the REST API's root, such as ``https://bpm.example/engine-rest``. ``callback_url`` is Counterseal's own
     public root: with it, a process is told where it can report that it is through. ``topic`` is that of the external
-    tasks by which a process reports instead, and ``worker_id`` is whom the engine locks them for: the same for every
-    worker of an installation, so that any of them can acknowledge what another has fetched.
-    ``transaction_limit_seconds``: before it has passed, a process that is not there may still be about to start.
+    tasks by which a process reports instead. The engine locks them for ``worker_id``, the same for every worker of an
+    installation, so that any of them can acknowledge what another has fetched. ``transaction_limit_seconds``: before it
+    has passed, a process that is not there may still be about to start.
 
     The engine's history level must be ``activity`` or more (its default is ``full``), or an ended process cannot be
     found again, and would be started twice after a crash.
@@ -93,7 +93,7 @@ class EngineClient:
         timeout_seconds: float,
         bytes_max: int = BODY_BYTES_MAX,
     ) -> Json | Failure:
-        """Do something. None where the engine has nothing to say (204)."""
+        """Do something. None if the engine has nothing to say (204)."""
         request = self._client.build_request(method, path, json=body)
         reply = await exchange(
             self._client, request, effect=True, timeout_seconds=timeout_seconds, body_bytes_max=bytes_max
@@ -148,12 +148,12 @@ def plain(variables: Json) -> JsonObject:
 
 
 def value_of(variables: Json, name: str) -> Json:
-    """What one variable of the engine holds, as it is written; None where it is absent."""
+    """The value of one variable of the engine, as it is written; None if it is absent."""
     return items(items(variables).get(name)).get("value")
 
 
 def items(value: Json) -> JsonObject:
-    """What the engine says as an object; nothing where it says something else."""
+    """The value as an object; an empty one if it is something else."""
     return value if isinstance(value, dict) else {}
 
 

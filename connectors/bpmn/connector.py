@@ -123,8 +123,8 @@ class BpmnConnector(NothingBefore):
             if completion is not None:
                 completions.append(completion)
             elif isinstance(task.get("id"), str):
-                # It completes nothing of ours, and becomes an incident in the engine, where its people see it. If the
-                # engine cannot be told now, the task comes back when its lock ends, and is refused then.
+                # The task completes nothing of ours, so it becomes an incident for the engine's people. If the engine
+                # cannot be told now, the task comes back when its lock ends, and is refused then.
                 # https://docs.camunda.org/manual/7.21/reference/rest/external-task/post-failure/
                 incident: JsonObject = {"errorMessage": _NO_KEY, "retries": 0, "retryTimeout": 0}
                 await self._tell(str(task["id"]), "failure", incident)
@@ -147,7 +147,7 @@ class BpmnConnector(NothingBefore):
         return await self._client.send("POST", path, body, timeout_seconds=ANSWER_SECONDS)
 
     async def check(self) -> tuple[bool, str]:
-        """Count the process definitions. ``GET /engine`` would not do: it answers whoever asks."""
+        """Count the process definitions. ``GET /engine`` would not do: it answers anybody."""
         path = "/process-definition/count"
         answer = await self._client.get(path, {"latestVersion": "true"}, timeout_seconds=CHECK_SECONDS)
         if isinstance(answer, Refused | NotSent):
@@ -162,7 +162,7 @@ class BpmnConnector(NothingBefore):
         await self._client.aclose()
 
     async def _start(self, call: Call) -> Outcome:
-        """``POST /process-definition/key/{key}/start``, if no process has the business key yet.
+        """Start a process by ``POST /process-definition/key/{key}/start``, if none has the business key yet.
 
         https://docs.camunda.org/manual/7.21/reference/rest/process-definition/post-start-process-instance/
         """
@@ -192,7 +192,7 @@ class BpmnConnector(NothingBefore):
         return Parked(started)
 
     async def _correlate(self, call: Call) -> Outcome:
-        """``POST /message``: https://docs.camunda.org/manual/7.21/reference/rest/message/post-message/"""
+        """Correlate by ``POST /message``: https://docs.camunda.org/manual/7.21/reference/rest/message/post-message/"""
         names = {"message": "messageName", "business_key": "businessKey", "process_instance_id": "processInstanceId"}
         body: JsonObject = {names[name]: value for name, value in call.input.items() if name in names}
         try:
@@ -230,13 +230,13 @@ class BpmnConnector(NothingBefore):
         return await self._query("/history/process-instance", params, call, deadline)
 
     async def _running(self, call: Call, deadline: float) -> list[_Process] | Refused | NotSent:
-        """``GET /process-instance``: https://docs.camunda.org/manual/7.21/reference/rest/process-instance/get-query/"""
+        """Running processes: https://docs.camunda.org/manual/7.21/reference/rest/process-instance/get-query/"""
         return await self._query("/process-instance", {"businessKey": call.correlation_key or ""}, call, deadline)
 
     async def _query(
         self, path: str, params: dict[str, str], call: Call, deadline: float
     ) -> list[_Process] | Refused | NotSent:
-        """Only processes that nobody called: a called one often inherits the business key."""
+        """The processes that no other process called: a called one often inherits the business key."""
         if not call.correlation_key:
             return Refused("no_correlation_key", f"{call.operation} needs a correlation key, and the call has none")
         ours = {"processDefinitionKey": str(call.input.get("process", "")), "rootProcessInstances": "true"}
@@ -245,7 +245,7 @@ class BpmnConnector(NothingBefore):
             return rows
         if not isinstance(rows, list):
             return NotSent("the BPMN engine answered without a list of processes")
-        # Looked at again here: an engine that ignores a part of the query must not make a stranger's process ours.
+        # Check again: an engine that ignores a part of the query must not make a stranger's process ours.
         return [
             (str(row["id"]), str(row.get("state", "ACTIVE")))
             for row in map(items, rows)
@@ -254,9 +254,9 @@ class BpmnConnector(NothingBefore):
 
 
 def _completion(task: JsonObject) -> Completion | None:
-    """What one external task says; None if it belongs to no wait.
+    """The completion that one external task tells; None if it belongs to no wait.
 
-    The business key is believed before a variable, which whoever completes a user task may write.
+    The business key outranks the variable, which anybody who completes a user task may write.
     """
     if not isinstance(task.get("id"), str):
         return None

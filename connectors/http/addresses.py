@@ -1,4 +1,4 @@
-"""Which hosts may be called, and at which addresses (OWASP: server-side request forgery).
+"""The hosts that may be called, and their addresses (OWASP: server-side request forgery).
 
 A name is resolved once, every address it has is judged, and the connection goes to an address that was judged, so a
 name that changes its answer in between (DNS rebinding) gains nothing.
@@ -44,7 +44,7 @@ class Destination(Struct, frozen=True):
 async def destination(
     text: str, allowed: Iterable[AllowedHost], *, timeout_seconds: float
 ) -> Destination | Refused | NotSent:
-    """Where a request to ``text`` may go; ``Refused`` names the setting or the remedy."""
+    """The destination of a request to ``text``; ``Refused`` names the setting or the remedy."""
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, TypeError):
@@ -71,7 +71,7 @@ async def destination(
 
 
 def is_public(address: Address) -> bool:
-    """Whether the address, and any IPv4 address that it stands for, is reachable from the whole Internet."""
+    """True if the address, and any IPv4 address that it stands for, is reachable from the whole Internet."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
         if address in _NAT64:

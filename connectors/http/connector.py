@@ -1,4 +1,4 @@
-"""``http.request.send``: one request to an allowed host; no redirects, no private addresses unless allowed."""
+"""Sends a request to an allowed host (``http.request.send``); no redirects, no private addresses unless allowed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HttpSettings(Struct, frozen=True):
 
 
 class HttpConnector(NothingBefore):
-    """Connections are not kept: one to an address was judged, and certified, for one host name only."""
+    """Sends requests. Connections are not kept: each was judged, and certified, for one host name only."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
@@ -105,7 +105,7 @@ def _plain(text: str) -> bool:
 
 
 def _request(call: Call, url: httpx.URL, address: Address, body: bytes, headers: httpx.Headers) -> httpx.Request:
-    """To the judged address, for the named host: Host, SNI and certificate are the name's."""
+    """The request to the judged address, for the named host: Host, SNI and certificate are the name's."""
     pinned = headers.copy()
     pinned["Host"] = url.netloc.decode("ascii")
     return httpx.Request(
@@ -139,7 +139,7 @@ def _outcome(answer: Answer, call: Call) -> Outcome:
 
 
 def _text(answer: Answer) -> str | None:
-    """The body as text; None where it is not text that can be stored. A truncated one may lose its last character."""
+    """The body as text; None if it is not text that can be stored. A truncated one may lose its last character."""
     try:
         text = answer.body.decode("utf-8", "ignore" if answer.truncated else "strict")
     except UnicodeDecodeError:
@@ -148,7 +148,7 @@ def _text(answer: Answer) -> str | None:
 
 
 def _json(answer: Answer) -> Json:
-    """None where the body is not JSON after all, or JSON that is too deep or ambiguous; ``body`` still has it."""
+    """None if the body is not JSON after all, or JSON that is too deep or ambiguous; ``body`` still has it."""
     try:
         return parse(answer.body, bytes_max=len(answer.body))
     except InputError:

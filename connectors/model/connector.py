@@ -1,4 +1,4 @@
-"""``model.chat.complete``: changes nothing outside, so any failure may be repeated; what it consumed is reported."""
+"""Completes chats (``model.chat.complete``). Changes nothing outside, so failures may be repeated; reports usage."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _usage(value: Json, provider: str, model: str, asked: str) -> Usage:
 
 
 def _cost(provider: str, model: str, tokens_in: int, tokens_out: int, cached: int) -> Decimal | None:
-    """From the price table that ships with genai-prices; None for a model that it does not know."""
+    """The cost by the price table that ships with genai-prices; None for a model that it does not know."""
     tokens = genai_prices.Usage(
         input_tokens=tokens_in, output_tokens=tokens_out, cache_read_tokens=min(cached, tokens_in) or None
     )

@@ -41,7 +41,7 @@ class ClientCredentials:
 
 
 class ServiceNowSettings(Struct, frozen=True):
-    """How to reach one instance.
+    """The settings of one instance.
 
     ``username`` is the integration user as ``sys_updated_by`` shows it; with basic authentication it is known already,
     with OAuth it must be stated, or a probe cannot tell our writes from others'. ``transaction_limit_seconds`` is the

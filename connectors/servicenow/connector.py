@@ -11,7 +11,7 @@ from connectors.proposal import diff_fields, writes_of
 from connectors.servicenow.client import ServiceNowSettings, TableClient
 from core.canonical import Json, JsonObject
 
-# What a person or a probe wants to know of a record beside the fields of the diff.
+# The facts about a record that a person or a probe needs beside the fields of the diff.
 FACTS = ("number", "short_description", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
 JOURNALS = frozenset({"work_notes", "comments"})
 QUERY_LIMIT = 100
@@ -19,7 +19,7 @@ VERSION = "sys_mod_count"
 
 
 class ServiceNowConnector:
-    """One instance. The table is the operation's middle name, or the input's ``table`` where that is ``record``."""
+    """One instance. The table is the operation's middle name, or the input's ``table`` if that is ``record``."""
 
     def __init__(self, settings: ServiceNowSettings, catalog: Catalog) -> None:
         self._settings = settings
@@ -112,7 +112,7 @@ class ServiceNowConnector:
         query = f"element_id={call.input['sys_id']}^valueLIKE{marker(call.idempotency_key)}"
         fields, seconds = ("element", "value"), call.timeout_seconds
         found = await self._client.query("sys_journal_field", query, fields, limit=10, timeout_seconds=seconds)
-        # Looked at again here: an instance that ignores a part of the query must not make a stranger's note ours.
+        # Check again: an instance that ignores a part of the query must not make a stranger's note ours.
         mark = marker(call.idempotency_key)
         return [row for row in found if mark in str(row.get("value", ""))] if isinstance(found, list) else found
 
@@ -138,7 +138,7 @@ def _names(value: Json) -> tuple[str, ...]:
 
 
 def _done(record: JsonObject, intended: JsonObject) -> Done:
-    """What the record reads back: a business rule may have altered what we wrote, and an ACL dropped it."""
+    """The outcome as the record reads back: a business rule may have altered our values, and an ACL dropped them."""
     after: JsonObject = {name: record[name] for name in intended if name in record}
     altered: list[Json] = [name for name, value in intended.items() if after.get(name) != value]
     facts = {name: record[name] for name in ("sys_id", "number", VERSION) if name in record}
@@ -159,7 +159,7 @@ def _judge(
 
     The Table API has no idempotency key, so the verdict rests on our mark in the journal, on the fields, on the count
     of modifications and on who made the last one. Absence proves nothing before the transaction limit has passed.
-    ``intended`` leaves journal fields out. ``marked`` is None where the call wrote no journal.
+    ``intended`` leaves journal fields out. ``marked`` is None if the call wrote no journal.
     """
     done = _done(record, intended)
     if marked:

@@ -1,4 +1,4 @@
-"""``slack.message.post``.
+"""Posts messages to Slack (``slack.message.post``).
 
 Slack does not dedupe posts, so each carries our key in its metadata, and doubt is resolved by looking for it. Metadata
 can be read by every app in the workspace, so the key is opaque.
@@ -88,7 +88,7 @@ class SlackConnector(NothingBefore):
         return Probe(ProbeVerdict.CANNOT_TELL, f"not among the {PAGES_MAX * PAGE_SIZE} messages that were looked at")
 
     async def check(self) -> tuple[bool, str]:
-        """``auth.test``."""
+        """Call ``auth.test``."""
         answer = await self._ask(self._client.auth_test, CONNECT_SECONDS_MAX)
         if not isinstance(answer, AsyncSlackResponse):
             return False, answer.message
@@ -121,12 +121,12 @@ class SlackConnector(NothingBefore):
             return NotSent(f"Slack is not reachable: {error}")
         except TimeoutError:
             return InDoubt("Slack did not answer in time")
-        except Exception as error:  # the SDK lets bare errors through where a body is not what it expects
+        except Exception as error:  # the SDK lets bare errors through if a body is not what it expects
             return InDoubt(f"the exchange with Slack broke: {type(error).__name__}: {error}")
 
 
 def opaque(idempotency_key: str) -> str:
-    """What a message's metadata says about the action: a prefix of its key, which is a hash already."""
+    """The mark of an action in a message's metadata: a prefix of its key, which is a hash already."""
     return idempotency_key[:32]
 
 
@@ -165,7 +165,7 @@ def _bears(message: dict[str, Any], idempotency_key: str) -> bool:
 
 
 def _slack_seconds(page: AsyncSlackResponse) -> float:
-    """Slack's own clock, from the answer's Date; 0 where it is missing, and then pages are read to the end."""
+    """Slack's own clock, from the answer's Date; 0 if it is missing, and then pages are read to the end."""
     try:
         return parsedate_to_datetime(_headers(page).get("Date", "")).timestamp()
     except (ValueError, TypeError):

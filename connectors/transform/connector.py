@@ -1,4 +1,4 @@
-"""``transform.data.apply``: the workflow's expressions do the work; this hands back what they made."""
+"""Returns what a workflow's expressions made (``transform.data.apply``): they do the work."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from connectors.port import Call, Done, NothingBefore, Outcome, Probe, ProbeVerd
 
 
 class TransformConnector(NothingBefore):
-    """Nothing outside is touched, so nothing can fail."""
+    """Returns its input. Nothing outside is touched, so nothing can fail."""
 
     async def perform(self, call: Call) -> Outcome:
-        """``{value}`` in, ``{value}`` out."""
+        """Return the ``value`` of the input as it is."""
         return Done({"value": call.input.get("value")})
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        """Never applied anything: safe to repeat."""
+        """Answer that nothing was applied: safe to repeat."""
         return Probe(ProbeVerdict.NOT_APPLIED, f"{call.operation} changes nothing outside, so it can be repeated")
 
     async def check(self) -> tuple[bool, str]:
-        """Always well."""
+        """Report that all is well."""
         return True, "works in process"
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no connection is held."""

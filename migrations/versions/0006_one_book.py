@@ -46,7 +46,7 @@ BORN = {
     "approvals": "requested canceled",
     "effects": "intended",
 }
-# Who writes what. What was recorded is never changed, and nobody deletes it but ``purge_records``, once its time is
+# Rights to write. What was recorded is never changed, and nobody deletes it but ``purge_records``, once its time is
 # over. Only the engine lets an effect out, and nobody forgets one.
 ALL = "INSERT, UPDATE, DELETE"
 ENGINES = {
@@ -71,7 +71,7 @@ FACES_OWN = {
     "group_members": "INSERT, DELETE",
     "tokens": "INSERT, UPDATE (revoked_at)",
 }
-# The appender is nobody: it owns the functions, and has what their statements need. Locking a row takes an UPDATE.
+# The appender never logs in: it owns the functions, with the rights of their statements. A row lock takes UPDATE.
 APPENDS = {
     "runs": "SELECT, INSERT, UPDATE",
     "queue": "SELECT, INSERT, DELETE, UPDATE (created_at)",
@@ -127,19 +127,19 @@ def _columns_but(table: str, hidden: str) -> str:
 
 
 def _own_functions() -> None:
-    """What faces may do to runs. The engine calls the same where it hands on a request."""
+    """Give the faces the functions that change runs. The engine calls the same ones when it hands on a request."""
     found = op.get_bind().exec_driver_sql(
         f"SELECT oid::regprocedure::text FROM pg_proc WHERE proname = ANY ('{{{','.join(FUNCTIONS)}}}')"
     )
     for signature in found.scalars():
         _give(signature, APPENDER, BOTH)
-    # What they and the engine have in common has the rights of whoever calls it.
+    # ``append``, which they and the engine call, runs with the rights of its caller.
     op.execute("REVOKE ALL ON FUNCTION append FROM PUBLIC")
     op.execute(f"GRANT EXECUTE ON FUNCTION append TO {ENGINE}, {APPENDER}")
 
 
 def _give(signature: str, owner: str, users: str) -> None:
-    """A new owner must be able to create in the schema at that moment; only then."""
+    """Give a function to its owner and users. The owner may create in the schema at that moment only."""
     op.execute(f"GRANT CREATE ON SCHEMA public TO {owner}")
     op.execute(f"ALTER FUNCTION {signature} OWNER TO {owner}")
     op.execute(f"REVOKE CREATE ON SCHEMA public FROM {owner}")
@@ -173,7 +173,7 @@ def _refuse_illegal_moves() -> None:
 
 
 def _find_owners() -> None:
-    """What the faces must find before they can know the tenant: by an unguessable key, returning only the tenant."""
+    """Create the lookups that faces need before they know the tenant: each takes an unguessable key."""
     op.execute(
         "CREATE FUNCTION token_owner(hash text) RETURNS TABLE (tenant_id text, subject text, roles text[]) "
         "LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public AS $$ SELECT tenant_id, subject, roles "
@@ -188,7 +188,7 @@ def _find_owners() -> None:
 
 
 def _purge() -> None:
-    """Erasure removes the values; the lines stay, and commit to what nobody can know any more."""
+    """Create the erasure: it removes values; the lines stay, and commit to values that nobody can know any more."""
     for table in ("runs", "ledger", "journal"):
         op.execute(f"CREATE POLICY owner ON {table} TO CURRENT_USER USING (true)")
     over = "FROM runs r WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
@@ -201,7 +201,7 @@ def _purge() -> None:
 
 
 def _read_line_by_line() -> None:
-    """The audit of runs, a row for each line; whoever reads it sees the rows of the journal that he may see."""
+    """Create the view of the audit with a row for each line; a reader sees only the journal rows that they may see."""
     op.execute(
         "CREATE VIEW run_lines WITH (security_invoker = true) AS "
         "SELECT j.run_id, j.tenant_id, j.n, j.first_seq + l.number::int - 1 AS seq, "

@@ -47,7 +47,7 @@ class _Recent(OrderedDict[Key, Value]):
 
 
 def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
-    """What policies may know of each operation, from the declarations."""
+    """The facts that policies may use of each operation, from the declarations."""
     types = {name: (operation.fact_types(), operation.diff) for name, operation in catalog.operations.items()}
     return {name: OperationFacts(fields, frozenset(fields if diff else ())) for name, (fields, diff) in types.items()}
 

@@ -64,7 +64,7 @@ class GraphCompiler(LeafCompiler):
         return self._scope(content.steps, Place(("steps",), _visible(content)))
 
     def at_end(self, content: WorkflowDocument) -> Place:
-        """What an expression sees once every step of the workflow is over."""
+        """The variables that an expression sees once every step of the workflow is over."""
         variables = _visible(content)
         for step in content.steps:
             variables |= _results(step.id, step)
@@ -201,12 +201,12 @@ def _in_order(numbers: Mapping[str, int], needs: Mapping[str, tuple[str, ...]]) 
 
 
 def _visible(content: WorkflowDocument) -> dict[str, str]:
-    """What every expression of a workflow sees."""
+    """The variables that every expression of a workflow sees."""
     return RUN_VARIABLES | {f"state.{name}": "dyn" for name in content.channels}
 
 
 def _results(step_id: str | None, step: StepDocument) -> dict[str, str]:
-    """What can be read once ``step`` is over: its own result, and those inside its branches."""
+    """The results that can be read once ``step`` is over: its own result, and those inside its branches."""
     found = {f"steps.{step_id}.output": "dyn", f"steps.{step_id}.status": "string"} if step_id else {}
     for child in (*(step.then or ()), *(step.else_ or ())):
         found |= _results(child.id, child)

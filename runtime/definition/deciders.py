@@ -26,7 +26,7 @@ _REMEDY = "Publish the directory first: `counterseal directory publish FILE`."
 
 
 class Findings(Struct):
-    """``problems``: nobody could ever decide. ``warnings``: nobody could in some cases, or it was not checked."""
+    """Questions without deciders: always (``problems``), or in some cases, or unchecked (``warnings``)."""
 
     problems: list[Problem]
     warnings: list[str]

@@ -16,7 +16,7 @@ from runtime.engine.graph import Branch, Graph, IfNode, Node, Scope, scopes_of
 
 
 class EdgeKind(StrEnum):
-    """``sequence``: the second begins when the first is over. ``data``: its expressions read the first's result.
+    """Kinds of edges. ``sequence``: the second begins after the first. ``data``: its expressions read the first.
 
     ``branch``: the second stands inside the first, in a condition, a loop or a branch for failures.
     """

@@ -257,7 +257,7 @@ def _named(text: str) -> dict[str, Any]:
 
 
 def gate_terms(gate: GateDocument) -> Terms:
-    """What a gate asks of people."""
+    """The terms under which a gate asks people."""
     return Terms(
         tier=Tier(gate.tier),
         approvers=(GroupQuorum(gate.approvers.group, gate.quorum),),

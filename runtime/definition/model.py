@@ -41,7 +41,7 @@ class ChannelDocument(Part):
 
 
 class ServiceNowTrigger(Part):
-    """Which records start this workflow. ``dedupe`` names one change: the same text starts one run only."""
+    """The records that start this workflow. ``dedupe`` names one change: the same text starts one run only."""
 
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     events: Annotated[tuple[Literal["insert", "update"], ...], Field(min_length=1)] = ("insert",)
@@ -50,7 +50,7 @@ class ServiceNowTrigger(Part):
 
 
 class Triggers(Part):
-    """What starts this workflow, besides people."""
+    """The events that start this workflow, besides people."""
 
     servicenow: ServiceNowTrigger | None = None
 
@@ -74,7 +74,7 @@ class GateDocument(Part):
 
 
 class WaitDocument(Part):
-    """What a step waits for: a time (``for``), a moment (``until``), or a ``signal`` with its correlation."""
+    """The end of a step's wait: a time (``for``), a moment (``until``), or a ``signal`` with its correlation."""
 
     for_: Annotated[Duration | None, Field(alias="for")] = None
     until: Expression | None = None
@@ -105,7 +105,7 @@ class ContinueDocument(Part):
 
 
 class EscalationDocument(Part):
-    """What is done when a wait takes too long: a group is asked whether to go on; ``start`` begins a run first."""
+    """The answer to a wait that takes too long: a group is asked whether to go on; ``start`` begins a run first."""
 
     escalate: Annotated[str, Field(min_length=1, max_length=100)]
     expires: Duration | None = None
@@ -162,7 +162,7 @@ class StepDocument(Part):
         return value
 
     def kinds(self) -> list[str]:
-        """Which of ``KINDS`` this entry has; exactly one is right."""
+        """The names of ``KINDS`` that this entry has; exactly one is right."""
         present = {"if": self.if_, "while": self.while_}
         return [kind for kind in KINDS if present.get(kind, getattr(self, kind, None)) is not None]
 

@@ -48,7 +48,7 @@ _MODELS: Mapping[SchemaName, tuple[type[BaseModel], str]] = {
 
 @cache
 def descriptions() -> Mapping[str, Mapping[str, str]]:
-    """What each key means, in a line: by the model's name and the key."""
+    """The meaning of each key, in a line: by the model's name and the key."""
     return tomllib.loads(files("runtime.definition").joinpath("key_descriptions.toml").read_text(encoding="utf-8"))
 
 
@@ -104,7 +104,7 @@ def _given(*names: str) -> list[JsonSchema]:
 
 
 def _approval_terms() -> JsonSchema:
-    """Who approves is said where approval is needed, and the terms of an approval only there."""
+    """Require approvers if an approval is needed, and allow an approval's terms only then."""
     asked = {"properties": {"outcome": {"const": str(Outcome.NEEDS_APPROVAL)}}, "required": ["outcome"]}
     needed = {"required": ["approvers"], "properties": {"approvers": {"minItems": 1}}}
     return {"if": asked, "then": needed, "else": {"properties": dict.fromkeys(APPROVAL_KEYS, False)}}

@@ -182,6 +182,6 @@ def _needs(steps: Sequence[StepDocument], number: int) -> tuple[str, ...]:
 
 
 def _name(step: StepDocument, number: int) -> str:
-    """As the compiler names a step of the outermost list."""
+    """Name a step of the outermost list as the compiler does."""
     kinds = step.kinds()
     return step.id or f"{kinds[0] if kinds else 'step'}_{number}"

@@ -28,7 +28,7 @@ DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
 
 
 class Question(Struct, frozen=True):
-    """What is put to people. ``digest`` is what their answer binds to; ``blinded`` how the audit shows it."""
+    """A question to people. Their answer binds to ``digest``; ``blinded`` how the audit shows it."""
 
     kind: ApprovalKind
     digest: str
@@ -87,7 +87,7 @@ def approval_path(approval_id: UUID) -> str:
 
 
 def card_path(approval_id: UUID) -> str:
-    """Where the audit commits to the card as shown."""
+    """The path under which the audit commits to the card as shown."""
     return approval_path(approval_id) + path_of("card")
 
 
@@ -97,7 +97,7 @@ def asked(kind: str, requester: str, terms: JsonObject) -> JsonObject:
 
 
 def ladder(terms: Terms, expires: int) -> list[tuple[str, int]]:
-    """What happens to an unanswered question and when, in seconds from its start: remind, escalate, at last expire."""
+    """The stages of an unanswered question, in seconds from its start: remind, escalate, at last expire."""
     stages = [("remind", seconds) for seconds in terms.remind_seconds if seconds < expires]
     if terms.escalate is not None and terms.escalate.after_seconds < expires:
         stages.append(("escalate", terms.escalate.after_seconds))

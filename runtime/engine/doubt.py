@@ -82,7 +82,7 @@ def applied(
 def ask_people(
     transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, evidence: str, nonce: Nonce
 ) -> None:
-    """Nobody can tell what became of it: ask the people who had approved it, or the operators."""
+    """Ask the people who had approved it, or the operators: nobody else can tell what became of it."""
     stored = receipt.action.get("terms")
     if not isinstance(stored, dict):
         stored = Terms(Tier.HIGH, (GroupQuorum(OPERATORS),)).to_json()

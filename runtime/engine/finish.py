@@ -26,7 +26,7 @@ TEXT_CHARACTERS_MAX = 4000
 
 
 def unfit(value: object, what: str, *, bytes_max: int = VALUE_BYTES_MAX) -> str | None:
-    """Why a value cannot be kept, as a sentence that begins with ``what`` it is; None if it can."""
+    """The reason why a value cannot be kept, as a sentence that begins with ``what`` it is; None if it can."""
     try:
         data = canonical_bytes(value)
     except InputError as error:

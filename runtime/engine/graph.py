@@ -25,7 +25,7 @@ class Renderable(Protocol):
 
 
 class Reducer(StrEnum):
-    """How a new write and the value so far become the next value."""
+    """The way in which a new write and the value so far become the next value."""
 
     REPLACE = "replace"
     APPEND = "append"
@@ -51,7 +51,7 @@ class Channel:
 
 
 class Branch(StrEnum):
-    """What may be done when a leaf fails (X-10): the most specific branch that there is for how it failed."""
+    """The branches of a leaf that fails (X-10). The most specific one for its failure is taken."""
 
     FAILURE = "on_failure"
     TIMEOUT = "on_timeout"
@@ -60,7 +60,7 @@ class Branch(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafNode:
-    """What every leaf has: ``sets`` maps channels to expressions over ``output``; ``reference`` names the run anew."""
+    """The base of every leaf. ``sets`` maps channels to expressions over ``output``; ``reference`` names the run."""
 
     id: str
     index: int
@@ -237,7 +237,7 @@ class Graph:
         return self.leaves[step_key.rpartition(".")[2]]
 
     def branch(self, step_key: str, error: JsonObject) -> Branch | None:
-        """What is done about this failure of this step; None if it fails the run."""
+        """The branch that handles this failure of this step; None if it fails the run."""
         leaf = self.leaves.get(step_key.rpartition(".")[2])
         if leaf is None:
             return None

@@ -237,7 +237,7 @@ def park_outside(
 
 
 def _outside(transition: Transition, step: StepRow, operation: Operation) -> tuple[timedelta, JsonObject, str]:
-    """How long what goes on outside may take, what its resume needs, and the key that it will name."""
+    """The time limit of what goes on outside, the context for its resume, and the key that it will name."""
     leaf = transition.graph.leaf(step.key)
     assert isinstance(leaf, OperationNode)
     key = correlation_of(transition.view.run_id, step.key)

@@ -1,4 +1,4 @@
-"""What is known about a step, and what a worker is to do next: the values in which the engine speaks. Pure."""
+"""The engine's vocabulary: facts known about a step, and instructions for the worker. Pure."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def questions(past: Past) -> Row:
 
 
 def _facts(error: Row | None) -> Row | None:
-    """Of an error what the audit says as well, never the words, which may hold values."""
+    """The facts of an error that the audit says as well, never the words, which may hold values."""
     left = {name: value for name, value in (error or {}).items() if name in ("class", "code", "step", "by")}
     return left or None
 

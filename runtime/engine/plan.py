@@ -134,7 +134,7 @@ class _Planner(Struct):
     items: dict[str, list[Json]] = field(default_factory=dict)
 
     def advance(self, scope: Scope, prefix: str) -> bool:
-        """Whether every node of the scope is done."""
+        """Plan the scope's nodes; true if every one is done."""
         done = True
         for node in scope.nodes:
             key = prefix + node.id

@@ -133,7 +133,7 @@ class Window(Struct, frozen=True):
     items: tuple[Json, ...]
 
     def get(self, index: int) -> Json:
-        """``NeedsItems`` if it is not among these."""
+        """The item with this index; ``NeedsItems`` if it is not among these."""
         if not self.start <= index < self.start + len(self.items):
             raise NeedsItems
         return self.items[index - self.start]

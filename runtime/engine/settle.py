@@ -1,4 +1,4 @@
-"""How a performed call ends in the run: its receipt, its step, and what comes next (Q-18, Q-19). Pure."""
+"""Settling a performed call: its receipt, its step, and what comes next (Q-18, Q-19). Pure."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from core.machine import Machine
 
 
 class RunState(StrEnum):
-    """Where a run is (Q-5). ``waiting`` is parked on a task, a timer, a signal, a child or something outside (X-7)."""
+    """The status of a run (Q-5). ``waiting``: on a task, a timer, a signal, a child or something outside (X-7)."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -27,7 +27,7 @@ class RunState(StrEnum):
 
 
 class RunEvent(StrEnum):
-    """What can happen to a run."""
+    """An event that moves a run."""
 
     START = "start"
     PARK = "park"
@@ -65,7 +65,7 @@ RUN: Machine[RunState, RunEvent] = Machine(
 
 
 class StepState(StrEnum):
-    """Where a step is (Q-6)."""
+    """The status of a step (Q-6)."""
 
     READY = "ready"
     RUNNING = "running"
@@ -78,7 +78,7 @@ class StepState(StrEnum):
 
 
 class StepEvent(StrEnum):
-    """What can happen to a step."""
+    """An event that moves a step."""
 
     CLAIM = "claim"
     LEASE_EXPIRE = "lease_expire"
@@ -128,7 +128,7 @@ STEP: Machine[StepState, StepEvent] = Machine(
 
 
 class WaitKind(StrEnum):
-    """What a run can be parked on (X-7). All that is neither an approval nor a retry leaves its step ``waiting``."""
+    """The kinds of wait that park a step (X-7). All but an approval and a retry leave it ``waiting``."""
 
     APPROVAL = "approval"
     RETRY = "retry"
@@ -140,7 +140,7 @@ class WaitKind(StrEnum):
 
 
 class WaitState(StrEnum):
-    """Where a wait is."""
+    """The status of a wait."""
 
     WAITING = "waiting"
     COMPLETED = "completed"
@@ -149,7 +149,7 @@ class WaitState(StrEnum):
 
 
 class WaitEvent(StrEnum):
-    """What can happen to a wait. Completing one twice is ignored before this table is asked (O-3)."""
+    """An event that moves a wait. Completing one twice is ignored before this table is asked (O-3)."""
 
     COMPLETE = "complete"
     TIME_OUT = "time_out"
@@ -168,7 +168,7 @@ WAIT: Machine[WaitState, WaitEvent] = Machine(
 
 
 class CommandState(StrEnum):
-    """Where a command of the outbox is (O-4). ``deferred`` waits for an approval, a barrier or the run's start."""
+    """The status of a command of the outbox (O-4). ``deferred`` waits for an approval, a barrier or the run's start."""
 
     PENDING = "pending"
     DEFERRED = "deferred"
@@ -179,7 +179,7 @@ class CommandState(StrEnum):
 
 
 class CommandEvent(StrEnum):
-    """What can happen to a command."""
+    """An event that moves a command."""
 
     RELEASE = "release"
     LEASE = "lease"

@@ -124,7 +124,7 @@ class Transition(Draft):
         self.rows.commands = [row for row in self.rows.commands if row.payload.get("approval") not in unseen]
 
     def _end_elsewhere(self) -> None:
-        """What this run has begun outside, in another run or with people is ended there too, if it can be (V-13).
+        """End what this run has begun outside, in another run or with people, if that is possible (V-13).
 
         A task of this very append is not posted after all.
         """

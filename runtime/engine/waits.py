@@ -94,7 +94,7 @@ def end_badly(
 
 
 def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonObject, actor: Actor) -> None:
-    """What was waited for has come. ``result`` has ``output`` or ``error``; it is the resume's payload (P-5)."""
+    """End a wait, and resume its step with ``result`` (P-5), which has ``output`` or ``error``."""
     said: JsonObject = {**result, "by": f"{actor.kind}:{actor.id}"}
     committed = commit_fields(transition.view.run.run_key, path_of("wait", str(wait.wait_id)), result)
     transition.tell(WaitCompleted(wait.wait_id, wait.kind, committed, said), step=step.key, actor=actor)
@@ -103,7 +103,7 @@ def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonO
 
 
 def time_out(transition: Transition, step: StepRow, wait: WaitRow) -> None:
-    """It has taken too long (V-12). What goes on elsewhere is ended there; the step resumes, and fails as timed out."""
+    """End a wait that took too long (V-12): end its work elsewhere, resume the step, which fails as timed out."""
     transition.tell(WaitTimedOut(wait.wait_id, wait.kind), step=step.key)
     if wait.kind is WaitKind.EXTERNAL or (wait.kind is WaitKind.CHILD and not (wait.context or {}).get("abandons")):
         transition.order("cancel", str(wait.wait_id), {"wait": str(wait.wait_id)})
@@ -143,7 +143,7 @@ _OVER = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCEL
 
 
 def child_result(other: OtherRun) -> JsonObject:
-    """How the end of a child ends its parent's wait (P-8)."""
+    """The result with which a child's end completes its parent's wait (P-8)."""
     if RunState(other.status) is RunState.SUCCEEDED:
         return {"output": other.result}
     error = other.error or {}

@@ -14,7 +14,7 @@ from runtime.engine.graph import Graph
 
 @dataclass(frozen=True)
 class ServiceNowStart:
-    """When a ServiceNow event starts this workflow; ``dedupe`` gives the text that names the change."""
+    """The ServiceNow events that start this workflow; ``dedupe`` gives the text that names the change."""
 
     table: str
     events: frozenset[str]

@@ -35,7 +35,7 @@ Record: TypeAlias = Callable[[Connection], Awaitable[None]]
 
 
 class Delivered(Struct, frozen=True):
-    """It is done. ``record`` writes what is to be remembered of it, in the transaction that ends the command.
+    """A finished delivery. ``record`` writes what is to be remembered, in the transaction that ends the command.
 
     ``shows_all``: it showed how things stand, so the messages of its kind and key that were there when it was read are
     done as well.
@@ -46,7 +46,7 @@ class Delivered(Struct, frozen=True):
 
 
 class Later(Struct, frozen=True):
-    """It is not done; try again, at the earliest after ``seconds`` where somebody named them."""
+    """A delivery to try again, at the earliest after ``seconds`` if they are given."""
 
     message: str
     seconds: float | None = None
@@ -199,5 +199,5 @@ def _said(error: Exception) -> Deliver:
 
 
 async def saying(result: Result) -> Result:
-    """What a handler says that finds, while it reads, that nothing is to be sent."""
+    """The answer of a handler that finds, while it reads, that nothing is to be sent."""
     return result

@@ -1,4 +1,4 @@
-"""What goes on elsewhere for a run: it is ended once nobody waits for it, and its end is told (V-3, V-10, V-13, P-8).
+"""Work of a run that goes on elsewhere: ending it once nobody waits, telling its end (V-3, V-10, V-13, P-8).
 
 Messages carry what we say: an outside operation or a child run is canceled, a parent is told that its child is over.
 What a connector's system says has to be fetched from some. Each such source is asked in a loop of its own, which waits
@@ -210,7 +210,7 @@ class Completing(Struct, frozen=True):
 
 
 async def _unless(stop: asyncio.Event, asking: Coroutine[Any, Any, Sequence[Completion]]) -> Sequence[Completion]:
-    """What asking brought, or nothing if ``stop`` comes first: nobody waits for a long poll to end."""
+    """The answer, or nothing if ``stop`` comes first: a process that ends does not wait for a long poll."""
     stopping = asyncio.ensure_future(stop.wait())
     task = asyncio.create_task(asking)
     try:

@@ -1,4 +1,4 @@
-"""What a queue needs around it: steps are admitted to it, and what it has given up is looked after.
+"""Keeping a queue: admitting steps to it, and looking after what it has given up.
 
 Steps are sent in fair order, under the caps, in batches (Q-12, Q-13, O-1). The dead letters are held against the step's
 row, and never left lying (Q-11): the row decides here as everywhere. A message whose step is over, claimed, gone, or

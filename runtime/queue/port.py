@@ -32,7 +32,7 @@ class Delivery(Protocol):
 
 
 class WorkQueue(Protocol):
-    """Where deliveries come from. Safe for several concurrent receivers.
+    """The source of deliveries. Safe for several concurrent receivers.
 
     ``needs_dispatch``: steps have to be sent to the queue, because workers do not lease them by themselves.
     """
@@ -59,7 +59,7 @@ class DeadLetter(Struct, frozen=True):
 
 
 class DeadLetters(Protocol):
-    """Where the queue puts what it has given up. Safe for several concurrent readers."""
+    """The messages that the queue has given up. Safe for several concurrent readers."""
 
     async def receive(self) -> Sequence[DeadLetter]:
         """Some of them, hidden from others for a while; none if there are none. Waits for a second at most."""
@@ -70,7 +70,7 @@ class DeadLetters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many messages a queue holds, by its own approximate count."""
+    """The number of messages in a queue, by its own approximate count."""
 
     waiting: int
     in_flight: int

@@ -66,7 +66,7 @@ class SqsAddress(Struct, frozen=True):
         return messages
 
     async def depth(self) -> Depth:
-        """How many messages there are. ``TransportError`` if SQS cannot be reached, or does not let us ask."""
+        """The number of messages. ``TransportError`` if SQS cannot be reached, or does not let us ask."""
         answer = await self.call("get_queue_attributes", AttributeNames=list(_COUNTS))
         counts = answer.get("Attributes", {})
         return Depth(*(int(counts.get(name, 0)) for name in _COUNTS))

@@ -1,1 +1,1 @@
-"""What people, other systems and other runs ask of the engine: one module for each verb. Faces call these."""
+"""Requests of people, other systems and other runs to the engine: one module for each verb. Faces call these."""

@@ -1,4 +1,4 @@
-"""Who people are and which groups they are in now: our own directory, and Slack's user groups where they are used."""
+"""People and their groups as they are now: our own directory, and Slack's user groups if they are used."""
 
 from __future__ import annotations
 

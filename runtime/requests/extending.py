@@ -31,7 +31,7 @@ class VersionMoved(ConsistencyError):
 
 
 class Extended(Struct, frozen=True):
-    """What an extension made: its number among the run's, the ids that are new, and the run's version afterwards."""
+    """An extension that was made: its number among the run's, the new ids, and the run's version afterwards."""
 
     number: int
     steps: tuple[str, ...]

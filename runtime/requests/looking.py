@@ -53,13 +53,13 @@ class Seen(Struct, frozen=True):
 
     @property
     def late(self) -> list[str]:
-        """What workers told after they had lost their leases, a sentence for each call, with its step."""
+        """The late answers of workers that had lost their leases: a sentence for each call, with its step."""
         return [f"{row['step_key']}: {late['says']}" for row in self.receipts for late in row["late"]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What a replay found. ``equal`` checkpoints came before the ``difference``, which is None where all are equal.
+    """The result of a replay. ``equal`` checkpoints came before the ``difference``, which is None if all are equal.
 
     Of a run whose payloads retention has removed, at ``purged_at``, nothing can be derived.
     """
@@ -72,7 +72,7 @@ class ReplayReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every checkpoint was derived again and is equal."""
+        """True if every checkpoint was derived again and is equal."""
         return self.difference is None and self.purged_at is None
 
 
@@ -118,7 +118,7 @@ class Looking(Struct, frozen=True):
     definitions: Definitions
 
     async def at(self, tenant: str, run_id: UUID, checkpoints: Container[int] = ()) -> Seen:
-        """As ``seen``, with the checkpoints of these numbers."""
+        """Read the run like ``seen``, with the checkpoints of these numbers."""
         async with self.database.transaction(tenant) as connection:
             return await seen(connection, self.definitions, tenant, run_id, checkpoints)
 

@@ -31,7 +31,7 @@ from runtime.store.documents import Edition, Past, StoredWorkflow
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What was published; ``changed`` is False when exactly this was published before.
+    """A publication; ``changed`` is False if exactly this was published before.
 
     ``retired`` says that it was, and has been retired since: publishing it again does not bring it back. ``warnings``
     say in which cases nobody could decide what it asks people.
@@ -47,7 +47,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """What was retired; ``changed`` is False when it had been before. Runs now start with ``starts_with``, if any."""
+    """A retirement; ``changed`` is False if it had happened before. Runs now start with ``starts_with``, if any."""
 
     name: str
     version: int
@@ -135,7 +135,7 @@ def _refuse(found: Findings) -> tuple[str, ...]:
 
 
 async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
-    """What people could not decide under the tenant's active policy, with the directory as it is now."""
+    """The questions that nobody could decide under the tenant's active policy, with the directory as it is now."""
     active = await documents.active_policy_text(connection, tenant)
     if active is None:
         return ()
@@ -164,7 +164,7 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
 
 
 class Left(Struct, frozen=True):
-    """What was not published, and why."""
+    """A document that was not published, and why."""
 
     name: str
     version: int
@@ -172,7 +172,7 @@ class Left(Struct, frozen=True):
 
 
 class Before(Struct, frozen=True):
-    """What a tenant had before the folder was looked at. ``connection`` and the tenant's lock are the caller's."""
+    """The tenant's documents before the folder was looked at. ``connection`` and the tenant's lock are the caller's."""
 
     tenant: str
     workflows: tuple[Edition, ...]
@@ -241,7 +241,7 @@ async def renew_directory(connection: Connection, before: Before, text: str, fil
 
 
 def _not_forward(edition: Edition, past: Past, in_use: Edition | None) -> str:
-    """Why publishing it would not take the tenant forward; nothing where it would."""
+    """The reason why publishing it would not take the tenant forward; empty if it would."""
     if past.in_use is not None and edition in past.editions:
         return f"it was published before, and {past.in_use} is in use"
     if in_use is not None and in_use.name != edition.name:
@@ -251,7 +251,7 @@ def _not_forward(edition: Edition, past: Past, in_use: Edition | None) -> str:
 
 
 def _of_number(edition: Edition, editions: Iterable[Edition]) -> bool:
-    """Whether something with this name and version was published, whatever its text."""
+    """True if something with this name and version was published, whatever its text."""
     return any((one.name, one.version) == (edition.name, edition.version) for one in editions)
 
 

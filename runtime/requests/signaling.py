@@ -43,7 +43,7 @@ _KINDS = {SIGNAL: (WaitKind.SIGNAL, WaitKind.EXTERNAL), RUN: (WaitKind.CHILD,)}
 
 
 class SignalCode(StrEnum):
-    """What became of a signal."""
+    """The outcome of a signal."""
 
     DELIVERED = "delivered"
     KEPT = "kept"
@@ -53,7 +53,7 @@ class SignalCode(StrEnum):
 
 
 class Signal(Struct, frozen=True):
-    """What was said: ``output``, or ``error`` with ``code`` and ``message``.
+    """The content of a signal: ``output``, or ``error`` with ``code`` and ``message``.
 
     ``id`` is the sender's: the same one said again is one. ``token`` and ``version`` must be those of the wait and of
     its run where they are given.
@@ -71,7 +71,7 @@ class Signal(Struct, frozen=True):
 
 
 class SignalAnswer(Struct, frozen=True):
-    """What became of it. ``repeated`` says that it was known before."""
+    """The answer to a signal. ``repeated`` says that it was known before."""
 
     code: SignalCode
     repeated: bool = False

@@ -36,7 +36,7 @@ CLOCK_SECONDS_MAX = 60
 
 
 class StartRequest(Struct, frozen=True):
-    """What starts a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1).
+    """An order to start a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1).
 
     ``run_id`` is given where another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
     """

@@ -53,7 +53,7 @@ _TELLING = frozenset({
 
 
 class AnswerTo(Struct, frozen=True):
-    """Where the person who clicked is told what became of it: a Slack channel and user."""
+    """The place at which the person who clicked is told the outcome: a Slack channel and user."""
 
     channel: str
     user: str
@@ -75,7 +75,7 @@ class VoteRequest(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class VoteAnswer:
-    """What became of the vote. ``code`` is ``counted`` or why it was refused; ``status`` the approval's, afterwards."""
+    """The outcome of a vote. ``code`` is ``counted`` or why it was refused; ``status`` the approval's, afterwards."""
 
     counted: bool
     code: str
@@ -216,7 +216,7 @@ def _ask_anew(transition: Transition, request: VoteRequest, stored: StoredApprov
 
 
 def _decided(transition: Transition, stored: StoredApproval, to: AnswerTo | None, answer: VoteAnswer) -> _Decided:
-    """What a vote does, with the note to whoever clicked.
+    """The effect of a vote, with the note to the person who clicked.
 
     A crash before the append leaves nothing, and the person clicks again; after it, vote and answer are on their way.
     """

@@ -118,7 +118,7 @@ async def shown(connection: Connection, approval_id: UUID, message: MessageRef) 
 
 
 def question(row: Any, approval_id: UUID) -> ApprovalRequested:
-    """What was asked, of a row with ``ASKED``. ``Diverged`` if its book does not tell it, or its values are others."""
+    """The question of a row with ``ASKED``. ``Diverged`` if its book does not tell it, or its values are others."""
     kept, key = row["kept"], row["run_key"] or b""
     for append in appends((row["asked_at"],), (row["asked"],), (row["shown"],)) if row["asked"] else ():
         if kept is None:

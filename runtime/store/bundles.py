@@ -56,5 +56,5 @@ async def failures(connection: Connection, tenant: str) -> list[tuple[UUID, str]
 
 
 async def state(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Record | None:
-    """Whether a run's evidence is stored, and whether the writing of it was given up; None without such a run."""
+    """Two flags of a run's evidence: it is stored, its writing was given up; None without such a run."""
     return await connection.fetchrow(_STATE, tenant, run_id)

@@ -131,7 +131,7 @@ _LANDED = "SELECT EXISTS (SELECT FROM journal WHERE run_id = $1 AND n > $2 AND l
 
 
 class Applied(NamedTuple):
-    """Where an append has left its run: at which version, and how many steps of its super-step still execute."""
+    """The run after an append: its version, and how many steps of its super-step still execute."""
 
     version: int
     executing: int
@@ -155,7 +155,7 @@ async def landed(connection: Connection, commit: Commit) -> bool:
 
 
 def can_go_together(commit: Commit) -> bool:
-    """Whether this commit may share a statement with those of other runs: what waits for others once it has the run."""
+    """True if this commit may share a statement with those of other runs: it waits for nobody once it has its run."""
     return not (commit.effects or commit.cancels_rest or commit.requeued)
 
 

@@ -231,7 +231,7 @@ async def past_directories(connection: Connection, tenant: str) -> Past:
 
 
 async def active_policy_text(connection: Connection, tenant: str) -> tuple[str, str] | None:
-    """What to call the active policy, and its text."""
+    """The name of the active policy, and its text."""
     row = await connection.fetchrow(_ACTIVE_TEXT, tenant)
     return None if row is None else (f"{row['name']}@{row['version']}", row["source"])
 

@@ -1,4 +1,4 @@
-"""What may be done to runs under the faces' role: by these functions of the database, and not otherwise.
+"""Changes to runs under the faces' role: these functions of the database, and nothing else.
 
 The functions belong to a role that nobody is: it has the rights on tables that they need, and row-level security binds
 it to the tenant that each function sets for its own statement. So a face needs one exchange, without a transaction
@@ -117,7 +117,7 @@ ORDER = f"""
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """What a run's row holds from its first day. ``trigger_ref`` dedupes: one run per workflow, type and ref (Q-1).
+    """A run's row when it starts. ``trigger_ref`` dedupes: one run per workflow, type and ref (Q-1).
 
     ``parent`` is the run that waits for this one; ``depth`` is how many runs are above it. ``cap`` is under which cap
     its steps execute besides the tenant's: the workflow's name, or nothing. ``pinned`` says that this version was asked

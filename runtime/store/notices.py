@@ -82,7 +82,7 @@ async def read(connection: Connection, tenant: str, source: str, notice_id: str)
 
 
 async def processed(connection: Connection, tenant: str, source: str, notice_id: str, result: JsonObject) -> None:
-    """It was acted on, or is not going to be; ``result`` says which."""
+    """Note that it was acted on, or never will be; ``result`` says which."""
     await connection.execute(_PROCESSED, tenant, source, notice_id, result)
 
 

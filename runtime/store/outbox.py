@@ -75,6 +75,6 @@ async def end_message(
 
 
 async def end_shown(connection: Connection, message: Message) -> None:
-    """What was delivered shows what the messages behind it were to show: they are done, too."""
+    """End the messages behind a delivered one: it shows what they were to show."""
     if message.behind:
         await connection.execute(_END_SHOWN, list(message.behind))

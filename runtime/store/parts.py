@@ -121,7 +121,7 @@ def statement(name: str) -> str:
 
 
 def sent_of(name: str, commit: Commit) -> Json:
-    """What is sent of the commit for a part: durations in seconds; None is NULL, also for jsonb."""
+    """The rows of a commit for one part, as they are sent: durations in seconds; None is NULL, also for jsonb."""
     rows = getattr(commit, name)
     return [{name: _plain(getattr(row, name)) for name in _SENT[name]} for row in rows] if name in _SENT else rows
 

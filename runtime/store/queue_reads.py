@@ -1,4 +1,4 @@
-"""What stands in line, what is under way and what waits, by tenant and lane: for whoever watches an installation.
+"""Counts of what stands in line, is under way and waits, by tenant and lane, for operators.
 
 Each statement goes through an index of what is open, so that reading costs what is open and not what is over. Under
 the faces' role, row-level security shows one tenant whatever is asked for.
@@ -113,7 +113,7 @@ class TenantQueue:
 
     @property
     def steps(self) -> dict[str, int]:
-        """How many steps of all lanes are pending, admitted, running."""
+        """The numbers of steps of all lanes that are pending, admitted, running."""
         names = ("pending", "admitted", "running")
         return {name: sum(getattr(lane, name) for lane in self.lanes) for name in names}
 

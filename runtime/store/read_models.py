@@ -1,4 +1,4 @@
-"""What faces show: read models of one tenant, for `Database.reading(tenant)` under the faces' role.
+"""Read models of one tenant that faces show, for `Database.reading(tenant)` under the faces' role.
 
 Statements are built once. Each names the tenant, and row-level security stands behind it (promise 8). Lists come in
 pages: rows after a key, in the order of that key, one more than asked for where there are more.
@@ -96,7 +96,7 @@ _COUNTS = text("SELECT status, count(*) AS count FROM runs WHERE tenant_id = :te
 
 
 class RunFilter(Struct, frozen=True):
-    """Which runs: all, or those with this status, workflow, business reference."""
+    """A filter of runs: all, or those with this status, workflow, business reference."""
 
     status: str | None = None
     workflow: str | None = None
@@ -195,7 +195,7 @@ async def approval(connection: AsyncConnection, tenant: str, approval_id: UUID) 
 
 
 async def bundle(connection: AsyncConnection, tenant: str, run_id: UUID) -> Row | None:
-    """Where a run's evidence is; None until it was written."""
+    """The place of a run's evidence; None until it was written."""
     return await _one(connection, _BUNDLE, tenant=tenant, run=run_id)
 
 
@@ -205,5 +205,5 @@ async def policy_versions(connection: AsyncConnection, tenant: str) -> list[Row]
 
 
 async def run_counts(connection: AsyncConnection, tenant: str) -> list[tuple[str, int]]:
-    """How many runs have each status."""
+    """The number of runs with each status."""
     return [(row["status"], row["count"]) for row in await _all(connection, _COUNTS, tenant=tenant)]

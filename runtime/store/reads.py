@@ -17,7 +17,7 @@ _ENDING = "SELECT tenant_id, status, result, error, parent_run_id, trigger_ref F
 
 
 async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
-    """Where a run is, what it hands over, and who waits for it; ``NotFoundError`` if there is none."""
+    """The status of a run, its result, and the run that waits for it; ``NotFoundError`` if there is none."""
     row = await connection.fetchrow(_ENDING, run_id)
     if row is None:
         raise NotFoundError(f"There is no run {run_id}.")

@@ -32,7 +32,7 @@ _HOLD = f"SELECT r.tenant_id FROM runs r WHERE r.run_id = $1 AND {MAY_BE_PURGED}
 
 
 def _facts(column: str) -> str:
-    """Of an error, or of who canceled: what the audit says as well, never the words, which may hold values."""
+    """The facts of an error, or of a cancel, that the audit says as well, never the words, which may hold values."""
     return f"""(SELECT jsonb_object_agg(key, value) FROM jsonb_each({column})
       WHERE key IN ('class', 'code', 'step', 'by'))"""
 
@@ -96,7 +96,7 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
 
 
 async def remains(connection: Connection, run_id: UUID) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row]]:
-    """What is left of a run: the rows of steps, receipts and extensions. ``Diverged`` if somebody has deleted them."""
+    """The remains of a run: the rows of steps, receipts and extensions. ``Diverged`` if somebody has deleted them."""
     row = await connection.fetchrow(_REMAINS, run_id)
     if row is None:
         raise Diverged(f"What retention left of the run {run_id} is gone", "remains")

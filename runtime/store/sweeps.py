@@ -93,5 +93,5 @@ async def take_away(connection: Connection, run_id: UUID, claim: Claim) -> str |
 
 
 async def forget(connection: Connection, run_id: UUID, step_key: str) -> None:
-    """Nobody is to work on this step any more: what a cancel had to leave to its holder."""
+    """Delete the queue's row of a step that a cancel had to leave to its holder."""
     await connection.execute(_FORGET, run_id, step_key)

@@ -49,7 +49,7 @@ async def lock(connection: Connection, tenant: str) -> None:
 
 
 async def exists(connection: Connection, tenant: str) -> bool:
-    """Whether there is such a tenant."""
+    """True if there is such a tenant."""
     return bool(await connection.fetchval("SELECT EXISTS (SELECT FROM tenants WHERE tenant_id = $1)", tenant))
 
 

@@ -1,1 +1,1 @@
-"""What a worker does with a leased step: claim, govern, perform, settle."""
+"""The work on a leased step: claim, govern, perform, settle."""

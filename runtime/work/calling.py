@@ -98,7 +98,7 @@ def _connector(connectors: Connectors, operation: Operation) -> Connector | Refu
 
 
 def _kept(done: Done) -> Done | Unfit:
-    """What came back, as far as it can be recorded. What names the effect is kept in any case."""
+    """The part of the result that can be stored. The external id is always kept."""
     usage = done.usage
     if usage is not None and not _countable(usage):
         log.error("usage that no audit line can hold is left out", usage=clean(usage))

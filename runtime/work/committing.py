@@ -31,7 +31,7 @@ async def _together(connection: Connection, items: Sequence[Commit]) -> list[App
 
 
 def _fits(item: Commit, taken: Sequence[Commit]) -> bool:
-    """Whether it is of another run than these, with leases of the same span."""
+    """True if it is of another run than these, with leases of the same span."""
     if not taken:
         return can_go_together(item)
     return item.lease == taken[0].lease and all(item.run_id != other.run_id for other in taken)

@@ -189,7 +189,7 @@ class Drive:
         return await self._holding.commit(settled)
 
     async def _drive_within(self, run_id: UUID) -> None:
-        """Whatever goes wrong in there is that run's own; its leases expire like all others.
+        """Drive the steps of a run within this one. Its faults are its own; its leases expire like all others.
 
         They are not those of this step, so nothing in there is given up because this step's lease is over.
         """
@@ -248,6 +248,6 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
 
 
 async def look(connection: Connection, run_id: UUID) -> OtherRun:
-    """Where the other run is."""
+    """The status, result and error of the other run."""
     row = await reads.ending_of(connection, run_id)
     return OtherRun(row["status"], row["result"], row["error"])

@@ -1,4 +1,4 @@
-"""What a worker holds: one step at a time, its lease, and what it appends under it."""
+"""The step that a worker holds, one at a time: its lease, and the appends under it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Patience:
         await self._calm.wait()
 
     def told(self, who: object) -> None:
-        """Whoever kept something has told it, or has given it up."""
+        """Note that ``who`` has told what it kept, or has given it up."""
         self._untold.discard(who)
         if not self._untold:
             self._calm.set()
@@ -71,7 +71,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Tools:
-    """What driving needs; constructed by ``app``. ``owner`` is this worker's name in leases."""
+    """The dependencies of driving; constructed by ``app``. ``owner`` is this worker's name in leases."""
 
     database: Database
     definitions: Definitions
@@ -131,13 +131,13 @@ class Holding:
         return self.hold.step if self.hold else None
 
     def now(self) -> Hold:
-        """What is held; ``LostLease`` if nothing is."""
+        """The step that is held; ``LostLease`` if there is none."""
         if self.hold is None:
             raise LostLease
         return self.hold
 
     def may_send(self) -> bool:
-        """Whether what was intended may still go out: its lease is ours, and its intent is of just now."""
+        """True if what was intended may still go out: its lease is ours, and its intent is fresh."""
         now = Lease.now()
         return now < self.lease.until and now <= self.now().began + SEND_WITHIN.total_seconds()
 

@@ -35,11 +35,11 @@ Result = TypeVar("Result")
 
 
 class LostLease(Exception):
-    """Somebody else has the step, or it is over: nothing is ours to decide. ``Calling`` tells what is known."""
+    """The lease is lost: another has the step, or it is over. ``Calling`` tells what is known."""
 
 
 class Lease:
-    """How long what is held stays ours unless a heartbeat says otherwise, on the monotonic clock of this process.
+    """The time for which a step stays ours unless a heartbeat says otherwise, on this process's monotonic clock.
 
     ``until`` is the moment from which it can be somebody else's.
     """
@@ -51,7 +51,7 @@ class Lease:
 
     @staticmethod
     def now() -> float:
-        """When something begins that renews the lease: read it before, because the database counts from then."""
+        """The monotonic time. Read it before what renews the lease, because the database counts from then."""
         return asyncio.get_running_loop().time()
 
     def taken(self, began: float) -> None:
@@ -176,7 +176,7 @@ Build: TypeAlias = Callable[[Transition, StepRow, Workflow, ActivePolicy], Next]
 
 
 class Moved(Struct, frozen=True):
-    """What a move has led to: the run as it is now, what is to be done next, and when its append began."""
+    """The result of a move: the run as it is now, what is to be done next, and when its append began."""
 
     met: Met
     work: Next
@@ -185,7 +185,7 @@ class Moved(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """What the holder of a lease has to append. ``goes_on`` says that it takes the next step under the same lease.
+    """An append that the holder of a lease asks for. ``goes_on`` says that it takes the next step under the same lease.
 
     ``known`` says that the move records an outcome, which also a lease that is over does, as long as nobody has a newer
     one. ``unanswered`` are appends of it whose answers were lost.

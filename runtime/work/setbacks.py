@@ -118,7 +118,7 @@ def _give_up(transition: Transition, step: StepRow, facts: JsonObject) -> None:
 async def set_back_wait(
     connection: Connection, definitions: Definitions, run_id: UUID, step_key: str, wait_id: UUID, error: Exception
 ) -> None:
-    """As ``set_back``, for a wait that is due and whose step cannot be set going."""
+    """Note a setback of a due wait whose step cannot be set going, or give the step up."""
     view = await load_to_end(connection, run_id, definitions.graphs, lock=True)
     step, wait = view.run.steps.get(step_key), open_wait(view.run, step_key)
     if step is None or wait is None or wait.wait_id != wait_id:

@@ -103,7 +103,7 @@ class Worker:
         return len(records)
 
     async def _places(self) -> int:
-        """How many places are free. Steps that end by one append end one after the other: wait for those."""
+        """The number of free places. Steps that end by one append end one after the other: wait for those."""
         met = -1
         while met != len(self._jobs):
             met = len(self._jobs)

@@ -1,4 +1,4 @@
-"""House rules that no linter of ours knows: small units, nothing unfinished, no clock but the database's."""
+"""House rules that no linter of ours knows: small units, nothing unfinished, plain words, the database's clock only."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ MAY_READ_THE_CLOCK = {
     "evidence/s3.py": "Object Lock takes a date; S3 itself decides by its own clock",
 }
 
+PRODUCT = ("app", "approvals", "connectors", "core", "evidence", "migrations", "policy", "runtime")
+# A docstring begins with a verb or a noun phrase: these words would make it half a sentence without its subject.
+HEADLESS = {
+    *("What", "Who", "Whom", "Where", "Whether", "How", "Which", "When", "It", "They", "That", "This"),
+    *("As", "Of", "For", "Nobody", "Somebody", "Whoever"),
+}
+FIRST_WORD = re.compile(r"[A-Z]\w*")
+
 Modules = Callable[..., Iterator[Any]]
 
 
@@ -45,6 +53,25 @@ def bare_imports(tree: ast.Module, module: str, names: set[str]) -> Iterator[tup
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == module:
             yield from ((node.lineno, alias.name) for alias in node.names if alias.name in names)
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring: of modules, classes and functions, and below attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for statement in node.body:
+                match statement:
+                    case ast.Expr(value=ast.Constant(value=str() as text)):
+                        yield statement.lineno, text.strip()
+
+
+def headless(tree: ast.Module) -> list[tuple[int, str]]:
+    """Line and first line of every docstring that does not begin with a capitalised word, or with a headless one."""
+    return [
+        (line, text.partition("\n")[0])
+        for line, text in docstrings(tree)
+        if (first := FIRST_WORD.match(text)) is None or first[0] in HEADLESS
+    ]
 
 
 def clock_readings(tree: ast.Module) -> list[int]:
@@ -79,6 +106,34 @@ def test_nothing_is_left_unfinished(read_modules: Modules, our_packages: list[st
         if UNFINISHED.search(line)
     ]
     assert not found, "\n".join(found)
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun(read_modules: Modules) -> None:
+    found = [
+        f"{module.path}:{line}: {first_line}"
+        for module in read_modules(*PRODUCT)
+        for line, first_line in headless(module.tree)
+    ]
+    assert not found, "begin with a verb or a noun phrase:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""What it is."""',
+        'class A:\n    """\n    Whether it is so."""',
+        'async def f():\n    """``None`` if there is none."""',
+        'X = 1\n"""lower case"""',
+        'class A:\n    x = 1\n    """As before."""',
+        'def f():\n    """"""',
+    ],
+)
+def test_the_docstring_rule_sees(source: str) -> None:
+    assert len(headless(ast.parse(source))) == 1
+
+
+def test_the_docstring_rule_lets_verbs_and_nouns_be() -> None:
+    assert headless(ast.parse('"""Whatever."""\ndef f():\n    """True if it is so. What follows is free."""')) == []
 
 
 def test_nobody_sleeps(read_modules: Modules, our_packages: list[str]) -> None:

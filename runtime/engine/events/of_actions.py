@@ -83,7 +83,7 @@ class ActionFailed(Struct, frozen=True):
 
 
 class ActionInDoubt(Struct, frozen=True):
-    """Nobody knows whether the action had its effect."""
+    """The effect of the action is unknown."""
 
     TYPE: ClassVar = EventType.ACTION_IN_DOUBT
     receipt: UUID

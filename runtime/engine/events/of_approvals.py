@@ -79,7 +79,7 @@ class ApprovalSuperseded(Struct, frozen=True):
 
 
 class ApprovalExpired(Struct, frozen=True):
-    """Nobody decided in time."""
+    """The question ran out of time without a decision."""
 
     TYPE: ClassVar = EventType.APPROVAL_EXPIRED
     approval: UUID

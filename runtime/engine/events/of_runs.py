@@ -65,7 +65,7 @@ class RunContinued(Struct, frozen=True):
 
 
 class RunCanceled(Struct, frozen=True):
-    """Somebody has canceled the run. It closes when nothing is under way any more."""
+    """The run was canceled. It closes when nothing is under way any more."""
 
     TYPE: ClassVar = EventType.RUN_CANCELED
     reason_given: bool

@@ -143,7 +143,7 @@ class WaitTimedOut(Struct, frozen=True):
 
 
 class WaitCanceled(Struct, frozen=True):
-    """Nobody waits for this any more. ``why`` is ``changed`` for a task that asks something else by now."""
+    """The wait was given up. ``why`` is ``changed`` for a task that asks something else by now."""
 
     TYPE: ClassVar = EventType.WAIT_CANCELED
     wait: UUID
