@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import SecretStr
 from slack_sdk.web.async_client import AsyncWebClient
 
 from app.settings import Settings
@@ -24,11 +25,12 @@ from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
 from connectors.transform.connector import TransformConnector
 from core.errors import ConfigurationError, TransportError
-from evidence.blobs import BlobStore, StoredBlob
+from evidence.blobs import BlobStore
 from evidence.files import FileBlobStore
 from evidence.s3 import Retention, S3BlobStore
 from runtime.queue.port import DeadLetters, Depth, WorkQueue
 from runtime.queue.postgres import PostgresQueue
+from runtime.queue.sqs import SqsAddress, SqsDeadLetters, SqsQueue
 
 DOCUMENT_BYTES_MAX = 1024 * 1024
 
@@ -93,22 +95,16 @@ def _servicenow(settings: Settings, url: str) -> ServiceNowSettings:
 
 
 @asynccontextmanager
-async def slack_client_of(settings: Settings) -> AsyncIterator[AsyncWebClient | None]:
+async def slack_client_of(token: SecretStr, url: str) -> AsyncIterator[AsyncWebClient]:
     """Slack's Web API for cards, groups and modals. It never retries by itself: a repeated post is two cards."""
-    if settings.slack_bot_token is None:
-        yield None
-        return
-    token = settings.slack_bot_token.get_secret_value()
     async with aiohttp.ClientSession() as session:
-        yield AsyncWebClient(token, base_url=settings.slack_api_url, session=session, retry_handlers=[])
+        yield AsyncWebClient(token.get_secret_value(), base_url=url, session=session, retry_handlers=[])
 
 
 def queue_of(settings: Settings) -> WorkQueue:
     """SQS if a queue is named, otherwise PostgreSQL."""
     if settings.sqs_queue_url is None:
         return PostgresQueue()
-    from runtime.queue.sqs import SqsQueue
-
     return SqsQueue(_aws_client(settings, "sqs"), settings.sqs_queue_url)
 
 
@@ -116,8 +112,6 @@ def dead_letters_of(settings: Settings) -> DeadLetters | None:
     """The SQS queue of dead letters; None if no such queue is named."""
     if settings.sqs_dlq_url is None:
         return None
-    from runtime.queue.sqs import SqsDeadLetters
-
     return SqsDeadLetters(_aws_client(settings, "sqs"), settings.sqs_dlq_url)
 
 
@@ -125,8 +119,6 @@ async def queue_depths(settings: Settings) -> dict[str, Depth]:
     """The numbers of messages in the SQS queues that are named; ``TransportError`` if SQS cannot be asked."""
     if settings.sqs_queue_url is None:
         return {}
-    from runtime.queue.sqs import SqsAddress
-
     client = _aws_client(settings, "sqs")
     found = {"steps": await SqsAddress(client, settings.sqs_queue_url).depth()}
     if settings.sqs_dlq_url is not None:
@@ -141,31 +133,13 @@ def blobs_of(settings: Settings) -> BlobStore:
     retention = None
     if settings.s3_object_lock_mode is not None:
         retention = Retention(settings.s3_object_lock_mode, settings.s3_object_lock_days)
-    store = S3BlobStore(_aws_client(settings, "s3"), settings.s3_bucket, retention=retention)
-    return Prefixed(store, settings.s3_prefix) if settings.s3_prefix else store
-
-
-@dataclass(frozen=True, slots=True)
-class Prefixed:
-    """A ``BlobStore`` that keeps everything below ``prefix``; a URI holds the prefix, so it is read as it is."""
-
-    store: BlobStore
-    prefix: str
-
-    async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
-        """See ``BlobStore.put``."""
-        return await self.store.put(f"{self.prefix}/{key}", data, sha256)
-
-    async def get(self, blob: StoredBlob) -> bytes:
-        """See ``BlobStore.get``."""
-        return await self.store.get(blob)
+    return S3BlobStore(_aws_client(settings, "s3"), settings.s3_bucket, settings.s3_prefix, retention=retention)
 
 
 def _aws_client(settings: Settings, service: str) -> Any:
     """A boto3 client; its credentials come from AWS's own chain (environment, profile, role)."""
-    import boto3
+    import boto3  # takes long
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
 
     retries = {"mode": "standard", "max_attempts": 3}
     connections = max(10, settings.worker_concurrency * 2)
@@ -179,8 +153,6 @@ def _aws_client(settings: Settings, service: str) -> Any:
 
 async def check_bucket(settings: Settings) -> None:
     """Ask S3 for the bucket; ``TransportError`` if it does not answer as it should."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
     try:
         await asyncio.to_thread(_aws_client(settings, "s3").head_bucket, Bucket=settings.s3_bucket)
     except (BotoCoreError, ClientError) as error:

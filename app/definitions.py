@@ -16,9 +16,9 @@ import structlog
 from pydantic import ValidationError
 
 from app import adapters
+from app.faces import Faces
 from app.outlining import outline
 from app.settings import Settings
-from app.wiring import Faces
 from connectors.catalog import Catalog, Source
 from connectors.port import Connectors
 from core.canonical import digest
@@ -111,13 +111,13 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
         said = {"file": file, "name": renewed.name, "version": renewed.version}
         # Say it: a reader of the folder would think that all of it is in use.
         if isinstance(renewed, Left):
-            log.warning("is not published", **said, reason=renewed.why)
+            log.warning("definition not published", **said, reason=renewed.why)
         elif renewed.changed:
-            log.info("published", **said)
+            log.info("definition published", **said)
         elif renewed.retired:
-            log.info("is retired", **said)
+            log.info("workflow retired", **said)
     for words in stuck:
-        log.warning("nobody could decide", reason=words)
+        log.warning("a question that nobody could decide", reason=words)
     for line in lines:
         log.warning("a definition is unavailable", reason=line)
 
@@ -159,8 +159,7 @@ async def _renew(
 async def _check(faces: Faces, connection: Connection, connectors: Connectors | None) -> list[str]:
     """Compile the newest version of every workflow, and the active policy; name every connector that is missing."""
     tenant, problems = faces.settings.tenant, []
-    row = await connection.fetchrow("SELECT policy_digest FROM tenants WHERE tenant_id = $1", tenant)
-    policy = await faces.definitions.policy(connection, tenant, row["policy_digest"] if row else None)
+    policy = await faces.definitions.policy(connection, tenant, await documents.active_policy(connection, tenant))
     if isinstance(policy, BrokenPolicy):
         problems.append(f"The active policy cannot be read, so nothing is allowed: {policy.message}")
     for version in await documents.newest_workflows(connection, tenant):

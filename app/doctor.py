@@ -166,10 +166,10 @@ def _writable(folder: Path) -> bool:
 
 
 async def _slack(settings: Settings) -> AsyncIterator[Check]:
-    async with adapters.slack_client_of(settings) as client:
-        if client is None:
-            yield Check("slack cards", State.MISSING, "COUNTERSEAL_SLACK_BOT_TOKEN is not set")
-            return
+    if settings.slack_bot_token is None:
+        yield Check("slack cards", State.MISSING, "COUNTERSEAL_SLACK_BOT_TOKEN is not set")
+        return
+    async with adapters.slack_client_of(settings.slack_bot_token, settings.slack_api_url) as client:
         answer = await call(client.auth_test(), timeout_seconds=10)
         if not isinstance(answer, dict):
             yield Check("slack cards", State.BROKEN, answer.message)

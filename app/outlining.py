@@ -1,8 +1,4 @@
-"""Previews of workflows and of policy, which ask nothing outside.
-
-The outline of a workflow, for ``workflow check``, ``workflow show`` and the API: nothing is evaluated, and node kinds
-that are new here are told by their own names. And a policy tried on a described action, for ``policy explain``.
-"""
+"""Previews, which ask nothing outside: the outline of a workflow, and what a policy makes of a described action."""
 
 from __future__ import annotations
 
@@ -19,10 +15,10 @@ from core import bounded_json
 from core.canonical import Json, JsonObject
 from core.durations import format_duration
 from core.errors import InputError
-from policy.explain import Explanation, explain
+from policy.evaluate import Explanation, explain
 from policy.facts import FactContext
 from policy.load import Policy
-from policy.model import STRENGTH, Outcome
+from policy.model import STRENGTH, Ruling
 from runtime.engine.graph import Node, OperationNode, Scope, scopes_of
 from runtime.engine.workflow import Workflow
 
@@ -72,7 +68,7 @@ def general(policy: Policy, operation: str) -> JsonObject:
     matching = [rule for rule in policy.rules if operation in rule.operations]
     always = {rule.outcome for rule in matching if rule.document.when is None}
     fixed = min(always, key=STRENGTH.index, default=None)
-    floor = Outcome.DENY if fixed is None else fixed  # nothing fires: denied
+    floor = Ruling.DENY if fixed is None else fixed  # nothing fires: denied
     stronger = {
         rule.outcome for rule in matching if fixed is None or STRENGTH.index(rule.outcome) < STRENGTH.index(fixed)
     }

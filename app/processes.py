@@ -11,19 +11,18 @@ import gc
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from enum import StrEnum
-from typing import Any
 
-import asyncpg
 import structlog
 
 from app import definitions, file_locks, storage
 from app.settings import Settings
 from app.wiring import App, build
-from core.clock import rest
+from core.clock import repeat, unless
 from core.db import Database
-from core.errors import CountersealError
+from runtime.keep.dispatcher import KIND_MAX
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 
 log = structlog.get_logger(__name__)
@@ -31,7 +30,7 @@ log = structlog.get_logger(__name__)
 RECONNECT_SECONDS = 1.0
 
 
-class Part(StrEnum):
+class Duty(StrEnum):
     """A part of Counterseal that a process runs."""
 
     SERVE = "serve"
@@ -39,33 +38,41 @@ class Part(StrEnum):
     KEEP = "keep"
 
 
-async def run_settings(settings: Settings, parts: frozenset[Part], announce: Callable[[str | None], None]) -> None:
+async def run_settings(settings: Settings, duties: frozenset[Duty], announce: Callable[[str | None], None]) -> None:
     """Build, run the parts until a signal comes, and close everything. ``announce`` as for ``run``."""
+    # Calls of S3 and SQS block in threads: those that hang must leave some to the others.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * KIND_MAX))
     stop = asyncio.Event()
     _stop_at_signals(stop)
     async with AsyncExitStack() as stack:
         if settings.database_url is None:
             stack.enter_context(file_locks.installation(settings.home))
-        app = await stack.enter_async_context(build(settings, first_run=parts == frozenset(Part)))
+        app = await stack.enter_async_context(build(settings, first_run=duties == frozenset(Duty)))
         await definitions.prepare(app.faces, app.connectors)
 
         def started(url: str | None) -> None:
             keep_for_good()
             announce(url)
 
-        await run(app, parts, stop, started)
+        await run(app, duties, stop, started)
 
 
 def keep_for_good() -> None:
     """Exclude all that is loaded by now from garbage collection: it lives as long as the process.
 
-    Each full round of the collector over it would stop the process for a tenth of a second.
+    Each full round of the collector over it would stop the process for a tenth of a second. Nearly nothing of what a
+    run needs is in a cycle, so the rounds over what is new are rarer than Python's: they were a twentieth of the work.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(CONTAINERS_PER_ROUND)
 
 
-async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: Callable[[str | None], None]) -> None:
+# A round of the collector begins when so many more containers were made than freed: some megabytes.
+CONTAINERS_PER_ROUND = 20_000
+
+
+async def run(app: App, duties: frozenset[Duty], stop: asyncio.Event, announce: Callable[[str | None], None]) -> None:
     """Run the parts until ``stop`` is set. If one of them fails, the others are ended and the failure is raised.
 
     Once they run, ``announce`` gets the URL where HTTP is served, None if it is not.
@@ -73,12 +80,13 @@ async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: C
     async with asyncio.TaskGroup() as group:
         if app.settings.database_url is None:
             group.create_task(storage.watch(app.settings, stop), name="postgres")
+        group.create_task(storage.keep_schema(app.settings, stop), name="schema")
         wakes: dict[str, list[Callable[[], None]]] = defaultdict(list)
-        if Part.WORK in parts:
+        if Duty.WORK in duties:
             group.create_task(app.worker().run(stop), name="worker")
             if (wake := getattr(app.queue, "wake", None)) is not None:
                 wakes[STEPS_CHANNEL].append(wake)
-        if Part.KEEP in parts:
+        if Duty.KEEP in duties:
             dispatcher, scheduler = app.dispatcher(), app.scheduler()
             group.create_task(dispatcher.run(stop), name="dispatcher")
             group.create_task(scheduler.run(stop), name="scheduler")
@@ -91,7 +99,7 @@ async def run(app: App, parts: frozenset[Part], stop: asyncio.Event, announce: C
                 wakes[STEPS_CHANNEL].append(scheduler.wake)
         if wakes:
             group.create_task(listen(app.database, wakes, stop), name="listener")
-        announce(_serve(app, group, stop) if Part.SERVE in parts else None)
+        announce(_serve(app, group, stop) if Duty.SERVE in duties else None)
 
 
 def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
@@ -118,20 +126,13 @@ async def listen(database: Database, wakes: Mapping[str, list[Callable[[], None]
         for wake in wakes[channel]:
             wake()
 
-    while not stop.is_set():
-        try:
-            async with database.listening(tuple(wakes), notify) as lost:
-                for channel in wakes:
-                    notify(channel)
-                stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
-                try:
-                    await asyncio.wait({lost, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    stopping.cancel()
-        except (CountersealError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            log.warning("not listening to the database; polling goes on", reason=str(error))
-        if not stop.is_set():
-            await rest(stop, RECONNECT_SECONDS)
+    async def turn() -> None:
+        async with database.listening(tuple(wakes), notify) as lost:
+            for channel in wakes:
+                notify(channel)
+            await unless(stop, asyncio.wait({lost}))
+
+    await repeat(stop, turn, RECONNECT_SECONDS, "not listening to the database; polling goes on")
 
 
 def _stop_at_signals(stop: asyncio.Event) -> None:

@@ -15,7 +15,7 @@ import asyncpg
 import structlog
 
 from core.canonical import JsonObject
-from core.clock import rest
+from core.clock import repeat
 from core.db import Database
 from core.errors import CountersealError
 from evidence.chain import Actor, EventType
@@ -63,9 +63,7 @@ class RefusalLog(_Windows):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write what was only counted, once a minute and at the end."""
-        while not stop.is_set():
-            await rest(stop, WINDOW_SECONDS)
-            await self.flush()
+        await repeat(stop, self.flush, WINDOW_SECONDS, "refusals could not be counted")
         await self.flush()
 
     async def flush(self) -> None:

@@ -26,13 +26,11 @@ from pydantic import (
     model_validator,
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from connectors.http.addresses import AllowedHost
-from core.db import check_tenant
+from core.db import address, check_tenant
 from core.errors import ConfigurationError, InputError
-from evidence.s3 import LockMode
+from evidence.blobs import LockMode
 
 PREFIX = "COUNTERSEAL_"
 WEBHOOK_SECRET_CHARACTERS_MIN = 16
@@ -85,11 +83,9 @@ def _key_prefix(value: str) -> str:
 
 def _postgres(value: SecretStr) -> SecretStr:
     try:
-        url = make_url(value.get_secret_value())
-    except (ArgumentError, ValueError):
-        raise ValueError("is not a database URL, such as postgresql://user:password@host/name") from None
-    if url.get_backend_name() not in ("postgresql", "postgres") or not url.database:
-        raise ValueError("is not postgresql://user:password@host/name; there is no other database")
+        address(value.get_secret_value())
+    except InputError:
+        raise ValueError("is not postgresql://user:password@host/name; there is no other database") from None
     return value
 
 

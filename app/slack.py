@@ -1,15 +1,13 @@
-"""Handling of clicks in Slack: find the person and the tenant, vote or complete, and answer.
-
-The runtime checks rights.
-"""
+"""Handling of clicks in Slack: finds the person, votes or completes, and answers; the runtime checks rights."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 from uuid import UUID
 
+from app.faces import Faces
 from app.refusals import StrangerLog
-from app.wiring import Faces
+from app.shown import may_see_all
 from approvals.model import CardView, TaskAnswer, TaskView, VoteChannel
 from approvals.ports import Person
 from approvals.quorum import RefusalCode
@@ -30,10 +28,7 @@ Asked: TypeAlias = Click | Submission | TaskClick | TaskSubmission
 
 
 class Interactions:
-    """Serves one Slack workspace, which belongs to the installation's own tenant.
-
-    It is the ``InteractionService`` and the ``TaskService``: each first identifies who clicked.
-    """
+    """The ``InteractionService`` and ``TaskService`` of one Slack workspace, that of the installation's own tenant."""
 
     def __init__(self, faces: Faces) -> None:
         self._faces = faces
@@ -163,12 +158,6 @@ class Interactions:
             found = await tasks.read(connection, click.task_id)
             said = {"task": str(click.task_id), "channel": click.channel, "user": click.clicker.user, "text": sentence}
             await faces.order_message(connection, self._tenant, found.run_id, "note", {**said})
-
-
-async def may_see_all(faces: Faces, tenant: str, person_id: str, view: CardView) -> bool:
-    """True if the person is in a group that this question asks, and so may see sensitive values."""
-    wanted = [item.group for item in view.progress]
-    return bool((await faces.directory(tenant).membership(person_id, wanted)).groups)
 
 
 def _answer_to(click: Click) -> AnswerTo | None:

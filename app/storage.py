@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import asyncpg
 import structlog
-from sqlalchemy import text
-from sqlalchemy.engine import make_url
-from sqlalchemy.ext.asyncio import create_async_engine
 
 import migrations
 from app.embedded_postgres import EmbeddedPostgres
 from app.settings import Settings
 from core.clock import rest
-from core.db import ENGINE_ROLE, Connection, Database
+from core.db import ENGINE_ROLE, Connection, Database, address
 from core.errors import ConfigurationError, NotFoundError, TransportError, nearest
-from runtime.requests.publishing import ensure_tenant
 from runtime.store import tenants
 
 log = structlog.get_logger(__name__)
@@ -33,6 +29,14 @@ DEFAULT_TENANT: str = Settings.model_fields["tenant"].default
 _VERSIONS = Path(migrations.__file__).parent / "versions"
 # One upgrade at a time, in this database and on this server: roles are shared by all databases of a server.
 _LOCK_KEY = 7_236_118_011
+# Every process holds this one, shared, as long as it runs: only an upgrade takes it for itself, so that none is made
+# under processes of an older release. PostgreSQL takes it back from a process that has crashed.
+_RUNNING_KEY = 7_236_118_012
+_HAS_REVISION = "SELECT to_regclass('public.alembic_version') IS NOT NULL"
+_REVISION = "SELECT version_num FROM alembic_version"
+_STOP = (
+    "Stop all of them (`up`, `serve`, `work`, `keep`), then start one of this release, or run `counterseal db upgrade`."
+)
 _REMEDY = "Check COUNTERSEAL_DATABASE_URL; `counterseal doctor` says what is reachable."
 _ANOTHER = (
     "Keep it with the release that made it, for its evidence, and give this release an empty database "
@@ -81,24 +85,53 @@ async def watch(settings: Settings, stop: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def ready_database(settings: Settings) -> AsyncIterator[str]:
-    """Yield the DSN of ``server`` with the schema at head; upgrade it, unless COUNTERSEAL_AUTO_MIGRATE is off."""
-    async with server(settings) as url:
-        found = await schema_revision(url)
-        if found != head_revision():
-            if not settings.auto_migrate:
-                words = f"the database's schema is at {found or 'nothing'}, and this release needs {head_revision()}."
-                raise ConfigurationError(words, remedy="Run `counterseal db upgrade`.")
+    """Yield the DSN of ``server`` with the schema at head; upgrade it, unless COUNTERSEAL_AUTO_MIGRATE is off.
+
+    The schema stays as it is meanwhile, but see ``keep_schema``.
+    """
+    async with server(settings) as url, _connected(url) as connection:
+        if settings.auto_migrate and await _revision(connection) != head_revision():
             await upgrade(url)
+        await _hold_schema(connection)
         yield url
 
 
-async def upgrade(url: str, revision: str = "head") -> None:
-    """Bring the schema to head, in one transaction; safe to run concurrently.
+async def keep_schema(settings: Settings, stop: asyncio.Event) -> None:
+    """Keep the schema as it is until ``stop``, also if the connection that does so is lost, and its lock with it.
 
-    ``TransportError`` or ``ConfigurationError`` if the server refuses.
+    ``ConfigurationError`` if another release has upgraded it in between: this process may not go on with that.
     """
-    from alembic import command  # takes long to import, and is seldom needed
+    async with server(settings) as url:
+        while not stop.is_set():
+            # While PostgreSQL is away everybody waits for it.
+            with suppress(TransportError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                async with _connected(url) as connection:
+                    await _hold_schema(connection)
+                    while not (stop.is_set() or connection.is_closed()):
+                        await rest(stop, WATCH_SECONDS)
+            await rest(stop, WATCH_SECONDS)
+
+
+async def _hold_schema(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Keep the schema from being upgraded by others; ``ConfigurationError`` if it is not at head."""
+    await connection.execute(f"SELECT pg_advisory_lock_shared({_RUNNING_KEY})")
+    found = await _revision(connection)
+    if found != head_revision():
+        words = f"the database's schema is at {found or 'nothing'}, and this release needs {head_revision()}."
+        raise ConfigurationError(words, remedy="Run `counterseal db upgrade`.")
+
+
+async def upgrade(url: str, revision: str = "head") -> None:
+    """Bring the schema to head, in one transaction; safe to run concurrently. A crash leaves it as it was.
+
+    ``TransportError`` or ``ConfigurationError`` if the server refuses, or if processes are at work in the database.
+    """
+    # These take long to import, and are seldom needed.
+    from alembic import command
     from alembic.config import Config
+    from sqlalchemy import text
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.ext.asyncio import create_async_engine
 
     config = Config()  # there is no alembic.ini
     config.set_main_option("script_location", str(_VERSIONS.parent))
@@ -107,6 +140,11 @@ async def upgrade(url: str, revision: str = "head") -> None:
     try:
         async with engine.begin() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+            there = await connection.scalar(text(_HAS_REVISION)) and await connection.scalar(text(_REVISION))
+            alone = text("SELECT pg_try_advisory_xact_lock(:key)")
+            if there != head_revision() and not await connection.scalar(alone, {"key": _RUNNING_KEY}):
+                words = f"processes of another release are at work in this database, whose schema is at {there}."
+                raise ConfigurationError(words, remedy=_STOP)
             config.attributes["connection"] = connection.sync_connection
             await connection.run_sync(lambda _: command.upgrade(config, revision))
     except asyncpg.InsufficientPrivilegeError as error:
@@ -123,16 +161,28 @@ async def schema_revision(url: str) -> str | None:
 
     ``ConfigurationError`` if another release made it that this one cannot migrate, such as 0.1.0.
     """
-    dsn = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    async with _connected(url) as connection:
+        return await _revision(connection)
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
     try:
-        connection = await asyncpg.connect(dsn, timeout=10)
+        connection = await asyncpg.connect(
+            address(url), timeout=10, server_settings={"application_name": "counterseal"}
+        )
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise TransportError(f"PostgreSQL cannot be reached: {error}.", remedy=_REMEDY) from None
     try:
-        exists = await connection.fetchval("SELECT to_regclass('public.alembic_version') IS NOT NULL")
-        found = await connection.fetchval("SELECT version_num FROM alembic_version") if exists else None
+        yield connection
     finally:
         await connection.close()
+
+
+async def _revision(connection: asyncpg.Connection[asyncpg.Record]) -> str | None:
+    found: str | None = None
+    if await connection.fetchval(_HAS_REVISION):
+        found = await connection.fetchval(_REVISION)
     if found is not None and found not in _revisions():
         known = f"the database's schema is at {found}, which this release cannot carry on: another release made it."
         raise ConfigurationError(known, remedy=_ANOTHER)
@@ -151,6 +201,8 @@ def _revisions() -> set[str]:
 
 async def found_default_tenant(database: Database) -> None:
     """Create the default tenant. A crash leaves it whole or not there; the next ``up`` makes it."""
+    from runtime.requests.publishing import ensure_tenant
+
     async with database.transaction(DEFAULT_TENANT) as connection:
         await ensure_tenant(connection, DEFAULT_TENANT)
 

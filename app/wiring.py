@@ -1,7 +1,7 @@
 """The composition root: settings in, a runtime out. Nothing else in the product constructs adapters.
 
-``Faces`` is what HTTP, Slack and the command line get: it holds the faces' database role only, so that row-level
-security stands behind everything they do. ``App`` is the whole, with the engine's role, for workers and keepers.
+``App`` is the whole, with the engine's role, for workers and keepers. ``app.faces`` has the part of HTTP, Slack and the
+command line, with the faces' role only, so that row-level security stands behind everything that they do.
 """
 
 from __future__ import annotations
@@ -10,100 +10,36 @@ import asyncio
 import os
 import secrets
 import socket
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
-from importlib import metadata
+from functools import partial
 
 import structlog
-from slack_sdk.web.async_client import AsyncWebClient
 
 from app import adapters, storage
-from app.metrics import Metrics
-from app.refusals import RefusalLog
+from app.faces import Faces, faces_of, version
 from app.settings import Settings
 from approvals.ports import Messenger
 from approvals.slack.messenger import SlackMessenger
-from approvals.slack.workspace import SlackUserGroups, SlackWorkspace
 from connectors.port import CompletionSource, Connectors
-from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
+from core.db import ENGINE_ROLE, Connection, Database
 from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
 from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import Bundling
-from runtime.keep.dispatcher import Deliver, Delivered, Dispatcher, Handler, Result
+from runtime.keep.dispatcher import Deliver, Delivered, Dispatcher, Handler, saying
 from runtime.keep.errands import Completing, Errands
 from runtime.keep.messages import Messages
 from runtime.keep.scheduler import Reconciler, Scheduler
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.port import DeadLetters, WorkQueue
-from runtime.requests.directory import DatabaseDirectory
-from runtime.requests.extending import Extending
-from runtime.requests.looking import Looking
-from runtime.requests.signaling import Signaling
-from runtime.requests.tasks import Tasks
-from runtime.requests.voting import Voting
 from runtime.store.outbox import Message
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Faces:
-    """The runtime for a face; ``database`` is under the faces' role. ``now``: Unix seconds, for signatures' ages."""
-
-    settings: Settings
-    database: Database
-    definitions: Definitions
-    blobs: BlobStore
-    slack: AsyncWebClient | None
-    metrics: Metrics = field(default_factory=Metrics)
-    now: Callable[[], float] = time.time
-
-    def directory(self, tenant: str) -> DatabaseDirectory:
-        """The people of one tenant."""
-        groups = SlackUserGroups(self.slack, self.workspace) if self.slack is not None else None
-        return DatabaseDirectory(self.database, tenant, groups)
-
-    @cached_property
-    def workspace(self) -> SlackWorkspace | None:
-        """The Slack workspace whose members may click; None without Slack. One per process, because it caches."""
-        return SlackWorkspace(self.slack) if self.slack is not None else None
-
-    @cached_property
-    def refusals(self) -> RefusalLog:
-        """The audit of refused requests. One for the whole process, because it counts."""
-        return RefusalLog(self.database)
-
-    @property
-    def voting(self) -> Voting:
-        """The service behind every face's approve and reject."""
-        return Voting(self.database, self.definitions, self.directory(self.settings.tenant))
-
-    @property
-    def signaling(self) -> Signaling:
-        """Takes what the outside says to runs that wait."""
-        return Signaling(self.database, self.definitions)
-
-    @property
-    def tasks(self) -> Tasks:
-        """The service behind every face's completion of a task."""
-        return Tasks(self.database, self.definitions)
-
-    @property
-    def looking(self) -> Looking:
-        """Shows what the book of a run says."""
-        return Looking(self.database, self.definitions)
-
-    @property
-    def extending(self) -> Extending:
-        """Adds steps to running graphs."""
-        return Extending(self.database, self.definitions)
 
 
 @dataclass(frozen=True)
@@ -163,32 +99,12 @@ class App:
 
     def sweeper(self) -> Sweeper:
         """Finds what a crash or the passing of time has left."""
-        return Sweeper(self.database, self.definitions)
+        return Sweeper(self.database, self.definitions, lease=timedelta(seconds=self.settings.lease_seconds))
 
 
 async def _shown_nowhere(connection: Connection, message: Message) -> Deliver:
     log.info("no Slack channel is configured; answer on the command line or over HTTP", kind=message.kind)
-
-    async def nowhere() -> Result:
-        return Delivered()
-
-    return nowhere
-
-
-@asynccontextmanager
-async def build_faces(
-    settings: Settings, *, blobs: BlobStore | None = None, new_tenant: bool = False
-) -> AsyncIterator[Faces]:
-    """The part that needs no worker: for the command line. Everything is closed at the end.
-
-    ``NotFoundError`` if there is no tenant of that name, unless it is a ``new_tenant``, which the caller creates.
-    """
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(storage.ready_database(settings))
-        faces = await _faces(stack, settings, url, blobs)
-        if not new_tenant:
-            await storage.require_tenants(faces.database, url, [settings.tenant])
-        yield faces
+    return partial(saying, Delivered())
 
 
 @asynccontextmanager
@@ -209,7 +125,7 @@ async def build(
     """
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(storage.ready_database(settings))
-        faces = await _faces(stack, settings, url, blobs)
+        faces = await faces_of(stack, settings, url, blobs)
         if first_run and storage.DEFAULT_TENANT in settings.tenants:
             await storage.found_default_tenant(faces.database)
         await storage.require_tenants(faces.database, url, settings.tenants)
@@ -227,18 +143,3 @@ async def build(
         owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         letters = adapters.dead_letters_of(settings)
         yield App(faces, engine, connectors, queue, signer, messenger, owner, letters)
-
-
-async def _faces(stack: AsyncExitStack, settings: Settings, url: str, blobs: BlobStore | None) -> Faces:
-    definitions = Definitions(adapters.catalog_of(settings))
-    database = await stack.enter_async_context(Database(url, FACES_ROLE))
-    slack = await stack.enter_async_context(adapters.slack_client_of(settings))
-    return Faces(settings, database, definitions, blobs or adapters.blobs_of(settings), slack)
-
-
-def version() -> str:
-    """The version of this release."""
-    try:
-        return metadata.version("counterseal")
-    except metadata.PackageNotFoundError:
-        return "unknown"

@@ -5,14 +5,15 @@ The digest of ``CardContent.to_json()`` is what evidence keeps of "the card as s
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
 from core.action import Change, Risk
-from core.canonical import Json, JsonObject
+from core.canonical import JsonObject
 from core.errors import InputError
 
 
@@ -31,21 +32,21 @@ class CardState(StrEnum):
     CANCELED = "canceled"
 
 
-class RuleReason(Struct, frozen=True):
+class RuleReason(Struct, frozen=True, forbid_unknown_fields=True):
     """One policy rule that asked for people, and why, in its author's words."""
 
     id: str
     because: str
 
 
-class InputField(Struct, frozen=True):
+class InputField(Struct, frozen=True, forbid_unknown_fields=True):
     """One input of the action that is not part of the before/after table."""
 
     field: str
-    value: Json
+    value: Any
 
 
-class CardContent(Struct, frozen=True):
+class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything a person sees before deciding, complete (Q-20).
 
     ``reverse`` says how the action is undone, "" if it cannot be. ``changes`` are the proposed writes, ``inputs`` the
@@ -87,11 +88,10 @@ class CardContent(Struct, frozen=True):
     @classmethod
     def from_json(cls, value: JsonObject) -> CardContent:
         """Read what ``to_json`` wrote; ``InputError`` names the first member that is missing, unknown or wrong."""
-        unknown = sorted(value.keys() - set(cls.__struct_fields__))
-        if unknown:
-            raise InputError("is not a member of a card", where=f"card.{unknown[0]}")
-        members = _MEMBERS[cls].items()
-        return cls(**{name: _read(kind, value.get(name, _ABSENT), f"card.{name}") for name, kind in members})
+        try:
+            return convert(value, cls)
+        except ValidationError as error:
+            raise _problem(str(error)) from None
 
     def masked(self) -> CardContent:
         """The same content with the values of sensitive fields replaced by ``MASK``: what a channel may show."""
@@ -102,28 +102,14 @@ class CardContent(Struct, frozen=True):
 
 
 MASK = "[hidden: open Review]"
-_ABSENT = object()
-_WORDS = {str: "a text", int: "a whole number", bool: "true or false", str | None: "a text or null"}
-# The members of each part of a card, with their types.
-_MEMBERS = {part: get_type_hints(part) for part in (CardContent, RuleReason, Change, InputField)}
+_UNUSABLE = re.compile(r"Object (missing required|contains unknown) field `(.*)`\Z")
 
 
-def _read(kind: Any, value: Any, where: str) -> Any:
-    """The value as ``kind``: a type of ``_WORDS``, ``Risk``, a part of a card, a tuple of one of these, or any JSON."""
-    if value is _ABSENT:
-        raise InputError("is missing", where=where)
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple):
-            raise InputError("is not a list", where=where)
-        return tuple(_read(get_args(kind)[0], item, f"{where}[{index}]") for index, item in enumerate(value))
-    if members := _MEMBERS.get(kind):
-        if not isinstance(value, dict) or value.keys() != members.keys():
-            raise InputError(f"is not an object of exactly {', '.join(members)}", where=where)
-        return kind(**{name: _read(member, value[name], f"{where}.{name}") for name, member in members.items()})
-    if kind is Risk:
-        if value not in tuple(Risk):
-            raise InputError(f"is not one of {', '.join(Risk)}", where=where)
-        return Risk(value)
-    if kind in _WORDS and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-        raise InputError(f"is not {_WORDS[kind]}", where=where)
-    return value
+def _problem(told: str) -> InputError:
+    """The place and the words of what msgspec says about a card, such as "Expected `str`, got `int` - at `$.title`"."""
+    words, _, place = told.partition(" - at `$")
+    where = f"card{place.removesuffix('`')}"
+    if member := _UNUSABLE.fullmatch(words):
+        word = "is missing" if member[1] == "missing required" else "is not a member of a card"
+        return InputError(word, where=f"{where}.{member[2]}")
+    return InputError(f"is wrong: {words}", where=where)

@@ -13,6 +13,7 @@ from urllib.parse import quote_plus, urlsplit
 from jsonschema_rs import Draft202012Validator, ValidationError
 from msgspec import Struct
 
+from core.bounded_json import UNSTORABLE
 from core.canonical import INTEGER_MAX, Json
 from core.errors import path_text
 
@@ -20,13 +21,13 @@ OPTION_CHARACTERS_MAX = 75
 TEXT_CHARACTERS_MAX = 3000
 _OPTIONS_NAMED = 10
 
-Place: TypeAlias = tuple[str | int, ...]
+FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class FormProblem(Struct, frozen=True):
     """One fault of a form or of a value. ``path`` leads to it from the root; () is the whole."""
 
-    path: Place
+    path: FieldPath
     message: str
     remedy: str = ""
 
@@ -105,10 +106,10 @@ def field_of(name: str, schema: Mapping[str, Any], *, required: bool = False) ->
 
 def faults_of(field: FormField, value: Json) -> list[FormProblem]:
     """The faults of one field's value; paths begin with the field's name."""
-    at: Place = (field.name,)
+    at: FieldPath = (field.name,)
     if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
         return [FormProblem(at, f"It has {len(value)} characters.", f"At most {TEXT_CHARACTERS_MAX} are accepted.")]
-    if isinstance(value, str) and any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in value):
+    if isinstance(value, str) and UNSTORABLE.search(value):
         return [FormProblem(at, "It holds a character that cannot be stored.", "Remove U+0000 and lone surrogates.")]
     if isinstance(value, int | float) and not abs(value) <= INTEGER_MAX:
         return [FormProblem(at, "The number is too large.", f"At most {INTEGER_MAX}, above or below zero.")]

@@ -15,9 +15,9 @@ from approvals.fields import (
     TEXT_CHARACTERS_MAX,
     WEIGHT_MAX,
     FieldKind,
+    FieldPath,
     FormField,
     FormProblem,
-    Place,
     faults_of,
     field_of,
     fields_of,
@@ -127,7 +127,7 @@ def _required(required: Json, properties: Mapping[str, Json]) -> Iterator[FormPr
 
 
 def _property(name: str, schema: Json) -> Iterator[FormProblem]:
-    at: Place = ("properties", name)
+    at: FieldPath = ("properties", name)
     if not _NAME.fullmatch(name):
         remedy = "Letters, digits and underscores, no digit first, at most 64; the title may say more."
         yield FormProblem(at, f"{name!r} is no name of a field.", remedy)
@@ -148,7 +148,7 @@ def _property(name: str, schema: Json) -> Iterator[FormProblem]:
             yield from _default(field_of(name, schema), schema["default"], (*at, "default"))
 
 
-def _of_kind(schema: JsonObject, kind: FieldKind, at: Place) -> Iterator[FormProblem]:
+def _of_kind(schema: JsonObject, kind: FieldKind, at: FieldPath) -> Iterator[FormProblem]:
     """The faults of a field of this kind, but for its default."""
     yield from _unknown(schema, _COMMON_KEYS | _KEYS[kind], at, f"a field of this type ({kind})")
     yield from _labels(schema, at)
@@ -159,13 +159,13 @@ def _of_kind(schema: JsonObject, kind: FieldKind, at: Place) -> Iterator[FormPro
         yield from _items(schema, at)
 
 
-def _unknown(schema: Mapping[str, Json], known: frozenset[str], at: Place, what: str) -> Iterator[FormProblem]:
+def _unknown(schema: Mapping[str, Json], known: frozenset[str], at: FieldPath, what: str) -> Iterator[FormProblem]:
     remedy = f"Known here: {', '.join(sorted(known))}."
     for key in sorted(schema.keys() - known):
         yield FormProblem((*at, key), f"{key!r} means nothing in {what}.", remedy)
 
 
-def _labels(schema: Mapping[str, Json], at: Place) -> Iterator[FormProblem]:
+def _labels(schema: Mapping[str, Json], at: FieldPath) -> Iterator[FormProblem]:
     for key, limit in (("title", TITLE_CHARACTERS_MAX), ("description", DESCRIPTION_CHARACTERS_MAX)):
         text = schema.get(key, "A")
         if not isinstance(text, str) or not text.strip() or len(text) > limit:
@@ -175,7 +175,7 @@ def _labels(schema: Mapping[str, Json], at: Place) -> Iterator[FormProblem]:
             yield from _unseen(text, (*at, key), lines=key == "description")
 
 
-def _limits(schema: Mapping[str, Json], kind: FieldKind, at: Place) -> Iterator[FormProblem]:
+def _limits(schema: Mapping[str, Json], kind: FieldKind, at: FieldPath) -> Iterator[FormProblem]:
     whole = kind is not FieldKind.NUMBER
     for low, high, least, most in (
         ("minLength", "maxLength", 0, TEXT_CHARACTERS_MAX),
@@ -206,9 +206,9 @@ def _is_limit(value: Json, least: int, most: int, *, whole: bool) -> bool:
     return least <= value <= most and (not whole or value == int(value))
 
 
-def _items(schema: JsonObject, at: Place) -> Iterator[FormProblem]:
+def _items(schema: JsonObject, at: FieldPath) -> Iterator[FormProblem]:
     items, least = schema.get("items"), schema.get("minItems", 0)
-    place: Place = (*at, "items")
+    place: FieldPath = (*at, "items")
     if not isinstance(items, dict) or items.get("type") != "string" or "enum" not in items:
         yield FormProblem(place, "A list in a form is a list of options.", "Write {type: string, enum: [...]}.")
         return
@@ -221,7 +221,7 @@ def _items(schema: JsonObject, at: Place) -> Iterator[FormProblem]:
         yield FormProblem((*at, "minItems"), f"There are only {most} options.", f"At most {most}.")
 
 
-def _options(options: Json, at: Place) -> Iterator[FormProblem]:
+def _options(options: Json, at: FieldPath) -> Iterator[FormProblem]:
     if not isinstance(options, list) or not 0 < len(options) <= OPTIONS_MAX:
         message = f"It is not a list of 1 to {OPTIONS_MAX} options."
         yield FormProblem(at, message, "Where there are more, ask for a text.")
@@ -237,14 +237,14 @@ def _options(options: Json, at: Place) -> Iterator[FormProblem]:
             yield FormProblem(place, "The option is there twice.", "Remove one.")
 
 
-def _default(field: FormField, value: Json, at: Place) -> list[FormProblem]:
+def _default(field: FormField, value: Json, at: FieldPath) -> list[FormProblem]:
     lines = field.schema.get("x-multiline", False)
     if isinstance(value, str) and (unseen := [*_unseen(value, at, lines=lines)]):
         return unseen
     return [FormProblem((*at, *fault.path[1:]), fault.message, fault.remedy) for fault in faults_of(field, value)]
 
 
-def _unseen(text: str, at: Place, *, lines: bool = False) -> Iterator[FormProblem]:
+def _unseen(text: str, at: FieldPath, *, lines: bool = False) -> Iterator[FormProblem]:
     """The first thing in the text that would be invisible on a screen; ``lines``: line breaks are welcome."""
     for character in text:
         if not ((character.isprintable() and character not in _BLANKS) or (lines and character == "\n")):

@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 from uuid import UUID
 
-from msgspec import Struct, convert, json
+from msgspec import Struct
 
 from approvals.content import CardContent, CardState
 from approvals.fields import FormProblem
-from approvals.states import ApprovalStatus
 from core.canonical import JsonObject
+from core.machine import Machine
+from core.terms import GroupQuorum, Terms
 
 
-class Tier(StrEnum):
-    """The weight of a decision, as policy says (Q-3)."""
+class ApprovalStatus(StrEnum):
+    """The state of a question (Q-3). ``requested`` is the only one in which votes are taken.
 
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
+    Rejected and expired are different outcomes to the run: a person said no, or nobody answered.
+    """
+
+    REQUESTED = "requested"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    CANCELED = "canceled"
+    SUPERSEDED = "superseded"
+
+
+class ApprovalEvent(StrEnum):
+    """The events of an approval: people decide, time passes, the run ends, the action drifts."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    EXPIRE = "expire"
+    CANCEL = "cancel"
+    SUPERSEDE = "supersede"
+
+
+# Nothing is ever approved by time. An approval that was given is still void when the action drifted before it was
+# performed (promise 3).
+APPROVAL: Machine[ApprovalStatus, ApprovalEvent] = Machine(
+    name="approval",
+    initial=frozenset({ApprovalStatus.REQUESTED, ApprovalStatus.CANCELED}),
+    table={
+        (ApprovalStatus.REQUESTED, ApprovalEvent.APPROVE): ApprovalStatus.APPROVED,
+        (ApprovalStatus.REQUESTED, ApprovalEvent.REJECT): ApprovalStatus.REJECTED,
+        (ApprovalStatus.REQUESTED, ApprovalEvent.EXPIRE): ApprovalStatus.EXPIRED,
+        (ApprovalStatus.REQUESTED, ApprovalEvent.CANCEL): ApprovalStatus.CANCELED,
+        (ApprovalStatus.REQUESTED, ApprovalEvent.SUPERSEDE): ApprovalStatus.SUPERSEDED,
+        (ApprovalStatus.APPROVED, ApprovalEvent.SUPERSEDE): ApprovalStatus.SUPERSEDED,
+    },
+)
 
 
 class ApprovalKind(StrEnum):
@@ -49,13 +80,6 @@ def choices_of(kind: ApprovalKind) -> tuple[Choice, ...]:
     return (Choice.APPROVE, Choice.REJECT)
 
 
-class GroupSource(StrEnum):
-    """The source of a group's members: our directory, or Slack (user groups)."""
-
-    GROUP = "group"
-    SLACK_GROUP = "slack_group"
-
-
 class VoteChannel(StrEnum):
     """The face through which a vote came."""
 
@@ -63,63 +87,6 @@ class VoteChannel(StrEnum):
     HTTP = "http"
     CLI = "cli"
     CONSOLE = "console"
-
-
-class GroupQuorum(Struct, frozen=True):
-    """A quorum: ``of`` distinct members of ``group`` must agree; at least 1."""
-
-    group: str
-    of: int = 1
-    source: GroupSource = GroupSource.GROUP
-
-    def __post_init__(self) -> None:
-        """Refuse a quorum without seats: it would be met without any vote."""
-        if self.of < 1:
-            raise ValueError(f"the quorum of {self.group!r} is {self.of}; it is at least 1")
-
-    @property
-    def key(self) -> str:
-        """The group with its source, as ``group:leads`` or ``slack_group:S0ITLEADS``: the two never collide."""
-        return f"{self.source}:{self.group}"
-
-
-class Escalation(Struct, frozen=True):
-    """An escalation: after so many seconds without a decision, ``to`` may decide in place of the groups that it covers.
-
-    ``covers`` holds keys of ``Terms.approvers``; empty covers all of them. A group that is not covered stays required,
-    so that one rule's escalation never waives another rule's approvers.
-    """
-
-    after_seconds: int
-    to: GroupQuorum
-    covers: frozenset[str] = frozenset()
-
-
-class Terms(Struct, frozen=True):
-    """The terms that policy sets for a question. No approvers means that nobody may approve.
-
-    ``two_person`` asks for at least two people, each of whom fills one seat only. ``allow_requester`` lifts the
-    separation of duties. ``expires_seconds`` None means that the question waits until it is decided or canceled.
-    ``remind_seconds`` count from the request.
-    """
-
-    tier: Tier
-    approvers: tuple[GroupQuorum, ...]
-    two_person: bool = False
-    allow_requester: bool = False
-    expires_seconds: int | None = None
-    remind_seconds: tuple[int, ...] = ()
-    escalate: Escalation | None = None
-
-    def to_json(self) -> JsonObject:
-        """A JSON object that ``from_json`` reads back to an equal value: as it is stored with the approval."""
-        stored: JsonObject = json.decode(json.encode(self, order="deterministic"))
-        return stored
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Terms:
-        """Read what ``to_json`` wrote; ``ValueError`` for anything else."""
-        return convert(value, cls)
 
 
 class Voter(Struct, frozen=True):
@@ -166,7 +133,6 @@ class Approval(Struct, frozen=True):
     nonce: str
     terms: Terms
     requester: str | None
-    card: CardContent
     excluded: frozenset[str] = frozenset()
     votes: tuple[Vote, ...] = ()
     expires_at: datetime | None = None

@@ -11,7 +11,8 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from approvals.model import CardView, GroupQuorum, TaskView
+from approvals.model import CardView, TaskView
+from core.terms import GroupQuorum
 
 
 class MessageRef(Struct, frozen=True):

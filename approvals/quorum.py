@@ -23,8 +23,17 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from approvals.model import Approval, ApprovalKind, Choice, Vote, VoteChannel, Voter, choices_of
-from approvals.states import ApprovalEvent, ApprovalStatus
+from approvals.model import (
+    Approval,
+    ApprovalEvent,
+    ApprovalKind,
+    ApprovalStatus,
+    Choice,
+    Vote,
+    VoteChannel,
+    Voter,
+    choices_of,
+)
 from approvals.tally import current_votes, eligible_keys, plans, progress, quorum_met, separated, valid_votes
 
 REASON_CHARACTERS_MAX = 2000
@@ -61,7 +70,7 @@ class Counted(Struct, frozen=True):
     separation_waived: bool = False
 
 
-class Refused(Struct, frozen=True):
+class NotCounted(Struct, frozen=True):
     """The vote does not count; ``sentence`` is for the person who sent it."""
 
     code: RefusalCode
@@ -78,7 +87,7 @@ def consider(
     channel: VoteChannel,
     nonce: str | None = None,
     digest: str | None = None,
-) -> Counted | Refused:
+) -> Counted | NotCounted:
     """Judge one vote against the approval as stored. ``at`` is the database's time.
 
     ``nonce`` comes from a button, ``digest`` from a face that showed the action; each must match if given.
@@ -109,36 +118,36 @@ def _event(choice: Choice) -> ApprovalEvent:
 
 
 _OVER = {
-    ApprovalStatus.EXPIRED: Refused(
+    ApprovalStatus.EXPIRED: NotCounted(
         RefusalCode.EXPIRED, "This request has expired; nothing was approved and nothing was done."
     ),
-    ApprovalStatus.CANCELED: Refused(
+    ApprovalStatus.CANCELED: NotCounted(
         RefusalCode.ALREADY_DECIDED, "This request was canceled with its run; there is nothing to decide any more."
     ),
-    ApprovalStatus.SUPERSEDED: Refused(
+    ApprovalStatus.SUPERSEDED: NotCounted(
         RefusalCode.CHANGED, "What was asked has changed since, so this request is void. A new request replaces it."
     ),
 }
 
 
-def _closed(approval: Approval, at: datetime, nonce: str | None, digest: str | None) -> Refused | None:
+def _closed(approval: Approval, at: datetime, nonce: str | None, digest: str | None) -> NotCounted | None:
     if approval.status is not ApprovalStatus.REQUESTED:
         return _OVER.get(approval.status) or _decided(approval)
     if approval.expires_at is not None and at >= approval.expires_at:
         return _OVER[ApprovalStatus.EXPIRED]
     if nonce is not None and nonce != approval.nonce:
-        return Refused(RefusalCode.STALE, "This card is out of date. Please use the newest card of this request.")
+        return NotCounted(RefusalCode.STALE, "This card is out of date. Please use the newest card of this request.")
     if digest is not None and digest != approval.action_digest:
-        return Refused(RefusalCode.CHANGED, "The action has changed since you saw it. Please look at it again.")
+        return NotCounted(RefusalCode.CHANGED, "The action has changed since you saw it. Please look at it again.")
     return None
 
 
-def _decided(approval: Approval) -> Refused:
+def _decided(approval: Approval) -> NotCounted:
     effect = ApprovalEvent.APPROVE if approval.status is ApprovalStatus.APPROVED else ApprovalEvent.REJECT
     deciders = [vote.name for vote in current_votes(approval.votes) if _event(vote.choice) is effect]
     by = _listed(deciders) or "somebody else"
     sentence = f"Already decided: {approval.status} by {by}. Your answer was not needed and does not count."
-    return Refused(RefusalCode.ALREADY_DECIDED, sentence)
+    return NotCounted(RefusalCode.ALREADY_DECIDED, sentence)
 
 
 def _usable_groups(approval: Approval, voter: Voter) -> frozenset[str]:
@@ -146,10 +155,10 @@ def _usable_groups(approval: Approval, voter: Voter) -> frozenset[str]:
     return (voter.groups - voter.unresolvable) & eligible_keys(approval)
 
 
-def _ineligible(approval: Approval, voter: Voter) -> Refused | None:
+def _ineligible(approval: Approval, voter: Voter) -> NotCounted | None:
     if separated(approval, voter.person_id) and not approval.terms.allow_requester:
         role = "requested this" if voter.person_id == approval.requester else "own or edited what is to be done"
-        return Refused(RefusalCode.SEPARATION, f"You may not decide this: you {role}, and somebody else has to.")
+        return NotCounted(RefusalCode.SEPARATION, f"You may not decide this: you {role}, and somebody else has to.")
     eligible = eligible_keys(approval)
     if _usable_groups(approval, voter):
         return None
@@ -157,25 +166,25 @@ def _ineligible(approval: Approval, voter: Voter) -> Refused | None:
     unknown = sorted(names[key] for key in voter.unresolvable & eligible)
     if unknown:
         sentence = f"It could not be checked who belongs to {_listed(unknown)}, so this does not count. Try again."
-        return Refused(RefusalCode.UNRESOLVABLE, sentence)
+        return NotCounted(RefusalCode.UNRESOLVABLE, sentence)
     if not eligible:
-        return Refused(RefusalCode.NOT_ELIGIBLE, "You may not decide this: its policy names nobody who may.")
+        return NotCounted(RefusalCode.NOT_ELIGIBLE, "You may not decide this: its policy names nobody who may.")
     sentence = f"You may not decide this: it asks members of {_listed(sorted(names.values()))}, and you are not one."
-    return Refused(RefusalCode.NOT_ELIGIBLE, sentence)
+    return NotCounted(RefusalCode.NOT_ELIGIBLE, sentence)
 
 
-def _unusable(approval: Approval, voter: Voter, choice: Choice, reason: str) -> Refused | None:
+def _unusable(approval: Approval, voter: Voter, choice: Choice, reason: str) -> NotCounted | None:
     offered = choices_of(approval.kind)
     if choice not in offered:
-        return Refused(RefusalCode.WRONG_CHOICE, f"{choice} is no answer here; one of {_listed(offered, 'or')} is.")
+        return NotCounted(RefusalCode.WRONG_CHOICE, f"{choice} is no answer here; one of {_listed(offered, 'or')} is.")
     if not reason and (choice is Choice.REJECT or approval.kind is ApprovalKind.IN_DOUBT):
-        return Refused(RefusalCode.REASON_MISSING, "Please give a reason; it is kept with your answer.")
+        return NotCounted(RefusalCode.REASON_MISSING, "Please give a reason; it is kept with your answer.")
     if len(reason) > REASON_CHARACTERS_MAX:
         sentence = f"The reason is {len(reason)} characters long; at most {REASON_CHARACTERS_MAX} are kept."
-        return Refused(RefusalCode.REASON_TOO_LONG, sentence)
+        return NotCounted(RefusalCode.REASON_TOO_LONG, sentence)
     for vote in valid_votes(approval):
         if vote.voter == voter.person_id and vote.choice is choice and _usable_groups(approval, voter) <= vote.groups:
-            return Refused(RefusalCode.ALREADY_COUNTED, "Your answer is already counted; others are still awaited.")
+            return NotCounted(RefusalCode.ALREADY_COUNTED, "Your answer is already counted; others are still awaited.")
     return None
 
 

@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from approvals.model import Approval, Choice, GroupProgress, GroupQuorum, GroupSource, Terms, Vote, VoteChannel
+from approvals.model import Approval, Choice, GroupProgress, Vote, VoteChannel
 from core.errors import nearest
+from core.terms import GroupQuorum, GroupSource, Terms
 
 # The members of each group of the directory, by the group's name.
 Groups: TypeAlias = Mapping[str, frozenset[str]]

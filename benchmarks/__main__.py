@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` (``make bench``): every budget of this release in one table.
+"""The command ``python -m benchmarks`` (``make bench``): every budget of this release in one table.
 
 Counted figures (transactions, statements, WAL, rows) hold anywhere; timed ones are this machine's, under the load that
 it has now. Nothing fails on a figure: tests assert the counted ones. Takes about six minutes; with PEERS=1 in the
@@ -24,11 +24,15 @@ from benchmarks import report
 from benchmarks.curves import draw
 from benchmarks.figures import FOLDER, RESULTS, Figure, read, save, show
 from benchmarks.parts import PARTS, Part, UnknownPartError, chosen
+from benchmarks.peers.interpreters import best, own
 from benchmarks.stage import Stage, tell
 from benchmarks.world import new_server
 
 
 async def _measure(parts: Sequence[Part], *, quick: bool) -> tuple[list[Figure], Stage]:
+    tell(f"measured with {own().words}")
+    if best().path != own().path:
+        tell(f"{best().path} is faster here; to measure with it: make clean, then make bench PYTHON={best().path}")
     figures: list[Figure] = []
     async with new_server() as (url, folder):
         stage = Stage(url, folder, quick)
@@ -43,7 +47,7 @@ async def _measure(parts: Sequence[Part], *, quick: bool) -> tuple[list[Figure],
 def _about(stage: Stage) -> dict[str, str | float]:
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "python": platform.python_version(),
+        "python": own().words,
         "machine": platform.platform(),
         "processors": float(os.cpu_count() or 0),
         "load": os.getloadavg()[0],

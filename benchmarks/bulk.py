@@ -138,12 +138,12 @@ def _insert(
 
 
 def _ids_in(rows: list[asyncpg.Record], column: str, kind: str, ids: list[str]) -> list[str]:
-    """Which of the model's ids stand inside the texts of this column."""
+    """List the model's ids that stand inside the texts of this column."""
     return [id_ for id_ in ids if any(id_ in str(row[column]) for row in rows)] if kind in _TEXTS else []
 
 
 def _value(column: str, kind: str, ids: list[str], base: int, copies: Copies) -> str:
-    """What the copy ``g.n`` has in this column."""
+    """The value of the copy ``g.n`` in this column."""
     cell, moved = f't."{column}"', f"({base}::bigint - {copies.apart} * g.n)"
     if kind == "uuid":
         return f"pg_temp.copied({cell}, {moved})"

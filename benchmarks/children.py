@@ -33,7 +33,7 @@ class Child:
     log: Path
 
     async def ask(self) -> dict[str, float]:
-        """What it has used so far: see ``benchmarks.process``."""
+        """Ask a child for what it has used so far: see ``benchmarks.process``."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         await self.process.stdin.drain()

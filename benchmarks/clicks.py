@@ -1,4 +1,4 @@
-"""How fast Slack is answered when many people click at once: 200 signed clicks a second on the real HTTP application.
+"""Answers to Slack under many clicks: 200 signed clicks a second on the real HTTP application, and their latency.
 
 The application is a process of its own, and so are the people. Each click is a vote that decides, on a card of a run
 that the product parked; afterwards each card must be decided exactly once.

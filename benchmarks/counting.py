@@ -17,7 +17,7 @@ _ENDS = ("COMMIT", "ROLLBACK")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was sent: transactions, statements, and the BEGINs and COMMITs that delimit some of the transactions.
+    """Everything sent: transactions, statements, and the BEGINs and COMMITs that delimit some of the transactions.
 
     A statement outside of BEGIN and COMMIT is a transaction of its own. ``flushes`` are the transactions whose end
     waits for the disk.
@@ -30,7 +30,7 @@ class Counts:
 
     @property
     def exchanges(self) -> int:
-        """How often somebody waited for an answer."""
+        """The number of times that somebody waited for an answer."""
         return self.statements + self.delimiters
 
     def __sub__(self, other: Counts) -> Counts:
@@ -46,7 +46,7 @@ _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b|\b(append|append_to_run|open_r
 
 
 def writes(query: str) -> bool:
-    """Whether the end of a statement waits for the disk: it changes or locks something, and is no claim."""
+    """True if the end of a statement waits for the disk: it changes or locks something, and is no claim."""
     return _WRITES.search(query) is not None and "'synchronous_commit', 'off'" not in query
 
 

@@ -15,7 +15,7 @@ PARKED_APART_MILLISECONDS = 10
 
 @dataclass
 class Crowd:
-    """How many copies of each model there are so far."""
+    """The copies of each model: how many there are so far."""
 
     world: World
     models: dict[str, UUID]
@@ -40,7 +40,7 @@ class Crowd:
         return finished - finished // W1_AMONG
 
     async def gigabytes(self) -> float:
-        """What the database takes on the disk, without the log."""
+        """The size of the database on the disk, without the log."""
         return float(await self.world.plain.fetchval("SELECT pg_database_size(current_database())")) / 1e9
 
 

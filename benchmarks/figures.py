@@ -1,4 +1,4 @@
-"""What a measurement says, and how its table is drawn."""
+"""Figures of measurements, and their table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Number = float | int | str
 
 
 class Verdict(StrEnum):
-    """Whether a budget is kept."""
+    """The verdict on a budget."""
 
     WITHIN = "within"
     OVER = "over"
@@ -76,7 +76,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], hundredth: int) -> float:
-    """Of one value, that value."""
+    """The percentile of some values; of one value, that value."""
     if len(values) == 1:
         return float(values[0])
     return float(statistics.quantiles(values, n=100, method="inclusive")[hundredth - 1])
@@ -119,7 +119,7 @@ def save(figures: Sequence[Figure], about: dict[str, str | float], path: Path = 
 
 
 def read(path: Path = RESULTS) -> tuple[list[Figure], dict[str, str | float]]:
-    """What ``save`` wrote. ``OSError`` where it wrote nothing."""
+    """Read what ``save`` wrote. ``OSError`` if there is nothing."""
     content = json.loads(path.read_text(encoding="utf-8"))
     figures = [Figure(**{**row, "verdict": Verdict(row["verdict"])}) for row in content["figures"]]
     return figures, content["about"]

@@ -1,4 +1,4 @@
-"""What waiting costs: transactions per second and memory of a worker and a keeper over many parked runs.
+"""The cost of waiting: transactions per second and memory of a worker and a keeper over many parked runs.
 
 Both are processes of their own, with every task that `counterseal work` and `counterseal keep` run.
 """

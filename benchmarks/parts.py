@@ -1,4 +1,4 @@
-"""What can be measured, by name: each part is one line of `make bench`, and one word of `--only`."""
+"""Parts of the benchmark, by name: each is one line of `make bench`, and one word of `--only`."""
 
 from __future__ import annotations
 

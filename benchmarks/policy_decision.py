@@ -1,4 +1,4 @@
-"""How long one policy decision takes over 50 rules, all of which match the operation: median microseconds.
+"""The time of one policy decision over 50 rules, all of which match the operation: median microseconds.
 
 Run: python -m benchmarks.policy_decision [--decisions N] [--json]. Budget: at most 100 µs.
 """

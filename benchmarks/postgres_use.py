@@ -1,4 +1,4 @@
-"""How much processor time a PostgreSQL server on this machine has used."""
+"""Processor time of a PostgreSQL server on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import psutil
 
 
 async def processor_seconds(connection: asyncpg.Connection[asyncpg.Record]) -> float:
-    """Of the whole server: its processes, and those that have ended and were its own."""
+    """Sum up the whole server: its processes, and those that have ended and were its own."""
     backend = psutil.Process(await connection.fetchval("SELECT pg_backend_pid()"))
     server = backend.parent()
     assert server is not None

@@ -19,7 +19,7 @@ import psutil
 import structlog
 import uvloop
 
-from app.processes import Part, keep_for_good, run
+from app.processes import Duty, keep_for_good, run
 from app.settings import Settings, load_settings
 from app.wiring import App, build
 from benchmarks.counting import Counter, CountingDatabase
@@ -28,7 +28,7 @@ from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE
 
 
-async def main(parts: frozenset[Part]) -> None:
+async def main(parts: frozenset[Duty]) -> None:
     """Run the parts until SIGTERM."""
     settings, counter, stop = load_settings(), Counter(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -46,7 +46,7 @@ def _counted(app: App, settings: Settings, counter: Counter) -> App:
     return replace(app, database=engine, faces=replace(app.faces, database=CountingDatabase(url, FACES_ROLE, counter)))
 
 
-def _announce(parts: frozenset[Part], url: str | None) -> None:
+def _announce(parts: frozenset[Duty], url: str | None) -> None:
     keep_for_good()
     print(json.dumps({"parts": sorted(parts), "url": url}), flush=True)
 
@@ -72,4 +72,4 @@ if __name__ == "__main__":
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(frozenset(Part(name) for name in sys.argv[1:])))
+        runner.run(main(frozenset(Duty(name) for name in sys.argv[1:])))

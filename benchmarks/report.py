@@ -9,7 +9,13 @@ from benchmarks.figures import COLUMNS, Figure
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- budgets:begin -->", "<!-- budgets:end -->"
-_ABOUT = (("date", "Measured on"), ("machine", "on"), ("processors", "processors:"), ("load", "load at the end:"))
+_ABOUT = (
+    ("date", "Measured on"),
+    ("machine", "on"),
+    ("python", "with"),
+    ("processors", "processors:"),
+    ("load", "load at the end:"),
+)
 
 
 class MarkersMissingError(ValueError):

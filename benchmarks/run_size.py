@@ -1,4 +1,4 @@
-"""What one step's commit costs as its run gets longer: statements, rows and WAL, which are counted, and time.
+"""The cost of one step's commit as its run gets longer: statements, rows and WAL, which are counted, and time.
 
 The run is a loop, driven by one worker on one connection; between two effects lies the commit that ends the one step
 and begins the next.

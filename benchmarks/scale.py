@@ -35,7 +35,7 @@ _CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_da
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How many processes, and how steps reach them."""
+    """The number of processes, and the way in which steps reach them."""
 
     queue: str
     workers: int

@@ -1,4 +1,4 @@
-"""What every measurement is given, and what it leaves: a server, a size, and the curves that it found."""
+"""The stage of every measurement, and what it leaves: a server, a size, and the curves that it found."""
 
 from __future__ import annotations
 

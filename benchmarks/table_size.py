@@ -25,7 +25,7 @@ FREE_BYTES_PER_RUN = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How full the database is."""
+    """The filling of the database."""
 
     finished: int
     parked: int

@@ -1,4 +1,4 @@
-"""How fast a bundle is verified, and whether that takes more memory for a longer run."""
+"""The speed at which a bundle is verified, and its memory as the run gets longer."""
 
 from __future__ import annotations
 

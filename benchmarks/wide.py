@@ -25,7 +25,7 @@ _DONE = "SELECT version FROM runs WHERE run_id = $1 AND status = 'succeeded'"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of each round: steps a second, and appends a step; and the steps a second of W2 beside it."""
+    """The rounds: steps a second and appends a step of each; and the steps a second of W2 beside it."""
 
     rates: list[float]
     appends: float

@@ -158,7 +158,7 @@ class World:
         return bool(records)
 
     async def open_approvals(self, since: UUID = EVER) -> list[UUID]:
-        """What waits for a vote, of runs that were started since (see ``this_moment``)."""
+        """List what waits for a vote, of runs that were started since (see ``this_moment``)."""
         query = "SELECT approval_id FROM approvals WHERE tenant_id = $1 AND status = 'requested' AND approval_id > $2"
         return [row["approval_id"] for row in await self.plain.fetch(query, texts.TENANT, since)]
 
@@ -169,7 +169,7 @@ class World:
         assert answer.counted, answer.sentence
 
     async def finished(self, since: UUID = EVER) -> int:
-        """How many runs have ended that were started since (see ``this_moment``)."""
+        """Count the runs that have ended and were started since (see ``this_moment``)."""
         query = "SELECT count(*) FROM runs WHERE run_id > $1 AND finished_at IS NOT NULL"
         return int(await self.plain.fetchval(query, since))
 

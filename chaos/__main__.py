@@ -1,4 +1,4 @@
-"""``python -m chaos --seed 1 --minutes 3``: exit code 0 if every promise held, 1 if not."""
+"""The command ``python -m chaos --seed 1 --minutes 3``: exit code 0 if every promise held, 1 if not."""
 
 from __future__ import annotations
 

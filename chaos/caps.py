@@ -1,4 +1,4 @@
-"""How many steps executed at once, at every instant, by the audit alone: whether a cap was ever exceeded.
+"""Steps that executed at the same time, at every instant, by the audit alone: no cap may ever be exceeded.
 
 An execution opens with ``step.started`` and closes with the event that says how the lease ended. The chain of a run
 has the order of its events; between runs their times decide, all of which come from the one database's clock. An
@@ -143,5 +143,5 @@ async def recorded(database: Database, runs: Iterable[tuple[str, UUID]]) -> list
 
 
 def counts(found: Iterable[Execution]) -> Counter[str]:
-    """How many executions each tenant had."""
+    """The number of executions of each tenant."""
     return Counter(one.tenant for one in found)

@@ -1,4 +1,4 @@
-"""What is asked of Counterseal, and what has to have come of it in the outside world in the end."""
+"""The cases that Counterseal is given, and what has to have come of each in the outside world in the end."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def unexpected(cases: Iterable[Case], world: World) -> list[str]:
 
 
 def took_place(world: World, action: dict[str, Any]) -> bool:
-    """What a person finds out who looks for the effect of an action that is in doubt."""
+    """True if a person who looks for the effect of an action in doubt finds it."""
     found = happened(world)
     given = action.get("input", action)
     text = json.dumps(given)

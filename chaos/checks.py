@@ -1,4 +1,4 @@
-"""What has to hold in the end, whatever happened: by the outside world, by the database, by the evidence."""
+"""Everything that has to hold in the end: by the outside world, by the database, by the evidence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NEVER = {
 
 
 async def left(eyes: Eyes) -> dict[str, int]:
-    """What is not over yet, by name; empty when all is."""
+    """Count what is not over yet, by name; empty when all is."""
     counts = {name: await eyes.one(sql) for name, sql in LEFT.items()}
     return {name: count for name, count in counts.items() if count}
 
@@ -96,12 +96,12 @@ async def read_again(eyes: Eyes, url: str, office: Office, figures: dict[str, in
 
 
 def crowd(executions: list[Execution]) -> dict[str, int]:
-    """For the report: how many executions there were, and how many at the fullest instant."""
+    """The number of executions for the report, and how many there were at the fullest instant."""
     return {"executions of steps": len(executions), "most steps at once": most_at_once(executions).count}
 
 
 def complaints(home: Path) -> Counter[str]:
-    """What the processes logged as errors: by itself no broken promise, but somebody would be woken up."""
+    """Count the errors in the logs of processes: no broken promise by itself, but somebody would be woken up."""
     found: Counter[str] = Counter()
     for path in home.glob("*.log"):
         for line in path.read_text(errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""What is published: workflows of every shape, a policy, the people, and operations that are patient."""
+"""Published documents: workflows of every shape, a policy, the people, and operations that are patient."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _HABITS = {"duplicated": 40, "delayed": 30, "held back (reordered)": 35, "lost":
 
 @dataclass
 class Gremlin:
-    """``did``: what befell how many messages."""
+    """A second consumer of the queue, which does harm. ``did``: what befell how many messages."""
 
     client: Any
     url: str
@@ -52,7 +52,7 @@ class Gremlin:
             self.did[f"SQS messages {habit}"] += 1
 
     def dead_letters(self) -> int:
-        """How many nobody has looked after yet."""
+        """The number of dead letters that nobody has looked after yet."""
         name = "ApproximateNumberOfMessages"
         answer = self.client.get_queue_attributes(QueueUrl=self.dead, AttributeNames=[name])
         return int(answer["Attributes"][name])

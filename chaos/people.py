@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.25
 
 @dataclass
 class People:
-    """What was acknowledged: ``clicks`` in Slack by (approval, account), ``votes`` over HTTP by (approval, person)."""
+    """People outside. Acknowledged: ``clicks`` in Slack by (approval, account), ``votes`` by (approval, person)."""
 
     world: World
     eyes: Eyes
@@ -140,7 +140,7 @@ class People:
             await asyncio.gather(*(self._click(approval, cards[-1], user) for user in clicks))
 
     def _cards_of(self, approval: str) -> list[str]:
-        """Where Slack shows this approval, whether Counterseal knows that by now or not."""
+        """Find the cards of this approval in Slack, also those that Counterseal does not know of yet."""
         messages = self.world.slack.state.messages(CHANNEL)
         return [one.ts for one in messages if approval in str(one.metadata) and not one.thread_ts]
 
@@ -182,7 +182,7 @@ class People:
                         self._told[case.ref] = 1.0
 
     async def _cancel(self) -> None:
-        """Whoever operates gives up what waits for something that will never come."""
+        """Cancel, as an operator, a run that waits for something that will never come."""
         waiting = await self.eyes.all(
             "SELECT run_id, w.tenant_id FROM runs JOIN waits w USING (run_id) WHERE workflow = 'canceled' "
             "AND finished_at IS NULL AND w.kind = 'signal' AND w.status = 'waiting'"
@@ -213,7 +213,7 @@ class People:
                 self.done["extensions acknowledged"] += 1
 
     async def _edit(self) -> None:
-        """Somebody works on the very record whose change is in doubt, so that a probe may not be able to tell."""
+        """Edit the very record whose change is in doubt, so that a probe may not be able to tell."""
         for row in await self.eyes.all(f"{DOUBTS} LIMIT 20"):
             given = proposed(row).get("input", {})
             receipt = row["receipt"]

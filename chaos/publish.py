@@ -32,7 +32,7 @@ _OWNERS = [*SLACK_USERS.values()]
 
 
 def definitions_in(folder: Path) -> Definitions:
-    """What compiles the documents of this installation."""
+    """Build the compiler of this installation's documents."""
     return Definitions(load_catalog(adapters.documents_in(folder / "operations")))
 
 
@@ -95,7 +95,7 @@ class Office:
                 await publish_directory(connection, tenant, directory, "directory.yaml", _ACTOR)
 
     def owned(self, person: str, at: float) -> bool:
-        """Whether the person may have been an owner when a vote was judged that was recorded then.
+        """True if the person may have been an owner when a vote was judged that was recorded then.
 
         The changes of the moment before are uncertain: they may not have arrived, or not in time for that vote.
         """

@@ -1,4 +1,4 @@
-"""What goes wrong and when: drawn from a seed before anything starts. Pure.
+"""The schedule of faults: drawn from a seed before anything starts. Pure.
 
 The same seed gives the same faults at the same seconds. It does not give the same interleaving: what a process is doing
 in the microsecond in which it is killed is up to the machine.

@@ -34,7 +34,7 @@ SETTLE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Plan:
-    """``kinds``: what may go wrong. ``pause``: the least and the most seconds between two starts."""
+    """The plan of a storm. ``kinds``: what may go wrong. ``pause``: the fewest and most seconds between two starts."""
 
     seed: int
     seconds: float
@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass
 class Report:
-    """What was done, what was seen, and every promise that was broken."""
+    """The result of a storm: what was done, what was seen, and every promise that was broken."""
 
     seed: int
     seconds: float

@@ -1,4 +1,4 @@
-"""``python -m chaos.table 1.json 2.json``: reports side by side, as the Markdown of docs/reliability.md."""
+"""The command ``python -m chaos.table 1.json 2.json``: reports side by side, as docs/reliability.md has them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def _slowly(chance: random.Random) -> Callable[[str, str], Fault]:
 
 @dataclass
 class TroubleMaker:
-    """``injected``: what was done, by kind; ``missed``: what could not be done, because nothing was there."""
+    """Makes trouble. ``injected``: what was done, by kind; ``missed``: what could not be, because nothing was there."""
 
     machines: Machines
     postgres: Postgres
@@ -119,7 +119,7 @@ class TroubleMaker:
         }
 
     async def _release_what_hangs(self, until: float) -> None:
-        """What hangs is let go of after some seconds, by a broken connection; what is armed stays so."""
+        """Let go of hanging requests after some seconds, by a broken connection; what is armed stays so."""
         while asyncio.get_running_loop().time() < until:
             await asyncio.sleep(HANG_SECONDS)
             for table in self._tables().values():

@@ -10,8 +10,9 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.operation import Operation
-from core.documents import Document, load_document, validate
+from core.documents import Document, load_document
 from core.errors import DefinitionError, InputError, Problem, nearest
+from core.validation import validate
 
 PACKAGED = ("servicenow", "slack", "http", "model", "bpmn", "transform")
 

@@ -59,7 +59,7 @@ class Kind(StrEnum):
     DURABLE = "durable"
 
 
-class Scope(StrEnum):
+class KeyScope(StrEnum):
     """The scope within which one idempotency key means one effect."""
 
     STEP = "step"
@@ -85,7 +85,7 @@ class Idempotency(_Part):
     With no ``key``, scope ``step`` means one effect per step, and a wider scope compares the whole input.
     """
 
-    scope: Scope = Scope.STEP
+    scope: KeyScope = KeyScope.STEP
     key: tuple[str, ...] = ()
 
 

@@ -58,7 +58,7 @@ class Call(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """The usage of a model call. ``cost_usd`` is a decimal string, None if no price is known."""
+    """The usage of a model call, also of a failed one. ``cost_usd`` is a decimal string, None if no price is known."""
 
     provider: str
     model: str
@@ -81,10 +81,7 @@ class Done(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """The target refused: there was no effect, and trying again will not help (invalid payload, no right, gone).
-
-    ``usage`` is what a model call consumed nevertheless.
-    """
+    """The target refused: no effect, and trying again will not help (invalid, no right, gone). ``usage``: a model's."""
 
     code: str
     message: str
@@ -92,10 +89,7 @@ class Refused(Struct, frozen=True):
 
 
 class NotSent(Struct, frozen=True):
-    """There was certainly no effect, and trying again later may help (connection refused, 429).
-
-    ``usage`` is what a model call consumed nevertheless.
-    """
+    """A call without effect, certainly; trying again later may help (connection refused, 429). ``usage``: a model's."""
 
     message: str
     retry_after_seconds: float | None = None

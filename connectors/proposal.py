@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.operation import Operation, Paths, Scope, text_parts
+from connectors.operation import KeyScope, Operation, Paths, text_parts
 from connectors.port import Before
 from connectors.schema import check
 from core.action import Action
@@ -62,10 +62,10 @@ def idempotency_key(
     """
     scope = operation.idempotency.scope
     chosen: Json = {name: action.input.get(name) for name in operation.idempotency.key}
-    if scope is Scope.STEP:
+    if scope is KeyScope.STEP:
         return digest(["step", tenant, workflow, run, step, operation.name, chosen])
     effect: Json = chosen if operation.idempotency.key else action.input
-    if scope is Scope.TENANT:
+    if scope is KeyScope.TENANT:
         return digest(["tenant", tenant, operation.name, action.target, effect])
     if not reference:
         raise InputError(

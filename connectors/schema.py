@@ -19,6 +19,13 @@ _ARTICLES = {
     "array": "a list",
     "null": "null",
 }
+_SENTENCES = {
+    "required": "{!r} is a required property",
+    "const": "must be {}",
+    "pattern": "must match the pattern {}",
+    "anyOf": "fits none of the forms that are allowed here",
+    "oneOf": "must fit exactly one form",
+}
 
 
 def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
@@ -33,14 +40,9 @@ def check(validator: Draft202012Validator, value: Json, *, where: str) -> None:
     except ValueError as error:
         raise InputError(f"is not JSON: {error}", where=where) from None
     if not fits:
-        raise _fault(validator, value, where)
-
-
-def _fault(validator: Draft202012Validator, value: Json, where: str) -> InputError:
-    """The fault of a value: the JSON path of the first, and how many more there are."""
-    faults = sorted(validator.iter_errors(value), key=lambda fault: [str(part) for part in fault.instance_path])
-    more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
-    return InputError(f"{_sentence(faults[0])}{more}", where=path_text(faults[0].instance_path, where))
+        faults = sorted(validator.iter_errors(value), key=lambda fault: [str(part) for part in fault.instance_path])
+        more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise InputError(f"{_sentence(faults[0])}{more}", where=path_text(faults[0].instance_path, where))
 
 
 def _sentence(fault: ValidationError) -> str:
@@ -49,20 +51,10 @@ def _sentence(fault: ValidationError) -> str:
         case "propertyNames":
             assert isinstance(fault.kind, ValidationErrorKind.PropertyNames)
             return f"may not have a property named {fault.kind.error.instance!r}"
-        case "required":
-            return f"{wanted!r} is a required property"
         case "additionalProperties":
             return fault.message
         case "type":
             return "must be " + " or ".join(_ARTICLES.get(kind, kind) for kind in wanted)
         case "enum":
             return "must be one of " + ", ".join(str(choice) for choice in wanted)
-        case "const":
-            return f"must be {wanted}"
-        case "pattern":
-            return f"must match the pattern {wanted}"
-        case "anyOf":
-            return "fits none of the forms that are allowed here"
-        case "oneOf":
-            return "must fit exactly one form"
-    return f"breaks the rule {rule}: {wanted}"
+    return _SENTENCES[rule].format(wanted) if rule in _SENTENCES else f"breaks the rule {rule}: {wanted}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from core.canonical import Json, JsonObject, digest
+from msgspec import Struct
+
+from core.canonical import JsonObject, digest
 
 
 class Risk(StrEnum):
@@ -25,17 +27,15 @@ class SideEffects(StrEnum):
     HUMAN_PROCESS = "human_process"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True, forbid_unknown_fields=True):
     """One field that an action would change: its value as read before (None if unknown) and as proposed."""
 
     field: str
-    before: Json
-    after: Json
+    before: Any  # JSON
+    after: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """A proposed action, complete: policy judges it, people approve it, the connector performs exactly it.
 
     ``input`` is the operation's whole rendered input. ``fields`` are its proposed writes (a part of the input, or all

@@ -7,12 +7,15 @@ Deeply nested data crashes native expression engines and exhausts recursive code
 from __future__ import annotations
 
 import json
+import re
 from typing import NoReturn
 
 from core.canonical import DEPTH_MAX, Json, JsonObject
 from core.errors import InputError
 
 BODY_BYTES_MAX = 256 * 1024
+# What PostgreSQL or UTF-8 cannot hold: U+0000 and lone surrogates.
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def parse(data: bytes, *, bytes_max: int = BODY_BYTES_MAX, where: str = "body") -> Json:
@@ -81,9 +84,9 @@ def _depth(data: bytes) -> int:
 
 
 def _refuse_unusable(value: Json, where: str) -> None:
-    """Refuse text that PostgreSQL or UTF-8 cannot hold: U+0000 and lone surrogates."""
+    """Refuse text that is ``UNSTORABLE``, wherever it stands."""
     if isinstance(value, str):
-        if "\x00" in value or not _encodable(value):
+        if UNSTORABLE.search(value):
             raise InputError("holds a character that cannot be stored (U+0000 or a lone surrogate)", where=where)
     elif isinstance(value, list):
         for item in value:
@@ -92,11 +95,3 @@ def _refuse_unusable(value: Json, where: str) -> None:
         for key, item in value.items():
             _refuse_unusable(key, where)
             _refuse_unusable(item, f"{where}.{key}")
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

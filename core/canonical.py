@@ -22,15 +22,16 @@ JsonObject: TypeAlias = "dict[str, Json]"
 DEPTH_MAX = 32
 INTEGER_MAX = 2**53 - 1
 
-_SCALARS = frozenset({str, int, bool, type(None)})
+# The types of values that are of the audit domain wherever they stand.
+SCALARS = frozenset({str, int, bool, type(None)})
 _AS_RFC_8785 = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 
 
 def canonical_bytes(value: Any) -> bytes:
     """RFC 8785 bytes of a JSON value; ``InputError`` if it has none (NaN, big integers, lone surrogates, depth)."""
+    if in_audit_domain(value):
+        return plain_bytes(value)
     try:
-        if _in_audit_domain(value, 0):
-            return orjson.dumps(value, option=_AS_RFC_8785)
         _refuse_depth(value, 0)
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, RecursionError, TypeError, ValueError) as error:
@@ -39,8 +40,16 @@ def canonical_bytes(value: Any) -> bytes:
 
 def audit_bytes(value: Mapping[str, object]) -> bytes:
     """Canonical bytes of one audit line, without its newline; ``InputError`` outside the audit domain."""
-    if not _in_audit_domain(value, 0):
+    if not in_audit_domain(value):
         raise InputError("an audit line holds only strings, booleans, null and integers below 2^53 under ASCII keys")
+    return plain_bytes(value)
+
+
+def plain_bytes(value: object) -> bytes:
+    """Canonical bytes of a value that is known to be of the audit domain: nothing looks at it any more.
+
+    ``InputError`` for a lone surrogate and for an integer of 2^53 or more.
+    """
     try:
         return orjson.dumps(value, option=_AS_RFC_8785)
     except (TypeError, ValueError) as error:
@@ -57,10 +66,11 @@ def digest(value: object) -> str:
     return sha256(canonical_bytes(value)).hexdigest()
 
 
-def _in_audit_domain(value: Any, depth: int) -> bool:
-    """Plain loops that look at a scalar where it stands: this runs over every line, digest and checkpoint.
+def in_audit_domain(value: Any, depth: int = 0) -> bool:
+    """True if the value holds strings, booleans, null and integers only, under ASCII keys, and is not too deep.
 
-    Integers are in it whatever their size: orjson refuses those of 2^53 and more.
+    Integers are in it whatever their size: orjson refuses those of 2^53 and more. Plain loops look at a scalar where
+    it stands: this runs over every line, digest and checkpoint.
     """
     kind = type(value)
     if kind is dict:
@@ -71,13 +81,13 @@ def _in_audit_domain(value: Any, depth: int) -> bool:
     elif kind is list or kind is tuple:
         items = value
     else:
-        return kind in _SCALARS
+        return kind in SCALARS
     if depth == DEPTH_MAX:
         return not value
     for item in items:
-        if type(item) in _SCALARS:
+        if type(item) in SCALARS:
             continue
-        if not _in_audit_domain(item, depth + 1):
+        if not in_audit_domain(item, depth + 1):
             return False
     return True
 

@@ -1,6 +1,6 @@
-"""The database: one ``Database`` per role; prepared asyncpg connections for the hot path, SQLAlchemy Core for the rest.
+"""The database: one ``Database`` per role, with prepared asyncpg connections.
 
-Connections of the hot path are kept in a plain free list without a reset between uses: the reset of a general pool is
+They are kept in a plain free list without a reset between uses: the reset of a general pool is
 a round trip of its own. A connection whose state is unknown is closed instead of reused. Every transaction
 and every function of the faces' role names its tenant; row-level security hides everything else, also from a query that
 forgets to ask (promise 8).
@@ -16,12 +16,10 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeAlias
+from urllib.parse import quote, unquote
 
 import asyncpg
 import orjson
-from sqlalchemy import text
-from sqlalchemy.engine import make_url
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from core.errors import CountersealError, InputError, TransportError
 from core.grouping import Call, Grouping, call_alone, called, can_share
@@ -49,7 +47,20 @@ _STATEMENT_BYTES_MAX = 64 * 1024
 # asyncpg's own errors for a server that goes away in the middle of an exchange, or between two.
 _WENT_AWAY = (asyncpg.InternalClientError, asyncpg.InterfaceError)
 
-_SET_TENANT = text(f"SELECT set_config('{TENANT_SETTING}', :tenant, true)")
+_ADDRESS = re.compile(r"(postgres(?:ql)?)(?:\+\w+)?://(?:([^:/@]*)(?::([^@]*))?@)?([^/?]*/[^?]+(?:\?.*)?)\Z", re.DOTALL)
+
+
+def address(url: str) -> str:
+    """The address of a database as asyncpg reads it, also if a driver is named, or the password has a ``/`` in it.
+
+    ``InputError`` if it is no address of a PostgreSQL database.
+    """
+    match = _ADDRESS.match(url)
+    if match is None:
+        raise InputError("is no address of a PostgreSQL database")
+    scheme, user, password, rest = match.groups()
+    secret = "" if password is None else f":{quote(unquote(password), safe='')}"
+    return f"{scheme}://{'' if user is None else user + secret + '@'}{rest}"
 
 
 def check_tenant(tenant: str) -> str:
@@ -96,14 +107,11 @@ class Database:
     """Access to PostgreSQL under one role. Use as an async context manager."""
 
     def __init__(self, url: str, role: str, *, connections: int = 8) -> None:
-        parsed = make_url(url)
-        self._dsn = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
-        self._url = parsed.set(drivername="postgresql+asyncpg")
+        self._dsn = address(url)
         self._role = role
         self._slots = asyncio.Semaphore(connections)
         self._free: list[Connection] = []
         self._closed = False
-        self._engine: AsyncEngine | None = None
         self._calls: Grouping[Call, Any] = Grouping(self.connection, call_alone, called, can_share)
 
     async def __aenter__(self) -> Database:
@@ -119,8 +127,6 @@ class Database:
         self._closed = True
         while self._free:
             await self._free.pop().close()
-        if self._engine is not None:
-            await self._engine.dispose()
 
     async def connect(self) -> Connection:
         """A new connection of this role that the caller owns: for LISTEN, and for the free list."""
@@ -134,10 +140,9 @@ class Database:
                 max_cacheable_statement_size=_STATEMENT_BYTES_MAX,
             )
             try:
+                codec = {"encoder": lambda value: orjson.dumps(value).decode(), "decoder": orjson.loads}
                 for name in ("json", "jsonb"):
-                    await connection.set_type_codec(
-                        name, schema="pg_catalog", encoder=_encode_json, decoder=orjson.loads, format="text"
-                    )
+                    await connection.set_type_codec(name, schema="pg_catalog", **codec, format="text")
             except BaseException:
                 connection.terminate()
                 raise
@@ -189,21 +194,6 @@ class Database:
             yield connection
 
     @asynccontextmanager
-    async def reading(self, tenant: str | None = None) -> AsyncIterator[AsyncConnection]:
-        """One SQLAlchemy Core transaction, bound to ``tenant`` if one is given."""
-        if self._engine is None:
-            self._engine = create_async_engine(
-                self._url,
-                pool_size=4,
-                max_overflow=4,
-                connect_args={"server_settings": {"role": self._role, "jit": "off"}},
-            )
-        async with self._engine.begin() as connection:
-            if tenant is not None:
-                await connection.execute(_SET_TENANT, {"tenant": check_tenant(tenant)})
-            yield connection
-
-    @asynccontextmanager
     async def listening(
         self, channels: tuple[str, ...], notify: Callable[[str, str], None]
     ) -> AsyncIterator[asyncio.Future[None]]:
@@ -250,7 +240,3 @@ async def within(at: Connection | Database, tenant: str | None) -> AsyncIterator
         await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")
-
-
-def _encode_json(value: object) -> str:
-    return orjson.dumps(value).decode()

@@ -26,11 +26,7 @@ from ruamel.yaml.events import (
 )
 
 from core.canonical import DEPTH_MAX, INTEGER_MAX, Json
-from core.durations import Duration, format_duration, parse_duration
 from core.errors import DefinitionError, Problem
-from core.validation import validate
-
-__all__ = ["Document", "Duration", "Path", "format_duration", "load_document", "parse_duration", "validate"]
 
 TEXT_BYTES_MAX = 256 * 1024
 VALUES_MAX = 20_000

@@ -30,7 +30,7 @@ def parse_duration(text: str) -> timedelta:
         raise InputError(f"{text!r} is longer than ten years.")
     duration = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
     if duration <= timedelta(0):
-        raise InputError(f"{text!r} is no time at all.", remedy="Write PT30M, PT8H or P14D.")
+        raise InputError(f"{text!r} is a duration of zero.", remedy="Write PT30M, PT8H or P14D.")
     return duration
 
 

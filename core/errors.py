@@ -1,17 +1,4 @@
-"""The one error tree. Each class has a stable ``code``; faces map classes, never messages, to answers (X-18).
-
-CountersealError
-├── InputError              the caller sent something wrong; says where and what would be right
-│   ├── DefinitionError     a document (workflow, policy, operation, directory) is invalid; a list of problems
-│   └── ExpressionError     an expression does not compile, or failed when it was evaluated
-├── AuthenticationError     who you are could not be established
-├── AuthorizationError      you may not do this
-├── NotFoundError           no such thing, or not yours to see
-├── ConsistencyError        the thing moved on: illegal transition, stale version, lost lease
-├── TransportError          an outside system could not be reached or answered badly
-├── DeadlineError           something took longer than it may
-└── ConfigurationError      this installation is not set up for what was asked
-"""
+"""The one error tree. Each class has a stable ``code``; faces map classes, never messages, to answers (X-18)."""
 
 from __future__ import annotations
 

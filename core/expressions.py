@@ -22,8 +22,7 @@ from cel_expr_python import cel
 
 from core.canonical import DEPTH_MAX, Json
 from core.cel_ast import Limits, lint, read_syntax
-from core.cel_messages import compile_error, one_of, quote, runtime_text
-from core.cel_values import IS, PLAIN, Unfit, kind_of, to_json
+from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, one_of, quote, runtime_text, to_json
 from core.errors import ExpressionError
 
 _T = cel.Type
@@ -122,12 +121,13 @@ class Environment:
             return self._nothing
         checked: dict[str, object] = {}
         for name in self.variables if names is None else names:
-            if name in values:
+            try:
                 value, kind = values[name], self.variables[name]
-                try:
-                    checked[name] = value if type(value) is _SURE.get(kind) else _fit(value, kind)
-                except Unfit as unfit:
-                    raise ExpressionError(f"{unfit} where {kind} is declared", where=name) from None
+                checked[name] = value if type(value) is _SURE.get(kind) else _fit(value, kind)
+            except KeyError:
+                continue
+            except Unfit as unfit:
+                raise ExpressionError(f"{unfit} where {kind} is declared", where=name) from None
         return Bound(self, checked)
 
     def join(self, sources: Sequence[str]) -> Any:
@@ -273,9 +273,8 @@ def _check_json(value: object, depth: int) -> None:
     items: Collection[object] = ()
     if isinstance(value, dict):
         items = value.values()
-        for key in value:
-            if not isinstance(key, str):
-                raise Unfit("has a key that is not a string")
+        if not all(isinstance(key, str) for key in value):
+            raise Unfit("has a key that is not a string")
     elif isinstance(value, list):
         items = value
     elif type(value) is int:

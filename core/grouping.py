@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import asyncpg
@@ -142,15 +143,24 @@ class Call:
 
 
 async def called(connection: Connection, calls: Sequence[Call]) -> list[Any]:
-    """Call functions one after the other, in the order in which everybody locks; return the result of each."""
+    """Call functions one after the other, in the order in which everybody locks; return the result of each.
+
+    Statements of several calls have few shapes, because every connection plans each: of a function there are 1, 2, 4,
+    8 or 16 calls. Those that fill it up have no id, which is the first parameter, and are not made.
+    """
     places = sorted(range(len(calls)), key=lambda place: calls[place].order or ())
-    texts, parameters = list[str](), list[object]()
-    for place in places:
-        numbers = range(len(parameters) + 1, len(parameters) + len(calls[place].parameters) + 1)
-        texts.append(f"{calls[place].function}({', '.join(f'${number}' for number in numbers)})")
-        parameters += calls[place].parameters
+    texts, parameters, columns = list[str](), list[object](), list[int]()
+    for function, block in groupby(places, key=lambda place: calls[place].function):
+        together = [calls[place].parameters for place in block]
+        size, count = 1 << (len(together) - 1).bit_length(), len(together[0])
+        columns += range(len(texts), len(texts) + len(together))
+        for number, each in enumerate(together + [[None] * count] * (size - len(together))):
+            first = len(parameters) + 1
+            call = f"{function}({', '.join(f'${place}' for place in range(first, first + count))})"
+            texts.append(call if number <= size // 2 else f"CASE WHEN ${first}::uuid IS NOT NULL THEN {call} END")
+            parameters += each
     row = await connection.fetchrow(f"SELECT {', '.join(texts)}", *parameters)
-    returned = dict(zip(places, row or (), strict=True))
+    returned = dict(zip(places, [(row or ())[column] for column in columns], strict=True))
     return [returned[place] for place in range(len(calls))]
 
 

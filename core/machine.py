@@ -46,10 +46,3 @@ class Machine(Generic[State, Event]):
     def moves(self) -> frozenset[tuple[str, str]]:
         """Every legal (from, to) pair that changes state: what the database enforces."""
         return frozenset((str(a), str(b)) for (a, _), b in self.table.items() if a is not b)
-
-    def mermaid(self) -> str:
-        """The diagram of this table, for docs/."""
-        lines = ["stateDiagram-v2", *(f"    [*] --> {state}" for state in sorted(self.initial))]
-        lines += [f"    {a} --> {b}: {event}" for (a, event), b in sorted(self.table.items())]
-        lines += [f"    {state} --> [*]" for state in sorted(self.terminal.intersection(self.table.values()))]
-        return "\n".join(lines) + "\n"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncpg
+import structlog
 
-from core.errors import TransportError
+from core.errors import CountersealError, TransportError
+
+log = structlog.get_logger(__name__)
 
 # SQLSTATE classes of errors in what was written, which will come again: data, constraint, statement,
 # program limit, and the moves that our triggers refuse.
@@ -28,3 +31,13 @@ def is_away(error: Exception) -> bool:
     if isinstance(error, asyncpg.PostgresError):
         return str(error.sqlstate or "").startswith(_AWAY)
     return is_passing(error)
+
+
+def report(words: str, error: Exception, **facts: str) -> None:
+    """Log an error of a loop that goes on: one line if something is away or refused, all of it otherwise."""
+    if is_passing(error):
+        log.warning(words, reason=f"{type(error).__name__}: {error}", **facts)
+    elif isinstance(error, CountersealError):
+        log.error(words, reason=str(error), **facts)
+    else:
+        log.error(words, exc_info=error, **facts)

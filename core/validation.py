@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Tag, ValidationError
 
 from core.canonical import Json
+from core.documents import Document
 from core.errors import DefinitionError, Problem, nearest, path_text
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -18,15 +19,7 @@ EMPTY_REMEDY = "Write its value, or take the key out."
 _Candidate: TypeAlias = tuple[str | None, type[BaseModel]]
 
 
-class Located(Protocol):
-    """A document, as far as ``validate`` needs it."""
-
-    @property
-    def value(self) -> Json: ...
-    def problem(self, path: Sequence[str | int], message: str, remedy: str = "") -> Problem: ...
-
-
-def validate(document: Located, model: type[Model]) -> Model:
+def validate(document: Document, model: type[Model]) -> Model:
     """The document as ``model``, without conversions between types; ``DefinitionError`` with every problem found.
 
     A key without a value is refused if leaving it out would mean something: an author who writes ``when:`` does not
@@ -69,7 +62,7 @@ def _is_echo(fault: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> b
     return fault["type"] == "too_short" and any(inside)
 
 
-def _problem(document: Located, model: type[BaseModel], fault: Mapping[str, Any]) -> Problem:
+def _problem(document: Document, model: type[BaseModel], fault: Mapping[str, Any]) -> Problem:
     kind: str = fault["type"]
     location: _Location = tuple(part for part in fault["loc"] if part != "[key]")
     missing = kind == "missing"

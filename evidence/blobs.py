@@ -1,8 +1,12 @@
-"""The port through which bundles are kept, and the checks that all stores share."""
+"""The port through which bundles are kept, the checks that all stores share, and files that are written once."""
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
+from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
@@ -12,6 +16,13 @@ from core.errors import ConsistencyError, InputError
 
 KEY_LENGTH_MAX = 512
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9._=-]{0,127})*", re.ASCII)
+
+
+class LockMode(StrEnum):
+    """The right to shorten a retention: with GOVERNANCE by a special permission, with COMPLIANCE nobody has it."""
+
+    GOVERNANCE = "GOVERNANCE"
+    COMPLIANCE = "COMPLIANCE"
 
 
 class StoredBlob(Struct, frozen=True):
@@ -63,3 +74,20 @@ def key_of(blob: StoredBlob, prefix: str) -> str:
             remedy="Configure the store in which the evidence was written.",
         )
     return key
+
+
+def write_new(path: Path, data: bytes) -> bool:
+    """Write a file whole, synced, for its owner only (mode 0600); False if the name is taken: that file stays."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # A link, unlike a rename, fails when the name is taken, and replaces nothing that is there.
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        Path(temporary).unlink()
+    return True

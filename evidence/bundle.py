@@ -202,7 +202,7 @@ def _files(content: BundleContent, report: ChainReport, rollup: Rollup, key: Pub
         (layout.PUBLIC_KEY, key.pem),
         (layout.EVENTS, b"".join(line + b"\n" for lines in content.appends for line in lines)),
         (layout.RUN_HEAD, canonical_bytes(_run_head(content, report)) + b"\n"),
-        (layout.RUN, _pretty(_run(content))),
+        (layout.RUN_FILE, _pretty(_run(content))),
         (layout.DECISIONS, _pretty(rollup.decisions)),
         (layout.COSTS, _pretty(rollup.costs())),
         (layout.CHECKPOINTS, _pretty(rollup.checkpoints)),

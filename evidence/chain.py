@@ -74,7 +74,7 @@ def _moved(head: str, told: bytes) -> str:
 def timestamp(at: datetime) -> str:
     """UTC with exactly six digits of the second, so that the text sorts as the time does."""
     if at.tzinfo is None:
-        raise InputError("a time without a zone does not say when")
+        raise InputError("a time needs a time zone")
     return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 

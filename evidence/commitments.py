@@ -14,18 +14,19 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from secrets import token_bytes
 
 from msgspec import Struct
 
 from core import bounded_json
-from core.canonical import Json, canonical_bytes
+from core.canonical import SCALARS, Json, canonical_bytes, plain_bytes
 from core.errors import InputError
 
 RUN_KEY_BYTES = 32
 DISCLOSURE_BYTES_MAX = 1024 * 1024
-_SALT_HEX_LENGTH = 32
+_SALT_BYTES = 16
 
 
 def new_run_key() -> bytes:
@@ -41,6 +42,7 @@ class Disclosed(Struct, frozen=True):
     commitment: str
 
 
+@lru_cache(maxsize=4096)  # most are the names of fields
 def path_of(*parts: str) -> str:
     """A JSON Pointer (RFC 6901) over ``parts``, such as ``/receipt/0198…/input/priority``."""
     return "/" + "/".join([part.replace("~", "~0").replace("/", "~1") for part in parts])
@@ -56,9 +58,22 @@ def commit(run_key: bytes, path: str, value: object) -> str:
     return sha256(_preimage(run_key, path, value)).hexdigest()
 
 
+def commit_paths(run_key: bytes, values: Mapping[str, object]) -> list[Json]:
+    """List ``[path, commitment]`` of every path in order: as ``commit``, for many values of one run at once."""
+    keyed, made = blake2b(digest_size=_SALT_BYTES, key=run_key), list[Json]()
+    for path in sorted(values):
+        salt, value = keyed.copy(), values[path]
+        salt.update(path.encode())
+        preimage = [salt.hexdigest(), path, value]
+        # Most values are scalars, of which nothing has to be looked at.
+        told = plain_bytes(preimage) if type(value) in SCALARS else canonical_bytes(preimage)
+        made.append([path, sha256(told).hexdigest()])
+    return made
+
+
 def commit_fields(run_key: bytes, prefix: str, fields: Mapping[str, object]) -> list[Json]:
-    """List ``[path, commitment]`` of every field in order of name, as an event holds them under ``committed``."""
-    return [[path, commit(run_key, path, fields[name])] for name in sorted(fields) for path in [prefix + path_of(name)]]
+    """List ``[path, commitment]`` of every field in order of path, as an event holds them under ``committed``."""
+    return commit_paths(run_key, {prefix + path_of(name): value for name, value in fields.items()})
 
 
 def disclosure(run_key: bytes, path: str, value: object) -> str:
@@ -79,7 +94,7 @@ def open_disclosure(line: str) -> Disclosed:
         raise InputError("is not canonical base64url", where="disclosure")
     parsed = bounded_json.parse(preimage, bytes_max=DISCLOSURE_BYTES_MAX, where="disclosure")
     match parsed:
-        case [str(salt), str(path), value] if len(salt) == _SALT_HEX_LENGTH:
+        case [str(salt), str(path), value] if len(salt) == 2 * _SALT_BYTES:
             return Disclosed(path, value, sha256(preimage).hexdigest())
     raise InputError("is not [salt, path, value]", where="disclosure")
 
@@ -93,4 +108,4 @@ def blind(run_key: bytes, digest: str) -> str:
 
 
 def _preimage(run_key: bytes, path: str, value: object) -> bytes:
-    return canonical_bytes([blake2b(path.encode(), digest_size=16, key=run_key).hexdigest(), path, value])
+    return canonical_bytes([blake2b(path.encode(), digest_size=_SALT_BYTES, key=run_key).hexdigest(), path, value])

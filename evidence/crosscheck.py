@@ -22,10 +22,7 @@ _SHOWN = 3
 
 
 class Crosscheck:
-    """Observes a chain while it is verified, then compares. Every check returns what it found or raises InputError.
-
-    ``history`` is what the observed events add up to.
-    """
+    """Observes a chain while it is verified, then compares. Every check returns what it found or raises InputError."""
 
     def __init__(self, container: Files) -> None:
         self._container = container
@@ -93,17 +90,17 @@ class Crosscheck:
         return bounded_json.parse_object(self._container.read(name), bytes_max=FILE_BYTES_MAX, where=name)
 
     def _check_run(self, report: ChainReport) -> str:
-        run = self._object(layout.RUN)
+        run = self._object(layout.RUN_FILE)
         for name in ("inputs", "outputs"):
             self._commitments(run.get(name), "files")
         claims = {name: self._run.get(name) for name in ("tenant", "run", "status", "workflow")}
-        _compare(layout.RUN, run, claims)
+        _compare(layout.RUN_FILE, run, claims)
         wanted = {"v": 2, "count": report.count, "final": report.final}
         _compare(layout.RUN_HEAD, self._head, {**wanted, "tenant": claims["tenant"], "run": claims["run"]})
         if report.final and run["status"] != self.history.run_status:
-            raise InputError("its status is not the one with which the run closed", where=layout.RUN)
+            raise InputError("its status is not the one with which the run closed", where=layout.RUN_FILE)
         if self.history.inputs is not None:
-            _compare(layout.RUN, run, {"inputs": self.history.inputs})
+            _compare(layout.RUN_FILE, run, {"inputs": self.history.inputs})
         self._check_canceled(run.get("canceled"))
         return f"run {run['run']} of tenant {run['tenant']}: {run['status']}"
 
@@ -113,11 +110,11 @@ class Crosscheck:
             return
         by, reason = self.history.canceled or (None, None)
         if not isinstance(told, dict) or told.get("by") != by:
-            raise InputError("canceled: it names another actor than the events", where=layout.RUN)
+            raise InputError("canceled: it names another actor than the events", where=layout.RUN_FILE)
         try:
-            _opened(layout.RUN, told, "reason", reason)
+            _opened(layout.RUN_FILE, told, "reason", reason)
         except InputError as error:
-            raise InputError(f"canceled: {error.message}", where=layout.RUN) from None
+            raise InputError(f"canceled: {error.message}", where=layout.RUN_FILE) from None
 
     def _texts(self) -> str:
         workflow = self.history.workflow

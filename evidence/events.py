@@ -74,29 +74,27 @@ class EventType(StrEnum):
     DIRECTORY_PUBLISHED = "directory.published"
 
 
-_TENANT_ONLY = frozenset(
-    {
-        EventType.RUN_PURGED,
-        EventType.SIGNAL_IGNORED,
-        EventType.TASK_REFUSED,
-        EventType.REQUEST_REFUSED,
-        EventType.EVIDENCE_EXPORTED,
-        EventType.EVIDENCE_READ,
-        EventType.EVIDENCE_FAILED,
-        EventType.TOKEN_CREATED,
-        EventType.TOKEN_REVOKED,
-        EventType.POLICY_PUBLISHED,
-        EventType.WORKFLOW_PUBLISHED,
-        EventType.WORKFLOW_RETIRED,
-        EventType.DIRECTORY_PUBLISHED,
-    }
-)
+# The areas of the facts that belong to no run.
+_TENANTS = ("signal.", "task.", "request.", "evidence.", "token.", "policy.", "workflow.", "directory.")
+_TENANT_ONLY = {EventType.RUN_PURGED, *(kind for kind in EventType if kind.startswith(_TENANTS))}
 RUN_EVENTS: frozenset[EventType] = frozenset(EventType) - _TENANT_ONLY
 # A click that arrives after its run closed has no place in the run's closed chain. A late answer has one, unless
 # retention has emptied the run: then nothing of it can be committed to.
-TENANT_EVENTS: frozenset[EventType] = _TENANT_ONLY | {EventType.APPROVAL_VOTE_REFUSED, EventType.ACTION_LATE}
+TENANT_EVENTS: frozenset[EventType] = frozenset({*_TENANT_ONLY, EventType.APPROVAL_VOTE_REFUSED, EventType.ACTION_LATE})
+
+
+def _every(area: str, *names: str) -> dict[EventType, frozenset[str]]:
+    return dict.fromkeys((kind for kind in EventType if kind.startswith(area)), frozenset(names))
+
 
 REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
+    # kind: runtime.engine.states.WaitKind; completed also says by what (signal, timer, person, run, ...)
+    **_every("wait.", "wait", "kind"),
+    # More is said below of those that need more.
+    **_every("approval.", "approval"),
+    # succeeded, failed, in_doubt and doubt_resolved hold receipt_digest, of what Receipt.to_evidence returns then;
+    # held: it is in doubt and is not sent again, for now or for good
+    **_every("action.", "receipt"),
     # workflow: {name, version, digest}
     EventType.RUN_OPENED: frozenset({"workflow"}),
     # committed: the reason under /cancel/reason, of the first of them if one was given
@@ -113,30 +111,12 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.APPROVAL_VOTE_REFUSED: frozenset({"approval", "code"}),
     # outcome: approved|rejected|canceled, or for an in-doubt approval happened|again|fail
     EventType.APPROVAL_DECIDED: frozenset({"approval", "outcome"}),
-    EventType.APPROVAL_SUPERSEDED: frozenset({"approval"}),
-    EventType.APPROVAL_EXPIRED: frozenset({"approval"}),
-    EventType.APPROVAL_REMINDED: frozenset({"approval"}),
-    EventType.APPROVAL_ESCALATED: frozenset({"approval"}),
     # decision: the id of the decision that let it out; approval: the id of the approval it consumed, or null
     EventType.ACTION_INTENDED: frozenset({"receipt", "action", "operation", "attempt", "decision", "approval"}),
-    # these three and doubt_resolved hold receipt_digest, of what Receipt.to_evidence returns then
-    EventType.ACTION_SUCCEEDED: frozenset({"receipt"}),
-    EventType.ACTION_FAILED: frozenset({"receipt"}),
-    EventType.ACTION_IN_DOUBT: frozenset({"receipt"}),
-    # it is in doubt and is not sent again, for now or for good
-    EventType.ACTION_HELD: frozenset({"receipt"}),
-    EventType.APPROVAL_CONSUMED: frozenset({"approval"}),
-    EventType.WAIT_OPENED: frozenset({"wait", "kind"}),
-    EventType.WAIT_POSTPONED: frozenset({"wait", "kind"}),
     # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
     EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
-    EventType.ACTION_RECALLED: frozenset({"receipt"}),
     # known: unanswered|succeeded|failed|in_doubt (evidence.receipts.LateAnswer); run: only in the tenant's stream
     EventType.ACTION_LATE: frozenset({"receipt", "attempt", "epoch", "known", "sent"}),
-    # kind: runtime.engine.states.WaitKind; completed also says by what (signal, timer, person, run, ...)
-    EventType.WAIT_COMPLETED: frozenset({"wait", "kind"}),
-    EventType.WAIT_TIMED_OUT: frozenset({"wait", "kind"}),
-    EventType.WAIT_CANCELED: frozenset({"wait", "kind"}),
     EventType.RUN_PURGED: frozenset({"run"}),
     EventType.SIGNAL_IGNORED: frozenset({"signal", "code"}),
     EventType.TASK_REFUSED: frozenset({"task", "code"}),

@@ -1,18 +1,13 @@
-"""Blobs in a directory. A blob appears whole or not at all, and is never overwritten.
-
-URIs are ``file:<key>``, relative to the directory: they do not tell where on the machine it is, and stay true when it
-moves.
-"""
+"""Blobs in a directory, each whole or absent. Their URIs, ``file:<key>``, stay true when the directory moves."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from pathlib import Path
 
 from core.errors import ConsistencyError, NotFoundError, TransportError
-from evidence.blobs import StoredBlob, check_got, check_put, key_of
+from evidence.blobs import StoredBlob, check_got, check_put, key_of, write_new
 
 _PREFIX = "file:"
 
@@ -46,20 +41,8 @@ class FileBlobStore:
     def _write(self, key: str, data: bytes) -> None:
         path = self._root / key
         _make_directory(path.parent)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                # Unlike a rename, a link fails when the name is taken.
-                os.link(temporary, path)
-            except FileExistsError:
-                if self._read(key) != data:
-                    raise ConsistencyError(f"{_PREFIX}{key} exists already, with other content") from None
-        finally:
-            Path(temporary).unlink()
+        if not write_new(path, data) and self._read(key) != data:
+            raise ConsistencyError(f"{_PREFIX}{key} exists already, with other content")
         _sync(path.parent)
 
     def _read(self, key: str) -> bytes:

@@ -34,10 +34,7 @@ _BESIDES = frozenset({"receipt", "receipt_digest", "values", "stored", "state"})
 
 
 class ReceiptHistory(Struct):
-    """One receipt by its events; ``digest`` is the last event's ``receipt_digest``, None if it has none.
-
-    ``late`` are the public facts of late answers about it.
-    """
+    """One receipt by its events: the last one's ``receipt_digest`` if any, the late answers' public facts."""
 
     action: str
     operation: str

@@ -14,7 +14,7 @@ ENVELOPE = "bundle.intoto.dsse.json"
 SUMS = "SHA256SUMS"
 EVENTS = "events.jsonl"
 README = "README.txt"
-RUN = "run.json"
+RUN_FILE = "run.json"
 RUN_HEAD = "run-head.json"
 DECISIONS = "decisions.json"
 COSTS = "costs.json"
@@ -23,7 +23,7 @@ DISCLOSURES = "disclosures.txt"
 PUBLIC_KEY = "public-key.pem"
 
 ALWAYS = frozenset(
-    {ENVELOPE, SUMS, EVENTS, README, RUN, RUN_HEAD, DECISIONS, COSTS, CHECKPOINTS, DISCLOSURES, PUBLIC_KEY}
+    {ENVELOPE, SUMS, EVENTS, README, RUN_FILE, RUN_HEAD, DECISIONS, COSTS, CHECKPOINTS, DISCLOSURES, PUBLIC_KEY}
 )
 OTHERS = re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:approvals|receipts)/[^/]+\.json")
 # A file, in a folder at most.

@@ -1,8 +1,4 @@
-"""Summaries derived from a run's events alone: its decisions, its costs, its checkpoints.
-
-The bundle writes these summaries and the verifier derives them again, so a summary that its events do not bear out
-does not verify.
-"""
+"""A run's decisions, costs and checkpoints, from its events alone: the bundle holds them, the verifier derives them."""
 
 from __future__ import annotations
 

@@ -10,26 +10,20 @@ import asyncio
 import base64
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
 from core.canonical import sha256_hex
 from core.errors import ConfigurationError, ConsistencyError, NotFoundError, TransportError
-from evidence.blobs import StoredBlob, check_got, check_put, key_of
+from evidence.blobs import LockMode, StoredBlob, check_got, check_put, key_of
+
+Clock: TypeAlias = Callable[[], datetime]
 
 _TAKEN = frozenset({"PreconditionFailed", "412"})
 _GONE = frozenset({"NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"})
 _SETUP = frozenset({"NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
-
-
-class LockMode(StrEnum):
-    """The right to shorten a retention: with GOVERNANCE by a special permission, with COMPLIANCE nobody has it."""
-
-    GOVERNANCE = "GOVERNANCE"
-    COMPLIANCE = "COMPLIANCE"
 
 
 class Retention(Struct, frozen=True):
@@ -44,19 +38,21 @@ def _now() -> datetime:
 
 
 class S3BlobStore:
-    """A ``BlobStore`` in one bucket, through a boto3 S3 client that the caller made and configured."""
+    """A ``BlobStore`` in one bucket, below ``folder``, through a boto3 S3 client that the caller made."""
 
     def __init__(
-        self, client: Any, bucket: str, *, retention: Retention | None = None, now: Callable[[], datetime] = _now
+        self, client: Any, bucket: str, folder: str = "", *, retention: Retention | None = None, now: Clock = _now
     ) -> None:
         self._client = client
         self._bucket = bucket
         self._retention = retention
         self._now = now
         self._prefix = f"s3://{bucket}/"
+        self._folder = f"{folder}/" if folder else ""
 
     async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
         """See ``BlobStore.put``."""
+        key = self._folder + key
         check_put(key, data, sha256)
         try:
             answer = await asyncio.to_thread(self._client.put_object, **self._request(key, data, sha256))

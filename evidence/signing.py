@@ -7,10 +7,8 @@ A key is named by its fingerprint: the SHA-256 of its SubjectPublicKeyInfo DER, 
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import stat
-import tempfile
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from core import bounded_json
 from core.canonical import canonical_bytes, sha256_hex
 from core.errors import ConfigurationError, InputError
+from evidence.blobs import write_new
 
 ENVELOPE_BYTES_MAX = 64 * 1024 * 1024
 _PEM_BYTES_MAX = 64 * 1024
@@ -128,29 +127,15 @@ class FileSigner:
     def load_or_create(cls, path: Path) -> FileSigner:
         """Read the key, or make one (mode 0600) if there is none. Of several that start at once, one makes it."""
         if not path.exists():
-            _create(path)
+            pem = ed25519.Ed25519PrivateKey.generate().private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                write_new(path, pem)  # unless somebody else has just put one there
+            except OSError as error:
+                raise ConfigurationError(f"the signing key {path} cannot be created: {error.strerror}") from None
         return cls.load(path)
-
-
-def _create(path: Path) -> None:
-    pem = ed25519.Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(pem)
-                file.flush()
-                os.fsync(file.fileno())
-            # A link, unlike a rename, never replaces a key that somebody else has just put there.
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, path)
-        finally:
-            Path(temporary).unlink()
-    except OSError as error:
-        raise ConfigurationError(f"the signing key {path} cannot be created: {error.strerror}") from None
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:

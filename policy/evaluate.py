@@ -1,4 +1,4 @@
-"""The decision over one action: total, and fail-closed (U-4, Q-16).
+"""The decision over one action: total, and fail-closed (U-4, Q-16); and its explanation.
 
 Every rule that matches is evaluated. Deny outranks needs_approval outranks allow; nothing fired is deny; an error in
 any rule is deny, and names the rule; no policy is deny. Nothing here raises for what a policy or an action says.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from typing import cast
+
+from msgspec import Struct, to_builtins
 
 from core.action import Action
-from core.canonical import JsonObject
-from core.durations import format_duration
+from core.canonical import Json, JsonObject
 from core.errors import ExpressionError
+from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier
 from policy.facts import FactContext
 from policy.load import Policy, Rule
-from policy.model import STRENGTH, TIER_ORDER, Approver, Escalate, EscalateTo, Outcome, RuleDocument, Tier
+from policy.model import STRENGTH, EscalateTo, RuleDocument, Ruling
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class FiredRule:
     """A rule whose condition held."""
 
     id: str
-    outcome: Outcome
+    outcome: Ruling
     because: str | None
 
 
@@ -37,52 +39,6 @@ class RuleError:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupQuorum:
-    """A quorum: ``of`` different members of a group must approve. ``kind`` is ``group`` (ours) or ``slack_group``."""
-
-    group: str
-    of: int
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Escalation:
-    """An escalation: after ``after`` without a decision, ``name`` may decide, too: a group or a slack_group."""
-
-    after: timedelta
-    kind: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovalTerms:
-    """The terms of an approval. ``two_person``: two different people at least, whatever the groups ask for."""
-
-    tier: Tier
-    approvers: tuple[GroupQuorum, ...]
-    two_person: bool
-    allow_requester: bool
-    expires: timedelta
-    remind: tuple[timedelta, ...]
-    escalate: Escalation | None
-
-    def to_json(self) -> JsonObject:
-        """The terms as plain JSON; durations in ISO 8601."""
-        escalate = self.escalate
-        return {
-            "tier": str(self.tier),
-            "approvers": [{"group": g.group, "kind": g.kind, "of": g.of} for g in self.approvers],
-            "two_person": self.two_person,
-            "allow_requester": self.allow_requester,
-            "expires": format_duration(self.expires),
-            "remind": [format_duration(remind) for remind in self.remind],
-            "escalate": None
-            if escalate is None
-            else {"after": format_duration(escalate.after), "kind": escalate.kind, "name": escalate.name},
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
     """Policy's answer for one action.
 
@@ -91,12 +47,12 @@ class Decision:
     the facts that the matching rules read, values included (sensitive ones too): enough to judge the action again.
     """
 
-    outcome: Outcome
+    outcome: Ruling
     policy_digest: str | None
     rules: tuple[FiredRule, ...]
     errors: tuple[RuleError, ...]
     reasons: tuple[str, ...]
-    approval: ApprovalTerms | None = None
+    approval: Terms | None = None
     facts_read: Mapping[str, object] = field(default_factory=dict)
 
     def to_json(self) -> JsonObject:
@@ -113,9 +69,7 @@ class Decision:
 
 def deny(code: str, sentence: str, policy_digest: str | None = None) -> Decision:
     """A denial that is not a rule's: a cap (``cap:max_writes_per_run``), or a policy that is missing."""
-    return Decision(
-        Outcome.DENY, policy_digest, (FiredRule(code, Outcome.DENY, sentence),), (), (sentence,), facts_read={}
-    )
+    return Decision(Ruling.DENY, policy_digest, (FiredRule(code, Ruling.DENY, sentence),), (), (sentence,))
 
 
 def build_facts(action: Action, context: FactContext) -> dict[str, object]:
@@ -155,10 +109,10 @@ def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str)
         return deny("policy:unknown_operation", f"The policy does not know the operation {operation}.", policy.digest)
     if facts.get("action.operation") != operation:
         return deny("policy:facts", f"The facts are not those of {operation}.", policy.digest)
-    plan = policy.plan(operation)
+    matching = policy.matching(operation)
     fired: list[Rule] = []
     failed: list[tuple[Rule, ExpressionError]] = []
-    for rules, conditions in plan.groups:
+    for rules, conditions in matching.groups:
         for rule, held in zip(rules, conditions.run(facts), strict=True):
             if held is True:
                 fired.append(rule)
@@ -167,7 +121,7 @@ def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str)
     fired.sort(key=lambda rule: rule.position)
     errors = tuple(RuleError(rule.id, str(error)) for rule, error in sorted(failed, key=lambda pair: pair[0].position))
     outcomes = {rule.outcome for rule in fired}
-    outcome = Outcome.DENY if errors else next((one for one in STRENGTH if one in outcomes), Outcome.DENY)
+    outcome = Ruling.DENY if errors else next((one for one in STRENGTH if one in outcomes), Ruling.DENY)
     return Decision(
         outcome,
         policy.digest,
@@ -175,21 +129,21 @@ def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str)
         errors,
         _reasons(policy, operation, outcome, fired, errors),
         terms_of([rule.document for rule in fired if rule.outcome is outcome])
-        if outcome is Outcome.NEEDS_APPROVAL
+        if outcome is Ruling.NEEDS_APPROVAL
         else None,
-        {"action.operation": operation, **{name: facts[name] for name in plan.references if name in facts}},
+        {"action.operation": operation, **{name: facts[name] for name in matching.references if name in facts}},
     )
 
 
 _PLAIN_REASONS = {
-    Outcome.DENY: "Rule {} denies it.",
-    Outcome.NEEDS_APPROVAL: "Rule {} asks for an approval.",
-    Outcome.ALLOW: "Rule {} allows it.",
+    Ruling.DENY: "Rule {} denies it.",
+    Ruling.NEEDS_APPROVAL: "Rule {} asks for an approval.",
+    Ruling.ALLOW: "Rule {} allows it.",
 }
 
 
 def _reasons(
-    policy: Policy, operation: str, outcome: Outcome, fired: Sequence[Rule], errors: Sequence[RuleError]
+    policy: Policy, operation: str, outcome: Ruling, fired: Sequence[Rule], errors: Sequence[RuleError]
 ) -> tuple[str, ...]:
     reasons = [f"Rule {error.rule} could not be evaluated: {error.message}" for error in errors]
     reasons += [
@@ -198,33 +152,81 @@ def _reasons(
     return tuple(reasons) or (f"No rule of the policy {policy.name} (version {policy.version}) allows {operation}.",)
 
 
-def terms_of(documents: Sequence[RuleDocument]) -> ApprovalTerms:
+def terms_of(documents: Sequence[RuleDocument]) -> Terms:
     """Add up the terms of several rules: the sum asks for all that any of them asks for."""
-    quorum: dict[tuple[str, str], int] = {}
+    quorum: dict[tuple[str, GroupSource], int] = {}
     for document in documents:
         for approver in document.approvers:
             key = _group(approver)
             quorum[key] = max(approver.of, quorum.get(key, 0))
     expires = min(document.expires for document in documents)
-    escalations = [
-        document.escalate for document in documents if document.escalate and document.escalate.after < expires
-    ]
-    return ApprovalTerms(
-        tier=max((document.tier for document in documents), key=TIER_ORDER.__getitem__),
-        approvers=tuple(GroupQuorum(name, of, kind) for (kind, name), of in quorum.items()),
+    reminders = {remind for document in documents for remind in document.remind if remind < expires}
+    overdue = [document.escalate for document in documents if document.escalate and document.escalate.after < expires]
+    first = min(overdue, key=lambda escalate: escalate.after, default=None)
+    escalate = None
+    if first is not None:
+        name, source = _group(first.to)
+        escalate = Escalation(int(first.after.total_seconds()), GroupQuorum(name, 1, source))
+    return Terms(
+        tier=max((document.tier for document in documents), key=[*Tier].index),
+        approvers=tuple(GroupQuorum(name, of, source) for (name, source), of in quorum.items()),
         two_person=any(document.two_person for document in documents),
         allow_requester=all(document.allow_requester for document in documents),
-        expires=expires,
-        remind=tuple(sorted({remind for document in documents for remind in document.remind if remind < expires})),
-        escalate=_escalation(min(escalations, key=lambda escalate: escalate.after)) if escalations else None,
+        expires_seconds=int(expires.total_seconds()),
+        remind_seconds=tuple(int(remind.total_seconds()) for remind in sorted(reminders)),
+        escalate=escalate,
     )
 
 
-def _group(party: Approver | EscalateTo) -> tuple[str, str]:
-    """The (kind, name) of the group that is named."""
-    return next((kind, name) for kind in type(party).model_fields if isinstance(name := getattr(party, kind), str))
+def _group(party: EscalateTo) -> tuple[str, GroupSource]:
+    """The group that is named, and its source."""
+    if party.group is not None:
+        return party.group, GroupSource.GROUP
+    assert party.slack_group is not None, "the document names exactly one"
+    return party.slack_group, GroupSource.SLACK_GROUP
 
 
-def _escalation(escalate: Escalate) -> Escalation:
-    kind, name = _group(escalate.to)
-    return Escalation(escalate.after, kind, name)
+class RuleExplanation(Struct, frozen=True):
+    """One rule against one action. ``missing`` are facts that the rule reads and the action does not have."""
+
+    id: str
+    outcome: Ruling
+    when: str | None
+    matched: bool
+    fired: bool
+    error: str | None
+    facts: JsonObject
+    missing: tuple[str, ...]
+
+
+class Explanation(Struct, frozen=True):
+    """The decision, and every rule of the policy in its order."""
+
+    decision: Decision
+    rules: tuple[RuleExplanation, ...]
+
+    def to_json(self) -> JsonObject:
+        """The explanation as plain JSON; the facts are the action's own values."""
+        return {"decision": self.decision.to_json(), "rules": to_builtins(self.rules)}
+
+
+def explain(policy: Policy, action: Action, context: FactContext) -> Explanation:
+    """Judge an action and show how every rule came out."""
+    facts = build_facts(action, context)
+    decision = evaluate(policy, facts, action.operation)
+    fired = {rule.id for rule in decision.rules}
+    errors = {error.rule: error.message for error in decision.errors}
+    explained = [
+        RuleExplanation(
+            id=rule.id,
+            outcome=rule.outcome,
+            when=rule.document.when,
+            matched=action.operation in rule.operations,
+            fired=rule.id in fired,
+            error=errors.get(rule.id),
+            facts={name: cast(Json, facts[name]) for name in sorted(rule.condition.references) if name in facts},
+            missing=tuple(sorted(rule.condition.references - facts.keys())),
+        )
+        for rule in policy.rules
+    ]
+    return Explanation(decision, tuple(explained))

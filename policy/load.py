@@ -9,11 +9,12 @@ from functools import cache
 from msgspec import Struct
 
 from core.canonical import sha256_hex
-from core.documents import Document, load_document, validate
+from core.documents import Document, load_document
 from core.errors import DefinitionError, ExpressionError, Problem, nearest
 from core.expressions import POLICY_LIMITS, ConditionSet, Environment, Expression
+from core.validation import validate
 from policy.facts import OperationFacts, declare
-from policy.model import APPROVAL_KEYS, Outcome, PolicyDocument, RuleDocument
+from policy.model import APPROVAL_KEYS, PolicyDocument, RuleDocument, Ruling
 
 
 class Rule(Struct, frozen=True):
@@ -21,17 +22,14 @@ class Rule(Struct, frozen=True):
 
     position: int
     id: str
-    outcome: Outcome
+    outcome: Ruling
     document: RuleDocument
     operations: frozenset[str]
     condition: Expression
 
 
-class Plan(Struct, frozen=True):
-    """The rules that match one operation, in groups that agree on the types of the facts that they read.
-
-    ``references`` are the facts that any of them reads, sorted.
-    """
+class MatchingRules(Struct, frozen=True):
+    """The rules for one operation, in groups that agree on facts' types; ``references``: the facts read, sorted."""
 
     groups: tuple[tuple[tuple[Rule, ...], ConditionSet], ...]
     references: tuple[str, ...]
@@ -47,10 +45,10 @@ class Policy:
         self.digest = sha256_hex(text.encode())
         self.rules = tuple(rules)
         self.operations = operations
-        self.plan = cache(self._plan)
-        """The plan of each known operation, made when it is first asked for."""
+        self.matching = cache(self._matching)
+        """The rules that match each known operation, grouped when they are first asked for."""
 
-    def _plan(self, operation: str) -> Plan:
+    def _matching(self, operation: str) -> MatchingRules:
         groups: list[tuple[dict[str, str], list[Rule]]] = []
         for rule in self.rules:
             if operation not in rule.operations:
@@ -63,7 +61,7 @@ class Policy:
                     break
             else:
                 groups.append((reads, [rule]))
-        return Plan(
+        return MatchingRules(
             tuple((tuple(rules), ConditionSet([rule.condition for rule in rules])) for _, rules in groups),
             tuple(sorted({name for types, _ in groups for name in types})),
         )
@@ -132,7 +130,7 @@ def _structure_problems(document: Document, content: PolicyDocument) -> Iterator
         if rule.id in seen:
             yield document.problem(("rules", index, "id"), f"the id {rule.id!r} is taken.", "Ids are unique.")
         seen.add(rule.id)
-        if rule.outcome is Outcome.NEEDS_APPROVAL:
+        if rule.outcome is Ruling.NEEDS_APPROVAL:
             yield from _approval_problems(document, index, rule)
             continue
         for key in [key for key in APPROVAL_KEYS if key in rule.model_fields_set]:

@@ -9,11 +9,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.durations import Duration
+from core.terms import Tier
 
 EXPIRES_DEFAULT = timedelta(hours=24)
 
 
-class Outcome(StrEnum):
+class Ruling(StrEnum):
     """The outcome of judging an action. Deny outranks needs_approval, which outranks allow."""
 
     DENY = "deny"
@@ -21,19 +22,9 @@ class Outcome(StrEnum):
     ALLOW = "allow"
 
 
-STRENGTH = tuple(Outcome)
+STRENGTH = tuple(Ruling)
 """The strongest first."""
 
-
-class Tier(StrEnum):
-    """The weight of an approval (Q-3)."""
-
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-
-
-TIER_ORDER = {Tier.LOW: 0, Tier.MEDIUM: 1, Tier.HIGH: 2}
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 Glob = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[a-z0-9_.*-]+$")]
@@ -93,7 +84,7 @@ class RuleDocument(_Part):
     id: Name
     match: Match
     when: Annotated[str, Field(min_length=1, pattern=r"\S")] | None = None
-    outcome: Outcome
+    outcome: Ruling
     tier: Tier = Tier.MEDIUM
     approvers: tuple[Approver, ...] = ()
     two_person: bool = False

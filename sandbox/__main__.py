@@ -1,4 +1,4 @@
-"""``python -m sandbox``: the stand-ins for other processes, until SIGTERM or SIGINT.
+"""The command ``python -m sandbox``: the stand-ins for other processes, until SIGTERM or SIGINT.
 
 Prints one JSON line with the URLs when everything answers, and nothing else on standard output.
 """
@@ -68,7 +68,7 @@ async def _serve(config: SandboxConfig) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 after a signal; 1, with the reason on standard error, when a port or a library cannot be had."""
+    """Serve; 0 after a signal; 1, with the reason on standard error, when a port or a library cannot be had."""
     try:
         asyncio.run(_serve(_config(_arguments(arguments))))
     except (OSError, OverflowError) as error:

@@ -91,7 +91,7 @@ class Callbacks(Watched):
 
 
 def report(task: ExternalTask) -> dict[str, object]:
-    """``{"id", "output"}`` or ``{"id", "error"}``: what a signal says."""
+    """The body of a signal: ``{"id", "output"}`` or ``{"id", "error"}``."""
     variables = task.variables()
     error = variables.get(_ERROR)
     if isinstance(error, str):

@@ -1,4 +1,4 @@
-"""What the BPMN stand-in can be told. Apart from it, so that a world without that stand-in needs no BPMN library."""
+"""The settings of the BPMN stand-in, apart from it: a world without that stand-in needs no BPMN library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REST_PATH: Final = "/engine-rest"
 
 @dataclass(frozen=True, slots=True)
 class BpmnConfig:
-    """``callback_token``: the bearer token with which processes post to their ``counterseal_callback_url``;
+    """Settings. ``callback_token``: the bearer token with which processes post to their ``counterseal_callback_url``;
     with none, they post without.
     ``callback_backoff``: seconds before each retry of that. ``clock``: seconds; locks of external tasks end by it."""
 

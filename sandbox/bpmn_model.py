@@ -28,7 +28,7 @@ class ExecutionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Where an execution waits: a user task, or with a ``topic`` an external task with its input parameters."""
+    """The place where an execution waits: a user task, or with a ``topic`` an external task with its parameters."""
 
     activity_id: str
     element: str
@@ -64,7 +64,7 @@ class _Parser(BpmnParser):
 
 
 class _Expressions(PythonScriptEngine):
-    """``${…}`` over the process variables. Models write what Camunda's language and Python both understand."""
+    """The language ``${…}`` over process variables. Models write what Camunda's language and Python understand."""
 
     def __init__(self, variables: dict[str, object]) -> None:
         super().__init__()
@@ -94,11 +94,11 @@ class Execution:
 
     @property
     def ended(self) -> bool:
-        """Whether an end event was reached."""
+        """True if an end event was reached."""
         return bool(self._workflow.completed)
 
     def activities(self) -> list[Activity]:
-        """Where it waits for somebody."""
+        """The places where it waits for somebody."""
         ready = self._workflow.get_tasks(state=TaskState.READY, manual=True)
         return [_activity(task) for task in ready]
 
@@ -115,7 +115,7 @@ class Execution:
         self._go_on(workflow)
 
     def awaits(self, message: str) -> bool:
-        """Whether a message of this name would be caught now."""
+        """True if a message of this name would be caught now."""
         return not self.ended and any(event.name == message for event in self._workflow.waiting_events())
 
     def _attempt(self, variables: Mapping[str, object]) -> Any:

@@ -44,7 +44,7 @@ def text_of(body: Mapping[str, object], name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """``fetchAndLock``. ``topics``: each topic's lock in seconds. ``wait_seconds``: how long to wait for a task."""
+    """A request to ``fetchAndLock``. ``topics``: each topic's lock in seconds. ``wait_seconds``: how long to wait."""
 
     worker_id: str
     tasks_max: int

@@ -40,7 +40,7 @@ class ExternalTask:
         return self.activity.activity_id
 
     def variables(self) -> dict[str, object]:
-        """What the task can see: its own input parameters before the process's variables."""
+        """The variables that the task can see: its own input parameters before the process's variables."""
         return {**self.instance.execution.variables, **self.activity.parameters}
 
 

@@ -35,7 +35,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Which requests (method, or ``*``, and a regular expression searched in the path), and what befalls them.
+    """Requests (method, or ``*``, and a regular expression searched in the path), and what befalls them.
 
     ``times`` requests are hit (0: all), after the first ``skip`` matching ones were let through. ``body``: the JSON
     to answer with; None means what the real system would send with this status.
@@ -87,7 +87,7 @@ class FaultTable(Watched):
     """The faults waiting at one stand-in, and the calls that came to it. The first match in order of injection acts."""
 
     def __init__(self, error_body: Callable[[int], dict[str, object]], *, only: str) -> None:
-        """``error_body``: the real system's body for a status. ``only``: the paths that belong to the real system."""
+        """Hold no fault. ``error_body``: the real system's body for a status. ``only``: the real system's paths."""
         super().__init__()
         self.error_body = error_body
         self.only = re.compile(only)
@@ -127,7 +127,7 @@ class FaultTable(Watched):
         return chosen or self.otherwise(method, path)
 
     def count(self, path: str, method: str = "*") -> int:
-        """How many calls came whose path the regular expression finds."""
+        """Count the calls whose path the regular expression finds."""
         return sum(1 for call in self.calls if method in ("*", call.method) and re.search(path, call.path))
 
 
@@ -204,7 +204,7 @@ async def _arrived(receive: Receive) -> Receive:
 
 
 async def _drop(_message: Message) -> None:
-    """Where the answer of a landed fault goes."""
+    """Drop the answer of a landed fault."""
 
 
 async def _disconnected(receive: Receive) -> None:

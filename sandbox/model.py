@@ -70,7 +70,7 @@ def _fault_body(status: int) -> dict[str, object]:
 
 
 class Model:
-    """``app``, ``faults`` and ``completions``: each request body that was answered, oldest first."""
+    """The model's stand-in: ``app``, ``faults`` and ``completions``, each answered request body, oldest first."""
 
     def __init__(self, config: ModelConfig | None = None) -> None:
         self.config = config or ModelConfig()
@@ -139,7 +139,7 @@ class Model:
 
 
 def classify(text: str) -> dict[str, str]:
-    """category, priority ("1" | "3" | "4"), summary (the first sentence) and group, from keywords of the text."""
+    """Find category, priority ("1" | "3" | "4"), summary (the first sentence) and group by keywords of the text."""
     summary = _SENTENCE_END.split(text.strip(), maxsplit=1)[0]
     return {
         "category": next((name for name, words in _CATEGORIES if words.search(text)), "inquiry"),

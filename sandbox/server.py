@@ -37,7 +37,7 @@ class _ResettableProtocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that leaves the process's signals alone, says when it is ready, and stops at once when told."""
+    """A uvicorn that leaves the process's signals alone, says when it is ready, and stops at once when told."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -61,7 +61,7 @@ class _Server(uvicorn.Server):
 
 
 class LoopbackServer:
-    """``async with LoopbackServer(app, port) as server: server.url``. Port 0 takes a free one."""
+    """A server: ``async with LoopbackServer(app, port) as server: server.url``. Port 0 takes a free one."""
 
     def __init__(self, app: ASGIApp, *, port: int = 0, host: str = "127.0.0.1") -> None:
         self._app = app

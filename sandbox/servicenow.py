@@ -34,7 +34,7 @@ _DEFAULT_LIMIT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ServiceNowConfig:
-    """``webhook_url`` empty: no webhooks. ``reference_links``: raw reference values are {"link", "value"} unless the
+    """Settings. ``webhook_url`` empty: no webhooks. ``reference_links``: references are {"link", "value"} unless the
     request says ``sysparm_exclude_reference_link=true``, as in the real system; False always gives the bare sys_id.
     ``webhook_backoff``: seconds before each retry."""
 

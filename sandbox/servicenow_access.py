@@ -1,4 +1,4 @@
-"""Who may call the ServiceNow stand-in, how often, and what they may touch."""
+"""Rights in the ServiceNow stand-in: who may call it, how often, and what they may touch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RateRule:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """``passwords``: user name -> password, for basic auth. ``clients``: client_id -> (secret, user), for OAuth."""
+    """The accounts. ``passwords``: user -> password, for basic auth. ``clients``: client_id -> (secret, user)."""
 
     passwords: Mapping[str, str] = field(
         default_factory=lambda: {INTEGRATION_USER: "sandbox", "ana.lee": "sandbox", "raj.quist": "sandbox"}

@@ -1,4 +1,4 @@
-"""``/_sandbox/...`` of the ServiceNow stand-in: other processes see and steer its state here."""
+"""The paths ``/_sandbox/...`` of the ServiceNow stand-in: other processes see and steer its state here."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Handlers:
 
 
 def control_routes(state: ServiceNowState, faults: FaultTable, webhooks: Webhooks) -> list[Route]:
-    """``records/{table}`` list and insert as any user, ``records/{table}/{sys_id}`` change as any user, ``effects``,
+    """Routes: ``records/{table}`` list and insert, ``records/{table}/{sys_id}`` change as any user, ``effects``,
     ``deliveries`` list and repeat, ``webhook`` configure, ``faults``."""
     handlers = _Handlers(state, faults, webhooks)
     return [

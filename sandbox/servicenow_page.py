@@ -24,7 +24,7 @@ _HEADERS: Final = {
 
 
 def page_routes(state: ServiceNowState) -> list[Route]:
-    """``/``: every incident, the newest first."""
+    """The page ``/``: every incident, the newest first."""
     folder = Path(__file__).parent / "templates"
     environment = Environment(loader=FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.get_template("servicenow_page.html")

@@ -1,4 +1,4 @@
-"""What the ServiceNow stand-in holds before anybody does anything. Ids are fixed, so documents can name them."""
+"""The records that the ServiceNow stand-in holds at first. Ids are fixed, so that documents can name them."""
 
 from __future__ import annotations
 

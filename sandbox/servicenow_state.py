@@ -176,7 +176,7 @@ class ServiceNowState(Watched):
 
 
 def _settable(fields: Mapping[str, str]) -> Record:
-    """``sys_*`` and the number belong to the system; the Table API ignores them silently, so this does."""
+    """Leave out ``sys_*`` and the number, which are the system's; the Table API ignores them silently, too."""
     return {name: value for name, value in fields.items() if not name.startswith("sys_") and name != "number"}
 
 

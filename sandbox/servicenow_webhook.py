@@ -37,7 +37,7 @@ class Delivery:
 
 
 def sign(secret: str, timestamp: int, body: bytes, encoding: Encoding = "base64") -> str:
-    """``sha256=`` and HMAC-SHA256 over ``{timestamp}.{body}``. CertificateEncryption.generateMac gives base64."""
+    """Sign: ``sha256=`` and HMAC-SHA256 over ``{timestamp}.{body}``. CertificateEncryption.generateMac gives base64."""
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).digest()
     return "sha256=" + (digest.hex() if encoding == "hex" else base64.b64encode(digest).decode())
 

@@ -31,7 +31,7 @@ _POSTS = frozenset({"chat.postMessage", "chat.postEphemeral"})
 
 @dataclass(frozen=True, slots=True)
 class SlackConfig:
-    """``one_per_second``: hold posts to one a second and channel, as Slack does, answering 429 otherwise.
+    """Settings. ``one_per_second``: hold posts to one a second and channel, as Slack does, answering 429 otherwise.
     ``ack_seconds``: how long the app may take to answer a click."""
 
     port: int = 0
@@ -48,7 +48,7 @@ def _fault_body(status: int) -> dict[str, object]:
 
 
 class Slack:
-    """``app``, ``state``, ``api``, ``people`` (clicks and submissions by users) and ``faults``."""
+    """The Slack stand-in: ``app``, ``state``, ``api``, ``people`` (clicks and submissions by users) and ``faults``."""
 
     def __init__(self, config: SlackConfig | None = None) -> None:
         self.config = config or SlackConfig()
@@ -126,7 +126,7 @@ class Slack:
         return PlainTextResponse("ok")
 
     def _respond(self, known: ResponseUrl, body: Arguments) -> None:
-        """What a response_url can do: replace or delete the message, or post beside it (to the clicker by default)."""
+        """Serve a response_url: replace or delete the message, or post beside it (to the clicker by default)."""
         blocks = body.get("blocks")
         if blocks is not None and (problems := message_problems(blocks)):
             raise ApiError("invalid_blocks", problems)

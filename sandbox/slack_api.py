@@ -27,7 +27,7 @@ VIEW_STACK: Final = 3
 
 
 class SlackApi:
-    """``methods``: name -> handler. Arguments come decoded; blocks, view and metadata may be JSON text, as in forms."""
+    """The Web API. ``methods``: name -> handler. Arguments come decoded; blocks, view, metadata may be JSON text."""
 
     def __init__(self, state: SlackState, *, team_url: Callable[[], str]) -> None:
         self.state = state

@@ -15,7 +15,7 @@ Arguments = Mapping[str, Any]
 
 
 class ApiError(Exception):
-    """``{"ok": false, "error": name}``; ``messages`` are the details Slack puts into response_metadata."""
+    """The error ``{"ok": false, "error": name}``; ``messages`` are the details in response_metadata."""
 
     def __init__(self, name: str, messages: list[str] | None = None) -> None:
         super().__init__(name)

@@ -31,12 +31,12 @@ Problems = list[str]
 
 
 def message_problems(blocks: object) -> Problems:
-    """What Slack would say about a message's blocks, each with a JSON pointer; empty when they are fine."""
+    """List what Slack would say about a message's blocks, each with a JSON pointer; empty when they are fine."""
     return _Checker("message").blocks(blocks, MESSAGE_BLOCKS)
 
 
 def view_problems(view: object) -> Problems:
-    """What Slack would say about a modal."""
+    """List what Slack would say about a modal."""
     checker = _Checker("modal")
     if not isinstance(view, Mapping):
         return ["view must be an object [json-pointer:/view]"]
@@ -63,7 +63,7 @@ def _kind(block: object) -> str:
 
 
 def elements(blocks: object) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """(block_id, element) of everything interactive, in order."""
+    """Find everything interactive, in order: (block_id, element)."""
     for block in blocks if isinstance(blocks, list) else []:
         held = (
             block.get("elements", []) if _kind(block) == "actions" else [block.get("accessory"), block.get("element")]

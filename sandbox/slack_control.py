@@ -1,4 +1,4 @@
-"""``/_sandbox/...`` of the Slack stand-in: other processes, and its own pages, click and look here."""
+"""The paths ``/_sandbox/...`` of the Slack stand-in: other processes, and its own pages, click and look here."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _Handlers:
 
 
 def control_routes(state: SlackState, people: Interactivity, faults: FaultTable) -> list[Route]:
-    """``click``, ``click_view``, ``submit_view``, ``close_view``: an outcome with the app's status and latency.
+    """Routes: ``click``, ``click_view``, ``submit_view``, ``close_view``, an outcome with the app's status and latency;
     ``messages?channel=``, ``views?user=``, ``usergroups``, ``interactivity`` (configure), ``faults``."""
     handlers = _Handlers(state, people, faults)
     posts = {

@@ -1,4 +1,4 @@
-"""What people enter into a modal, as Slack sends it, and what Slack's own client refuses to send."""
+"""Entries of people in a modal, as Slack sends them, and what Slack's own client refuses to send."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def option_of(element: Mapping[str, Any], value: object) -> JsonObject | None:
 
 
 def state_values(blocks: list[JsonObject], given: Mapping[str, object]) -> tuple[JsonObject, dict[str, str]]:
-    """``state.values`` of the submission, and what the client itself would complain about, by block_id."""
+    """Fill in ``state.values`` of the submission; and what the client itself would complain about, by block_id."""
     values: JsonObject = {}
     errors: dict[str, str] = {}
     for block, element in _inputs(blocks):
@@ -44,7 +44,7 @@ def _inputs(blocks: list[JsonObject]) -> Iterator[tuple[JsonObject, JsonObject]]
 
 
 def _entered(element: JsonObject, entered: object) -> JsonObject:
-    """``entered`` None: the person has left what was there at the beginning."""
+    """The value of one input; ``entered`` None: the person has left what was there at the beginning."""
     kind = element["type"]
     if kind in _TEXTS or kind == "datepicker":
         initial, name = ("initial_date", "selected_date") if kind == "datepicker" else ("initial_value", "value")
@@ -61,7 +61,7 @@ def _entered(element: JsonObject, entered: object) -> JsonObject:
 
 
 def _complaint(element: JsonObject, value: JsonObject) -> str:
-    """What Slack's client would say about something that was entered; "" for nothing."""
+    """The complaint of Slack's client about something that was entered; "" for nothing."""
     match element["type"]:
         case "number_input":
             return _number_complaint(element, str(value["value"]))

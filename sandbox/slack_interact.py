@@ -1,4 +1,4 @@
-"""What Slack sends when somebody clicks or submits: signed, to one URL, with three seconds for the answer."""
+"""Clicks and submissions as Slack sends them: signed, to one URL, with three seconds for the answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_RESPONDING: Final = "This app is not responding."
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the app answered. ``status`` 0: not at all, or not in time. ``error``: the banner that the person sees."""
+    """The app's answer. ``status`` 0: not at all, or not in time. ``error``: the banner that the person sees."""
 
     ok: bool
     status: int

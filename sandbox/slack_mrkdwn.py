@@ -29,7 +29,7 @@ _SPANS: Final = (
 
 
 def emojis(text: str) -> str:
-    """``:warning:`` and its like as characters; what is not known stays as it is."""
+    """Replace ``:warning:`` and its like by characters; what is not known stays as it is."""
     return re.sub(r":([a-z0-9_+-]+):", lambda match: EMOJI.get(match[1], match[0]), text)
 
 

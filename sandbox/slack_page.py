@@ -99,7 +99,7 @@ def _day(ts: str) -> str:
 
 
 def page_routes(state: SlackState) -> list[Route]:
-    """``/`` lists the channels, ``/c/{channel}`` shows one, ``/_page/updates`` is what the pages poll."""
+    """Routes: ``/`` lists the channels, ``/c/{channel}`` shows one, ``/_page/updates`` is what the pages poll."""
     pages = Pages(state)
 
     def viewer_of(request: Request) -> User:

@@ -139,7 +139,7 @@ class SlackState(Watched):
         return message
 
     def edit(self, message: Message, *, text: str | None, blocks: list[JsonObject] | None) -> None:
-        """As chat.update: what is not given stays, so omitting blocks keeps the old ones and their buttons."""
+        """Edit like chat.update: what is not given stays, so omitting blocks keeps the old ones and their buttons."""
         message.revisions.append(message.blocks)
         if text is not None:
             message.text = text
@@ -165,7 +165,7 @@ class SlackState(Watched):
         return trigger_id
 
     def spend_trigger(self, trigger_id: str) -> tuple[str, str]:
-        """(user, "") for a trigger that is good, once; ("", error) otherwise."""
+        """Spend a trigger: (user, "") if it is good, once; ("", error) otherwise."""
         trigger = self.triggers.get(trigger_id)
         if trigger is None:
             return "", "invalid_trigger_id"

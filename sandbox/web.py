@@ -1,4 +1,4 @@
-"""What the stand-ins' HTTP faces share."""
+"""The common parts of the stand-ins' HTTP faces."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _tls() -> ssl.SSLContext:
 
 
 def http_client(seconds: float) -> httpx.AsyncClient:
-    """What a stand-in calls out with; the machine's proxy settings are not for loopback."""
+    """The client for calls of a stand-in; the machine's proxy settings are not for loopback."""
     return httpx.AsyncClient(timeout=seconds, trust_env=False, verify=_tls())
 
 
 class BadRequest(Exception):
-    """What the caller sent to a control endpoint cannot be used; the text says why."""
+    """A request to a control endpoint that cannot be used; the text says why."""
 
 
 def is_json(request: Request) -> bool:

@@ -34,7 +34,7 @@ class SandboxConfig:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """``servicenow.url``; Slack's Web API is ``{slack.url}/api/``, the model's base is ``{model.url}/v1``,
+    """The world: ``servicenow.url``; Slack's Web API is ``{slack.url}/api/``, the model's base ``{model.url}/v1``,
     and the BPMN engine's REST API, where there is one, ``{bpmn.url}/engine-rest``."""
 
     servicenow: ServiceNow
@@ -54,7 +54,7 @@ class World:
 
 @asynccontextmanager
 async def sandbox_world(config: SandboxConfig | None = None) -> AsyncIterator[World]:
-    """``async with sandbox_world() as world``: everything is reachable when the body starts, and gone after it."""
+    """A world: ``async with sandbox_world() as world``: reachable when the body starts, and gone after it."""
     config = config or SandboxConfig()
     bpmn = _bpmn(config.bpmn) if config.bpmn is not None else None
     world = World(ServiceNow(config.servicenow), Slack(config.slack), Model(config.model), bpmn)

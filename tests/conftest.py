@@ -1,4 +1,4 @@
-"""What all tests share: a migrated PostgreSQL database of their own, and a browser where there is one.
+"""Fixtures of all tests: a migrated PostgreSQL database of their own, and a browser if there is one.
 
 ``database_url`` is a fresh clone of a database that was migrated once per session. The server is the embedded one, in
 a temporary folder, unless COUNTERSEAL_TEST_DATABASE_URL names another (a role that may create databases).
@@ -35,7 +35,7 @@ _deselected = pytest.StashKey[int]()
 
 
 def _find_chromium() -> str | None:
-    """What CHROMIUM names, one on PATH, or the newest that `playwright install chromium` left."""
+    """Find the browser that CHROMIUM names, one on PATH, or the newest that `playwright install chromium` left."""
     for name in (os.environ.get("CHROMIUM", ""), *_BROWSERS):
         if found := shutil.which(name) if name else None:
             return found
@@ -141,7 +141,7 @@ def unused_tcp_port(_ports: Iterator[int]) -> int:
 
 @pytest.fixture(autouse=True)
 def logging_as_it_is_by_default() -> Iterator[None]:
-    """What a test, or the code under it, does to structlog ends with it: a stream may be closed by then."""
+    """Undo whatever a test, or the code under it, does to structlog: a stream may be closed by then."""
     structlog.reset_defaults()
     yield
     structlog.reset_defaults()

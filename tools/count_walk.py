@@ -1,4 +1,4 @@
-"""How far one allowed effect walks: the files and functions of our packages between two outcomes.
+"""The walk of one allowed effect: the files and functions of our packages between two outcomes.
 
 A warm worker drives a workflow of ten allowed effects under a policy of fifty rules, in the world of `make bench`. What
 is counted begins when the outside answers one effect and ends when it is asked for the next but one: settle, decide,
@@ -50,7 +50,7 @@ class _Tracer:
             self._entered.add(frame.f_code)
 
     def walk(self) -> Walk:
-        """What was entered of our packages."""
+        """The functions of our packages that were entered."""
         found: defaultdict[str, set[str]] = defaultdict(set)
         for code in self._entered:
             path = Path(code.co_filename)

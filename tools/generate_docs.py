@@ -19,21 +19,20 @@ from fastapi.routing import APIRoute
 from ruamel.yaml import YAML
 
 from app.cli import root as command_line
+from app.faces import Faces
 from app.http.application import ROUTERS, create_app
 from app.http.middleware import OPEN, SIGNED
 from app.settings import PREFIX, Settings
-from app.wiring import Faces
-from approvals.states import APPROVAL
+from approvals.model import APPROVAL
 from connectors.catalog import load_catalog
 from core.db import FACES_ROLE, Database
 from core.durations import format_duration
 from core.machine import Machine
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, EventType
-from evidence.files import FileBlobStore
 from evidence.receipts import RECEIPT
-from runtime.definition.catalog import Definitions
 from runtime.definition.schemas import SchemaName, schema_text
 from runtime.engine.states import COMMAND, RUN, STEP, WAIT
+from tools import rooms
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -47,7 +46,10 @@ def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 
 def _diagram(machine: Machine[Any, Any]) -> Callable[[], str]:
-    return lambda: f"```mermaid\n{machine.mermaid()}```\n"
+    lines = ["stateDiagram-v2", *(f"    [*] --> {state}" for state in sorted(machine.initial))]
+    lines += [f"    {a} --> {b}: {event}" for (a, event), b in sorted(machine.table.items())]
+    lines += [f"    {state} --> [*]" for state in sorted(machine.terminal.intersection(machine.table.values()))]
+    return lambda: "\n".join(["```mermaid", *lines, "```\n"])
 
 
 def _operations() -> str:
@@ -100,14 +102,7 @@ def _default(value: object) -> str:
 
 def _routes() -> str:
     settings = Settings.model_construct()
-    faces = Faces(
-        settings,
-        Database("postgresql://docs@localhost/docs", FACES_ROLE),
-        Definitions(load_catalog()),
-        FileBlobStore(DOCS),
-        None,
-    )
-
+    faces = Faces(settings, Database("postgresql://docs@localhost/docs", FACES_ROLE), None)
     paths = create_app(faces).openapi()["paths"]
 
     def rows() -> Iterator[tuple[str, ...]]:
@@ -190,6 +185,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "routes": _routes,
     "commands": _commands,
     "facts": _facts,
+    "imports": rooms.imports,
+    "rooms": lambda: _table(("room", "what is in it"), rooms.rooms()),
+    "engine": lambda: _table(("module", "what it decides or holds"), rooms.engine()),
 }
 
 

@@ -1,4 +1,4 @@
-"""Which tests prove which requirement: `make requirements`.
+"""The tests that prove each requirement: `make requirements`.
 
 Reads the numbers of docs/requirements.md and asks pytest itself which collected tests carry which `req` marker.
 Prints a table on a terminal, plain tab-separated lines elsewhere, JSON with --json. Open numbers are no failure; a

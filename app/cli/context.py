@@ -12,16 +12,13 @@ from core.errors import InputError
 from evidence.chain import Actor
 
 if TYPE_CHECKING:
+    from app.faces import Faces
     from app.settings import Settings
-    from app.wiring import Faces
     from core.db import Database
 
 
 def settings(*, quiet: bool = False, **given: str) -> Settings:
-    """The settings of this process, with logging set up as they say.
-
-    ``quiet`` logs warnings and errors only: for a command whose answer is its output.
-    """
+    """The settings, with logging set up as they say. ``quiet``: warnings and errors only, beside a command's answer."""
     from app import logs
     from app.settings import load_settings
 
@@ -37,7 +34,7 @@ async def faces(tenant: str | None = None, what: str = "--tenant", *, new_tenant
     ``NotFoundError`` if there is no such tenant, unless the command creates it; ``InputError`` says that ``what`` is
     wrong if it cannot be a tenant's name.
     """
-    from app.wiring import build_faces
+    from app.faces import build_faces
 
     given = {"tenant": name(tenant, what)} if tenant else {}
     async with build_faces(settings(quiet=True, **given), new_tenant=new_tenant) as built:
@@ -45,16 +42,22 @@ async def faces(tenant: str | None = None, what: str = "--tenant", *, new_tenant
 
 
 @asynccontextmanager
-async def overview() -> AsyncIterator[tuple[Settings, Database]]:
-    """All tenants of this installation, under the engine's role, for its operator.
+async def overview(tenant: str | None = None) -> AsyncIterator[tuple[Settings, Database]]:
+    """All tenants, under the engine's role, for the operator: only the command line may use it (promise 8).
 
-    Only the command line may use it: nothing that a face of a tenant can reach (promise 8).
+    ``InputError`` if ``tenant`` cannot be a tenant's name, ``NotFoundError`` if there is none of that name.
     """
-    from app.storage import ready_database
+    from app.storage import ready_database, unknown_tenant
     from core.db import ENGINE_ROLE, Database
+    from runtime.store import tenants
 
     found = settings(quiet=True)
+    wanted = name(tenant, "--tenant") if tenant else None
     async with ready_database(found) as url, Database(url, ENGINE_ROLE, connections=1) as database:
+        if wanted is not None:
+            async with database.transaction() as connection:
+                if not await tenants.exists(connection, wanted):
+                    raise await unknown_tenant(connection, wanted)
         yield found, database
 
 

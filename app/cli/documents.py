@@ -122,7 +122,7 @@ async def policy_list(as_json: Json = False) -> None:
     """List every published policy, and which one is active."""
     from runtime.store import read_models
 
-    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         rows = await read_models.policy_versions(connection, faces.settings.tenant)
     columns = ("name", "version", "active", "digest", "published_by", "published_at")
     print_rows(rows, columns, as_json=as_json, empty="Nothing is published.")

@@ -23,15 +23,16 @@ async def get(
     as_json: Json = False,
 ) -> None:
     """Download a run's bundle. The export is recorded in the audit."""
-    from app.http.runs import ENDED, bundle_row, exported, run_row
+    from app.shown import ENDED, exported, run_row
     from runtime.keep.bundling import NOT_STORED, remedy
+    from runtime.store import read_models
 
     async with context.faces() as faces:
         tenant = faces.settings.tenant
         found = await run_row(faces, tenant, run_id, see="See `counterseal run list`.")
         if found["status"] not in ENDED:
             raise ConsistencyError(f"The run is {found['status']}; its evidence is written when it has ended.")
-        row = await bundle_row(faces, tenant, run_id)
+        row = await faces.ask(tenant, read_models.bundle, run_id)
         if row is None and found["evidence_problem"] is not None:
             raise ConsistencyError(f"{NOT_STORED}: {found['evidence_problem']}", remedy=remedy(run_id))
         if row is None:

@@ -1,7 +1,4 @@
-"""Output and exit codes of commands: tables for people, plain columns for pipes, JSON for programs.
-
-Answers are always on standard output; an error is one clear line on standard error.
-"""
+"""Output of commands (tables for people, columns for pipes, JSON for programs), one-line errors, exit codes."""
 
 from __future__ import annotations
 
@@ -84,7 +81,7 @@ def explained() -> Iterator[None]:
             raise
         _end(*_leaves(ours))
     except Exception as error:
-        if not type(error).__module__.startswith(("asyncpg", "sqlalchemy")):
+        if not type(error).__module__.startswith("asyncpg"):
             raise
         # Only the first line is safe to show: those after it may hold the statement's values.
         words = next(iter(str(error).splitlines()), type(error).__name__)

@@ -12,8 +12,7 @@ from msgspec import structs
 
 from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows, printable
-from app.cli.signals import read_json
-from approvals.states import ApprovalStatus
+from approvals.model import ApprovalStatus
 from core import bounded_json
 from core.errors import InputError
 
@@ -25,7 +24,7 @@ task = Commands(name="task", help="Tasks: list, look, complete.")
 
 ApprovalId = Annotated[UUID, typer.Argument(help="The approval's id.", parser=context.id_of("APPROVAL"))]
 As = Annotated[
-    str | None, typer.Option("--as", help="Who decides: a person's id in the directory; COUNTERSEAL_PERSON without it.")
+    str | None, typer.Option("--as", help="Who acts: a person's id in the directory; COUNTERSEAL_PERSON without it.")
 ]
 TaskId = Annotated[UUID, typer.Argument(help="The task's id.", parser=context.id_of("TASK"))]
 
@@ -37,14 +36,14 @@ async def approval_list(
     as_json: Json = False,
 ) -> None:
     """List what waits for people, newest first."""
-    from app.http.approvals import summary
-    from runtime.store import read_models
+    from app.shown import approval_summary
+    from runtime.store import approvals
 
     context.check_word(status, [*ApprovalStatus, "all"], "status")
     wanted = None if status == "all" else status
-    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
-        found = await read_models.approvals_page(connection, faces.settings.tenant, limit, status=wanted)
-    rows = [{**summary(row), "title": row["card"].get("title")} for row in found]
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        found = await approvals.approvals_page(connection, faces.settings.tenant, limit, status=wanted)
+    rows = [{**approval_summary(row), "title": row["card"].get("title")} for row in found]
     columns = ("approval_id", "title", "kind", "tier", "requester", "status", "expires_at")
     print_rows(rows, columns, as_json=as_json, empty="Nothing waits for a decision.")
 
@@ -52,11 +51,11 @@ async def approval_list(
 @approval.command("show")
 async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: Json = False) -> None:
     """Show the whole card, its votes, and what has become of it. Sensitive values only for those whom it asks."""
-    from app.http.approvals import detail
+    from app.shown import approval_detail
 
     async with context.faces() as faces:
         person, remedy = as_person or faces.settings.person_id, "See `counterseal approval list`."
-        shown = await detail(faces, faces.settings.tenant, approval_id, person, remedy)
+        shown = await approval_detail(faces, faces.settings.tenant, approval_id, person, remedy)
     if as_json:
         print_json(shown)
         return
@@ -135,7 +134,7 @@ async def task_list(
     as_json: Json = False,
 ) -> None:
     """List tasks."""
-    from app.http.tasks import summary
+    from app.shown import task_summary
     from approvals.model import TaskState
     from runtime.store import tasks
     from runtime.store.read_models import FIRST_ID
@@ -144,7 +143,7 @@ async def task_list(
     wanted = None if state == "all" else TaskState(state)
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         found = await tasks.page(connection, faces.settings.tenant, limit, FIRST_ID, state=wanted, group=group)
-    rows = [summary(task) for task in found]
+    rows = [task_summary(task) for task in found]
     columns = ("task_id", "title", "group", "state", "reference", "due_at")
     print_rows(rows, columns, as_json=as_json, empty="There are no such tasks.")
 
@@ -152,12 +151,12 @@ async def task_list(
 @task.command("show")
 async def task_show(task_id: TaskId, as_json: Json = False) -> None:
     """Show one task: what is asked, of whom, and the form's fields."""
-    from app.http.tasks import detail
+    from app.shown import task_detail
     from approvals.forms import fields_of
     from runtime.store import tasks
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        shown = detail(await tasks.read(connection, task_id))
+        shown = task_detail(await tasks.read(connection, task_id))
     if as_json:
         print_json(shown)
         return
@@ -170,9 +169,7 @@ async def task_show(task_id: TaskId, as_json: Json = False) -> None:
 @task.command("complete")
 async def complete(
     task_id: TaskId,
-    as_person: Annotated[
-        str | None, typer.Option("--as", help="Who completes it: a person's id in the directory.")
-    ] = None,
+    as_person: As = None,
     value: Annotated[str | None, typer.Option(help="What is entered, as a JSON object by field, or @FILE.")] = None,
     field: Annotated[
         list[str] | None,
@@ -181,7 +178,7 @@ async def complete(
     as_json: Json = False,
 ) -> None:
     """Complete a task. Exit 2 if the form is not filled in as it has to be, 4 if you may not or it is over."""
-    from app.http.tasks import faults
+    from app.shown import task_faults
     from approvals.model import VoteChannel
 
     if value is not None and field:
@@ -189,13 +186,13 @@ async def complete(
     async with context.faces() as faces:
         tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
         if value is not None:
-            entered = read_json(value, "--value")
+            entered = bounded_json.parse(context.typed(value), where="--value")
             if not isinstance(entered, dict):
                 raise InputError("is not a JSON object.", where="--value", remedy="Give the fields by their names.")
         else:
             entered = _entered((await faces.tasks.view(tenant, task_id)).form, field or [])
         answer = await faces.tasks.complete(tenant, task_id, person, entered, VoteChannel.CLI)
-    print_one({**structs.asdict(answer), "problems": faults(answer)}, answer.sentence, as_json=as_json)
+    print_one({**structs.asdict(answer), "problems": task_faults(answer)}, answer.sentence, as_json=as_json)
     if not as_json:
         for fault in answer.problems:
             words = f"{fault.where}: {fault.sentence}" if fault.where else fault.sentence

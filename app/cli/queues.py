@@ -1,4 +1,4 @@
-"""The queue: what stands in line, what is under way, what could not be delivered."""
+"""The queue: what stands in line, what is under way, what could not be delivered and is sent again."""
 
 from __future__ import annotations
 
@@ -28,23 +28,20 @@ async def status(
     Steps that are pending wait for their turn; admitted ones are at SQS; running ones are leased, and abandoned ones of
     these have a lease that is over. Exit 5 if the database, or SQS, cannot be reached.
     """
-    from app import adapters, storage
     from core.errors import TransportError
     from runtime.store import queue_reads
 
-    name = context.name(tenant, "--tenant") if tenant else None
     sqs: dict[str, Any] | None = None
     problem = None
-    async with context.overview() as (settings, database):
-        async with database.transaction() as connection:
-            found = await queue_reads.queues(connection, name)
-            if name is not None and not found:
-                raise await storage.unknown_tenant(connection, name)
-        if settings.sqs_queue_url is not None:
-            try:
-                sqs = {queue: asdict(depth) for queue, depth in (await adapters.queue_depths(settings)).items()}
-            except TransportError as error:
-                sqs, problem = {}, str(error)
+    async with context.overview(tenant) as (settings, database), database.transaction() as connection:
+        found = await queue_reads.queues(connection, tenant or None)
+    if settings.sqs_queue_url is not None:
+        from app.adapters import queue_depths
+
+        try:
+            sqs = {queue: asdict(depth) for queue, depth in (await queue_depths(settings)).items()}
+        except TransportError as error:
+            sqs, problem = {}, str(error)
     if as_json:
         print_json({"tenants": [asdict(one) for one in found], "sqs": sqs, "problem": problem})
     else:
@@ -52,6 +49,20 @@ async def status(
     if problem is not None:
         typer.echo(f"counterseal: {problem}", err=True)
         raise typer.Exit(Exit.UNAVAILABLE)
+
+
+@queue.command("again")
+async def again(
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant; all of them without it.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only messages of this kind, such as card; all without it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Send again the messages that failed for good, once their cause is mended; `counterseal keep` delivers them."""
+    from runtime.store import outbox
+
+    async with context.overview(tenant) as (_, database), database.transaction() as connection:
+        rows = await outbox.send_again(connection, tenant or None, kind)
+    print_rows(rows, ("tenant", "kind", "count"), as_json=as_json, empty="No message has failed.")
 
 
 def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:

@@ -65,7 +65,7 @@ async def listed(
     if status is not None:
         context.check_word(status, list(RunState), "status")
     wanted = read_models.RunFilter(status, workflow, reference)
-    async with context.faces() as faces, faces.database.reading(faces.settings.tenant) as connection:
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         rows = await read_models.runs_page(connection, faces.settings.tenant, wanted, limit)
     if not as_json:
         rows = [{**row, "workflow": f"{row['workflow']}@{row['workflow_version']}"} for row in rows]
@@ -125,6 +125,7 @@ def _error(error: dict[str, Any] | None) -> str | None:
 
 
 async def _show(run_id: UUID) -> dict[str, Any]:
+    from runtime.store import approvals as questions
     from runtime.store import read_models
 
     many = 1000
@@ -132,9 +133,9 @@ async def _show(run_id: UUID) -> dict[str, Any]:
         tenant = faces.settings.tenant
         seen = await faces.looking.at(tenant, run_id)
         lines = await faces.looking.lines(tenant, run_id)
-        async with faces.database.reading(tenant) as connection:
+        async with faces.database.transaction(tenant) as connection:
             row = await read_models.run(connection, tenant, run_id)
-            approvals = await read_models.approvals_page(connection, tenant, many, run_id=run_id)
+            approvals = await questions.approvals_page(connection, tenant, many, run_id=run_id)
     assert row is not None, "a run that was seen stays"
     return {
         "run": {**row, "late": seen.late},
@@ -194,10 +195,8 @@ async def replay(run_id: RunId, as_json: Json = False) -> None:
     every checkpoint must be the one that its line names, and what is stored of the run itself, its waits, questions,
     votes and ledger must be what the book says.
     """
-    from runtime.requests.looking import Looking
-
     async with context.faces() as faces:
-        report = await Looking(faces.database, faces.definitions).replay(faces.settings.tenant, run_id)
+        report = await faces.looking.replay(faces.settings.tenant, run_id)
     if report.purged_at is not None:
         at = report.purged_at.isoformat(timespec="seconds")
         words = f"Retention removed what this run was about at {at}: nothing can be derived again."
@@ -215,9 +214,9 @@ async def cancel(
     run_id: RunId, reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "", as_json: Json = False
 ) -> None:
     """Cancel a run. An action under way ends first."""
-    from runtime.requests import starting
+    from runtime.requests import steering
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         tenant, actor = faces.settings.tenant, context.actor(faces.settings)
-        status = await starting.cancel_run(connection, faces.definitions, tenant, run_id, actor, reason)
+        status = await steering.cancel_run(connection, faces.definitions, tenant, run_id, actor, reason)
     print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)

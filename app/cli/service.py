@@ -51,7 +51,7 @@ def _run(as_json: bool, *names: str) -> None:
 
     import uvloop
 
-    from app.processes import Part, run_settings
+    from app.processes import Duty, run_settings
 
     def announce(url: str | None) -> None:
         if as_json:
@@ -61,7 +61,7 @@ def _run(as_json: bool, *names: str) -> None:
             typer.echo(f"Counterseal is up ({', '.join(sorted(names))}){where}. Stop it with Ctrl-C.")
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run_settings(context.settings(), frozenset(map(Part, names)), announce))
+        runner.run(run_settings(context.settings(), frozenset(map(Duty, names)), announce))
 
 
 async def demo(

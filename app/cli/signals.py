@@ -31,26 +31,25 @@ async def send(
     version: Annotated[int | None, typer.Option(min=1, help="Only for the run at this version.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Send a signal. Exit 4 if it is late, stale, or for another version of the run."""
-    from app.http.signals import outcome
-    from runtime.requests.signaling import Signal, default_id
+    """Send a signal. Exit 4 if it is late, stale, for another version of the run, or a duplicate."""
+    from runtime.requests.signaling import Signal, Signaling
 
     if error is not None and output is not None:
         raise InputError("goes without --output.", where="--error", remedy="A signal has one or the other.")
     if error is None and message:
         raise InputError("goes with --error.", where="--message", remedy="Give the error's code as well.")
     said: dict[str, Any] = {
-        "output": None if output is None else read_json(output, "--output"),
+        "output": None if output is None else bounded_json.parse(context.typed(output), where="--output"),
         "error": None if error is None else {"code": error, "message": message},
         "token": token,
         "version": version,
     }
     async with context.faces() as faces:
         tenant, actor = faces.settings.tenant, context.actor(faces.settings)
-        sent = Signal(tenant, key, id_ or default_id(key, said), actor, **said)
-        answer = outcome(sent, await faces.signaling.signal(sent))
-    print_fields(answer, as_json=as_json)
-    if answer["code"] not in ("delivered", "kept"):
+        sent = Signal(tenant, key, id_ or None, actor, **said)
+        answer = await Signaling(faces.database, faces.definitions).signal(sent)
+    print_fields(structs.asdict(answer), as_json=as_json)
+    if answer.code not in ("delivered", "kept"):
         raise typer.Exit(Exit.CONFLICT)
 
 
@@ -66,8 +65,7 @@ async def waits(
     async with context.faces() as faces:
         tenant = faces.settings.tenant
         ids = await faces.looking.waits(tenant, run_id)
-        async with faces.database.reading(tenant) as connection:
-            found = await read_models.waits_page(connection, tenant, ids, 1000)
+        found = await faces.ask(tenant, read_models.waits_page, ids, 1000)
     rows = [row for row in found if every or row["status"] == WaitState.WAITING]
     columns = ("step_key", "kind", "status", "correlation_key", "due_at", "token")
     print_rows(rows, columns, as_json=as_json, empty="It waits for nothing.")
@@ -82,16 +80,12 @@ async def extend(
 ) -> None:
     """Add steps to a run. Exit 4 if it is at another version by now."""
     from core.documents import load_document
+    from runtime.requests.steering import Extending
 
     source = load_document(context.read_text(file), str(file)).value
     if not isinstance(source, dict):
         raise InputError("is not an object.", where=str(file), remedy="Write `steps:` and the steps below it.")
     async with context.faces() as faces:
-        actor = context.actor(faces.settings)
-        done = await faces.extending.extend(faces.settings.tenant, run_id, actor, source, if_version)
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        done = await Extending(faces.database, faces.definitions).extend(tenant, run_id, actor, source, if_version)
     print_fields({**structs.asdict(done), "steps": list(done.steps)}, as_json=as_json)
-
-
-def read_json(text: str, where: str) -> Any:
-    """JSON as it was typed, or of the file after an @; ``InputError`` names ``where``."""
-    return bounded_json.parse(context.typed(text), where=where)

@@ -38,7 +38,7 @@ _CLICKERS = {"approve": "U0ANA", "reject": "U0BEN"}
 
 
 @dataclass(frozen=True)
-class Told:
+class IncidentRun:
     """One incident's run: its newest row, and its bundle once it is stored and verified."""
 
     incident: Incident
@@ -66,17 +66,17 @@ class People:
     async def report(self, text: str, click: str | None, ending: tuple[RunState, str | None]) -> Incident:
         """Open an incident as Raj; ServiceNow's business rule then calls our webhook."""
         body = {"user": "raj.quist", "fields": {"short_description": text, "impact": "3", "urgency": "3"}}
-        record = (await self._post(f"{self.world.servicenow}/_sandbox/records/incident", body))["record"]
+        record = (await self._ask("POST", f"{self.world.servicenow}/_sandbox/records/incident", body))["record"]
         return Incident(record["number"], record["sys_id"], text, click, ending)
 
     async def incident(self, incident: Incident) -> dict[str, Any]:
         """The incident as ServiceNow has it now."""
-        records = await self._get(f"{self.world.servicenow}/_sandbox/records/incident")
+        records = await self._ask("GET", f"{self.world.servicenow}/_sandbox/records/incident")
         return next(record for record in records["records"] if record["sys_id"] == incident.sys_id)
 
     async def messages(self, channel: str) -> list[dict[str, Any]]:
         """The messages of a channel."""
-        answer = await self._get(f"{self.world.slack}/_sandbox/messages?channel={channel}")
+        answer = await self._ask("GET", f"{self.world.slack}/_sandbox/messages?channel={channel}")
         return list(answer["messages"])
 
     async def decide(self, incident: Incident) -> None:
@@ -85,12 +85,12 @@ class People:
             return
         action, user = f"counterseal.{incident.click}", _CLICKERS[incident.click]
         body = {"channel": CARDS_CHANNEL, "ts": await self._card(incident, action), "action_id": action, "user": user}
-        _accepted(await self._post(f"{self.world.slack}/_sandbox/click", body))
+        _accepted(await self._ask("POST", f"{self.world.slack}/_sandbox/click", body))
         if incident.click == "reject":
             modal = await self._modal(user)
             field = next(block["block_id"] for block in modal["blocks"] if block["type"] == "input")
             reason = {"view_id": modal["id"], "user": user, "values": {field: "Not during the month-end close."}}
-            _accepted(await self._post(f"{self.world.slack}/_sandbox/submit_view", reason))
+            _accepted(await self._ask("POST", f"{self.world.slack}/_sandbox/submit_view", reason))
 
     async def _card(self, incident: Incident, action_id: str) -> str:
         while True:
@@ -102,21 +102,15 @@ class People:
 
     async def _modal(self, user: str) -> dict[str, Any]:
         while True:
-            if views := (await self._get(f"{self.world.slack}/_sandbox/views?user={user}"))["views"]:
+            if views := (await self._ask("GET", f"{self.world.slack}/_sandbox/views?user={user}"))["views"]:
                 return dict(views[-1])
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _get(self, url: str) -> Any:
-        return _json(await self._client.get(url))
-
-    async def _post(self, url: str, body: dict[str, Any]) -> Any:
-        return _json(await self._client.post(url, json=body))
-
-
-def _json(response: httpx.Response) -> Any:
-    if response.is_error:
-        raise TransportError(f"The stand-in answered {response.status_code}: {response.text[:300]}")
-    return response.json()
+    async def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> Any:
+        response = await self._client.request(method, url, json=body)
+        if response.is_error:
+            raise TransportError(f"The stand-in answered {response.status_code}: {response.text[:300]}")
+        return response.json()
 
 
 def _accepted(outcome: dict[str, Any]) -> None:

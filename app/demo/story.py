@@ -16,11 +16,11 @@ from typing import Any
 import httpx
 
 from app import file_locks
-from app.demo.people import STORIES, People, Told
+from app.demo.people import STORIES, IncidentRun, People
 from app.demo.view import View
 from app.demo.world import demo_world
+from app.faces import Faces, build_faces
 from app.settings import PREFIX, load_settings
-from app.wiring import Faces, build_faces
 from core.errors import ConfigurationError
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor
@@ -38,7 +38,9 @@ AUTO_SECONDS = 120.0
 async def run_demo(*, auto: bool, aws: bool) -> int:
     """Run the demo; return the exit code. With ``auto`` nobody has to click, and the last line is one JSON object."""
     began = time.monotonic()
-    home = home_of(load_settings().home)
+    installation = load_settings().home.absolute()
+    # A home of its own, with its own database, key and evidence: beside the installation's home, never in it.
+    home = installation.with_name(f"{installation.name}-demo")
     # The demo has its own settings: it must not touch this installation, such as its database.
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
@@ -65,12 +67,6 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
                 return 0 if as_told else 1
 
 
-def home_of(installation: Path) -> Path:
-    """The demo's home, with its own database, key and evidence: beside the installation's home, never in it."""
-    absolute = installation.absolute()
-    return absolute.with_name(f"{absolute.name}-demo")
-
-
 async def _publish(faces: Faces, examples: Path) -> datetime:
     """Publish the demo's documents; return the database's time, after which all runs are the demo's."""
     tenant = faces.settings.tenant
@@ -85,10 +81,10 @@ async def _publish(faces: Faces, examples: Path) -> datetime:
         return now
 
 
-async def _play(faces: Faces, people: People, examples: Path, view: View, *, auto: bool) -> list[Told]:
+async def _play(faces: Faces, people: People, examples: Path, view: View, *, auto: bool) -> list[IncidentRun]:
     """Report the incidents, and show their runs until all have ended with evidence; with ``auto``, click meanwhile."""
     since = await _publish(faces, examples)
-    told = [Told(await people.report(*story)) for story in STORIES]
+    told = [IncidentRun(await people.report(*story)) for story in STORIES]
     view.introduce(people.world, [item.incident for item in told])
     async with asyncio.TaskGroup() as group:
         clicking = [group.create_task(people.decide(item.incident)) for item in told] if auto else []
@@ -106,9 +102,9 @@ async def _play(faces: Faces, people: People, examples: Path, view: View, *, aut
     return told
 
 
-async def _look(faces: Faces, item: Told, since: datetime) -> Told:
+async def _look(faces: Faces, item: IncidentRun, since: datetime) -> IncidentRun:
     tenant = faces.settings.tenant
-    async with faces.database.reading(tenant) as connection:
+    async with faces.database.transaction(tenant) as connection:
         rows = await read_models.runs_page(connection, tenant, RunFilter(reference=item.incident.number), 1)
         if not rows or rows[0]["created_at"] < since:
             return item
@@ -123,10 +119,10 @@ async def _look(faces: Faces, item: Told, since: datetime) -> Told:
     signer = await asyncio.to_thread(FileSigner.load, faces.settings.signing_key_path)
     await asyncio.to_thread(key.write_bytes, signer.public_key.pem)
     verification = await asyncio.to_thread(verify_bundle, path, public_key=key)
-    return Told(item.incident, run, path, str(bundle["sha256"]), verification.ok)
+    return IncidentRun(item.incident, run, path, str(bundle["sha256"]), verification.ok)
 
 
-async def _outside_agrees(people: People, told: list[Told]) -> bool:
+async def _outside_agrees(people: People, told: list[IncidentRun]) -> bool:
     """True if ServiceNow and Slack show what the runs say: one raised and announced, two left alone."""
     records = [await people.incident(item.incident) for item in told]
     announced = [str(message["text"]) for message in await people.messages(ANNOUNCEMENTS)]
@@ -137,7 +133,7 @@ async def _outside_agrees(people: People, told: list[Told]) -> bool:
     )
 
 
-def _report(told: list[Told], seconds: float) -> dict[str, Any]:
+def _report(told: list[IncidentRun], seconds: float) -> dict[str, Any]:
     runs = [
         {
             "run_id": str(item.run["run_id"]) if item.run else None,

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from app.demo.people import Incident, Told
+from app.demo.people import Incident, IncidentRun
 from app.demo.world import CARDS_CHANNEL, World
 from runtime.engine.states import RunState
 
@@ -69,7 +69,7 @@ class View:
             yield
         self._live = None
 
-    def show(self, told: Sequence[Told]) -> None:
+    def show(self, told: Sequence[IncidentRun]) -> None:
         """Show the runs as they stand."""
         if self._live is not None:
             self._live.update(_table(told))
@@ -80,7 +80,7 @@ class View:
                 self._last[item.incident.number] = words
                 self.say(f"{item.incident.number}: {words}")
 
-    def farewell(self, world: World, told: Sequence[Told]) -> None:
+    def farewell(self, world: World, told: Sequence[IncidentRun]) -> None:
         """Print the commands to look further."""
         command = _command(world)
         self.say("\nLook further:")
@@ -97,7 +97,7 @@ class View:
             self.say(f"\nThe pages stay up; logs are in {_near(logs)}. Ctrl-C ends it.")
 
 
-def _table(told: Sequence[Told]) -> Table:
+def _table(told: Sequence[IncidentRun]) -> Table:
     table = Table("incident", "what", "run", "evidence", box=None, padding=(0, 2))
     for item in told:
         status = _WORDS.get(item.run["status"], item.run["status"]) if item.run else "[dim]not started[/]"
@@ -106,12 +106,12 @@ def _table(told: Sequence[Told]) -> Table:
     return table
 
 
-def _with_reason(item: Told, status: str) -> str:
+def _with_reason(item: IncidentRun, status: str) -> str:
     error = item.run["error"] if item.run else None
     return f"{status}: {error['code'].replace('_', ' ')}" if error and "code" in error else status
 
 
-def _plain(item: Told) -> str:
+def _plain(item: IncidentRun) -> str:
     if item.run is None:
         return "not started"
     evidence = "" if item.bundle is None else ", evidence verified" if item.verified else ", evidence does not verify"

@@ -1,7 +1,4 @@
-"""The demo's processes: the stand-ins, Counterseal itself (`up`), and moto for AWS if it is asked for.
-
-Each is a process of its own (moto's server a thread), started here and ended here by its id.
-"""
+"""The demo's processes, each ended here by its id: the stand-ins, Counterseal (`up`), moto's thread if asked for."""
 
 from __future__ import annotations
 

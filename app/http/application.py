@@ -5,13 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, FastAPI, Request, Security
 from fastapi.security import HTTPBearer
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from sqlalchemy import text
 from starlette.responses import Response
 
+from app.faces import Faces, version
 from app.http import approvals, definitions, problems, runs, signals, signed, tasks
+from app.http.dependencies import FacesDep, principal
 from app.http.middleware import Bearer, Bounded, Observe
-from app.http.parts import FacesDep, principal
-from app.wiring import Faces, version
 from runtime.store import queue_reads, read_models
 
 router = APIRouter(tags=["system"])
@@ -20,7 +19,6 @@ ROUTERS = (
     *(definitions.router, signed.router, router),
 )
 
-_PING = text("SELECT 1")
 _DESCRIPTION = """
 Automation proposes, policy judges, people approve, evidence remains.
 
@@ -63,17 +61,22 @@ async def healthz() -> dict[str, str]:
 @router.get("/readyz", summary="Whether requests can be served")
 async def readyz(request: Request, faces: FacesDep) -> dict[str, str]:
     """Answers 200 if the database answers, 503 otherwise. Any valid token."""
-    async with faces.database.reading(principal(request).tenant) as connection:
-        await connection.execute(_PING)
+    async with faces.database.transaction(principal(request).tenant) as connection:
+        await connection.execute("SELECT 1")
     return {"status": "ready", "database": "ok"}
+
+
+# So many rows of a kind are counted at most, so that a look costs the same however many there are.
+COUNTED_MAX = 10_000
 
 
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
 async def metrics(request: Request, faces: FacesDep) -> Response:
-    """Counters of this process, and counts of the token's own tenant. Any valid token."""
+    """Counters of this process, and counts of the token's own tenant, up to 10,000 of each kind, and among its newest
+    10,000 runs of what they are and wait for. Any valid token.
+    """
     tenant = principal(request).tenant
-    async with faces.database.reading(tenant) as connection:
-        counted = await read_models.run_counts(connection, tenant)
-    async with faces.database.transaction(tenant) as reading:
-        queues = await queue_reads.queues(reading, tenant)
+    async with faces.database.transaction(tenant) as connection:
+        queues = await queue_reads.queues(connection, tenant, COUNTED_MAX)
+        counted = await read_models.run_counts(connection, tenant, COUNTED_MAX)
     return Response(faces.metrics.text(counted, queues), media_type=CONTENT_TYPE_LATEST)

@@ -12,17 +12,12 @@ from pydantic import BaseModel, Field
 
 from app.access import Role
 from app.http import models, problems
-from app.http.parts import Approver, FacesDep, Paged, Reader
-from app.slack import may_see_all
-from app.wiring import Faces
-from approvals.content import CardContent
-from approvals.model import Choice, VoteChannel
+from app.http.dependencies import Approver, FacesDep, Paged, Reader
+from app.shown import approval_detail, approval_summary
+from approvals.model import ApprovalStatus, Choice, VoteChannel
 from approvals.quorum import RefusalCode
-from approvals.states import ApprovalStatus
-from core.errors import NotFoundError
 from runtime.requests.voting import VoteAnswer, VoteRequest
-from runtime.store import read_models
-from runtime.store.read_models import Row
+from runtime.store import approvals
 
 router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 
@@ -33,12 +28,6 @@ REFUSED: Mapping[RefusalCode, int] = {
     **dict.fromkeys((RefusalCode.ALREADY_DECIDED, RefusalCode.EXPIRED, RefusalCode.STALE, RefusalCode.CHANGED), 409),
     **dict.fromkeys((RefusalCode.WRONG_CHOICE, RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG), 422),
 }
-
-
-_SHOWN = (
-    *("approval_id", "run_id", "kind", "status", "tier", "requester", "choice", "reason"),
-    *("created_at", "expires_at", "decided_at"),
-)
 
 
 class VoteOut(BaseModel):
@@ -107,15 +96,14 @@ async def listed(
     """Lists approvals; `status=requested` lists those that wait for people. Sensitive values are masked in lists."""
     after = dict(zip(("after_at", "after_id"), paging.after(datetime, UUID), strict=False))
     wanted = {"status": status, "run_id": run_id, **after}
-    async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.approvals_page(connection, who.tenant, paging.limit + 1, **wanted)
-    return paging.page([summary(row) for row in rows], "created_at", "approval_id")
+    rows = await faces.ask(who.tenant, approvals.approvals_page, paging.limit + 1, **wanted)
+    return paging.page([approval_summary(row) for row in rows], "created_at", "approval_id")
 
 
 @router.get("/{approval_id}", response_model=ApprovalDetail, summary="Look at one approval")
 async def one(approval_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
     """The card, complete. Sensitive values only for an approver whom this question asks."""
-    return await detail(faces, who.tenant, approval_id, who.subject if who.has(Role.APPROVER) else None)
+    return await approval_detail(faces, who.tenant, approval_id, who.subject if who.has(Role.APPROVER) else None)
 
 
 @router.post(
@@ -135,41 +123,3 @@ async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) 
     if status != 200:
         return problems.problem(status, answer.code, answer.sentence, approval_status=answer.status)
     return answer
-
-
-def summary(row: Row, *, whole: bool = False) -> dict[str, Any]:
-    """An approval as lists show it."""
-    content = CardContent.from_json(row["card"])
-    shown = content if whole else content.masked()
-    return {
-        **{name: row[name] for name in _SHOWN},
-        "step": row["step_key"],
-        "digest": row["action_digest"],
-        "masked": bool(content.sensitive) and not whole,
-        "card": shown.to_json(),
-    }
-
-
-async def detail(faces: Faces, tenant: str, approval_id: UUID, person: str | None, remedy: str = "") -> dict[str, Any]:
-    """An approval with its votes and what has become of the action, as the person may see it; ``NotFoundError``."""
-    async with faces.database.reading(tenant) as connection:
-        row = await read_models.approval(connection, tenant, approval_id)
-    if row is None:
-        raise NotFoundError(f"There is no approval {approval_id}.", remedy=remedy)
-    view = await faces.voting.view(tenant, approval_id)
-    whole = person is not None and await may_see_all(faces, tenant, person, view)
-    return {
-        **summary(row, whole=whole),
-        "state": str(view.state),
-        "detail": view.detail,
-        "late": view.late,
-        "two_person": view.two_person,
-        "votes": [
-            {"person": v.voter, **{name: getattr(v, name) for name in ("name", "choice", "reason", "channel", "at")}}
-            for v in view.votes
-        ],
-        "progress": [
-            {"group": p.group.group, "source": str(p.group.source), "of": p.group.of, "names": list(p.names)}
-            for p in view.progress
-        ],
-    }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
+from app.access import Principal
 from app.definitions import describe
+from app.faces import Faces
 from app.http import models
-from app.http.parts import Admin, FacesDep, Reader
+from app.http.dependencies import Admin, FacesDep, Reader
 from runtime.definition.schemas import SchemaName, schema_text
 from runtime.requests import publishing
 from runtime.requests.publishing import Published, Retired
@@ -94,9 +97,7 @@ class WorkflowPublished(PublishedOut):
 @router.get("/workflows", response_model=models.Page[WorkflowSummary], summary="Every published workflow")
 async def workflows(who: Reader, faces: FacesDep, name: OnlyName = None) -> dict[str, Any]:
     """All versions, also retired ones, the newest of each name first."""
-    async with faces.database.transaction(who.tenant) as connection:
-        found = await documents.workflow_versions(connection, who.tenant, name)
-    return {"items": found}
+    return {"items": await faces.ask(who.tenant, documents.workflow_versions, name)}
 
 
 @router.get("/workflows/{name}/{version}", response_model=WorkflowDetail, summary="One version of a workflow")
@@ -111,36 +112,27 @@ async def publish_workflow(body: Document, who: Admin, faces: FacesDep, response
     """Publishes a version, which never changes: 200 if exactly this was published, 409 if it has another text.
     422 lists every problem of the document with its line and column.
     """
-    async with faces.database.transaction(who.tenant) as connection:
-        published = await publishing.publish_workflow(
-            connection, faces.definitions, who.tenant, body.source, body.file, who.actor
-        )
+    published = await _publish(publishing.publish_workflow, body, who, faces, response)
     response.headers["Location"] = f"/v1/workflows/{published.name}/{published.version}"
-    return _answer(published, response)
+    return published
 
 
 @router.post("/workflows/{name}/{version}/retire", summary="Retire a workflow version")
 async def retire_workflow(name: Name, version: Number, who: Admin, faces: FacesDep) -> Retired:
     """Retires a version for good: no run starts with it; runs that have started go on. Repeating it changes nothing."""
-    async with faces.database.transaction(who.tenant) as connection:
-        return await publishing.retire_workflow(connection, who.tenant, name, version, who.actor)
+    return await faces.ask(who.tenant, publishing.retire_workflow, name, version, who.actor)
 
 
 @router.get("/policies", response_model=models.Page[PolicyVersion], summary="Every published policy")
 async def policies(who: Reader, faces: FacesDep) -> dict[str, Any]:
     """Lists policies, the newest first, and which one is active."""
-    async with faces.database.reading(who.tenant) as connection:
-        return {"items": await read_models.policy_versions(connection, who.tenant)}
+    return {"items": await faces.ask(who.tenant, read_models.policy_versions)}
 
 
 @router.post("/policies", status_code=201, response_model=PublishedOut, summary="Publish and activate a policy")
 async def publish_policy(body: Document, who: Admin, faces: FacesDep, response: Response) -> Published:
     """Publishes a policy. It judges every action from now on, also those that an earlier policy had approved."""
-    async with faces.database.transaction(who.tenant) as connection:
-        published = await publishing.publish_policy(
-            connection, faces.definitions, who.tenant, body.source, body.file, who.actor
-        )
-    return _answer(published, response)
+    return await _publish(publishing.publish_policy, body, who, faces, response)
 
 
 @router.get("/schemas/{name}", response_class=Response, summary="The JSON Schema of a kind of document")
@@ -149,7 +141,11 @@ async def schema(name: SchemaName, who: Reader) -> Response:
     return Response(schema_text(name), media_type=SCHEMA_MEDIA_TYPE)
 
 
-def _answer(published: Published, response: Response) -> Published:
+async def _publish(
+    publish: Callable[..., Awaitable[Published]], body: Document, who: Principal, faces: Faces, response: Response
+) -> Published:
+    async with faces.database.transaction(who.tenant) as connection:
+        published = await publish(connection, faces.definitions, who.tenant, body.source, body.file, who.actor)
     if not published.changed:
         response.status_code = 200
     return published

@@ -12,11 +12,11 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from core.errors import CountersealError, DefinitionError, InputError
+from core.outage import is_away
 
 log = structlog.get_logger(__name__)
 
@@ -45,20 +45,10 @@ _OURS_TO_REPAIR: Mapping[str, str] = {
     "timeout": "Something that this needs did not answer in time; try again.",
     "configuration": "This installation is not configured for it; its log names the setting.",
 }
+# asyncpg's word for a server that went away in the middle of an exchange, and the network's.
+_WENT_AWAY = (asyncpg.InternalClientError, ConnectionError)
+_OF_POSTGRES = (asyncpg.PostgresError, asyncpg.InterfaceError)
 _HEADERS = {401: {"WWW-Authenticate": 'Bearer realm="counterseal"'}, 503: {"Retry-After": "1"}}
-# PostgreSQL is restarting, out of connections, or the network to it broke: trying again helps.
-_UNAVAILABLE = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.SerializationError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # its word for a server that went away in the middle of an exchange
-    ConnectionError,
-)
 
 
 def problem(
@@ -96,11 +86,9 @@ def of_error(error: CountersealError) -> Response:
 
 
 def of_unexpected(error: Exception) -> Response:
-    """The problem for any other error: 503 if PostgreSQL is away for a moment, else 500. The log has the rest."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    inner = getattr(cause, "__cause__", None)
-    if any(isinstance(item, _UNAVAILABLE) for item in (cause, inner)):
-        log.warning("the database did not answer", reason=type(cause).__name__)
+    """The problem for any other error: 503 if PostgreSQL is away or has no room, else 500. The log has the rest."""
+    if isinstance(error, _WENT_AWAY) or (isinstance(error, _OF_POSTGRES) and is_away(error)):
+        log.warning("the database cannot serve", reason=f"{type(error).__name__}: {error}".partition("\n")[0])
         return problem(503, "transport", "The database is not available at the moment.")
     log.error("a request failed", exc_info=error)
     return problem(500, "internal", "Something failed here; the log has the details.")

@@ -12,17 +12,16 @@ import orjson
 from fastapi import APIRouter, Header, Path, Query, Response
 
 from app.http import models, problems
-from app.http.parts import Auditor, FacesDep, Operator, Paged, Reader, Starter
-from app.wiring import Faces
+from app.http.dependencies import Auditor, FacesDep, Operator, Paged, Reader, Starter
+from app.shown import ENDED, exported, run_row
 from core.canonical import JsonObject
 from core.changes import changes
-from core.errors import ConsistencyError, InputError, NotFoundError
+from core.errors import ConsistencyError, InputError
 from core.ids import new_id
-from evidence.blobs import StoredBlob
-from evidence.chain import Actor, EventType
+from evidence.chain import EventType
 from runtime.engine.states import RunState
 from runtime.keep.bundling import NOT_STORED, remedy
-from runtime.requests import starting
+from runtime.requests import starting, steering
 from runtime.requests.starting import Started, StartRequest
 from runtime.store import audit, read_models
 from runtime.store.read_models import Row, RunFilter
@@ -30,7 +29,6 @@ from runtime.store.read_models import Row, RunFilter
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 evidence = APIRouter(prefix="/v1/runs", tags=["evidence"])
 
-ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED})
 Text = Annotated[str, Query(max_length=200, pattern=models.PRINTABLE)]
 Reference = Annotated[str, Query(max_length=200, pattern=models.REFERENCE)]
 
@@ -79,8 +77,7 @@ async def listed(
 ) -> dict[str, Any]:
     """All runs of the token's tenant, or those with this status, workflow or business reference."""
     wanted, after = RunFilter(status, workflow, reference), paging.after(datetime, UUID)
-    async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.runs_page(connection, who.tenant, wanted, paging.limit + 1, *after)
+    rows = await faces.ask(who.tenant, read_models.runs_page, wanted, paging.limit + 1, *after)
     return paging.page(rows, "created_at", "run_id")
 
 
@@ -136,8 +133,7 @@ async def ledger(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> d
     """Every write to the channels that keep one, in the order of super-steps (P-7)."""
     after = paging.after(int, int)
     await run_row(faces, who.tenant, run_id)
-    async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.ledger_page(connection, who.tenant, run_id, paging.limit + 1, *after)
+    rows = await faces.ask(who.tenant, read_models.ledger_page, run_id, paging.limit + 1, *after)
     return paging.page(rows, "superstep", "number")
 
 
@@ -163,11 +159,9 @@ async def audit_lines(run_id: UUID, who: Auditor, faces: FacesDep, paging: Paged
     """The exact lines that are hashed. Reading them is an audit event of the tenant."""
     after = paging.after(int)
     await run_row(faces, who.tenant, run_id)
-    async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.audit_page(connection, who.tenant, run_id, paging.limit + 1, *after)
+    rows = await faces.ask(who.tenant, read_models.audit_page, run_id, paging.limit + 1, *after)
     read: JsonObject = {"run": str(run_id), "what": "audit"}
-    async with faces.database.transaction(who.tenant) as connection:
-        await audit.record(connection, who.tenant, EventType.EVIDENCE_READ, who.actor, read)
+    await faces.ask(who.tenant, audit.record, EventType.EVIDENCE_READ, who.actor, read)
     return paging.page([{**row, "line": row["line"].decode(errors="backslashreplace")} for row in rows], "seq")
 
 
@@ -175,22 +169,13 @@ async def audit_lines(run_id: UUID, who: Auditor, faces: FacesDep, paging: Paged
 async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesDep) -> dict[str, Any]:
     """Waits and open steps are canceled with it; an action under way ends first. 409 if the run has ended."""
     async with faces.database.transaction(who.tenant) as connection:
-        status = await starting.cancel_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
+        status = await steering.cancel_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
 
 
 def etag(version: int) -> str:
     """A run's version as a strong entity tag (RFC 9110, section 8.8.3)."""
     return f'"{version}"'
-
-
-async def run_row(faces: Faces, tenant: str, run_id: UUID, see: str = "") -> Row:
-    """The run; ``NotFoundError`` if the tenant has none of this id."""
-    async with faces.database.reading(tenant) as connection:
-        row = await read_models.run(connection, tenant, run_id)
-    if row is None:
-        raise NotFoundError(f"There is no run {run_id}.", remedy=see)
-    return row
 
 
 @evidence.get(
@@ -210,7 +195,7 @@ async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
     if run["status"] not in ENDED:
         words = f"The run is {run['status']}; its evidence is written when it has ended."
         return problems.problem(409, "unfinished", words)
-    row = await bundle_row(faces, who.tenant, run_id)
+    row = await faces.ask(who.tenant, read_models.bundle, run_id)
     if row is None and run["evidence_problem"] is not None:
         return problems.problem(409, "not_signed", f"{NOT_STORED}: {run['evidence_problem']}", remedy=remedy(run_id))
     if row is None:
@@ -225,20 +210,3 @@ async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
         "Cache-Control": "private, no-store",
     }
     return Response(data, media_type="application/zip", headers=headers)
-
-
-async def bundle_row(faces: Faces, tenant: str, run_id: UUID) -> Row | None:
-    """The row of the bundle; None while it is not written."""
-    async with faces.database.reading(tenant) as connection:
-        return await read_models.bundle(connection, tenant, run_id)
-
-
-async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
-    """The bundle's bytes, once their export is on record."""
-    data = await faces.blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
-    if len(data) != row["bytes"]:
-        raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
-    facts: JsonObject = {"run": str(row["run_id"]), "sha256": row["sha256"]}
-    async with faces.database.transaction(tenant) as connection:
-        await audit.record(connection, tenant, EventType.EVIDENCE_EXPORTED, actor, facts)
-    return data

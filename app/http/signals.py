@@ -14,12 +14,13 @@ from pydantic import BaseModel, Field
 
 from app.access import Role
 from app.http import models, problems
-from app.http.parts import FacesDep, Operator, Paged, Reader, Signaler
-from app.http.runs import etag, run_row
+from app.http.dependencies import FacesDep, Operator, Paged, Reader, Signaler
+from app.http.runs import etag
+from app.shown import run_row
 from core.errors import InputError
 from runtime.definition.edges import EdgeKind, edges_of, nodes_of
-from runtime.requests.extending import VersionMoved
-from runtime.requests.signaling import ID_CHARACTERS_MAX, Signal, SignalAnswer, SignalCode, default_id
+from runtime.requests.signaling import ID_CHARACTERS_MAX, Signal, SignalCode, Signaling
+from runtime.requests.steering import Extending, VersionMoved
 from runtime.store import read_models
 
 router = APIRouter(prefix="/v1/signals", tags=["signals"])
@@ -30,6 +31,9 @@ SENTENCES: Mapping[SignalCode, str] = {
     SignalCode.LATE: "What this signal would have ended is over. It was recorded, and changes nothing.",
     SignalCode.STALE: "The token is not that of the wait which is open now. It was recorded, and changes nothing.",
     SignalCode.VERSION: "The run is at another version than the signal expects. It was recorded, and changes nothing.",
+    SignalCode.DUPLICATE: "The same was said before, without an `id`: it is taken for a repetition, and ends no wait. "
+    "Another wait is open; to end that one, say it with an `id` of its own.",
+    SignalCode.EXPIRED: "It was kept for 30 days, and nothing has waited for it. To say it anew, give it another `id`.",
 }
 
 Key = Annotated[str, Path(description="The correlation key of the wait; `/` and other characters percent-encoded")]
@@ -74,9 +78,9 @@ class SignalOut(BaseModel):
     responses={
         202: {
             "model": SignalOut,
-            "description": "Nothing waits for it yet; it is kept, and delivered when something does",
+            "description": "Nothing waits for it yet; it is kept for 30 days, and delivered when something does",
         },
-        409: {"description": "Late, stale, or for another version of the run; it is on record and changes nothing"},
+        409: {"description": "Late, stale, for another version of the run, or a duplicate; it changes nothing"},
     },
 )
 async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: FacesDep, response: Response) -> Any:
@@ -86,19 +90,14 @@ async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: Fac
     said = body.model_dump(exclude={"id"})
     if body.error is not None and body.output is not None:
         return problems.problem(422, "input", "A signal has an output or an error, not both.", where="error")
-    sent = Signal(who.tenant, correlation_key, body.id or default_id(correlation_key, said), who.actor, **said)
-    answer = await faces.signaling.signal(sent)
+    sent = Signal(who.tenant, correlation_key, body.id, who.actor, **said)
+    answer = await Signaling(faces.database, faces.definitions).signal(sent)
     if sentence := SENTENCES.get(answer.code):
         more: dict[str, Any] = {"repeated": answer.repeated, "run_id": str(answer.run_id), "step": answer.step}
         return problems.problem(409, str(answer.code), sentence, **more)
     if answer.code is SignalCode.KEPT:
         response.status_code = 202
-    return outcome(sent, answer)
-
-
-def outcome(sent: Signal, answer: SignalAnswer) -> dict[str, Any]:
-    """The result of a signal, for its sender."""
-    return {"code": answer.code, "id": sent.id, **structs.asdict(answer)}
+    return structs.asdict(answer)
 
 
 _VERSION = re.compile(r'\s*"?(?P<version>[1-9][0-9]{0,8})"?\s*\Z')
@@ -188,8 +187,7 @@ async def waits(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> di
     """Lists the run's waits, also those that are over, oldest first. A signal to its `correlation_key` ends a wait."""
     after = paging.after(datetime, UUID)
     ids = await faces.looking.waits(who.tenant, run_id)
-    async with faces.database.reading(who.tenant) as connection:
-        rows = await read_models.waits_page(connection, who.tenant, ids, paging.limit + 1, *after)
+    rows = await faces.ask(who.tenant, read_models.waits_page, ids, paging.limit + 1, *after)
     hidden = {} if who.has(Role.OPERATOR) else {"token": None}
     return paging.page([{**row, **hidden} for row in rows], "created_at", "wait_id")
 
@@ -224,8 +222,9 @@ async def extend(
         remedy = 'Send the ETag of the run, such as "12".'
         raise InputError("is not one version of a run.", where="If-Match", remedy=remedy)
     source = {"steps": body.steps, **({"before": body.before} if body.before else {})}
+    service, number = Extending(faces.database, faces.definitions), int(match["version"])
     try:
-        extended = await faces.extending.extend(who.tenant, run_id, who.actor, source, int(match["version"]))
+        extended = await service.extend(who.tenant, run_id, who.actor, source, number)
     except VersionMoved as error:
         return problems.problem(412, "version", error.message, remedy=error.remedy)
     response.headers["ETag"] = etag(extended.version)

@@ -15,11 +15,11 @@ from slack_bolt.authorization import AuthorizeResult
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from app.faces import Faces
 from app.http import problems
+from app.http.dependencies import FacesDep
 from app.http.middleware import read_body
-from app.http.parts import FacesDep
 from app.slack import Interactions
-from app.wiring import Faces
 from approvals.slack.guard import Refusal, SlackEndpoint
 from approvals.slack.handlers import build_bolt
 from core import bounded_json

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from app.http import models, problems
-from app.http.parts import Approver, FacesDep, Paged, Reader
-from approvals.model import TaskAnswer, TaskState, VoteChannel
+from app.http.dependencies import Approver, FacesDep, Paged, Reader
+from app.shown import task_detail, task_faults, task_summary
+from approvals.model import TaskState, VoteChannel
 from runtime.store import tasks
 from runtime.store.read_models import FIRST_ID
-from runtime.store.tasks import StoredTask
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
@@ -53,7 +53,7 @@ class TaskDetail(Task):
     value: Any
 
 
-class Completion(models.In):
+class FormValues(models.In):
     """The entered values, by field."""
 
     value: dict[str, Any]
@@ -73,16 +73,15 @@ async def listed(
 ) -> dict[str, Any]:
     """Lists tasks; `state=open` lists those that wait for people."""
     (after,) = paging.after(UUID) or [FIRST_ID]
-    async with faces.database.transaction(who.tenant) as connection:
-        found = await tasks.page(connection, who.tenant, paging.limit + 1, after, state=state, group=group)
-    return paging.page([summary(task) for task in found], "task_id")
+    found = await faces.ask(who.tenant, tasks.page, paging.limit + 1, after, state=state, group=group)
+    return paging.page([task_summary(task) for task in found], "task_id")
 
 
 @router.get("/{task_id}", response_model=TaskDetail, summary="Look at one task")
 async def one(task_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
     """The task: the question, the group that is asked, and the form."""
     async with faces.database.transaction(who.tenant) as connection:
-        return detail(await tasks.read(connection, task_id))
+        return task_detail(await tasks.read(connection, task_id))
 
 
 @router.post(
@@ -95,40 +94,12 @@ async def one(task_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
         422: {"description": "The form is not filled in as it has to be; `problems` has a fault per field"},
     },
 )
-async def complete(task_id: UUID, body: Completion, who: Approver, faces: FacesDep) -> Any:
+async def complete(task_id: UUID, body: FormValues, who: Approver, faces: FacesDep) -> Any:
     """Completes a task as the token's subject, whose right is read now. The same value sent again by
     the same person is answered as the first time.
     """
     answer = await faces.tasks.complete(who.tenant, task_id, who.subject, body.value, VoteChannel.HTTP)
     if answer.accepted:
         return answer
-    more: dict[str, Any] = {"problems": faults(answer)} if answer.problems else {}
+    more: dict[str, Any] = {"problems": task_faults(answer)} if answer.problems else {}
     return problems.problem(REFUSED[answer.code], answer.code, answer.sentence, **more)
-
-
-def faults(answer: TaskAnswer) -> list[dict[str, str]]:
-    """The faults of a value, field by field; `where` is "" for the whole."""
-    return [{"where": one.where, "message": one.message, "remedy": one.remedy} for one in answer.problems]
-
-
-def summary(task: StoredTask) -> dict[str, Any]:
-    """A task as lists show it."""
-    view = task.view
-    names = ("task_id", "step", "workflow", "workflow_version", "reference", "title", "group", "state")
-    return {
-        **{name: getattr(view, name) for name in names},
-        "run_id": task.run_id,
-        "created_at": task.created_at,
-        "due_at": datetime.fromisoformat(view.due_at) if view.due_at else None,
-        "completed_by": view.completed_by or None,
-    }
-
-
-def detail(task: StoredTask) -> dict[str, Any]:
-    """A task as it is shown alone."""
-    return {
-        **summary(task),
-        "description": task.view.description,
-        "form": task.view.form,
-        "value": task.value if task.view.state is TaskState.COMPLETED else None,
-    }

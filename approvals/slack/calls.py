@@ -13,7 +13,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from approvals.ports import NotPosted, PostInDoubt, PostRefused
 
 Answered: TypeAlias = dict[str, Any]
-Failure: TypeAlias = NotPosted | PostInDoubt | PostRefused
+PostFailure: TypeAlias = NotPosted | PostInDoubt | PostRefused
 
 RETRY_AFTER_SECONDS = 30.0  # if Slack names none, or not as a number
 # Slack on fatal_error: "It's possible some aspect of the operation succeeded before the error was raised."
@@ -40,7 +40,7 @@ _REMEDIES = {
 }
 
 
-async def call(request: Awaitable[AsyncSlackResponse], *, timeout_seconds: float) -> Answered | Failure:
+async def call(request: Awaitable[AsyncSlackResponse], *, timeout_seconds: float) -> Answered | PostFailure:
     """Await one Web API call. Never raises for what Slack or the network does."""
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -60,7 +60,7 @@ async def call(request: Awaitable[AsyncSlackResponse], *, timeout_seconds: float
     return data
 
 
-def _refused(error: SlackApiError) -> Failure:
+def _refused(error: SlackApiError) -> PostFailure:
     response = error.response
     status = int(getattr(response, "status_code", None) or getattr(response, "status", None) or 0)
     data = getattr(response, "data", None)

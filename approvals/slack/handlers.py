@@ -191,4 +191,4 @@ async def _failed(error: Exception) -> BoltResponse:
     if isinstance(error, BoltUnhandledRequestError):
         return BoltResponse(status=404, body={"error": "unhandled"})
     _log.error("a Slack interaction failed and was not acknowledged", exc_info=error)
-    return BoltResponse(status=503, body={"error": "unavailable"})
+    return BoltResponse(status=503, body={"error": "unavailable"}, headers={"Retry-After": "1"})

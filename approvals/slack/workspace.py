@@ -18,10 +18,10 @@ from typing import Any
 from msgspec import Struct
 from slack_sdk.web.async_client import AsyncWebClient
 
-from approvals.model import GroupQuorum, GroupSource
 from approvals.ports import Membership
 from approvals.slack.calls import call
 from approvals.slack.payloads import Clicker
+from core.terms import GroupQuorum, GroupSource
 
 _log = logging.getLogger("counterseal.slack")
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.peers``: measure all engines in turn, print one table, save the numbers."""
+"""The command ``python -m benchmarks.peers``: measure all engines in turn, print one table, save the numbers."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from benchmarks.peers.databases import SLOW_COMMIT_MICROSECONDS, Databases, data
 from benchmarks.peers.driving import DriverError, run_driver
 from benchmarks.peers.engines import OURS, Spec
 from benchmarks.peers.environments import Environment, UnavailableError, prepare
+from benchmarks.peers.interpreters import best
 from benchmarks.peers.results import AS_IS, DISKS, SLOW, WORKLOADS, Cell, Comparison, Entry
 from benchmarks.timed import IN_FLIGHT
 from benchmarks.world import new_server
@@ -32,7 +33,7 @@ _FIGURES = ("runs_per_second", "steps_per_second", "p50_ms", "p99_ms", "transact
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many runs a measurement has, how many where they come one at a time, and how many rounds there are."""
+    """The numbers of runs of a measurement, of runs one at a time, and of rounds."""
 
     runs: int
     latency_runs: int
@@ -65,7 +66,7 @@ async def _measured(entries: list[Entry], environments: dict[str, Environment], 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     about: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
-        "python": platform.python_version(),
+        "python": best().words,
         "machine": platform.platform(),
         "processors": os.cpu_count() or 0,
         "load_before": os.getloadavg()[0],
@@ -129,7 +130,7 @@ class _Work:
         cell.rounds.append({name: found[name] for name in _FIGURES if name in found})
 
     async def _drive(self, entry: Entry, workload: str, runs: int, *, counted: bool) -> tuple[dict[str, Any], int]:
-        """What the driver found, and what its database committed from its making on."""
+        """Run the driver: what it found, and what its database committed from its making on."""
         name, url = f"peer_{entry.spec.key}", self._server.url
         makes = entry.spec.on_postgres and entry.spec != OURS
         if makes:

@@ -31,7 +31,7 @@ async def run_driver(
     patience: float = PATIENCE_SECONDS,
     farewell: float = FAREWELL_SECONDS,
 ) -> dict[str, Any]:
-    """What the driver printed. ``scratch`` takes its temporary files. Raises DriverError."""
+    """Run a driver, and return what it printed. ``scratch`` takes its temporary files. Raises DriverError."""
     command = [str(environment.python), "-m", module, *arguments]
     if environment.server is not None:
         command += ["--server", str(environment.server)]

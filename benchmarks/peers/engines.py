@@ -1,4 +1,4 @@
-"""Which engines are measured."""
+"""The engines that are measured."""
 
 from __future__ import annotations
 

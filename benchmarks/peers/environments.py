@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peers.engines import OURS, Spec
+from benchmarks.peers.interpreters import best, own
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -28,15 +29,15 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where an engine's driver runs: the interpreter, and the server's program where there is one."""
+    """The place where a driver runs: the interpreter, and the server's program if there is one."""
 
     python: Path
     server: Path | None = None
 
 
 def prepare(spec: Spec) -> Environment:
-    """The engine's environment, installed if it is not there. Raises UnavailableError."""
-    if spec == OURS:
+    """The engine's environment, installed if it is not there, on the best interpreter. Raises UnavailableError."""
+    if spec == OURS and best().path == own().path:
         return Environment(Path(sys.executable))
     folder = ENVIRONMENTS / spec.key
     stamp, pins = folder / "stamp", _pins(spec)
@@ -48,17 +49,19 @@ def prepare(spec: Spec) -> Environment:
 
 
 def _requirements(spec: Spec) -> Path:
-    return HERE / f"requirements-{spec.key}.txt"
+    return ROOT / "requirements.txt" if spec == OURS else HERE / f"requirements-{spec.key}.txt"
 
 
 def _pins(spec: Spec) -> str:
     pinned = _requirements(spec).read_bytes() + ((HERE / "package.json").read_bytes() if spec.needs_server else b"")
-    return hashlib.sha256(pinned + sys.version.encode()).hexdigest()
+    return hashlib.sha256(pinned + f"{best().path} {best().version}".encode()).hexdigest()
 
 
 def _install(spec: Spec, folder: Path) -> None:
-    _run([sys.executable, "-m", "venv", str(folder)])
+    _run([str(best().path), "-m", "venv", str(folder)])
     _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(_requirements(spec))])
+    if spec == OURS:
+        _run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--editable", str(ROOT)])
     if spec.needs_server:
         npm = shutil.which("npm")
         if npm is None:

@@ -60,7 +60,7 @@ async def _measure(order: Order) -> dict[str, object]:
 
 
 def main() -> None:
-    """As the peers' drivers, but ``--url`` is the server's: it makes the database itself."""
+    """Drive ours like the peers; ``--url`` is the server's, because it makes the database itself."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -40,7 +40,7 @@ def rows(found: Comparison) -> list[tuple[str, ...]]:
 
 
 def notes(found: Comparison) -> list[str]:
-    """Why cells are empty, one sentence each."""
+    """Say why cells are empty, one sentence each."""
     said = [f"{entry.spec.name}: {entry.failure}." for entry in found.entries if entry.failure]
     for entry in found.entries:
         for (disk, workload), cell in entry.cells.items():
@@ -73,7 +73,7 @@ def save(found: Comparison, path: Path = RESULTS) -> None:
 
 
 def read(path: Path = RESULTS) -> Comparison:
-    """What ``save`` wrote. ``OSError`` where it wrote nothing."""
+    """Read what ``save`` wrote. ``OSError`` if there is nothing."""
     return from_json(json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -95,7 +95,7 @@ def markdown(found: Comparison) -> str:
 
 def _circumstances(about: dict[str, Any]) -> str:
     return (
-        f"Measured on {about['date']}, {about['machine']}, {about['processors']} processors, Python {about['python']}, "
+        f"Measured on {about['date']}, {about['machine']}, {about['processors']} processors, {about['python']}, "
         f"PostgreSQL {about['postgres']}; load {about['load_before']:.1f} before, {about['load_after']:.1f} after. "
         f"Medians of {about['rounds']} rounds, each of all engines, with the smallest and the largest; "
         f"{about['runs']} runs a measurement, {about['in_flight']} in flight; {about['latency_runs']} for latency, one "

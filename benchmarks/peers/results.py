@@ -1,4 +1,4 @@
-"""What was measured of each engine, and what follows from it."""
+"""Measurements of each engine, and what follows from them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Entry:
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
 
     def cell(self, disk: str, workload: str) -> Cell:
-        """What was found, or is yet to be."""
+        """The cell with what was found, or is yet to be."""
         return self.cells.setdefault((disk, workload), Cell())
 
     def median(self, disk: str, workload: str, figure: str) -> float | None:
@@ -61,12 +61,12 @@ class Comparison:
         return ours / theirs if ours and theirs and entry.spec != OURS else None
 
     def as_json(self) -> dict[str, Any]:
-        """``{"about": …, "engines": {key: {"name", "version", …, disk: {workload: {figure: [a value a round]}}}}}``."""
+        """Give ``{"about": …, "engines": {key: {"name", "version", …, disk: {workload: {figure: [values]}}}}}``."""
         return {"about": self.about, "engines": {entry.spec.key: _engine(entry) for entry in self.entries}}
 
 
 def from_json(content: Mapping[str, Any]) -> Comparison:
-    """What ``as_json`` gave. Engines that are no longer measured are left out."""
+    """Read what ``as_json`` gave. Engines that are no longer measured are left out."""
     said = content["engines"]
     return Comparison([_entry(spec, said[spec.key]) for spec in (OURS, *PEERS) if spec.key in said], content["about"])
 

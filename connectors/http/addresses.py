@@ -10,12 +10,14 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import httpx
 from msgspec import Struct
 
 from connectors.port import NotSent, Refused
+
+if TYPE_CHECKING:
+    import httpx
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -45,6 +47,8 @@ async def destination(
     text: str, allowed: Iterable[AllowedHost], *, timeout_seconds: float
 ) -> Destination | Refused | NotSent:
     """The destination of a request to ``text``; ``Refused`` names the setting or the remedy."""
+    import httpx  # takes long, and whoever only reads settings does not need it
+
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, TypeError):
@@ -53,9 +57,10 @@ async def destination(
         return Refused("invalid_url", "the URL must start with http:// or https:// and name a host")
     if url.userinfo:
         return Refused("invalid_url", "the URL must not hold a user name or password; use a header")
-    rule = next((rule for rule in allowed if _matches(rule, url)), None)
+    name = _name(url)
+    rule = next((rule for rule in allowed if rule.host.lower().strip("[]") == name and rule.port == url.port), None)
     if rule is None:
-        place = _name(url) + (f":{url.port}" if url.port else "")
+        place = name + (f":{url.port}" if url.port else "")
         return Refused("host_not_allowed", f"{place} is not among the allowed hosts; add it to COUNTERSEAL_HTTP_HOSTS")
     addresses = await _resolve(url, timeout_seconds)
     if isinstance(addresses, NotSent):
@@ -64,7 +69,7 @@ async def destination(
     if closed and not rule.allow_private:
         return Refused(
             "private_address",
-            f"{_name(url)} resolves to {closed[0]}, which is not a public address; allow private addresses for this "
+            f"{name} resolves to {closed[0]}, which is not a public address; allow private addresses for this "
             "host in COUNTERSEAL_HTTP_HOSTS if it is meant to be inside your network",
         )
     return Destination(url, addresses)
@@ -84,10 +89,6 @@ def is_public(address: Address) -> bool:
 def _name(url: httpx.URL) -> str:
     """The host as it goes over the wire: lower case, IDNA."""
     return url.raw_host.decode("ascii").lower().strip("[]")
-
-
-def _matches(rule: AllowedHost, url: httpx.URL) -> bool:
-    return rule.host.lower().strip("[]") == _name(url) and rule.port == url.port
 
 
 async def _resolve(url: httpx.URL, timeout_seconds: float) -> tuple[Address, ...] | NotSent:

@@ -123,7 +123,8 @@ def _outcome(answer: Answer, call: Call) -> Outcome:
         place = answer.headers.get("location", "elsewhere")
         return Refused("redirect", f"redirects ({answer.status}) to {place}, which is not followed; use the final URL")
     if not answer.ok:
-        return Refused(f"http_{answer.status}", f"answered {answer.status}: {_excerpt(answer)}")
+        words = answer.body[:MESSAGE_LENGTH].decode("utf-8", "replace").replace("\x00", "")
+        return Refused(f"http_{answer.status}", f"answered {answer.status}: {words or 'without an explanation'}")
     if isinstance(expected, list) and answer.status not in expected:
         message = f"answered {answer.status}, expected {' or '.join(str(status) for status in expected)}"
         return InDoubt(message) if _has_effect(call) else Refused("unexpected_status", message)
@@ -153,7 +154,3 @@ def _json(answer: Answer) -> Json:
         return parse(answer.body, bytes_max=len(answer.body))
     except InputError:
         return None
-
-
-def _excerpt(answer: Answer) -> str:
-    return answer.body[:MESSAGE_LENGTH].decode("utf-8", "replace").replace("\x00", "") or "without an explanation"

@@ -285,9 +285,8 @@ FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id LEFT JOIN LATERAL (
   FROM journal j WHERE j.run_id = r.run_id AND (_whole OR j.n >= r.state_n OR j.n = 1)) tail ON true WHERE r.run_id = _run_id;
 END $function$;
 
-CREATE FUNCTION read_question(_approval_id uuid, _person text, _tenant text, _lock bool) RETURNS TABLE (run json, state bytea, policy_digest text, max_writes_per_run int, firsts int[], lines bytea[],
-  vals bytea[], approval jsonb, now timestamptz, workspace_id text, run_key bytea, asked_at int, asked bytea,
-  shown bytea, kept jsonb, votes jsonb, person jsonb) LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION read_question(_approval_id uuid, _person text, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digest text, max_writes_per_run int, firsts int[],
+  lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb, person jsonb) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 DECLARE bound text; 
@@ -300,16 +299,14 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at) x) AS run, r.state, t.policy_digest, t.max_writes_per_run, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id, r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
-  m.questions -> a.approval_id::text AS kept,
+    r.purged_at) x) AS run, r.run_key, r.state, t.policy_digest, t.max_writes_per_run, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes,
   (SELECT jsonb_build_object('name', p.name, 'slack', p.slack_user_id, 'groups', (SELECT jsonb_agg(m.group_name)
       FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
     FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = _person) AS person
-FROM approvals a JOIN runs r ON r.run_id = a.run_id LEFT JOIN journal j ON j.run_id = a.run_id AND j.n = a.n
-  LEFT JOIN remains m ON m.run_id = a.run_id JOIN tenants t ON t.tenant_id = a.tenant_id LEFT JOIN LATERAL (
+FROM approvals a JOIN runs r ON r.run_id = a.run_id JOIN tenants t ON t.tenant_id = a.tenant_id LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
     array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
   FROM journal j WHERE j.run_id = r.run_id AND (j.n >= r.state_n OR j.n = 1)) tail ON true WHERE a.approval_id = _approval_id;

@@ -31,6 +31,7 @@ MOVES = {
         "pending": "leased dispatched rejected",
         "leased": "pending dispatched rejected failed",
         "dispatched": "pending",
+        "failed": "pending",
     },
     "approvals": {"requested": "approved rejected expired canceled superseded", "approved": "superseded"},
     "effects": {

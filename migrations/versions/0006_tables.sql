@@ -65,7 +65,7 @@ CREATE TABLE runs (
   CONSTRAINT uq_runs_tenant_id_workflow_trigger_type_trigger_ref UNIQUE (tenant_id, workflow, trigger_type, trigger_ref)
 ) WITH (fillfactor = 90);
 CREATE INDEX ix_runs_children ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
-CREATE INDEX ix_runs_purge ON runs (purge_at) WHERE purge_at IS NOT NULL;
+CREATE INDEX ix_runs_purge ON runs (tenant_id, purge_at) WHERE purge_at IS NOT NULL;
 CREATE INDEX ix_runs_recent ON runs (tenant_id, created_at, run_id);
 CREATE TABLE tokens (
   token_hash text NOT NULL, tenant_id text NOT NULL, subject text NOT NULL, roles text[] NOT NULL,
@@ -110,7 +110,8 @@ CREATE TABLE commands (
 );
 CREATE INDEX ix_commands_behind ON commands (ordering_key) WHERE status = 'pending' AND ordering_key IS NOT NULL;
 CREATE INDEX ix_commands_failed ON commands (tenant_id, kind) WHERE status = 'failed';
-CREATE INDEX ix_commands_messages ON commands (command_id) WHERE status = 'pending';
+CREATE INDEX ix_commands_messages ON commands (tenant_id, kind, coalesce(next_attempt_at, created_at))
+  WHERE status = 'pending';
 CREATE UNIQUE INDEX ix_commands_one_at_a_time ON commands (ordering_key) WHERE status = 'leased';
 -- One row for each key that steps and runs share. It outlives what retention takes of its run: no effect is repeated.
 CREATE TABLE effects (
@@ -162,7 +163,7 @@ CREATE TABLE waits (
   CONSTRAINT pk_waits PRIMARY KEY (wait_id)
 );
 CREATE INDEX ix_waits_correlation ON waits (tenant_id, correlation_key) WHERE correlation_key IS NOT NULL;
-CREATE INDEX ix_waits_due ON waits (due_at) WHERE status = 'waiting';
+CREATE INDEX ix_waits_due ON waits (tenant_id, due_at) WHERE status = 'waiting';
 CREATE INDEX ix_waits_open ON waits (run_id) WHERE status = 'waiting';
 CREATE INDEX ix_waits_tasks ON waits (tenant_id, wait_id) WHERE kind = 'task';
 CREATE TABLE votes (

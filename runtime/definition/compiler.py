@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from runtime.definition.leaves import Entry, LeafCompiler, Path, Place
+from runtime.definition.leaves import Entry, LeafCompiler, Path, StepScope
 from runtime.definition.model import KINDS, StepDocument, WorkflowDocument
 from runtime.engine.graph import ForeachNode, IfNode, LeafNode, Node, Scope, WhileNode
 
@@ -61,19 +61,19 @@ class GraphCompiler(LeafCompiler):
     def compile(self, content: WorkflowDocument) -> Scope:
         """The root scope. What is wrong is in ``problems``; the scope is then not to be used."""
         self._channels = frozenset(content.channels)
-        return self._scope(content.steps, Place(("steps",), _visible(content)))
+        return self._scope(content.steps, StepScope(("steps",), _visible(content)))
 
-    def at_end(self, content: WorkflowDocument) -> Place:
+    def at_end(self, content: WorkflowDocument) -> StepScope:
         """The variables that an expression sees once every step of the workflow is over."""
         variables = _visible(content)
         for step in content.steps:
             variables |= _results(step.id, step)
-        return Place((), variables)
+        return StepScope((), variables)
 
-    def _scope(self, steps: Sequence[StepDocument], place: Place) -> Scope:
-        ids = [self._id(step, (*place.path, number), number) for number, step in enumerate(steps)]
+    def _scope(self, steps: Sequence[StepDocument], scope: StepScope) -> Scope:
+        ids = [self._id(step, (*scope.path, number), number) for number, step in enumerate(steps)]
         needs = {
-            step_id: self._needs(step, ids, number, (*place.path, number))
+            step_id: self._needs(step, ids, number, (*scope.path, number))
             for number, (step_id, step) in enumerate(zip(ids, steps, strict=True))
         }
         numbers = {step_id: number for number, step_id in enumerate(ids)}
@@ -81,7 +81,7 @@ class GraphCompiler(LeafCompiler):
             order = _in_order(numbers, needs)
         except CycleError as error:
             circle: list[str] = error.args[1][::-1]
-            path = (*place.path, min(numbers[step_id] for step_id in circle), "needs")
+            path = (*scope.path, min(numbers[step_id] for step_id in circle), "needs")
             words = f"The steps need each other in a circle: {' → '.join(circle)}."
             self.problem(path, words, "Take one of the needs out.")
             return Scope(())
@@ -92,20 +92,20 @@ class GraphCompiler(LeafCompiler):
             for need in needs[step_id]:
                 before |= over[need]
             over[step_id] = before | _results(step_id, steps[number])
-            inner = replace(place, path=(*place.path, number), variables=place.variables | before)
+            inner = replace(scope, path=(*scope.path, number), variables=scope.variables | before)
             node = self._node(step_id, steps[number], needs[step_id], inner)
             if node is not None:
                 nodes.append(node)
-            if place.failed is not None:
-                self.failed[step_id] = place.failed
+            if scope.failed is not None:
+                self.failed[step_id] = scope.failed
         return Scope(tuple(nodes))
 
     def _id(self, step: StepDocument, path: Path, number: int) -> str:
         kinds = step.kinds()
         if step.id is None and kinds and kinds[0] in _NAMED:
             self.problem(path, "This step has no id.", "Give it one: expressions and people refer to it.")
-        place = "_".join(str(part) for part in path[1:] if part != "steps")
-        name = step.id or f"{kinds[0] if kinds else 'step'}_{place}"
+        path_words = "_".join(str(part) for part in path[1:] if part != "steps")
+        name = step.id or f"{kinds[0] if kinds else 'step'}_{path_words}"
         if name in self._paths:
             line, _ = self._document.position(self._paths[name])
             self.problem(path, f"The id {name!r} is taken by the step in line {line}.", "Ids are unique in a workflow.")
@@ -120,15 +120,15 @@ class GraphCompiler(LeafCompiler):
             self.problem((*path, "needs"), f"There is no step {need!r} beside this one.", f"One of {', '.join(ids)}.")
         return tuple(need for need in step.needs if need in ids)
 
-    def _node(self, step_id: str, step: StepDocument, needs: tuple[str, ...], place: Place) -> Node | None:
+    def _node(self, step_id: str, step: StepDocument, needs: tuple[str, ...], scope: StepScope) -> Node | None:
         kinds = step.kinds()
         if len(kinds) != 1:
             found = " and ".join(kinds) or "none of them"
-            self.problem(place.path, f"A step is exactly one of {', '.join(KINDS)}; this one has {found}.")
+            self.problem(scope.path, f"A step is exactly one of {', '.join(KINDS)}; this one has {found}.")
             return None
-        self._refuse_foreign_keys(step, kinds[0], place.path)
+        self._refuse_foreign_keys(step, kinds[0], scope.path)
         self._index += 1
-        entry = Entry(step_id, self._index, needs, step, place)
+        entry = Entry(step_id, self._index, needs, step, scope)
         compilers: Mapping[str, Callable[[Entry], Node | None]] = {
             "do": self._operation,
             "if": self._if,
@@ -156,22 +156,22 @@ class GraphCompiler(LeafCompiler):
             self.problem(path, "This loop has no `steps`.", "Add what is to be done each time.")
 
     def _if(self, entry: Entry) -> IfNode:
-        condition = self.template(entry.place, ("if",), entry.step.if_ or "", "bool")
+        condition = self.template(entry.scope, ("if",), entry.step.if_ or "", "bool")
         then, other = self._inside(entry, "then", entry.step.then), self._inside(entry, "else", entry.step.else_)
         return IfNode(entry.id, entry.index, entry.needs, condition, then, other)
 
     def _foreach(self, entry: Entry) -> ForeachNode | None:
-        step, place = entry.step, entry.place
-        items = self.template(place, ("foreach",), step.foreach or "", "list")
+        step, scope = entry.step, entry.scope
+        items = self.template(scope, ("foreach",), step.foreach or "", "list")
         name = step.as_ or "item"
-        if name != "item" and name in {part.split(".")[0] for part in place.variables}:
-            self.problem((*place.path, "as"), f"The name {name!r} is taken.", "Choose another.")
+        if name != "item" and name in {part.split(".")[0] for part in scope.variables}:
+            self.problem((*scope.path, "as"), f"The name {name!r} is taken.", "Choose another.")
             return None
         body = self._inside(entry, "steps", step.steps, {"item": "dyn", "index": "int", name: "dyn"})
         return ForeachNode(entry.id, entry.index, entry.needs, items, name, step.max_parallel or 1, body)
 
     def _while(self, entry: Entry) -> WhileNode:
-        condition = self.template(entry.place, ("while",), entry.step.while_ or "", "bool")
+        condition = self.template(entry.scope, ("while",), entry.step.while_ or "", "bool")
         body = self._inside(entry, "steps", entry.step.steps, {"index": "int"})
         return WhileNode(entry.id, entry.index, entry.needs, condition, entry.step.max or ITERATIONS_DEFAULT, body)
 
@@ -179,7 +179,7 @@ class GraphCompiler(LeafCompiler):
         self, entry: Entry, key: str, steps: Sequence[StepDocument] | None, sees: dict[str, str] | None = None
     ) -> Scope:
         """The scope under this key; ``sees`` are the variables that its steps see besides."""
-        inner = replace(entry.place, path=(*entry.place.path, key), variables=entry.place.variables | (sees or {}))
+        inner = replace(entry.scope, path=(*entry.scope.path, key), variables=entry.scope.variables | (sees or {}))
         return self._scope(steps or (), inner)
 
 

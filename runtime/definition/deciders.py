@@ -8,16 +8,15 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from pydantic import BaseModel
 
-from approvals.model import GroupQuorum, Terms, Tier
 from approvals.tally import Groups, shortfalls, stuck_requesters
 from core.documents import Document, Path, load_document
 from core.errors import Problem
+from core.terms import GroupQuorum, Terms, Tier
 from core.validation import validate
 from policy.evaluate import terms_of
-from policy.model import Outcome, PolicyDocument
+from policy.model import PolicyDocument, Ruling
 from runtime.definition.leaves import gate_terms
 from runtime.definition.model import AssignDocument, EscalationDocument, GateDocument, WorkflowDocument
-from runtime.engine.ask import terms_of as approval_terms
 
 UNCHECKED = "the tenant has no directory yet, so whether anybody can decide was not checked."
 # Where people are asked, under which keys (of the question and of its escalation), by which part, and on what terms.
@@ -37,9 +36,9 @@ def of_policy(text: str, file: str, groups: Groups | None) -> Findings:
     document = load_document(text, file)
     content = validate(document, PolicyDocument)
     asked = [
-        (("rules", index), ("approvers", "escalate"), f", rule {rule.id}", approval_terms(terms_of([rule])))
+        (("rules", index), ("approvers", "escalate"), f", rule {rule.id}", terms_of([rule]))
         for index, rule in enumerate(content.rules)
-        if rule.outcome is Outcome.NEEDS_APPROVAL
+        if rule.outcome is Ruling.NEEDS_APPROVAL
     ]
     return _findings(document, f"policy {content.policy} version {content.version}", asked, groups)
 

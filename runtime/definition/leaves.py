@@ -1,6 +1,6 @@
 """Compiling leaves: what calls, asks, waits or starts something, with what it writes and what is done if it fails.
 
-A step has a place: where it stands in its document, and what its expressions see there. Faults are named by it.
+A step has a scope: its path in the document, by which faults are named, and the variables that it sees there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals.forms import check_form
-from approvals.model import GroupQuorum, Terms, Tier
 from connectors.catalog import Catalog
 from connectors.operation import Kind, Operation
 from core.canonical import Json
@@ -22,6 +21,7 @@ from core.documents import Document
 from core.errors import ExpressionError, InputError, Problem
 from core.expressions import WORKFLOW_LIMITS, Environment
 from core.templates import Template, TemplateError, compile_template, compile_value
+from core.terms import GroupQuorum, Terms, Tier
 from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, StepDocument
 from runtime.engine import graph
 from runtime.engine.graph import Branch, Leaf, Scope
@@ -35,7 +35,7 @@ _NOTHING = compile_value(Environment({}, WORKFLOW_LIMITS), None)
 Path: TypeAlias = tuple[str | int, ...]
 
 
-class Place(Struct, frozen=True):
+class StepScope(Struct, frozen=True):
     """A step's path in the document and the variables that are visible there.
 
     ``failed`` is the leaf whose failure the step is done for, if it stands in a branch.
@@ -47,13 +47,13 @@ class Place(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One step to be compiled: its id, its number in the graph, what it needs, its document and its place."""
+    """One step to be compiled: its id, its number in the graph, what it needs, its document and its scope."""
 
     id: str
     index: int
     needs: tuple[str, ...]
     step: StepDocument
-    place: Place
+    scope: StepScope
 
 
 class LeafCompiler(ABC):
@@ -75,27 +75,27 @@ class LeafCompiler(ABC):
         self.operations: dict[str, Operation] = {}
 
     @abstractmethod
-    def _scope(self, steps: Sequence[StepDocument], place: Place) -> Scope:
+    def _scope(self, steps: Sequence[StepDocument], scope: StepScope) -> Scope:
         """The scope of a branch: steps of every kind."""
 
     def problem(self, path: Path, message: str, remedy: str = "") -> None:
         """Note a fault at this place."""
         self.problems.append(self._document.problem(path, message, remedy))
 
-    def template(self, place: Place, key: Path, text: str, want: str | None = None) -> Template:
+    def template(self, scope: StepScope, key: Path, text: str, want: str | None = None) -> Template:
         """A text with expressions. If it has a fault, that is noted, and nothing stands for it."""
-        return self._compiled(place, key, partial(compile_template, text=text, want=want))
+        return self._compiled(scope, key, partial(compile_template, text=text, want=want))
 
-    def value(self, place: Place, key: Path, value: Json) -> Template:
+    def value(self, scope: StepScope, key: Path, value: Json) -> Template:
         """A nested value with expressions at its leaves; of faults as ``template``."""
-        return self._compiled(place, key, partial(compile_value, value=value))
+        return self._compiled(scope, key, partial(compile_value, value=value))
 
-    def _compiled(self, place: Place, key: Path, compiled_in: Callable[[Environment], Template]) -> Template:
+    def _compiled(self, scope: StepScope, key: Path, compiled_in: Callable[[Environment], Template]) -> Template:
         try:
-            compiled = compiled_in(Environment(place.variables, WORKFLOW_LIMITS))
+            compiled = compiled_in(Environment(scope.variables, WORKFLOW_LIMITS))
         except ExpressionError as error:
             inside = error.path if isinstance(error, TemplateError) else ()
-            self.problem((*place.path, *key, *inside), error.message, error.remedy)
+            self.problem((*scope.path, *key, *inside), error.message, error.remedy)
             return _NOTHING
         names = [name.split(".") for name in compiled.references]
         self.read.update(name[1] for name in names if name[0] == "steps" and name[-1] == "output")
@@ -105,9 +105,9 @@ class LeafCompiler(ABC):
 
     def _common(self, entry: Entry, *, signal: bool = False) -> dict[str, Any]:
         """The fields of ``LeafNode``; ``signal`` says whether its expressions see what came from outside, too."""
-        step, place = entry.step, entry.place
+        step, scope = entry.step, entry.scope
         own = {"output": "dyn", "signal": "dyn"} if signal else {"output": "dyn"}
-        inner = replace(place, variables=place.variables | own)
+        inner = replace(scope, variables=scope.variables | own)
         reference = None if step.reference is None else self.template(inner, ("reference",), step.reference)
         return {
             "id": entry.id,
@@ -118,113 +118,116 @@ class LeafCompiler(ABC):
             "branches": self._branches(entry),
         }
 
-    def _sets(self, step: StepDocument, place: Place) -> dict[str, Template]:
+    def _sets(self, step: StepDocument, scope: StepScope) -> dict[str, Template]:
         result = {}
         for name, value in step.set.items():
             if name not in self._channels:
                 known = ", ".join(sorted(self._channels)) or "none"
-                self.problem((*place.path, "set", name), f"There is no channel {name!r}.", f"Declared are: {known}.")
+                self.problem((*scope.path, "set", name), f"There is no channel {name!r}.", f"Declared are: {known}.")
                 continue
-            result[name] = self.value(place, ("set", name), value)
+            result[name] = self.value(scope, ("set", name), value)
         return result
 
     def _branches(self, entry: Entry) -> dict[Branch, Scope]:
-        found, variables = {}, entry.place.variables | _ERROR_VARIABLES
+        found, variables = {}, entry.scope.variables | _ERROR_VARIABLES
         for branch in Branch:
-            content, place = getattr(entry.step, branch), Place((*entry.place.path, str(branch)), variables, entry.id)
+            content, scope = (
+                getattr(entry.step, branch),
+                StepScope((*entry.scope.path, str(branch)), variables, entry.id),
+            )
             if isinstance(content, EscalationDocument):
-                found[branch] = self._escalation(entry, content, place)
+                found[branch] = self._escalation(entry, content, scope)
             elif content is not None:
-                found[branch] = self._scope(content, place)
+                found[branch] = self._scope(content, scope)
         return found
 
-    def _escalation(self, entry: Entry, content: EscalationDocument, place: Place) -> Scope:
+    def _escalation(self, entry: Entry, content: EscalationDocument, scope: StepScope) -> Scope:
         """Ask a group whether to go on without what took too long: the gate that an author could have written."""
         nodes: list[Leaf] = []
         if content.start is not None:
-            first = self._added(f"{entry.id}_escalation_start", (), place)
+            first = self._added(f"{entry.id}_escalation_start", (), scope)
             nodes.append(self._started(first, content.start, ("start",)))
         summary = f"{entry.id} of ${{{{ run.workflow }}}} for ${{{{ run.reference }}}} has had no answer in time. "
         expires = int(content.expires.total_seconds()) if content.expires else ESCALATION_EXPIRES_SECONDS
         terms = Terms(Tier.MEDIUM, (GroupQuorum(content.escalate),), expires_seconds=expires).to_json()
-        added = self._added(f"{entry.id}_escalation", tuple(node.id for node in nodes), place)
-        compiled = self.template(place, (), summary + "Go on without it?")
+        added = self._added(f"{entry.id}_escalation", tuple(node.id for node in nodes), scope)
+        compiled = self.template(scope, (), summary + "Go on without it?")
         nodes.append(graph.GateNode(id=added.id, index=added.index, needs=added.needs, summary=compiled, terms=terms))
         for node in nodes:
             self.leaves[node.id] = node
             self.failed[node.id] = entry.id
         return Scope(tuple(nodes))
 
-    def _added(self, name: str, needs: tuple[str, ...], place: Place) -> Entry:
+    def _added(self, name: str, needs: tuple[str, ...], scope: StepScope) -> Entry:
         if name in self._paths:
-            self.problem(place.path, f"The escalation needs the id {name!r}, which is taken.", "Rename that step.")
-        self._paths[name] = place.path
+            self.problem(scope.path, f"The escalation needs the id {name!r}, which is taken.", "Rename that step.")
+        self._paths[name] = scope.path
         self._index += 1
-        return Entry(name, self._index, needs, StepDocument(), place)
+        return Entry(name, self._index, needs, StepDocument(), scope)
 
     # -- the kinds ---------------------------------------------------------------------------------------------------
 
     def _operation(self, entry: Entry) -> graph.OperationNode | None:
-        step, place = entry.step, entry.place
+        step, scope = entry.step, entry.scope
         try:
             operation = self._catalog.get(step.do or "")
         except InputError as error:
-            self.problem((*place.path, "do"), error.message, error.remedy)
+            self.problem((*scope.path, "do"), error.message, error.remedy)
             return None
         durable = operation.kind is Kind.DURABLE
         if step.timeout is not None and not durable:
             remedy = "Take it out: its declaration bounds the call."
-            self.problem((*place.path, "timeout"), f"{operation.name} answers within its call.", remedy)
+            self.problem((*scope.path, "timeout"), f"{operation.name} answers within its call.", remedy)
         self.operations[operation.name] = operation
-        self._check_names(operation, step.with_, place)
-        inputs = self.value(place, ("with",), step.with_)
+        self._check_names(operation, step.with_, scope)
+        inputs = self.value(scope, ("with",), step.with_)
         common = self._common(entry, signal=durable)
         return graph.OperationNode(**common, operation=operation.name, inputs=inputs, timeout=step.timeout)
 
-    def _check_names(self, operation: Operation, given: Mapping[str, object], place: Place) -> None:
+    def _check_names(self, operation: Operation, given: Mapping[str, object], scope: StepScope) -> None:
         """Names of inputs are known now; their values only when they are rendered."""
         schema = operation.input_schema
         takes = schema.get("properties", {})
         for name in given if schema.get("additionalProperties", True) is False else ():
             if name not in takes:
                 remedy = f"It takes {', '.join(sorted(takes))}."
-                self.problem((*place.path, "with", name), f"{operation.name} takes no {name!r}.", remedy)
+                self.problem((*scope.path, "with", name), f"{operation.name} takes no {name!r}.", remedy)
         for name in schema.get("required", ()):
             if name not in given:
-                self.problem((*place.path, "do"), f"{operation.name} needs the input {name!r}.", "Add it under `with`.")
+                self.problem((*scope.path, "do"), f"{operation.name} needs the input {name!r}.", "Add it under `with`.")
 
     def _gate(self, entry: Entry) -> graph.GateNode:
         gate = entry.step.approve
         assert gate is not None
-        summary = self.template(entry.place, ("approve", "summary"), gate.summary)
+        summary = self.template(entry.scope, ("approve", "summary"), gate.summary)
         return graph.GateNode(**self._common(entry), summary=summary, terms=gate_terms(gate).to_json())
 
     def _wait(self, entry: Entry) -> graph.TimerNode | graph.SignalNode | None:
-        wait, place = entry.step.wait, entry.place
+        wait, scope = entry.step.wait, entry.scope
         assert wait is not None
         given = [name for name in ("for_", "until", "signal") if getattr(wait, name) is not None]
         if len(given) != 1:
-            self.problem((*place.path, "wait"), "A wait is exactly one of for, until, signal.")
+            self.problem((*scope.path, "wait"), "A wait is exactly one of for, until, signal.")
             return None
         common = self._common(entry, signal=True)
         if wait.signal is None:
             for path, value in ((("timeout",), entry.step.timeout), (("wait", "correlate"), wait.correlate)):
                 if value is not None:
-                    self.problem((*place.path, *path), f"{path[-1]!r} belongs to a wait for a signal.")
-            until = None if wait.until is None else self.template(place, ("wait", "until"), wait.until)
+                    self.problem((*scope.path, *path), f"{path[-1]!r} belongs to a wait for a signal.")
+            until = None if wait.until is None else self.template(scope, ("wait", "until"), wait.until)
             return graph.TimerNode(**common, span=wait.for_, until=until)
-        correlate = self.template(place, ("wait", "correlate"), wait.correlate or "${{ run.reference }}")
+        correlate = self.template(scope, ("wait", "correlate"), wait.correlate or "${{ run.reference }}")
         return graph.SignalNode(**common, name=wait.signal, correlate=correlate, timeout=entry.step.timeout)
 
     def _task(self, entry: Entry) -> graph.TaskNode:
-        task, place = entry.step.task, entry.place
+        task, scope = entry.step.task, entry.scope
         assert task is not None
         for problem in check_form(task.form):
-            self.problem((*place.path, "task", "form", *problem.path), problem.message, problem.remedy)
-        title, text = self.template(place, ("task", "title"), task.title), task.description
+            self.problem((*scope.path, "task", "form", *problem.path), problem.message, problem.remedy)
+        title, text = self.template(scope, ("task", "title"), task.title), task.description
         return graph.TaskNode(
             title=title,
-            description=self.template(place, ("task", "description"), text) if text else None,
+            description=self.template(scope, ("task", "description"), text) if text else None,
             **self._common(entry, signal=True),
             form=task.form,
             group=task.assign.group,
@@ -235,7 +238,7 @@ class LeafCompiler(ABC):
         step = entry.step
         return graph.ChildNode(
             **_named(step.run or ""),
-            inputs=self.value(entry.place, ("with",), step.with_),
+            inputs=self.value(entry.scope, ("with",), step.with_),
             timeout=step.timeout,
             abandons=bool(step.abandon),
             **self._common(entry, signal=True),
@@ -247,7 +250,7 @@ class LeafCompiler(ABC):
         return self._started(entry, content, ("continue_with",))
 
     def _started(self, entry: Entry, content: ContinueDocument, key: tuple[str, ...]) -> graph.ContinueNode:
-        inputs = self.value(entry.place, (*key, "with"), content.with_)
+        inputs = self.value(entry.scope, (*key, "with"), content.with_)
         return graph.ContinueNode(**self._common(entry), **_named(content.workflow), inputs=inputs)
 
 

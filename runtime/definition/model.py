@@ -22,13 +22,13 @@ WorkflowRef = Annotated[str, Field(max_length=110, pattern=r"^[a-z][a-z0-9-]{0,9
 KINDS = ("do", "if", "foreach", "while", "approve", "wait", "task", "run", "continue_with")
 
 
-class Part(BaseModel):
+class DocumentPart(BaseModel):
     """A part of a document: with no other keys than these."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ChannelDocument(Part):
+class ChannelDocument(DocumentPart):
     """One channel: how writes are folded in, how many items are kept, what it holds at first.
 
     With ``ledger`` every write is kept in a row of its own, however few the channel keeps.
@@ -40,7 +40,7 @@ class ChannelDocument(Part):
     ledger: bool = False
 
 
-class ServiceNowTrigger(Part):
+class ServiceNowTrigger(DocumentPart):
     """The records that start this workflow. ``dedupe`` names one change: the same text starts one run only."""
 
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -49,19 +49,19 @@ class ServiceNowTrigger(Part):
     dedupe: Expression = "${{ trigger.sys_id }}:${{ trigger.sys_mod_count }}"
 
 
-class Triggers(Part):
+class Triggers(DocumentPart):
     """The events that start this workflow, besides people."""
 
     servicenow: ServiceNowTrigger | None = None
 
 
-class ApproverDocument(Part):
+class ApproverDocument(DocumentPart):
     """A group whose members may answer a gate."""
 
     group: Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class GateDocument(Part):
+class GateDocument(DocumentPart):
     """A question to people that belongs to the workflow itself, not to an action."""
 
     summary: Annotated[str, Field(min_length=1, max_length=2000)]
@@ -73,7 +73,7 @@ class GateDocument(Part):
     remind: tuple[Duration, ...] = ()
 
 
-class WaitDocument(Part):
+class WaitDocument(DocumentPart):
     """The end of a step's wait: a time (``for``), a moment (``until``), or a ``signal`` with its correlation."""
 
     for_: Annotated[Duration | None, Field(alias="for")] = None
@@ -82,13 +82,13 @@ class WaitDocument(Part):
     correlate: Expression | None = None
 
 
-class AssignDocument(Part):
+class AssignDocument(DocumentPart):
     """Whose members may complete a task."""
 
     group: Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class TaskDocument(Part):
+class TaskDocument(DocumentPart):
     """A task for a person: what is to be done, and the form (a JSON Schema) that its completion fills in."""
 
     title: Annotated[str, Field(min_length=1, max_length=300)]
@@ -97,14 +97,14 @@ class TaskDocument(Part):
     assign: AssignDocument
 
 
-class ContinueDocument(Part):
+class ContinueDocument(DocumentPart):
     """Another run that is started and not waited for."""
 
     workflow: WorkflowRef
     with_: Annotated[dict[str, Any], Field(alias="with")] = {}
 
 
-class EscalationDocument(Part):
+class EscalationDocument(DocumentPart):
     """The answer to a wait that takes too long: a group is asked whether to go on; ``start`` begins a run first."""
 
     escalate: Annotated[str, Field(min_length=1, max_length=100)]
@@ -123,7 +123,7 @@ OnTimeout = Annotated[
 ]
 
 
-class StepDocument(Part):
+class StepDocument(DocumentPart):
     """One entry of ``steps``. Exactly one of do, if, foreach, while, approve, wait, task, run, continue_with."""
 
     id: Identifier | None = None
@@ -167,14 +167,14 @@ class StepDocument(Part):
         return [kind for kind in KINDS if present.get(kind, getattr(self, kind, None)) is not None]
 
 
-class Caps(Part):
+class Caps(DocumentPart):
     """Bounds of one workflow, tighter than the tenant's (Q-12)."""
 
     max_writes_per_run: Annotated[int, Field(ge=0)] | None = None
     max_concurrency: Annotated[int, Field(ge=1, le=256)] | None = None
 
 
-class WorkflowDocument(Part):
+class WorkflowDocument(DocumentPart):
     """A whole workflow file."""
 
     workflow: Name
@@ -191,7 +191,7 @@ class WorkflowDocument(Part):
     steps: Annotated[tuple[StepDocument, ...], Field(min_length=1, max_length=500)]
 
 
-class PersonDocument(Part):
+class PersonDocument(DocumentPart):
     """One person; ``slack`` is their Slack account: the member id (U…), or with its workspace (T…/U…).
 
     A member id alone is one of the workspace in which the app is installed.
@@ -202,7 +202,7 @@ class PersonDocument(Part):
     slack: Annotated[str, Field(pattern=r"^([TE][A-Z0-9]{2,20}/)?[UW][A-Z0-9]{2,20}$")] | None = None
 
 
-class DirectoryDocument(Part):
+class DirectoryDocument(DocumentPart):
     """People and groups of one tenant; publishing it replaces what was there."""
 
     directory: PersonName

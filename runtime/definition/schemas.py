@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 
 from connectors.catalog import OperationsDocument
-from policy.model import APPROVAL_KEYS, Outcome, PolicyDocument
+from policy.model import APPROVAL_KEYS, PolicyDocument, Ruling
 from runtime.definition.model import KINDS, DirectoryDocument, WorkflowDocument
 
 # What core.expressions.is_variable_name says of one name.
@@ -105,7 +105,7 @@ def _given(*names: str) -> list[JsonSchema]:
 
 def _approval_terms() -> JsonSchema:
     """Require approvers if an approval is needed, and allow an approval's terms only then."""
-    asked = {"properties": {"outcome": {"const": str(Outcome.NEEDS_APPROVAL)}}, "required": ["outcome"]}
+    asked = {"properties": {"outcome": {"const": str(Ruling.NEEDS_APPROVAL)}}, "required": ["outcome"]}
     needed = {"required": ["approvers"], "properties": {"approvers": {"minItems": 1}}}
     return {"if": asked, "then": needed, "else": {"properties": dict.fromkeys(APPROVAL_KEYS, False)}}
 

@@ -20,8 +20,8 @@ from core.documents import Document, load_document
 from core.errors import DefinitionError, InputError, path_text
 from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import RUN_VARIABLES, GraphCompiler
-from runtime.definition.leaves import Path, Place
-from runtime.definition.model import Identifier, Part, ServiceNowTrigger, StepDocument, WorkflowDocument
+from runtime.definition.leaves import Path, StepScope
+from runtime.definition.model import DocumentPart, Identifier, ServiceNowTrigger, StepDocument, WorkflowDocument
 from runtime.engine.commit import MutationRow
 from runtime.engine.graph import Channel, Graph
 from runtime.engine.run import State
@@ -38,8 +38,8 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
     root = compiler.compile(content)
     result = None if content.result is None else compiler.value(compiler.at_end(content), ("result",), content.result)
     alone = content.reference.strip().startswith("${{") and content.reference.count("${{") == 1
-    want, place = "string" if alone else None, Place((), RUN_VARIABLES)
-    reference = compiler.template(place, ("reference",), content.reference, want)
+    want, scope = "string" if alone else None, StepScope((), RUN_VARIABLES)
+    reference = compiler.template(scope, ("reference",), content.reference, want)
     start = None if content.triggers.servicenow is None else _servicenow(compiler, content.triggers.servicenow)
     if compiler.problems:
         raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
@@ -81,13 +81,13 @@ def thaw_operations(frozen: Mapping[str, Any]) -> Catalog:
 
 
 def _servicenow(compiler: GraphCompiler, trigger: ServiceNowTrigger) -> ServiceNowStart:
-    place = Place(("triggers", "servicenow"), {"trigger": "dyn"})
-    when = None if trigger.when is None else compiler.template(place, ("when",), trigger.when, "bool")
-    dedupe = compiler.template(place, ("dedupe",), trigger.dedupe)
+    scope = StepScope(("triggers", "servicenow"), {"trigger": "dyn"})
+    when = None if trigger.when is None else compiler.template(scope, ("when",), trigger.when, "bool")
+    dedupe = compiler.template(scope, ("dedupe",), trigger.dedupe)
     return ServiceNowStart(trigger.table, frozenset(trigger.events), when, dedupe)
 
 
-class ExtensionDocument(Part):
+class ExtensionDocument(DocumentPart):
     """New steps of a running graph. Each existing step in ``before`` waits for the last of them."""
 
     steps: Annotated[tuple[StepDocument, ...], Field(min_length=1, max_length=100)]

@@ -1,4 +1,10 @@
-"""Opening a question to people: its terms, its card, its wait and its message, in one transition. Pure."""
+"""Opening a question to people: its terms, its card, its wait and its message, in one transition. Pure.
+
+At a gate the workflow asks people whether to go on, and an answer binds to the question as it was shown. What a gate
+asks depends on the run's state, which may change while it is open. So it is rendered again when a vote arrives and once
+more when the step goes on, each time in a transition that is guarded by the run's gate: state and answer are of one
+moment. A question that has changed is superseded, and put anew.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +15,21 @@ from uuid import UUID
 from msgspec import Struct
 
 from approvals.content import CardContent, InputField, RuleReason
-from approvals.model import ApprovalKind, Escalation, GroupQuorum, GroupSource, Terms, Tier
-from approvals.states import ApprovalStatus
+from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.operation import Operation
 from core.action import Action, Risk
-from core.canonical import JsonObject
+from core.canonical import Json, JsonObject, digest
+from core.errors import CountersealError, ExpressionError
 from core.ids import derived_id
+from core.terms import Terms
 from evidence.commitments import blind, commit, commit_fields, path_of
-from policy.evaluate import ApprovalTerms, Decision
+from policy.evaluate import Decision
 from policy.load import Policy
 from runtime.engine.commit import StepRow
-from runtime.engine.events import ApprovalRequested, ApprovalSuperseded
+from runtime.engine.events import ApprovalConsumed, ApprovalRequested, ApprovalSuperseded
+from runtime.engine.finish import fail_expression, finish, unfit
+from runtime.engine.graph import GateNode
+from runtime.engine.instructions import Known, Next, Nonce, Over
 from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition
 
@@ -107,12 +117,15 @@ def ladder(terms: Terms, expires: int) -> list[tuple[str, int]]:
 def action_card(
     transition: Transition,
     step: StepRow,
+    operation: Operation,
     action: Action,
-    decision: Decision | None,
-    policy: Policy | None,
-    words: CardWords,
+    terms: Terms,
+    *,
+    decision: Decision | None = None,
+    policy: Policy | None = None,
+    evidence: str = "",
 ) -> CardContent:
-    """The card of an action: complete, and frozen as it will be shown (Q-20)."""
+    """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is what it adds to that."""
     view = transition.view
     written = {change.field for change in action.changes} | set(action.fields)
     inputs = tuple(
@@ -133,7 +146,7 @@ def action_card(
         connector=action.connector,
         risk=action.risk,
         reversible=action.reversible,
-        reverse=words.reverse,
+        reverse=_reverse_words(action),
         requester=view.run.requested_by,
         workflow=view.workflow,
         workflow_version=view.workflow_version,
@@ -143,27 +156,24 @@ def action_card(
         rules=rules,
         changes=action.changes,
         inputs=inputs,
-        expires_at=_expiry(transition, words.expires_seconds),
+        expires_at=_expiry(transition, terms.expires_seconds or 0),
         policy_name=policy.name if policy else "",
         policy_version=policy.version if policy else 0,
         policy_digest_short=policy.digest[:12] if policy else "",
-        sensitive=words.sensitive,
-        evidence=words.evidence,
-        tier=words.tier,
+        sensitive=_secret_fields(operation),
+        evidence=evidence,
+        tier=str(terms.tier),
     )
 
 
-class CardWords(Struct, frozen=True):
-    """The parts of a card that do not come from the action or the run."""
-
-    reverse: str
-    expires_seconds: int
-    sensitive: tuple[str, ...] = ()
-    evidence: str = ""
-    tier: str = ""
+def _reverse_words(action: Action) -> str:
+    if not action.reversible:
+        return ""
+    reverse = action.reverse
+    return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."
 
 
-def gate_card(transition: Transition, step: StepRow, summary: str, expires_seconds: int) -> CardContent:
+def _gate_card(transition: Transition, step: StepRow, summary: str, expires_seconds: int) -> CardContent:
     """The card of a gate: a question of the workflow, without an action."""
     view = transition.view
     return CardContent(
@@ -200,7 +210,7 @@ def _expiry(transition: Transition, seconds: int) -> str:
     return (transition.view.now + timedelta(seconds=seconds)).isoformat(timespec="seconds")
 
 
-def secret_fields(operation: Operation) -> tuple[str, ...]:
+def _secret_fields(operation: Operation) -> tuple[str, ...]:
     """Input fields that the declaration marks ``x-secret``: their values stay out of channels."""
     names: list[str] = []
     schemas: list[Any] = [operation.input_schema]
@@ -213,19 +223,45 @@ def secret_fields(operation: Operation) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def terms_of(terms: ApprovalTerms) -> Terms:
-    """Policy's terms in the words of approvals; escalation to a channel asks the same groups in another place."""
-    approvers = tuple(GroupQuorum(g.group, g.of, GroupSource(g.kind)) for g in terms.approvers)
-    escalate = None
-    if terms.escalate is not None and terms.escalate.kind in (GroupSource.GROUP, GroupSource.SLACK_GROUP):
-        to = GroupQuorum(terms.escalate.name, 1, GroupSource(terms.escalate.kind))
-        escalate = Escalation(int(terms.escalate.after.total_seconds()), to)
-    return Terms(
-        tier=Tier(str(terms.tier)),
-        approvers=approvers,
-        two_person=terms.two_person,
-        allow_requester=terms.allow_requester,
-        expires_seconds=int(terms.expires.total_seconds()),
-        remind_seconds=tuple(int(remind.total_seconds()) for remind in terms.remind),
-        escalate=escalate,
-    )
+def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, nonce: Nonce) -> Next:
+    """Ask, or go on where exactly this was answered with yes. An approval of another question is void."""
+    if transition.view.run.canceling is not None:
+        transition.cancel_step(step)
+        return Over()
+    given = known.given if known.given is not None and known.given.kind is ApprovalKind.GATE else None
+    try:
+        question = _gate_question(transition, step, leaf)
+    except CountersealError as error:
+        if given is not None:
+            supersede(transition, step, given.approval_id)
+        fail_expression(transition, step, error)
+        return Over()
+    if given is not None and given.digest == question.digest:
+        transition.tell(ApprovalConsumed(given.approval_id), step=step.key)
+        finish(transition, step, {"approved": True, "reason": given.reason})
+        return Over()
+    if given is not None:
+        supersede(transition, step, given.approval_id)
+    put(transition, step, question, nonce())
+    return Over()
+
+
+def gate_still_asks(transition: Transition, step: StepRow, bound: str) -> bool:
+    """True if the gate would ask just what was asked under this digest; false if it can no longer be asked."""
+    leaf = transition.graph.leaf(step.key)
+    try:
+        return isinstance(leaf, GateNode) and _gate_question(transition, step, leaf).digest == bound
+    except CountersealError:
+        return False
+
+
+def _gate_question(transition: Transition, step: StepRow, leaf: GateNode) -> Question:
+    """The question in the state that the run has now; ``ExpressionError`` if it cannot be made from that."""
+    view = transition.view
+    summary = leaf.summary.render(transition.variables(step.key))
+    if problem := unfit(summary, "The summary"):
+        raise ExpressionError(problem)
+    terms = Terms.from_json(leaf.terms)
+    card = _gate_card(transition, step, str(summary), terms.expires_seconds or 0)
+    shown: list[Json] = [card.title, card.summary, card.target, card.reference, card.requester, terms.to_json()]
+    return Question(ApprovalKind.GATE, digest(["gate", str(view.run_id), step.key, *shown]), terms, card)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from approvals.states import ApprovalStatus
+from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject
 from core.ids import derived_id
 from evidence.receipts import Receipt
@@ -17,11 +17,7 @@ from runtime.engine.states import CommandState, RunState, StepState, WaitKind, W
 # The status of a row of the queue whose step somebody holds.
 HELD = "leased"
 # What a parked step's entry in the checkpoint begins with; which kind of wait it is, the wait says.
-PARKED = {
-    StepState.WAITING_APPROVAL: "approval",
-    StepState.WAITING: "wait",
-    StepState.FAILED_RETRYABLE: "retry",
-}
+PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", StepState.FAILED_RETRYABLE: "retry"}
 
 
 class StepRow(Struct, frozen=True):

@@ -19,7 +19,7 @@ from core.ids import derived_id
 from runtime.engine.commit import CheckpointRow, LedgerRow, StepRow
 from runtime.engine.graph import Channel, Graph, Reducer
 from runtime.engine.plan import Choices, plan
-from runtime.engine.run import SUCCEEDED, Failure, Run, State, Window
+from runtime.engine.run import SUCCEEDED, Failed, Run, State, Window
 from runtime.engine.states import StepState
 
 # Among a step's writes, what names the run anew: no channel can have this name.
@@ -144,7 +144,7 @@ def _take_in(
             # A failure as the expressions of its branch see it.
             error = row.last_error or {}
             seen: dict[str, Json] = {name: str(error.get(name, "")) for name in ("class", "code", "message")}
-            state.failures[row.key] = Failure(branch, {"step": row.key, **seen})
+            state.failures[row.key] = Failed(branch, {"step": row.key, **seen})
 
 
 # -- the reducers of channels (P-2, P-7, X-5) ------------------------------------------------------------------------

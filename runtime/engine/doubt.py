@@ -11,23 +11,24 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from approvals.model import ApprovalKind, Choice, GroupQuorum, Terms, Tier
+from approvals.model import ApprovalKind, Choice
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Probe, ProbeVerdict
 from connectors.proposal import build_action
 from core.canonical import Json, JsonObject
+from core.terms import GroupQuorum, Terms, Tier
 from evidence.receipts import ReceiptStatus, Resolution
 from policy.evaluate import Decision
-from policy.model import Outcome
+from policy.model import Ruling
 from runtime.engine import ask, intend
-from runtime.engine.ask import CardWords, Question
+from runtime.engine.ask import Question
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionDoubtResolved, ActionHeld, ActionInDoubt, ApprovalConsumed
 from runtime.engine.finish import finish
+from runtime.engine.instructions import Inquire, Next, Nonce, Over, Perform
 from runtime.engine.intend import Proposal, ask_approval, call_of, intend_again, tell_of, void
 from runtime.engine.judge import denied, judge, record_decision
-from runtime.engine.moves import Inquire, Next, Nonce, Over, Perform
 from runtime.engine.transition import GIVEN_UP, Transition
 
 # Who is asked about an action that policy had let out without an approval.
@@ -90,14 +91,7 @@ def ask_people(
     terms = Terms.from_json({**stored, **asked})
     call = call_of(operation, receipt)
     action = build_action(operation, call.input, call.before)
-    words = CardWords(
-        reverse=f"{action.reverse['operation']} with the values read before" if action.reverse else "",
-        expires_seconds=ask.DOUBT_EXPIRES_SECONDS,
-        sensitive=ask.secret_fields(operation),
-        evidence=evidence,
-        tier=str(terms.tier),
-    )
-    card = ask.action_card(transition, step, action, None, None, words)
+    card = ask.action_card(transition, step, operation, action, terms, evidence=evidence)
     ask.put(transition, step, Question(ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card), nonce())
 
 
@@ -115,13 +109,18 @@ def under_way(transition: Transition, step: StepRow) -> None:
         transition.fail(step, told.to_json())
 
 
-def look_later(transition: Transition, step: StepRow, error: StepError, delay: timedelta) -> bool:
-    """Look again when ``delay`` has passed, which is no attempt; False if that was done often enough."""
+def look_later(
+    transition: Transition, step: StepRow, error: StepError, delay: timedelta, *, attempted: bool = False
+) -> bool:
+    """Look again when ``delay`` has passed; False if that was done often enough. Looks and attempts count apart.
+
+    ``attempted`` says that a call has just ended without an outcome, which is an attempt; a look is none.
+    """
     before = (step.last_error or {}).get(_LOOKS)
     looks = before if isinstance(before, int) else 0
     if looks < PROBES_MAX:
         told: JsonObject = {**_counts(step), **error.to_json(), _LOOKS: looks + 1}
-        transition.retry_later(step, delay, told, attempted=False)
+        transition.retry_later(step, delay, told, attempted=attempted)
     return looks < PROBES_MAX
 
 
@@ -221,15 +220,21 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
     if not dedupes and put_off(transition, p.step, p.operation, receipt, how):
         return Over()
     _consume(p)
+    if absent and p.step.attempt >= p.operation.retry.attempts:
+        void(p)
+        how = f"{how} ({p.step.attempt} attempts were made)"
+        given_up(transition, receipt, how)
+        transition.fail(p.step, StepError(ErrorClass.TRANSPORT, "not_applied", how).to_json())
+        return Over()
     call = call_of(p.operation, receipt)
     action = build_action(p.operation, call.input, call.before)
     decision = judge(transition, p.step, p.workflow, p.policy, action, counted=True)
     bound = receipt.action_digest
     decision_id = record_decision(transition, p.step, p.policy, decision, action.operation, bound)
-    if decision.outcome is Outcome.DENY:
+    if decision.outcome is Ruling.DENY:
         return _denied(p, receipt, how, decision, absent=absent)
-    terms = ask.terms_of(decision.approval) if decision.approval is not None else None
-    if decision.outcome is Outcome.ALLOW or _covers(receipt, terms):
+    terms = decision.approval
+    if decision.outcome is Ruling.ALLOW or _covers(receipt, terms):
         void(p)
         return _intend_again(p, receipt, how, decision_id)
     given = p.known.given

@@ -25,7 +25,7 @@ from runtime.engine.crossing import Crossing
 from runtime.engine.fold import fold
 from runtime.engine.graph import Graph
 from runtime.engine.keeping import EVERY, pack
-from runtime.engine.plan import variables
+from runtime.engine.plan import Variables, variables
 from runtime.engine.run import Run, RunView
 from runtime.engine.states import RUN, CommandState, RunState, StepState
 from runtime.engine.told import KEPT, RECEIPT, STORED, Told, digest_of, line_of, pack_values
@@ -144,7 +144,7 @@ class Draft:
         """The steps that are held, as they are after what was told."""
         return {**self.run.past, **self.run.steps}
 
-    def variables(self, key: str) -> dict[str, object]:
+    def variables(self, key: str) -> Variables:
         """Everything that an expression of the step with this key sees now; of no step for the run's result."""
         return variables(self.graph, self.run.state, self.view.constants, key)
 
@@ -167,10 +167,9 @@ class Draft:
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
-    def message(self, kind: str, approval_id: UUID, name: str, payload: JsonObject | None = None) -> None:
+    def message(self, kind: str, approval_id: UUID, name: str) -> None:
         """Order a message about an approval, such as its card; what is sent is read when it is sent."""
-        about: JsonObject = {"approval": str(approval_id), **(payload or {})}
-        self._command(f"{kind}:{approval_id}:{name}", kind, about, f"approval:{approval_id}")
+        self._command(f"{kind}:{approval_id}:{name}", kind, {"approval": str(approval_id)}, f"approval:{approval_id}")
 
     def order(self, kind: str, name: str, payload: JsonObject, *, one_at_a_time: str | None = None) -> None:
         """Order something else that is to be done after the commit, such as the evidence."""
@@ -179,14 +178,8 @@ class Draft:
     def _command(self, command: str, kind: str, payload: JsonObject, ordering_key: str | None) -> None:
         """Write a command under SHA-256(JCS([workflow, run, step, super-step, command])): never twice (O-2)."""
         key = digest([self.view.workflow, str(self.view.run_id), "", self.run.superstep, command])
-        row = CommandRow(
-            command_id=derived_id(self.view.run_id, key),
-            kind=kind,
-            status=CommandState.PENDING,
-            payload=payload,
-            ordering_key=ordering_key,
-        )
-        self.rows.commands.append(row)
+        command_id = derived_id(self.view.run_id, key)
+        self.rows.commands.append(CommandRow(command_id, kind, CommandState.PENDING, payload, ordering_key))
 
     # -- the result --------------------------------------------------------------------------------------------------
 

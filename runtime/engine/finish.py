@@ -99,7 +99,8 @@ def writes_of(
     ``ExpressionError`` if an expression has no value.
     """
     leaf: LeafNode = graph.leaf(key)
-    values = {**variables(graph, state, constants, key), **more}
+    values = variables(graph, state, constants, key)
+    values.update(more)
     writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
     if problem := unfit(writes, "What `set` gives") if writes else None:
         raise ExpressionError(problem)

@@ -15,15 +15,16 @@ from uuid import UUID
 from msgspec import Struct
 
 from approvals.model import ApprovalKind
-from connectors.operation import Kind, Operation, Scope
+from connectors.operation import KeyScope, Kind, Operation
 from connectors.port import Before, Call
 from core.action import Action
 from core.canonical import Json, JsonObject
 from core.ids import correlation_id, derived_id
+from core.terms import Terms
 from evidence.commitments import blind
-from policy.evaluate import ApprovalTerms, Decision
+from policy.evaluate import Decision
 from runtime.engine import ask
-from runtime.engine.ask import CardWords, Question
+from runtime.engine.ask import Question
 from runtime.engine.commit import ReceiptRow, StepRow, expected_of
 from runtime.engine.events import (
     ActionDoubtResolved,
@@ -36,8 +37,8 @@ from runtime.engine.events import (
     WaitOpened,
 )
 from runtime.engine.graph import OperationNode
+from runtime.engine.instructions import Known, Next, Nonce, Over, Perform
 from runtime.engine.judge import ActivePolicy, readable
-from runtime.engine.moves import Known, Next, Nonce, Over, Perform
 from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition, seconds
 from runtime.engine.workflow import Workflow
@@ -62,7 +63,7 @@ class Authority(Struct, frozen=True):
     bound: str
     decision: UUID
     approval: UUID | None
-    terms: ApprovalTerms | None
+    terms: Terms | None
 
 
 def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
@@ -94,7 +95,7 @@ def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) ->
     stored = action_json(action, p.known.before)
     stored["decision"] = str(authority.decision)
     stored["approval"] = str(authority.approval) if authority.approval else None
-    stored["terms"] = ask.terms_of(authority.terms).to_json() if authority.terms else None
+    stored["terms"] = authority.terms.to_json() if authority.terms else None
     receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
     intended = ActionIntended(
         receipt=receipt_id,
@@ -104,7 +105,7 @@ def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) ->
         decision=str(authority.decision),
         approval=authority.approval,
         replaces=previous.receipt_id if previous is not None else None,
-        shared=p.operation.idempotency.scope is not Scope.STEP,
+        shared=p.operation.idempotency.scope is not KeyScope.STEP,
         key=key,
         digest=authority.bound,
         target=action.target,
@@ -126,25 +127,12 @@ def void(p: Proposal) -> None:
 def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, evidence: str = "") -> Next:
     """Ask the people whom policy names whether exactly this may be done; ``evidence`` is what the card adds to it."""
     assert decision.approval is not None
-    terms = ask.terms_of(decision.approval)
-    words = CardWords(
-        reverse=_reverse_words(action),
-        expires_seconds=terms.expires_seconds or 0,
-        sensitive=ask.secret_fields(p.operation),
-        evidence=evidence,
-        tier=str(terms.tier),
-    )
-    card = ask.action_card(p.transition, p.step, action, decision, readable(p.policy), words)
+    terms = decision.approval
+    told = (p.transition, p.step, p.operation, action, terms)
+    card = ask.action_card(*told, decision=decision, policy=readable(p.policy), evidence=evidence)
     question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before))
     ask.put(p.transition, p.step, question, p.nonce())
     return Over()
-
-
-def _reverse_words(action: Action) -> str:
-    if not action.reversible:
-        return ""
-    reverse = action.reverse
-    return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."
 
 
 Ending: TypeAlias = ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved

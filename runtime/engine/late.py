@@ -18,7 +18,7 @@ from evidence.chain import Actor, timestamp
 from evidence.receipts import LateAnswer, contradiction
 from runtime.engine.commit import ReceiptRow
 from runtime.engine.events import ActionLate
-from runtime.engine.moves import Unfit
+from runtime.engine.instructions import Unfit
 from runtime.engine.run import RunView
 from runtime.engine.transition import Transition
 

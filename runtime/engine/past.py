@@ -30,9 +30,7 @@ Row: TypeAlias = Mapping[str, Any]
 # What stands in the place of words that retention took.
 REMOVED = "Removed by retention."
 OUTPUT_REMOVED = StepError(
-    ErrorClass.CONSISTENCY,
-    "output_removed",
-    "This was done before, and what came of it was removed by retention.",
+    ErrorClass.CONSISTENCY, "output_removed", "This effect was done before; retention has removed its result."
 ).to_json()
 
 # What the fold may raise for events that do not follow from one another.

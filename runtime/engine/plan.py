@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -84,35 +84,50 @@ class Recorded:
                 raise ConsistencyError(f"planning asks for {key}; recorded next is {other!r}")
 
 
-def variables(graph: Graph, state: State, constants: Mapping[str, object], key: str) -> dict[str, object]:
+def variables(graph: Graph, state: State, constants: Mapping[str, object], key: str) -> Variables:
     """Everything that an expression of the node with this key sees (X-4): the run, channels, visible steps, items.
 
     In a branch, also the error that the branch is there for.
     """
-    values: dict[str, object] = dict(constants)
-    if state.reference is not None:
-        values["run.reference"] = state.reference
-    for name, value in state.channels.items():
-        values[f"state.{name}"] = value
     # "", then each loop iteration around, outermost first, so that inner names win.
     parts = key.split(".")[:-1]
     scopes = ["", *(".".join(parts[: depth + 1]) + "." for depth in range(len(parts)))]
-    for scope in scopes:
-        for name, held in (("status", state.status), ("output", state.outputs)):
-            for step, value in held.items():
-                if step[: step.rfind(".") + 1] == scope:
-                    values[f"steps.{step[len(scope) :]}.{name}"] = value
-        if scope:
-            loop_key, _, index = scope[:-2].rpartition("[")
-            loop = state.loops[loop_key]
-            values["index"] = int(index)
-            if loop.total is not None:
-                values["item"] = values[loop.name] = loop.active[int(index)]
+    values = Variables(state, scopes[::-1], constants)
+    if state.reference is not None:
+        values["run.reference"] = state.reference
+    for scope in scopes[1:]:
+        loop_key, _, index = scope[:-2].rpartition("[")
+        loop = state.loops[loop_key]
+        values["index"] = int(index)
+        if loop.total is not None:
+            values["item"] = values[loop.name] = loop.active[int(index)]
     leaf = graph.failed.get(key.rpartition(".")[2])
     if leaf is not None:
-        error = next(state.failures[scope + leaf].error for scope in reversed(scopes) if scope + leaf in state.failures)
+        error = next(state.failures[scope + leaf].error for scope in values.scopes if scope + leaf in state.failures)
         values.update({f"error.{name}": value for name, value in error.items()})
     return values
+
+
+class Variables(dict[str, object]):
+    """The variables that expressions see. Channels and steps are looked up when somebody asks for them.
+
+    ``scopes`` are the prefixes of the steps that are visible, innermost first.
+    """
+
+    def __init__(self, state: State, scopes: Sequence[str], constants: Mapping[str, object]) -> None:
+        super().__init__(constants)
+        self.state, self.scopes = state, scopes
+
+    def __missing__(self, name: str) -> object:
+        head, _, rest = name.partition(".")
+        if head == "state":
+            return self.state.channels[rest]
+        step, _, what = rest.rpartition(".")
+        held: Mapping[str, object] = self.state.outputs if what == "output" else self.state.status
+        for scope in self.scopes if head == "steps" else ():
+            if scope + step in held:
+                return held[scope + step]
+        raise KeyError(name)
 
 
 def plan(graph: Graph, state: State, choices: Choices, windows: Mapping[str, Window] | None = None) -> Plan:

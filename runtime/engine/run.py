@@ -45,7 +45,7 @@ class Loop(Struct):
     active: dict[int, Json]
 
 
-class Failure(Struct, frozen=True):
+class Failed(Struct, frozen=True):
     """A leaf that failed and whose branch is being done: the branch, and the error as expressions see it."""
 
     branch: str
@@ -66,7 +66,7 @@ class State(Struct):
     status: dict[str, str] = field(default_factory=dict)
     branches: dict[str, bool] = field(default_factory=dict)
     loops: dict[str, Loop] = field(default_factory=dict)
-    failures: dict[str, Failure] = field(default_factory=dict)
+    failures: dict[str, Failed] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
     parked: dict[str, str] = field(default_factory=dict)
     reference: str | None = None
@@ -100,7 +100,7 @@ class State(Struct):
             branches=dict(value.get("branches", {})),
             loops={key: _loop(loop) for key, loop in value.get("loops", {}).items()},
             failures={
-                key: Failure(failure["branch"], failure["error"]) for key, failure in value.get("failures", {}).items()
+                key: Failed(failure["branch"], failure["error"]) for key, failure in value.get("failures", {}).items()
             },
             open=list(value.get("open", [])),
             parked=dict(value.get("parked", {})),

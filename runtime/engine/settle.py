@@ -14,14 +14,12 @@ from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import ActionFailed, ActionSucceeded
 from runtime.engine.finish import finish
+from runtime.engine.instructions import Nonce, Perform, Unfit
 from runtime.engine.intend import tell_of
-from runtime.engine.moves import Nonce, Perform, Unfit
 from runtime.engine.transition import Transition
 
 _PARKED_SYNC = StepError(
-    ErrorClass.DEFINITION,
-    "parked",
-    "The connector began something that goes on, in an operation that is declared as sync.",
+    ErrorClass.DEFINITION, "parked", "The connector returned Parked, but its operation is declared as sync."
 )
 _NOT_SENT = "not_sent"
 _AUTHORIZATION_CODES = ("401", "403", "unauthorized", "forbidden", "not_allowed", "invalid_auth")
@@ -121,7 +119,7 @@ def _doubtful(transition: Transition, work: Perform, outcome: InDoubt, *, nonce:
     receipt = doubt.mark(transition, work.receipt, outcome.message)
     spent = work.step.attempt + 1 >= work.operation.retry.attempts
     if work.operation.in_doubt is InDoubtRule.PROBE:
-        doubt.look_later(transition, replace(work.step, last_error=None), error, doubt.PROBE_AFTER)
+        doubt.look_later(transition, replace(work.step, last_error=None), error, doubt.PROBE_AFTER, attempted=True)
     elif work.operation.in_doubt is InDoubtRule.IDEMPOTENT and not spent:
         _retry(transition, work.step, work.operation, error, at_least=0.0, chance=chance)
     elif not doubt.put_off(transition, work.step, work.operation, receipt, outcome.message):

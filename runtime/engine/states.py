@@ -204,5 +204,6 @@ COMMAND: Machine[CommandState, CommandEvent] = Machine(
         (CommandState.LEASED, CommandEvent.REJECT): CommandState.REJECTED,
         (CommandState.LEASED, CommandEvent.FAIL): CommandState.FAILED,
         (CommandState.DISPATCHED, CommandEvent.RETURN): CommandState.PENDING,
+        (CommandState.FAILED, CommandEvent.RETURN): CommandState.PENDING,
     },
 )

@@ -1,7 +1,9 @@
-"""The life of a step up to the moment it may act: propose, recall, decide, intend (DESIGN section 4, promise 1). Pure.
+"""The life of a step from its claim to its intent: propose, recall, decide, intend (promise 1). Pure.
 
-``begin`` makes the moves in a transition and says what the worker has to do next. It never performs anything: what it
-returns is carried out only after the transition has been committed.
+``begin`` makes the moves in a transition, and returns what the worker does once these are appended. Decided elsewhere:
+a vote in ``approvals.quorum.consider``; whether the votes carry an approval in ``instructions.known_of``; a doubt that
+an earlier lease left in ``doubt.resolve``; what comes of the call, a retry or a doubt included, in
+``settle.performed``.
 """
 
 from __future__ import annotations
@@ -11,23 +13,23 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from approvals.model import ApprovalKind
-from connectors.operation import Kind, Scope
+from connectors.operation import KeyScope, Kind
 from connectors.port import Call
 from connectors.proposal import build_action, idempotency_key
 from core.action import Action
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.receipts import ReceiptStatus
-from policy.model import Outcome
-from runtime.engine import ask, gates, waits
+from policy.model import Ruling
+from runtime.engine import ask, waits
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.doubt import resolve, under_way
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionRecalled, WaitCanceled
 from runtime.engine.finish import fail_expression, finish, unfit
 from runtime.engine.graph import GateNode, OperationNode
+from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, ReadBefore
 from runtime.engine.intend import Authority, Proposal, ask_approval, intend, is_own, park_outside, void
 from runtime.engine.judge import ActivePolicy, denied, judge, record_decision
-from runtime.engine.moves import Known, LookUp, Next, Nonce, Over, ReadBefore
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
@@ -35,7 +37,7 @@ from runtime.engine.workflow import Workflow
 _NOT_APPROVED = StepError(
     ErrorClass.AUTHORIZATION,
     "not_approved",
-    "It was told to be approved, but the votes in the run's book do not meet what was asked for.",
+    "An approval was recorded, but the votes in the run's book do not meet its terms.",
 )
 
 
@@ -44,8 +46,8 @@ def begin(
 ) -> Next:
     """Take a leased step as far as it goes without touching the outside.
 
-    An approval is worth the votes that the book holds for it: one that was only told to be given lets nothing out, and
-    of a doubt people are asked again (promise 1).
+    No event alone lets an action out. If the votes in the book do not carry an approval, that one is void: the step
+    fails, or people are asked again about its doubt (promise 1).
     """
     leaf = transition.graph.leaf(step.key)
     doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
@@ -58,11 +60,11 @@ def begin(
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
         return waits.ended(transition, step, leaf, known.wait)
     if isinstance(leaf, GateNode):
-        return gates.begin(transition, step, leaf, known, nonce)
+        return ask.begin_gate(transition, step, leaf, known, nonce)
     if not isinstance(leaf, OperationNode):
         return waits.begin(transition, step, leaf, nonce)
     if known.wait is not None and known.wait.kind is WaitKind.EXTERNAL:
-        # An earlier lease of this step has left it open.
+        # An earlier lease opened it with its intent, and is gone; a new intent opens its own.
         transition.tell(WaitCanceled(known.wait.wait_id, known.wait.kind), step=step.key)
     operation, receipt = workflow.operations[leaf.operation], known.receipt
     proposal = Proposal(transition, step, leaf, operation, workflow, policy, known, nonce)
@@ -99,9 +101,9 @@ def _propose(p: Proposal) -> Next:
         return Over()
     if known.receipt is not None and known.receipt.status == ReceiptStatus.SUCCEEDED:
         return _recall(p, known.receipt)
-    shared = p.operation.has_effect and p.operation.idempotency.scope is not Scope.STEP
+    shared = p.operation.has_effect and p.operation.idempotency.scope is not KeyScope.STEP
     if shared and not known.receipt_checked:
-        # Another run or step may have done this, also since an attempt of our own failed.
+        # Another run or step may have performed this effect since we last looked.
         return LookUp(p.step, key, known)
     if p.operation.diff is not None and known.before is None:
         call = Call(p.operation.name, inputs, key, p.operation.timeouts.perform.total_seconds())
@@ -133,13 +135,13 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
     bound = action.digest(decision.policy_digest or "")
     decision_id = record_decision(p.transition, p.step, p.policy, decision, action.operation, bound)
     given, approval = p.known.given, _matching(p, bound)
-    if decision.outcome is Outcome.DENY:
+    if decision.outcome is Ruling.DENY:
         void(p)
         p.transition.fail(p.step, denied(decision).to_json())
         return Over()
-    asks = decision.outcome is Outcome.NEEDS_APPROVAL
+    asks = decision.outcome is Ruling.NEEDS_APPROVAL
     if given is not None and given.digest != bound and not (asks and approval is not None):
-        void(p)  # of something else than what would be performed now (promise 3)
+        void(p)  # it was given for something else than would be performed now (promise 3)
     if asks and approval is None:
         return ask_approval(p, action, decision, bound)
     return intend(p, action, key, Authority(bound, decision_id, approval, decision.approval if asks else None))

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b
-from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 import orjson
 from msgspec import NODEFAULT, Struct
 
-from core.canonical import Json, JsonObject, digest
+from core.canonical import Json, JsonObject, plain_bytes, sha256_hex
 from core.errors import ConsistencyError, InputError
 from evidence.chain import line_of as content_of
-from evidence.commitments import commit, commit_fields
+from evidence.commitments import commit_paths, path_of
 from evidence.events import Actor, EventType
 from evidence.events import Event as Line
 from evidence.receipts import LateAnswer, Resolution
@@ -36,6 +34,8 @@ VALUES = "values"
 
 # More than any append has: 64 moves, each with a state, an output and a card.
 VALUES_BYTES_MAX = 256 * 1024 * 1024
+# Shorter values are stored as they are: setting up to deflate them costs more than it saves.
+WORTH_DEFLATING = 256
 # The public name of the digest of an action's receipt, and of that of the run as it is kept from this append on.
 RECEIPT, KEPT = "receipt_digest", "state"
 # The public name, in the last line of an append, of the keyed digest of all its values as they are stored.
@@ -55,6 +55,9 @@ class Diverged(ConsistencyError):
         self.check = check
 
 
+_KINDS = {str(kind): kind for kind in EventType}
+
+
 class Told(Struct, frozen=True):
     """One event of a run. ``seq`` is its place in the run's book, counted from 0; None before it is in the book."""
 
@@ -68,15 +71,15 @@ class Told(Struct, frozen=True):
 def values_digest(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, Json]) -> str:
     """The commitment to all private values of the event of this line."""
     # The name of the event: its line without what was added to it when its append was made.
-    event = digest({**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}})
-    told: list[Any] = []
+    named = {**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}}
+    event = sha256_hex(plain_bytes(named))
+    paths: JsonObject = {}
     for name, value in values.items():
-        path = f"/{event}/{name}"
         if isinstance(value, dict) and value:
-            told += commit_fields(run_key, path, value)
+            paths |= {f"/{event}/{name}{path_of(member)}": each for member, each in value.items()}
         else:
-            told.append([path, commit(run_key, path, value)])
-    return digest(sorted(told, key=itemgetter(0)))
+            paths[f"/{event}/{name}"] = value
+    return sha256_hex(plain_bytes(commit_paths(run_key, paths)))
 
 
 def line_of(told: Told, run_key: bytes) -> tuple[Line, JsonObject]:
@@ -103,28 +106,37 @@ def read_line(
         read: dict[str, Any] = orjson.loads(line)
         facts = read["data"]
         actor = Actor(read["actor"]["kind"], read["actor"]["id"])
-        kind, at, step = EventType(read["type"]), datetime.fromisoformat(read["ts"]), read["step"]
-        committed = facts.get(VALUES)
+        kind, at, step = _KINDS[read["type"]], datetime.fromisoformat(read["ts"]), read["step"]
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise Diverged(f"a line of the book cannot be read: {error}", "chain") from None
-    true = not verify
-    with suppress(InputError):  # raised for values to which nobody can have committed
-        true = true or committed == (values_digest(run_key, read, values) if values else None)
-    if not true:
+    if verify and not _commits_to(read, values, run_key):
         raise Diverged(f"line {seq} ({kind}) commits to other values than those that are stored")
     return Told(from_parts(kind, facts, values), actor, at, step, seq)
+
+
+def _commits_to(line: Mapping[str, Any], values: Mapping[str, Any], run_key: bytes) -> bool:
+    """True if the line commits to exactly these values. Nobody can have committed to some that have no digest."""
+    try:
+        wanted = values_digest(run_key, line, values) if values else None
+    except InputError:
+        return False
+    return bool(line["data"].get(VALUES) == wanted)
 
 
 def pack_values(values: Sequence[JsonObject]) -> bytes | None:
     """The values of one append as they are stored: a JSON object from the line's number in the append to its values.
 
-    It is deflated: a third of what a run writes would be values. A small window and table cost little to set up.
+    It is deflated, if it is worth it: a third of what a run writes would be values. A small window and table cost
+    little to set up.
     """
     told = {str(number): each for number, each in enumerate(values) if each}
     if not told:
         return None
+    packed = orjson.dumps(told)
+    if len(packed) < WORTH_DEFLATING:
+        return packed
     deflate = zlib.compressobj(1, zlib.DEFLATED, 13, 5)
-    return deflate.compress(orjson.dumps(told)) + deflate.flush()
+    return deflate.compress(packed) + deflate.flush()
 
 
 def check_stored(last_line: bytes, stored: bytes | None, run_key: bytes) -> None:
@@ -156,7 +168,8 @@ def unpack_values(stored: bytes | None) -> Mapping[int, JsonObject]:
     if stored is None:
         return {}
     try:
-        told = zlib.decompressobj().decompress(stored, VALUES_BYTES_MAX)
+        deflated = not stored.startswith(b"{")
+        told = zlib.decompressobj().decompress(stored, VALUES_BYTES_MAX) if deflated else stored
         return {int(number): dict(each) for number, each in orjson.loads(told).items()}
     except (zlib.error, ValueError, TypeError, AttributeError):
         raise Diverged("the values of an append cannot be read") from None
@@ -167,11 +180,11 @@ _LINE_NAMES = {("StepFailed", "kind"): "class", ("ActionFailed", "kind"): "class
 
 
 class _Field(Struct, frozen=True):
-    name: str
     line_name: str
     private: bool
     default: object
-    read: Callable[[Any], Any]
+    name: str
+    read: Callable[[Any], Any] | None
 
 
 _READERS: Mapping[str, Callable[[Any], Any]] = {
@@ -189,16 +202,14 @@ def _fields(kind: type[Event]) -> tuple[_Field, ...]:
     found = []
     for name, default in zip(names, defaults, strict=True):
         declared = kind.__annotations__[name]
-        reader = _READERS.get(declared.removesuffix(" | None"), _as_it_is)
+        reader = _READERS.get(declared.removesuffix(" | None"))
         line_name = _LINE_NAMES.get((kind.__name__, name), name)
-        found.append(_Field(name, line_name, declared.startswith("Private["), default, reader))
+        found.append(_Field(line_name, declared.startswith("Private["), default, name, reader))
     return tuple(found)
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
+# What a line holds by its name.
+_NAMED = (UUID, StrEnum)
 _FIELDS: Mapping[EventType, tuple[_Field, ...]] = {kind: _fields(cls) for kind, cls in EVENTS.items()}
 
 
@@ -209,7 +220,7 @@ def parts(event: Event) -> tuple[JsonObject, JsonObject]:
     for item in _FIELDS[event.TYPE]:
         value = getattr(event, item.name)
         if item.default is NODEFAULT or value != item.default:
-            plain = str(value) if isinstance(value, UUID | StrEnum) else value
+            plain = str(value) if isinstance(value, _NAMED) else value
             (values if item.private else facts)[item.line_name] = plain
     return facts, values
 
@@ -225,7 +236,7 @@ def from_parts(kind: EventType, facts: Mapping[str, Any], values: Mapping[str, A
         if item.line_name in source:
             value = source[item.line_name]
             try:
-                read[item.name] = None if value is None else item.read(value)
+                read[item.name] = value if value is None or item.read is None else item.read(value)
             except (ValueError, TypeError, AttributeError):
                 raise ConsistencyError(f"{kind} has {value!r} as its {item.line_name}") from None
         elif item.default is NODEFAULT:

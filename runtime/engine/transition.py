@@ -14,7 +14,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from approvals.states import ApprovalStatus
+from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import ConsistencyError, InputError
 from evidence.chain import Actor

@@ -19,16 +19,9 @@ from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import RunContinued, WaitCanceled, WaitCompleted, WaitTimedOut
 from runtime.engine.finish import clean, fail_expression, finish, unfit
-from runtime.engine.graph import (
-    ChildNode,
-    ContinueNode,
-    Leaf,
-    SignalNode,
-    TaskNode,
-    TimerNode,
-)
-from runtime.engine.moves import Next, Nonce, OtherRun, Over, StartRun
-from runtime.engine.states import RunState, WaitKind, WaitState
+from runtime.engine.graph import ChildNode, ContinueNode, Leaf, SignalNode, TaskNode, TimerNode
+from runtime.engine.instructions import Next, Nonce, OtherRun, Over, StartRun
+from runtime.engine.states import RUN, RunState, WaitKind, WaitState
 from runtime.engine.transition import Transition
 
 CORRELATION_CHARACTERS_MAX = 300
@@ -130,16 +123,18 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
         transition.cancel_step(step)
     elif isinstance(leaf, ContinueNode):
         finish(transition, step, {"run": str(work.run_id)})
-    elif RunState(other.status) in _OVER:
-        settle_child(transition, step, leaf, other)
+    elif RunState(other.status) in RUN.terminal:
+        # It has ended before its parent had to wait for it (X-13).
+        result: dict[str, Any] = child_result(other)
+        if "error" in result:
+            transition.fail(step, _error(result["error"]))
+        else:
+            finish(transition, step, other.result, signal={"payload": other.result, "by": None, "kind": "child"})
     else:
         assert isinstance(leaf, ChildNode)
         context: JsonObject = {"run": str(work.run_id), "abandons": leaf.abandons}
         transition.park(step, WaitKind.CHILD, nonce(), leaf.timeout, context, str(work.run_id))
     return Over()
-
-
-_OVER = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED})
 
 
 def child_result(other: OtherRun) -> JsonObject:
@@ -152,16 +147,6 @@ def child_result(other: OtherRun) -> JsonObject:
     if kind in (None, ErrorClass.CANCELED):  # X-18 knows no class for what people ended
         kind = ErrorClass.CONSISTENCY
     return {"error": {"class": str(kind), "code": f"child_{other.status}", "message": message}}
-
-
-def settle_child(transition: Transition, step: StepRow, leaf: Leaf, other: OtherRun) -> None:
-    """The child has ended before its parent had to wait for it (X-13)."""
-    result: dict[str, Any] = child_result(other)
-    if "error" in result:
-        transition.fail(step, _error(result["error"]))
-    else:
-        signal: JsonObject = {"payload": other.result, "by": None, "kind": "child"}
-        finish(transition, step, other.result, signal=signal)
 
 
 def _error(said: dict[str, Any]) -> JsonObject:

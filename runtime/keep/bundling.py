@@ -11,7 +11,7 @@ from msgspec import Struct
 from approvals.model import ApprovalKind
 from core.canonical import Json, JsonObject
 from core.db import Connection
-from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
+from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError, TransportError
 from evidence import bundle
 from evidence.blobs import BlobStore
 from evidence.bundle import ContradictionError, build_bundle
@@ -87,8 +87,10 @@ class Bundling(Struct, frozen=True):
         key = f"{message.tenant_id}/{message.run_id}/{made.sha256[:16]}-{made.name}"
         try:
             stored = await self.blobs.put(key, made.bytes, made.sha256)
-        except CountersealError as error:
+        except TransportError as error:
             return Later(str(error))
+        except CountersealError as error:
+            return Undeliverable(str(error))
         facts = (material.book, made, stored, self.signer.public_key.key_id)
         return Delivered(lambda connection: bundles.remember(connection, *facts))
 
@@ -185,8 +187,8 @@ def _vote_of(told: Told) -> ApprovalVoted:
 def remedy(run_id: UUID) -> str:
     """Words for whoever looks after the installation."""
     return (
-        "Find out who changed what: compare the run's rows with its audit and with a backup. "
-        f"Once they are as they were, `counterseal evidence again {run_id}` writes it."
+        "If the store refused it, mend that; otherwise find out who changed what: compare the run's rows with its "
+        f"audit and with a backup. Then `counterseal evidence again {run_id}` writes it."
     )
 
 

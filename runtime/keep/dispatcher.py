@@ -2,11 +2,15 @@
 
 A delivery is two transactions: one leases the message and reads what is to be sent, one records how it ended. Between
 them no transaction is open.
+
+The messages of one tenant and kind are a lane. Lanes take turns, one message each. Each lane may always have one
+delivery under way, so one that hangs, or a backlog, holds up its own lane and no other.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -16,22 +20,24 @@ import asyncpg
 import structlog
 from msgspec import Struct, field
 
-from core.clock import rest
+from core.clock import repeat
 from core.db import Connection, Database
-from core.outage import is_passing
+from core.outage import is_passing, report
 from runtime.engine.finish import clean
 from runtime.engine.states import CommandState
 from runtime.store import outbox
-from runtime.store.outbox import Message
-from runtime.work.setbacks import report
+from runtime.store.outbox import Lane, Message
 
 log = structlog.get_logger(__name__)
 
 LEASE = timedelta(seconds=60)
+# So often is tried what fails by a fault of ours, or of what is configured. What is away is tried without end.
 ATTEMPTS_MAX = 20
-DELAY_MAX_SECONDS = 600.0
+DELAY_MAX_SECONDS = 900.0
+# So many deliveries of one kind are under way at once, whatever the number of tenants.
+KIND_MAX = 32
 
-Record: TypeAlias = Callable[[Connection], Awaitable[None]]
+Remember: TypeAlias = Callable[[Connection], Awaitable[None]]
 
 
 class Delivered(Struct, frozen=True):
@@ -41,22 +47,26 @@ class Delivered(Struct, frozen=True):
     done as well.
     """
 
-    record: Record | None = None
+    record: Remember | None = None
     shows_all: bool = False
 
 
 class Later(Struct, frozen=True):
-    """A delivery to try again, at the earliest after ``seconds`` if they are given."""
+    """A delivery to try again, at the earliest after ``seconds`` if they are given.
+
+    It is tried without end; with ``counted`` it fails for good after ``ATTEMPTS_MAX``, because time does not mend it.
+    """
 
     message: str
     seconds: float | None = None
+    counted: bool = False
 
 
 class Undeliverable(Struct, frozen=True):
-    """A delivery that failed for good: a person has to mend it. ``record`` is as for ``Delivered``."""
+    """A delivery that failed for good, until a person orders it again. ``record`` is as for ``Delivered``."""
 
     message: str
-    record: Record | None = None
+    record: Remember | None = None
 
 
 Result: TypeAlias = Delivered | Later | Undeliverable
@@ -71,7 +81,10 @@ _Job: TypeAlias = tuple[Message, Deliver]
 
 
 class Dispatcher(Struct):
-    """Works off messages, several at once, woken by NOTIFY and by a slow look for what a lost wake-up left."""
+    """Works off messages, several at once, woken by NOTIFY and by a slow look for what a lost wake-up left.
+
+    Beside one delivery of each lane, ``concurrency - 1`` others are under way at once, of whatever lanes have more.
+    """
 
     database: Database
     handlers: Mapping[str, Handler]
@@ -79,6 +92,8 @@ class Dispatcher(Struct):
     concurrency: int = 4
     idle: timedelta = timedelta(seconds=5)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _under_way: Counter[Lane] = field(default_factory=Counter)
+    _last: Lane = ("", "")
 
     def wake(self) -> None:
         """A message may be waiting."""
@@ -89,62 +104,50 @@ class Dispatcher(Struct):
 
         One loop leases, so that idling costs one statement per look, however many messages can be under way at once.
         """
-        free = asyncio.Semaphore(self.concurrency)
         async with asyncio.TaskGroup() as group:
-            stopping = group.create_task(stop.wait())
-            stopping.add_done_callback(lambda _: self.wake())
-            while not stop.is_set():
-                await free.acquire()
+
+            async def turn() -> bool:
                 job = await self._lease()
-                if job is None:
-                    free.release()
-                    await rest(self._woken, self.idle.total_seconds())
-                    self._woken.clear()
-                    continue
-                task = group.create_task(self._deliver(job))
-                task.add_done_callback(lambda _: free.release())
-            stopping.cancel()
+                if job is not None:
+                    self._under_way[job[0].lane] += 1
+                    group.create_task(self._deliver(job))
+                return job is not None
+
+            await repeat(stop, turn, self.idle.total_seconds(), "no message could be leased", woken=self._woken)
+
+    def _full(self) -> list[str]:
+        """The kinds and the lanes of which nothing more is leased for now."""
+        kinds = Counter(kind for _, kind in self._under_way.elements())
+        busy = self._under_way if self._under_way.total() - len(self._under_way) >= self.concurrency - 1 else ()
+        return [":".join(lane) for lane in busy] + [kind for kind, count in kinds.items() if count >= KIND_MAX]
 
     async def _lease(self) -> _Job | None:
         """Lease the next message. What its handler cannot read is its own misfortune: it must not stop the others."""
-        message = None
+        message, asked = None, (self.owner, LEASE, self._last, self._full())
         try:
-            try:
-                async with self.database.transaction() as connection:
-                    message = await outbox.lease_message(connection, self.owner, LEASE)
-                    return None if message is None else await self._read(connection, message)
-            except asyncpg.PostgresError as error:
-                if message is None or is_passing(error):
-                    raise
-                log.exception("a message could not be read", kind=message.kind, command=str(message.command_id))
-                failed = _said(error)
-            # The transaction is lost, and its lease with it: this one alone is leased again, to note what is wrong.
-            async with self.database.connection() as connection:
-                message = await outbox.lease_message(connection, self.owner, LEASE, only=message.command_id)
-            return None if message is None else (message, failed)
+            async with self.database.transaction() as connection:
+                message = await outbox.lease_message(connection, *asked)
+                if message is None:
+                    return None
+                self._last = message.lane
+                return message, await self.handlers.get(message.kind, _unknown)(connection, message)
         except Exception as error:
-            report("no message could be leased", error)
-            return None
-
-    async def _read(self, connection: Connection, message: Message) -> _Job:
-        handler = self.handlers.get(message.kind)
-        if handler is None:
-            unknown = Undeliverable(f"Nobody here delivers messages of kind {message.kind!r}.")
-            return message, partial(saying, unknown)
-        try:
-            return message, await handler(connection, message)
-        except asyncpg.PostgresError:
-            raise
-        except Exception as error:
-            log.exception("a message could not be read", kind=message.kind, command=str(message.command_id))
-            return message, _said(error)
+            if message is None or (isinstance(error, asyncpg.PostgresError) and is_passing(error)):
+                raise
+            report("a message could not be read", error, kind=message.kind, command=str(message.command_id))
+            failed = partial(saying, _failed(error))
+        # The transaction is lost, and its lease with it: this one alone is leased again, to note what is wrong.
+        async with self.database.connection() as connection:
+            message = await outbox.lease_message(connection, *asked, only=message.command_id)
+        return None if message is None else (message, failed)
 
     async def _deliver(self, job: _Job) -> None:
         try:
             await self._carry(job)
         except Exception as error:
-            report("a message was left to its lease", error, command=str(job[0].command_id))
-        # The next one for the same card may have waited for this one.
+            report("delivery abandoned until the lease of its message runs out", error, command=str(job[0].command_id))
+        self._under_way -= Counter([job[0].lane])
+        # The next one for the same card, or of the same lane, may have waited for this one.
         self._woken.set()
 
     async def work_off(self) -> int:
@@ -157,22 +160,20 @@ class Dispatcher(Struct):
 
     async def _carry(self, job: _Job) -> None:
         """Deliver one message and record how it ended. A crash in between leaves its lease to expire."""
-        message, result = job[0], await self._delivered(*job)
+        message, deliver = job
+        try:
+            async with asyncio.timeout(LEASE.total_seconds() * 0.8):
+                result = await deliver()
+        except TimeoutError:
+            result = Later("It took too long.")
+        except Exception as error:
+            report("a handler failed", error, kind=message.kind, command=str(message.command_id))
+            result = _failed(error)
         try:
             await self._end(message, result)
         except Exception as error:
             report("the end of a delivery could not be recorded", error, command=str(message.command_id))
-            await self._end(message, Later(f"It was delivered, but: {type(error).__name__}: {error}"))
-
-    async def _delivered(self, message: Message, deliver: Deliver) -> Result:
-        try:
-            async with asyncio.timeout(LEASE.total_seconds() * 0.8):
-                return await deliver()
-        except TimeoutError:
-            return Later("It took too long.")
-        except Exception as error:
-            log.exception("a handler failed", kind=message.kind, command=str(message.command_id))
-            return Later(f"{type(error).__name__}: {error}")
+            await self._end(message, _failed(error, "It was delivered, but: "))
 
     async def _end(self, message: Message, result: Result) -> None:
         async with self.database.transaction() as connection:
@@ -183,10 +184,11 @@ class Dispatcher(Struct):
                     if result.shows_all:
                         await outbox.end_shown(connection, message)
                     await outbox.end_message(connection, message, CommandState.DISPATCHED, None, timedelta(0))
-                case Later() if message.attempts < ATTEMPTS_MAX:
-                    delay = timedelta(seconds=max(result.seconds or 0.0, min(2.0**message.attempts, DELAY_MAX_SECONDS)))
+                case Later() if not result.counted or message.attempts < ATTEMPTS_MAX:
+                    longest = min(2.0 ** min(message.attempts, ATTEMPTS_MAX), DELAY_MAX_SECONDS)
+                    delay = timedelta(seconds=max(result.seconds or 0.0, longest))
                     if message.attempts == 1:
-                        log.warning("a message comes later", kind=message.kind, reason=clean(result.message))
+                        log.warning("delivery failed; retrying", kind=message.kind, reason=clean(result.message))
                     await outbox.end_message(connection, message, CommandState.PENDING, clean(result.message), delay)
                 case _:
                     reason = clean(result.message)
@@ -194,8 +196,12 @@ class Dispatcher(Struct):
                     await outbox.end_message(connection, message, CommandState.FAILED, reason, timedelta(0))
 
 
-def _said(error: Exception) -> Deliver:
-    return partial(saying, Later(f"{type(error).__name__}: {error}"))
+def _failed(error: Exception, words: str = "") -> Later:
+    return Later(f"{words}{type(error).__name__}: {error}", counted=not is_passing(error))
+
+
+async def _unknown(_: Connection, message: Message) -> Deliver:
+    return partial(saying, Undeliverable(f"Nobody here delivers messages of kind {message.kind!r}."))
 
 
 async def saying(result: Result) -> Result:

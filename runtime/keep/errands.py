@@ -9,7 +9,7 @@ committed, so a crash in between brings it back, and the inbox knows it by its i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -21,35 +21,33 @@ from msgspec.structs import replace
 
 from connectors.port import Completion, CompletionSource, Connectors, Done, DurableConnector, NotSent, Refused
 from core.canonical import JsonObject
-from core.clock import rest
+from core.clock import repeat, unless
 from core.db import Connection, Database
 from core.errors import ConsistencyError, CountersealError, InputError
+from core.outage import report
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.engine import states
 from runtime.engine.commit import ReceiptRow
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.finish import clean
+from runtime.engine.instructions import OtherRun, last_receipt
 from runtime.engine.intend import call_of
-from runtime.engine.moves import OtherRun, last_receipt
 from runtime.engine.states import RunState, WaitKind
 from runtime.engine.waits import child_result
 from runtime.engine.workflow import Workflow
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable
-from runtime.requests.signaling import RUN, Signal, SignalCode, Signaling
-from runtime.requests.starting import cancel_run
-from runtime.store import notices, reads
+from runtime.requests.signaling import OF_RUNS, Signal, SignalCode, Signaling
+from runtime.requests.steering import cancel_run
+from runtime.store import inbox, runs
 from runtime.store.outbox import Message
 from runtime.store.views import load, step_is_over
-from runtime.work.setbacks import report
 
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 20.0
 # Before a source is asked again that failed, or that had nothing to say and did not wait for it.
 PAUSE_SECONDS = 1.0
-
-_WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
 
 
 class Errands(Struct, frozen=True):
@@ -66,7 +64,7 @@ class Errands(Struct, frozen=True):
     async def give_back(self, connection: Connection, message: Message) -> Deliver:
         """A run that another waits for is over: its end is a signal to the wait with its id as the key."""
         run_id = UUID(str(message.payload["run"]))
-        return partial(self._give_back, message, run_id, await reads.ending_of(connection, run_id))
+        return partial(self._give_back, message, run_id, await runs.ending_of(connection, run_id))
 
     async def _give_back(self, message: Message, run_id: UUID, row: asyncpg.Record) -> Result:
         said = child_result(OtherRun(row["status"], row["result"], row["error"]))
@@ -78,7 +76,7 @@ class Errands(Struct, frozen=True):
             actor=Actor("run", str(run_id)),
             output=said.get("output"),
             error=error if isinstance(error, dict) else None,
-            source=RUN,
+            source=OF_RUNS,
         )
         answer = await Signaling(self.database, self.definitions).signal(signal)
         if answer.code is not SignalCode.KEPT:
@@ -89,7 +87,7 @@ class Errands(Struct, frozen=True):
             if not await step_is_over(connection, message.tenant_id, UUID(parent), step_key, self.definitions.graphs):
                 return Later("The run that waits for it is not parked yet.")
             result: JsonObject = {"code": str(SignalCode.LATE), "run": parent, "step": step_key}
-            await notices.processed(connection, message.tenant_id, RUN, signal.id, result)
+            await inbox.processed(connection, message.tenant_id, OF_RUNS, str(run_id), result)
         return Delivered()
 
     async def cancel(self, connection: Connection, message: Message) -> Deliver:
@@ -100,7 +98,7 @@ class Errands(Struct, frozen=True):
         async with self.database.transaction() as connection:
             if "run" in message.payload:
                 return await self._cancel_run(connection, message.tenant_id, UUID(str(message.payload["run"])))
-            row = await connection.fetchrow(_WAIT, UUID(str(message.payload["wait"])))
+            row = await runs.wait(connection, UUID(str(message.payload["wait"])))
             if row is None:
                 return Undeliverable("There is no such wait.")
             wait: Mapping[str, Any] = row["wait"]
@@ -116,7 +114,7 @@ class Errands(Struct, frozen=True):
             reason = "The run that waits for it ended."
             await cancel_run(connection, self.definitions, tenant, run_id, Actor("engine", "parent"), reason)
         except ConsistencyError as error:
-            status = (await reads.ending_of(connection, run_id))["status"]
+            status = (await runs.ending_of(connection, run_id))["status"]
             return Delivered() if RunState(status) in states.RUN.terminal else Later(str(error))
         return Delivered()
 
@@ -127,7 +125,7 @@ class Errands(Struct, frozen=True):
         try:
             connector = self.connectors[operation.connector]
         except CountersealError as error:
-            return Later(str(error))
+            return Later(str(error), counted=True)
         if not isinstance(connector, DurableConnector):
             return Undeliverable(f"The connector of {operation.name} cannot end what it has begun.")
         outcome = await connector.cancel(call_of(operation, receipt), receipt.external_id)
@@ -161,17 +159,15 @@ class Completing(Struct, frozen=True):
                 group.create_task(self._follow(name, source, stop))
 
     async def _follow(self, name: str, source: CompletionSource, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            began = asyncio.get_running_loop().time()
-            try:
-                found = await _unless(stop, source.completions(wait_seconds=self.wait_seconds))
-                taken = [await self.take(name, source, completion) for completion in found]
-            except Exception as error:
-                report("a source of completions could not be asked", error, connector=name)
-                taken = []
-            waited = asyncio.get_running_loop().time() - began
-            if not any(taken) and waited < max(self.wait_seconds, self.pause_seconds):
-                await rest(stop, self.pause_seconds)
+        now = asyncio.get_running_loop().time
+
+        async def turn() -> bool:
+            began = now()
+            found = await unless(stop, source.completions(wait_seconds=self.wait_seconds)) or ()
+            taken = [await self.take(name, source, completion) for completion in found]
+            return any(taken) or now() - began >= max(self.wait_seconds, self.pause_seconds)
+
+        await repeat(stop, turn, self.pause_seconds, "a source of completions could not be asked", connector=name)
 
     async def take(self, name: str, source: CompletionSource, completion: Completion) -> bool:
         """Record one completion, then acknowledge it; whether it was. Its failure is no other completion's business."""
@@ -180,16 +176,16 @@ class Completing(Struct, frozen=True):
                 return False
             await source.acknowledge(completion)
         except Exception as error:
-            report("a completion comes again", error, connector=name, completion=completion.id)
+            report("completion not recorded; it is offered again", error, connector=name, completion=completion.id)
             return False
         return True
 
     async def _record(self, name: str, completion: Completion) -> bool:
         async with self.database.connection() as connection:
-            tenant = await notices.tenant_of(connection, completion.correlation_key)
+            tenant = await inbox.tenant_of(connection, completion.correlation_key)
         if tenant is None:
             key = clean(completion.correlation_key, 200)
-            log.warning("a completion belongs to no run here, and stays where it is", connector=name, key=key)
+            log.warning("completion ignored: no run waits for its key", connector=name, key=key)
             return False
         signaling = Signaling(self.database, self.definitions)
         signal = Signal(
@@ -207,16 +203,3 @@ class Completing(Struct, frozen=True):
             error = StepError(ErrorClass.TRANSPORT, UNUSABLE, clean(str(fault)))
             await signaling.signal(replace(signal, output=None, error=error.to_json()))
         return True
-
-
-async def _unless(stop: asyncio.Event, asking: Coroutine[Any, Any, Sequence[Completion]]) -> Sequence[Completion]:
-    """The answer, or nothing if ``stop`` comes first: a process that ends does not wait for a long poll."""
-    stopping = asyncio.ensure_future(stop.wait())
-    task = asyncio.create_task(asking)
-    try:
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else ()
-    finally:
-        stopping.cancel()
-        task.cancel()
-        await asyncio.gather(stopping, task, return_exceptions=True)

@@ -15,11 +15,11 @@ from uuid import UUID
 from msgspec import Struct
 
 from approvals import ports
+from approvals.model import ApprovalStatus
 from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
-from approvals.states import ApprovalStatus
 from core.db import Connection
 from runtime.definition.catalog import Definitions
-from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Record, Result, Undeliverable
+from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
 from runtime.requests.looking import receipt_of
 from runtime.store import approvals, tasks
 from runtime.store.approvals import StoredApproval
@@ -123,7 +123,7 @@ class _Drawing(Struct, frozen=True):
         posted = await self.post(str(self.about))
         return _drawn(posted, self._record(posted.ref) if isinstance(posted, Posted) else None)
 
-    def _record(self, ref: MessageRef) -> Record:
+    def _record(self, ref: MessageRef) -> Remember:
         return lambda connection: self.shown(connection, self.about, ref)
 
 
@@ -131,7 +131,7 @@ async def _approval(connection: Connection, message: Message) -> StoredApproval:
     return await approvals.read(connection, UUID(message.payload["approval"]))
 
 
-def _drawn(outcome: PostOutcome, record: Record | None = None) -> Result:
+def _drawn(outcome: PostOutcome, record: Remember | None = None) -> Result:
     return Delivered(record, shows_all=True) if isinstance(outcome, Posted) else _result(outcome)
 
 

@@ -19,15 +19,16 @@ import structlog
 from msgspec import Struct, field
 
 from core.canonical import digest
-from core.clock import rest
+from core.clock import repeat
 from core.db import Database
 from core.errors import CountersealError
+from core.outage import report
 from runtime.definition.catalog import Definitions
 from runtime.engine.finish import clean
 from runtime.queue.port import DeadLetter, DeadLetters, WorkQueue
 from runtime.store import claims
 from runtime.work.lease import claim_of
-from runtime.work.setbacks import PAUSE, report, set_back
+from runtime.work.setbacks import PAUSE, set_back
 
 log = structlog.get_logger(__name__)
 
@@ -55,23 +56,7 @@ class Scheduler(Struct):
         """Admit until ``stop`` is set."""
         if not self.queue.needs_dispatch:
             return
-        while not stop.is_set():
-            admitted = 0
-            try:
-                admitted = await self.admit()
-            except CountersealError as error:
-                log.error("steps stay where they are", reason=str(error))
-            except Exception as error:
-                report("admission failed", error)
-            if not admitted:
-                await self._rest(stop)
-
-    async def _rest(self, stop: asyncio.Event) -> None:
-        waiting = {asyncio.create_task(self._woken.wait()), asyncio.create_task(stop.wait())}
-        await asyncio.wait(waiting, timeout=self.idle.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
-        self._woken.clear()
+        await repeat(stop, self.admit, self.idle.total_seconds(), "queue unavailable", woken=self._woken)
 
     async def admit(self) -> int:
         """Send one batch; how many steps were admitted.
@@ -119,14 +104,7 @@ class Reconciler(Struct):
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until ``stop`` is set. Whatever is away, the next look finds the letters where they were."""
-        while not stop.is_set():
-            try:
-                found = await self.reconcile()
-            except Exception as error:
-                report("the dead letters could not be looked at", error)
-                found = 0
-            if not found:
-                await rest(stop, self.interval.total_seconds())
+        await repeat(stop, self.reconcile, self.interval.total_seconds(), "the dead letters could not be looked at")
 
     async def reconcile(self) -> int:
         """Deal with one batch; how many letters are dealt with and gone. One letter's trouble is no other's."""
@@ -136,7 +114,7 @@ class Reconciler(Struct):
                 await self._settle(letter)
                 count += 1
             except Exception as error:
-                report("a dead letter was left where it is", error, message=letter.message_id)
+                report("dead letter not settled; retrying later", error, message=letter.message_id)
         return count
 
     async def _settle(self, letter: DeadLetter) -> None:

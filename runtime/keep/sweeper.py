@@ -8,6 +8,7 @@ again under the run's lock, so any number of sweepers do no harm. Idle, a sweep 
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -16,12 +17,10 @@ import asyncpg
 import structlog
 from msgspec import Struct
 
-from approvals.model import ApprovalKind
-from approvals.states import ApprovalStatus
-from core.clock import rest
+from approvals.model import ApprovalKind, ApprovalStatus
+from core.clock import repeat
 from core.db import Connection, Database
-from core.errors import CountersealError
-from core.outage import is_away, is_passing
+from core.outage import is_away, is_passing, report
 from evidence.events import EventType
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
@@ -31,7 +30,7 @@ from runtime.engine.draft import BARRIER, ENGINE
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ApprovalEscalated, ApprovalExpired, ApprovalReminded, WaitPostponed, WaitTimedOut
 from runtime.engine.graph import NO_GRAPH
-from runtime.engine.moves import last_receipt, open_wait
+from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
 from runtime.requests.looking import folded
@@ -39,7 +38,7 @@ from runtime.requests.signaling import Signaling
 from runtime.store import audit, books, retention, sweeps
 from runtime.store.commits import apply
 from runtime.store.views import load, load_to_end
-from runtime.work.setbacks import PAUSE, lease_over, leased, report, set_back_wait
+from runtime.work.setbacks import PAUSE, lease_over, leased, set_back_wait
 
 log = structlog.get_logger(__name__)
 
@@ -48,51 +47,63 @@ log = structlog.get_logger(__name__)
 SPARED_SECONDS = 5.0
 
 
+# So often all kept signals are looked at, not only the newest.
+WHOLE_SECONDS = 60.0
+
+
 class Sweeper(Struct):
-    """Sweeps every ``interval``. Stateless: what it does follows from the database alone."""
+    """Sweeps every ``interval``. Stateless: what it does follows from the database alone.
+
+    ``lease`` is what workers take: one that ends later was taken before the database's clock went back.
+    """
 
     database: Database
     definitions: Definitions
     interval: timedelta = timedelta(seconds=1)
+    lease: timedelta = timedelta(seconds=30)
+    _whole_at: float = 0.0
     _spared_until: float = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Sweep until ``stop`` is set."""
-        while not stop.is_set():
+        """Sweep until ``stop`` is set; at once again after a sweep that may have left something to the next."""
+
+        async def turn() -> bool:
             try:
-                await self.sweep()
+                return await self.sweep() >= sweeps.BATCH
             except Exception as error:
-                report("a sweep failed", error)
                 if is_away(error):
                     self._spared_until = asyncio.get_running_loop().time() + SPARED_SECONDS
-            await rest(stop, self.interval.total_seconds())
+                raise
+
+        await repeat(stop, turn, self.interval.total_seconds(), "a sweep failed")
 
     async def sweep(self) -> int:
         """Set going whatever is due; how many things were."""
+        now = asyncio.get_running_loop().time()
         async with self.database.connection() as connection:
-            due = await sweeps.due(connection)
-        count = due.freed
-        spared = asyncio.get_running_loop().time() < self._spared_until
+            due = await sweeps.due(connection, self.lease, whole=now >= self._whole_at)
+        if now >= self._whole_at:
+            self._whole_at = now + WHOLE_SECONDS
+        count, signaling = due.freed, Signaling(self.database, self.definitions)
+        spared = now < self._spared_until
         for run_id, claim in () if spared else due.leases:
             count += await self._guarded(self._expire_lease(run_id, claim), run_id)
-        for run_id, step_key, wait_id in due.waits:
-            count += await self._guarded(self._end_wait(run_id, step_key, wait_id), run_id)
+        for run_id, step_key, wait_id, age in due.waits:
+            count += await self._guarded(self._end_wait(run_id, step_key, wait_id, age), run_id)
         for run_id in due.purges:
             count += await self._guarded(self._purge(run_id), run_id)
-        if due.kept:
-            count += await Signaling(self.database, self.definitions).deliver_kept()
+        for kept in due.kept:
+            count += await self._guarded(signaling.deliver(kept), kept.run_id)
         return count
 
-    async def _guarded(self, repair: Any, run_id: UUID) -> int:
+    async def _guarded(self, repair: Any, run_id: UUID | None) -> int:
         """One run's repair, whose failure is no other run's business."""
         try:
             return int(await repair)
-        except CountersealError as error:
-            log.error("a run could not be set going; the next sweep tries again", run=str(run_id), reason=str(error))
         except asyncpg.TransactionRollbackError:
-            log.info("a run moves just now; the next sweep looks again", run=str(run_id))
+            log.info("run locked by another transaction; retrying on next sweep", run=str(run_id))
         except Exception as error:
-            report("a run could not be set going; the next sweep tries again", error, run=str(run_id))
+            report("run not resumed; retrying on next sweep", error, run=str(run_id))
         return 0
 
     async def _expire_lease(self, run_id: UUID, claim: Claim) -> bool:
@@ -125,9 +136,9 @@ class Sweeper(Struct):
         transition.left()
         return await apply(connection, transition.commit()) is not None
 
-    async def _end_wait(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
+    async def _end_wait(self, run_id: UUID, step_key: str, wait_id: UUID, age: float) -> bool:
         try:
-            return await self._complete(run_id, step_key, wait_id)
+            return await self._complete(run_id, step_key, wait_id, age)
         except Exception as error:
             if is_passing(error):
                 raise
@@ -135,7 +146,7 @@ class Sweeper(Struct):
                 await set_back_wait(connection, self.definitions, run_id, step_key, wait_id, error)
             return False
 
-    async def _complete(self, run_id: UUID, step_key: str, wait_id: UUID) -> bool:
+    async def _complete(self, run_id: UUID, step_key: str, wait_id: UUID, age: float) -> bool:
         async with self.database.transaction() as connection:
             transition = await self._open(connection, run_id)
             step, wait = transition.view.run.steps.get(step_key), open_wait(transition.run, step_key)
@@ -143,7 +154,7 @@ class Sweeper(Struct):
                 return False
             match wait.kind:
                 case WaitKind.APPROVAL:
-                    _climb(transition, step, wait)
+                    _climb(transition, step, wait, age)
                 case WaitKind.RETRY:
                     transition.resume(step, wait)
                 case _ if step.status is not StepState.WAITING:
@@ -179,16 +190,21 @@ class Sweeper(Struct):
         return Transition(view, workflow.graph)
 
 
-def _climb(transition: Transition, step: StepRow, wait: WaitRow) -> None:
-    """The next rung of an unanswered question: remind, escalate, or expire, which blocks (nothing passes by time)."""
+def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float) -> None:
+    """The next rung of an unanswered question: remind, escalate, or expire, which blocks (nothing passes by time).
+
+    The rungs are counted from the question's start, ``age`` seconds ago: keepers that were away postpone none, and past
+    the last one nobody is reminded any more.
+    """
     context: dict[str, Any] = dict(wait.context or {})
     approval_id, ladder, index = UUID(context["approval"]), context["ladder"], context["next"]
     stage, at = ladder[index]
-    if stage == "expire":
+    if stage == "expire" or age >= ladder[-1][1]:
         _expire(transition, step, wait, approval_id)
         return
     event = ApprovalReminded if stage == "remind" else ApprovalEscalated
-    transition.tell(event(approval_id, wait.wait_id, index + 1, int(ladder[index + 1][1] - at)), step=step.key)
+    due = math.ceil(max(ladder[index + 1][1] - max(at, age), 0))
+    transition.tell(event(approval_id, wait.wait_id, index + 1, due), step=step.key)
     transition.message(stage, approval_id, str(index))
     if stage == "escalate":
         transition.message("card", approval_id, f"escalated:{index}")

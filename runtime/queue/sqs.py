@@ -112,7 +112,7 @@ class SqsQueue:
         for message in await self._address.receive(count, self._wait):
             step_id = _step_of(message.get("Body", ""))
             if step_id is None:
-                log.error("not a message of ours; left for the dead letters", message_id=message.get("MessageId"))
+                log.error("unknown message left to the dead letters", message_id=message.get("MessageId"))
                 continue
             deliveries.append(SqsDelivery(self._address, step_id, message["ReceiptHandle"]))
         return deliveries

@@ -6,15 +6,10 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from approvals.model import GroupQuorum, GroupSource
 from approvals.ports import Membership, Person, SlackGroups
 from core.db import Database
-
-_OF_SLACK = "SELECT person_id, name FROM people WHERE tenant_id = $1 AND slack_user_id = ANY($2)"
-_PERSON = """
-SELECT p.name, p.slack_user_id, (SELECT array_agg(m.group_name) FROM group_members m
-  WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id) AS groups
-FROM people p WHERE p.tenant_id = $1 AND p.person_id = $2"""
+from core.terms import GroupQuorum, GroupSource
+from runtime.store import tenants
 
 
 class DatabaseDirectory(Struct, frozen=True):
@@ -31,13 +26,13 @@ class DatabaseDirectory(Struct, frozen=True):
         Where two entries name the same account in the two ways, it belongs to nobody.
         """
         async with self.database.transaction(self.tenant) as connection:
-            rows = await connection.fetch(_OF_SLACK, self.tenant, [user, f"{team}/{user}"])
+            rows = await tenants.people_of_slack(connection, self.tenant, [user, f"{team}/{user}"])
         return Person(rows[0]["person_id"], rows[0]["name"]) if len(rows) == 1 else None
 
     async def membership(self, person_id: str, wanted: Collection[GroupQuorum]) -> Membership:
         """Resolve the wanted groups of both sources now. Without a Slack account, Slack's groups hold nobody."""
         async with self.database.transaction(self.tenant) as connection:
-            row = await connection.fetchrow(_PERSON, self.tenant, person_id)
+            row = await tenants.person(connection, self.tenant, person_id)
         own = {f"{GroupSource.GROUP}:{name}" for name in (row["groups"] or ())} if row else set()
         groups = frozenset(group.key for group in wanted if group.key in own)
         slack = [group for group in wanted if group.source is GroupSource.SLACK_GROUP]

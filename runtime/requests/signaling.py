@@ -1,20 +1,23 @@
 """Signals: what the outside says to a run that waits (V-10, X-7, X-16, X-17, P-5, P-11).
 
 A signal is kept in the inbox under its own id before anything is made of it. It completes the oldest wait with its
-correlation key; one that comes before its wait exists is kept and delivered when it does. The end of a child run takes
-the same way. Whatever is late, stale or repeated changes nothing, and is on record. A completed task ends its wait like
-a signal: under the run's lock, once.
+correlation key; one that comes before its wait exists is kept for ``inbox.KEPT_FOR`` and delivered when it does. If
+somebody has waited for its key before, it is meant for that run, or, where that run is over, for one that is there by
+then: it ends no wait of a run that starts later. The end of a child run takes the same way. Whatever is late, stale or
+repeated changes nothing, and is on record. A completed task ends its wait like a signal: under the run's lock, once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
+from msgspec.structs import replace
 
 from core.canonical import JsonObject, digest
 from core.db import Connection, Database
@@ -22,12 +25,13 @@ from core.errors import ConsistencyError, InputError
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
 from runtime.engine import waits
+from runtime.engine.draft import ENGINE
 from runtime.engine.finish import check_text, unfit
-from runtime.engine.moves import open_wait
+from runtime.engine.instructions import open_wait
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
-from runtime.store import audit, faces, notices
-from runtime.store.notices import Found
+from runtime.store import audit, faces, inbox
+from runtime.store.inbox import Found, Notice
 from runtime.store.views import load, step_is_over
 
 Answer = TypeVar("Answer")
@@ -37,9 +41,9 @@ KEY_CHARACTERS_MAX = 500
 ID_CHARACTERS_MAX = 200
 
 SIGNAL = "signal"
-RUN = "run"
+OF_RUNS = "run"
 # Which waits what comes from where may end: nobody outside speaks for a child run or for a person.
-_KINDS = {SIGNAL: (WaitKind.SIGNAL, WaitKind.EXTERNAL), RUN: (WaitKind.CHILD,)}
+_KINDS = {SIGNAL: (WaitKind.SIGNAL, WaitKind.EXTERNAL), OF_RUNS: (WaitKind.CHILD,)}
 
 
 class SignalCode(StrEnum):
@@ -50,18 +54,21 @@ class SignalCode(StrEnum):
     LATE = "late"
     STALE = "stale"
     VERSION = "version"
+    DUPLICATE = "duplicate"
+    EXPIRED = "expired"
 
 
 class Signal(Struct, frozen=True):
     """The content of a signal: ``output``, or ``error`` with ``code`` and ``message``.
 
-    ``id`` is the sender's: the same one said again is one. ``token`` and ``version`` must be those of the wait and of
-    its run where they are given.
+    ``id`` is the sender's: the same one said again is one. Without it, the digest of key and content stands for it, so
+    that a repeated delivery is one signal (V-10).
+    ``token`` and ``version`` must be those of the wait and of its run where they are given.
     """
 
     tenant_id: str
     correlation_key: str
-    id: str
+    id: str | None
     actor: Actor
     output: Any = None
     error: JsonObject | None = None
@@ -71,21 +78,16 @@ class Signal(Struct, frozen=True):
 
 
 class SignalAnswer(Struct, frozen=True):
-    """The answer to a signal. ``repeated`` says that it was known before."""
+    """The answer to a signal. ``repeated`` says that it was known before.
+
+    A ``duplicate`` has no id of its own and says what was said before, while another wait is open: it ended nothing.
+    """
 
     code: SignalCode
+    id: str
     repeated: bool = False
     run_id: UUID | None = None
     step: str | None = None
-
-
-def default_id(correlation_key: str, said: Mapping[str, Any]) -> str:
-    """The id of a signal that its sender gave none: SHA-256 over the key and all that was said (V-10).
-
-    So a repeated delivery is one signal. ``InputError`` if what was said has no canonical form: it could not be
-    recorded either.
-    """
-    return digest({**said, "key": correlation_key})
 
 
 class Signaling(Struct, frozen=True):
@@ -95,83 +97,129 @@ class Signaling(Struct, frozen=True):
     definitions: Definitions
 
     async def signal(self, signal: Signal) -> SignalAnswer:
-        """Keep the signal and act on it. When this returns, it is committed; repeating it is harmless."""
+        """Keep the signal and act on it. When this returns, it is committed; repeating it is harmless.
+
+        ``InputError`` if it has no canonical form: it could not be recorded either.
+        """
         _check(signal)
+        key: JsonObject = {"key": signal.correlation_key}
+        sent = signal if signal.id else replace(signal, id=digest({**_said(signal), **key}))
 
         async def attempt(lock: bool) -> SignalAnswer:
             async with self.database.transaction(signal.tenant_id) as connection:
-                return await self._receive(connection, signal, lock=lock)
+                return await self._receive(connection, sent, named=signal.id is not None, lock=lock)
 
         return await persistently(attempt)
 
-    async def deliver_kept(self) -> int:
-        """Deliver what came before its wait; how many were. For the sweeper."""
-        async with self.database.connection() as connection:
-            found = await notices.kept(connection)
-        return sum([await self._deliver_again(*key) for key in found])
+    async def deliver(self, kept: inbox.Kept) -> bool:
+        """Deliver what came before its wait, or end what nobody has waited for in time. For the sweeper.
 
-    async def _deliver_again(self, tenant: str, source: str, notice_id: str) -> bool:
+        One transaction: a crash leaves it kept, and the next sweep takes it up again.
+        """
+        named = (kept.tenant_id, kept.source, kept.notification_id)
         try:
-            async with self.database.transaction(tenant) as connection:
-                notice = await notices.read(connection, tenant, source, notice_id)
+            async with self.database.transaction(kept.tenant_id) as connection:
+                notice = await inbox.read(connection, *named)
                 if notice is None or notice.processed:
                     return False
-                signal = _from_payload(tenant, source, notice_id, notice.correlation_key or "", notice.payload)
-                return (await self._act(connection, signal, lock=True)).code is not SignalCode.KEPT
+                tenant, source, notice_id, key = *named, notice.correlation_key or ""
+                if kept.run_id is None:
+                    # What it said may have been removed with the run that it was meant for.
+                    ended = Signal(tenant, key, notice_id, ENGINE, source=source)
+                    await self._end(connection, ended, SignalCode.EXPIRED, None)
+                    await inbox.empty(connection, *named)
+                    return True
+                signal = _from_payload(*named, key, notice.payload)
+                return (await self._act(connection, signal, notice, lock=True)).code is not SignalCode.KEPT
         except (Moved, asyncpg.TransactionRollbackError):
             return False
 
-    async def _receive(self, connection: Connection, signal: Signal, *, lock: bool) -> SignalAnswer:
-        named = (signal.tenant_id, signal.source, signal.id)
-        if not await notices.record(connection, *named, _payload(signal), signal.correlation_key):
-            known = await notices.read(connection, *named)
-            assert known is not None
-            if known.correlation_key != signal.correlation_key:
-                message = "was sent before, with another correlation key"
-                raise InputError(message, where="id", remedy="Give every signal an id of its own.")
-            if known.processed:
-                return _answer(known.result or {}, repeated=True)
-        return await self._act(connection, signal, lock=lock)
+    async def _receive(self, connection: Connection, signal: Signal, *, named: bool, lock: bool) -> SignalAnswer:
+        place = (signal.tenant_id, signal.source, signal.id or "")
+        actor: JsonObject = {"kind": signal.actor.kind, "id": signal.actor.id}
+        if await inbox.record(connection, *place, {**_said(signal), "actor": actor}, signal.correlation_key):
+            return await self._act(connection, signal, lock=lock)
+        known = await inbox.read(connection, *place)
+        assert known is not None
+        if known.correlation_key != signal.correlation_key:
+            message = "was sent before, with another correlation key"
+            raise InputError(message, where="id", remedy="Give every signal an id of its own.")
+        if known.processed:
+            answer = _answer(signal, known.result or {})
+        else:
+            answer = await self._act(connection, signal, known, lock=lock)
+        if not named and (known.processed or answer.code is SignalCode.KEPT):
+            # Is it repeated, or said anew? Nobody can tell. It ends nothing, so its sender has to know.
+            found = await self._find(connection, signal)
+            if found is not None and found.waiting and (found.run_id, found.step_key) != (answer.run_id, answer.step):
+                answer = replace(answer, code=SignalCode.DUPLICATE)
+        return replace(answer, repeated=True)
 
-    async def _act(self, connection: Connection, signal: Signal, *, lock: bool) -> SignalAnswer:
-        found = await notices.find(connection, signal.tenant_id, signal.correlation_key, _KINDS[signal.source])
-        if found is None:
-            return SignalAnswer(SignalCode.KEPT)
-        code = None
-        if not found.waiting:
-            # The name of a signal may be waited for again; what a run began outside is over with its step.
-            place = (signal.tenant_id, found.run_id, found.step_key)
-            if found.kind != WaitKind.SIGNAL and await step_is_over(connection, *place, self.definitions.graphs):
-                code = SignalCode.LATE
+    async def _find(self, connection: Connection, signal: Signal, kept: Notice | None = None) -> Found | None:
+        return await inbox.find(connection, signal.tenant_id, signal.correlation_key, _KINDS[signal.source], kept)
+
+    async def _act(
+        self, connection: Connection, signal: Signal, kept: Notice | None = None, *, lock: bool
+    ) -> SignalAnswer:
+        found = await self._find(connection, signal, kept)
+        if found is None or not found.waiting:
+            code = await self._unawaited(connection, signal, found)
         elif signal.token not in (None, found.token):
             code = SignalCode.STALE
         elif signal.version not in (None, found.run_version):
             code = SignalCode.VERSION
-        elif found.parked:
+        elif not found.parked:
+            code = SignalCode.KEPT
+        else:
             result: JsonObject = {"output": signal.output} if signal.error is None else {"error": signal.error}
             said_to = (self.definitions, signal.tenant_id, (found.run_id, found.step_key, found.wait_id))
             strict = signal.version is not None
             await end_wait(connection, *said_to, result, signal.actor, lock=lock, strict=strict)
-            return await self._note(connection, signal, SignalCode.DELIVERED, found)
-        if code is None:
-            return SignalAnswer(SignalCode.KEPT, run_id=found.run_id, step=found.step_key)
-        facts: JsonObject = {"signal": signal.id, "code": str(code), "run": str(found.run_id), "source": signal.source}
-        await audit.record(connection, signal.tenant_id, EventType.SIGNAL_IGNORED, signal.actor, facts)
-        return await self._note(connection, signal, code, found)
+            code = SignalCode.DELIVERED
+        if code is not SignalCode.KEPT:
+            return await self._end(connection, signal, code, found)
+        if found is not None and not found.waiting and kept is None:
+            run = str(found.run_id) if found.going else None
+            await inbox.meant_for(connection, signal.tenant_id, signal.source, signal.id or "", {"run": run})
+        known = found is not None and (found.waiting or (kept is None and found.going))
+        return _answer(signal, _result(code, found if known else None))
 
-    async def _note(self, connection: Connection, signal: Signal, code: SignalCode, found: Found) -> SignalAnswer:
-        result: JsonObject = {"code": str(code), "run": str(found.run_id), "step": found.step_key}
-        await notices.processed(connection, signal.tenant_id, signal.source, signal.id, result)
-        return _answer(result)
+    async def _unawaited(self, connection: Connection, signal: Signal, found: Found | None) -> SignalCode:
+        """The code for a signal for which nothing waits now: kept for a later wait, unless it names an earlier one."""
+        # The name of a signal may be waited for again; what a run began outside is over with its step.
+        if found is not None and found.kind != WaitKind.SIGNAL:
+            place = (signal.tenant_id, found.run_id, found.step_key)
+            if await step_is_over(connection, *place, self.definitions.graphs):
+                return SignalCode.LATE
+        return SignalCode.KEPT if signal.token is None and signal.version is None else SignalCode.STALE
+
+    async def _end(self, connection: Connection, signal: Signal, code: SignalCode, found: Found | None) -> SignalAnswer:
+        """Note what became of the signal, and record one that ended nothing in the audit."""
+        if code is not SignalCode.DELIVERED:
+            facts: JsonObject = {"signal": signal.id, "code": str(code), "source": signal.source}
+            if found is not None:
+                facts["run"] = str(found.run_id)
+            await audit.record(connection, signal.tenant_id, EventType.SIGNAL_IGNORED, signal.actor, facts)
+        result = _result(code, found)
+        await inbox.processed(connection, signal.tenant_id, signal.source, signal.id or "", result)
+        return _answer(signal, result)
 
 
-def _answer(result: Mapping[str, Any], *, repeated: bool = False) -> SignalAnswer:
-    return SignalAnswer(SignalCode(result["code"]), repeated, UUID(result["run"]), result["step"])
+def _result(code: SignalCode, found: Found | None) -> JsonObject:
+    place = (None, None) if found is None else (str(found.run_id), found.step_key)
+    return {"code": str(code), **dict(zip(("run", "step"), place, strict=True))}
+
+
+def _answer(signal: Signal, result: Mapping[str, Any]) -> SignalAnswer:
+    run = result["run"] and UUID(result["run"])
+    return SignalAnswer(SignalCode(result["code"]), signal.id or "", False, run, result["step"])
 
 
 def _check(signal: Signal) -> None:
     texts = (("key", signal.correlation_key, KEY_CHARACTERS_MAX), ("id", signal.id, ID_CHARACTERS_MAX))
     for where, text, limit in texts:
+        if text is None:
+            continue
         check_text(text, where)
         if not text or len(text) > limit:
             raise InputError(f"is empty or longer than {limit} characters", where=where)
@@ -179,10 +227,8 @@ def _check(signal: Signal) -> None:
         raise InputError(problem, where="output" if signal.error is None else "error")
 
 
-def _payload(signal: Signal) -> JsonObject:
-    actor: JsonObject = {"kind": signal.actor.kind, "id": signal.actor.id}
-    said: JsonObject = {"output": signal.output, "error": signal.error, "token": signal.token}
-    return {**said, "version": signal.version, "actor": actor}
+def _said(signal: Signal) -> JsonObject:
+    return {"output": signal.output, "error": signal.error, "token": signal.token, "version": signal.version}
 
 
 def _from_payload(tenant: str, source: str, notice_id: str, key: str, payload: Any) -> Signal:
@@ -198,11 +244,9 @@ class Moved(Exception):
 async def persistently(attempt: Callable[[bool], Awaitable[Answer]]) -> Answer:
     """Try until the run holds still; from the second time on with its lock (the argument), so that it has to."""
     for number in range(CONFLICTS_MAX):
-        try:
+        with suppress(Moved, asyncpg.TransactionRollbackError):
             return await attempt(number > 0)
-        except (Moved, asyncpg.TransactionRollbackError):
-            continue
-    raise ConsistencyError("The run moves too fast to record this.", remedy="Try again.")
+    raise ConsistencyError("The run changed during every attempt to record this.", remedy="Try again.")
 
 
 async def end_wait(

@@ -1,4 +1,4 @@
-"""Starting and canceling runs: the verbs behind webhooks, HTTP and the command line."""
+"""Starting runs: the verb behind webhooks, HTTP and the command line."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
 from runtime.engine.events import RunOpened, RunStarted
-from runtime.engine.finish import check_text, checked_reference
-from runtime.engine.graph import NO_GRAPH
+from runtime.engine.finish import checked_reference
 from runtime.engine.replaying import unopened
 from runtime.engine.run import RunView
 from runtime.engine.states import RunState
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
-from runtime.store import documents, faces, reads
+from runtime.store import documents, faces, runs
 from runtime.store.faces import NewRun
-from runtime.store.views import load_to_end
 
 # After this time without a start, the next one reads the database's time.
 CLOCK_SECONDS_MAX = 60
@@ -161,7 +159,7 @@ async def _open(
 
 async def _known(connection: Connection, workflow: str, request: StartRequest) -> Started | None:
     named = (request.tenant_id, workflow, request.trigger_type, request.trigger_ref)
-    found = await reads.run_of_trigger(connection, *named)
+    found = await runs.run_of_trigger(connection, *named)
     return None if found is None else Started(found["run_id"], False, found["reference"])
 
 
@@ -219,21 +217,4 @@ async def _end_at_once(
     else:
         closing.conclude()
     if not (begun and await faces.append(connection, closing.commit())):
-        raise ConsistencyError("The run could not be ended where it began.", remedy="Start it again.")
-
-
-async def cancel_run(
-    connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
-) -> RunState:
-    """Cancel a run inside the caller's transaction; its status afterwards (running while an action is under way).
-
-    ``ConsistencyError`` if it is over, or has just moved on.
-    """
-    check_text(reason, "reason")
-    view = await load_to_end(connection, run_id, definitions.graphs, lock=True, tenant=tenant)
-    # Nothing is evaluated or planned, so that a run whose workflow cannot be read any more can be canceled as well.
-    transition = Transition(view, NO_GRAPH)
-    transition.cancel(actor, reason)
-    if not await faces.append(connection, transition.commit()):
-        raise ConsistencyError("The run has just moved on.", remedy="Look at it again, then cancel.")
-    return transition.run.status
+        raise ConsistencyError("The run has no step to run, and could not be closed.", remedy="Start it again.")

@@ -12,7 +12,7 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.engine.finish import clean
 from runtime.requests.starting import Started, StartRequest, start_run
-from runtime.store import documents, notices
+from runtime.store import documents, inbox
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ async def start_from_servicenow(
     table, kind = _read(event)
     source = f"servicenow:{endpoint}"
     notification = digest(event)
-    await notices.record(connection, tenant, source, notification, event)
+    await inbox.record(connection, tenant, source, notification, event)
     # Separation of duties needs the person whom the directory knows, not the record id of a user.
     opened_by = event.get("opened_by_user_name") or event.get("opened_by")
     started = []
@@ -64,7 +64,7 @@ async def start_from_servicenow(
             )
             started.append(await start_run(connection, workflow, request))
     runs: JsonObject = {"runs": [str(run.run_id) for run in started]}
-    await notices.processed(connection, tenant, source, notification, runs)
+    await inbox.processed(connection, tenant, source, notification, runs)
     return started
 
 

@@ -15,24 +15,24 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from approvals.model import ApprovalKind, CardView, Choice, GroupQuorum, GroupSource, VoteChannel, Voter
+from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel, Voter
 from approvals.ports import Membership
-from approvals.quorum import Counted, RefusalCode, Refused, consider
-from approvals.states import APPROVAL, ApprovalEvent
+from approvals.quorum import Counted, NotCounted, RefusalCode, consider
 from approvals.tally import plans
 from core.canonical import Json, JsonObject
 from core.db import Connection, Database, within
 from core.errors import ConsistencyError
 from core.ids import new_id
+from core.terms import GroupQuorum, GroupSource
 from evidence.chain import Actor, EventType, timestamp
 from evidence.commitments import commit, reason_path
 from runtime.definition.catalog import Definitions
-from runtime.engine import ask, doubt, gates, waits
+from runtime.engine import ask, doubt, waits
 from runtime.engine.commit import CommandRow, StepRow, WaitRow
 from runtime.engine.errors import REJECTED, ErrorClass, StepError
 from runtime.engine.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
 from runtime.engine.finish import check_text
-from runtime.engine.moves import last_receipt, open_wait
+from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.states import CommandState
 from runtime.engine.transition import Transition
 from runtime.requests.directory import DatabaseDirectory
@@ -118,7 +118,7 @@ class Voting(Struct, frozen=True):
             # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
             if slack is None and (wanted := _slack_groups(stored)):
                 slack = await self._ask_slack(stored, wanted)
-        raise ConsistencyError("The run moves too fast to record this vote.", remedy="Try again.")
+        raise ConsistencyError("The run changed during every attempt to record this vote.", remedy="Try again.")
 
     async def view(self, tenant: str, approval_id: UUID) -> CardView:
         """The approval as every face shows it."""
@@ -156,13 +156,13 @@ class Voting(Struct, frozen=True):
             nonce=request.nonce,
             digest=request.digest,
         )
-        if isinstance(judged, Refused):
+        if isinstance(judged, NotCounted):
             return stored, await _refuse(connection, request, stored, judged)
         workflow = await self.definitions.of_run(connection, view.definition)
         transition = Transition(view, workflow.graph)
         step = view.run.steps[stored.approval.step_key]
         gate = stored.approval.kind is ApprovalKind.GATE
-        if gate and not gates.still_asks(transition, step, stored.approval.action_digest):
+        if gate and not ask.gate_still_asks(transition, step, stored.approval.action_digest):
             return stored, _ask_anew(transition, request, stored, _wait(transition, step))
         status = _count(transition, stored, judged)
         answer = VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
@@ -179,7 +179,9 @@ def _voter(request: VoteRequest, stored: StoredApproval, slack: Membership) -> V
     return Voter(request.person_id, person.get("name") or request.person_id, own | slack.groups, slack.unresolvable)
 
 
-async def _refuse(connection: Connection, request: VoteRequest, stored: StoredApproval, refused: Refused) -> VoteAnswer:
+async def _refuse(
+    connection: Connection, request: VoteRequest, stored: StoredApproval, refused: NotCounted
+) -> VoteAnswer:
     """Record a refusal that tells something, and answer; a crash before the commit leaves a click without an answer."""
     approval = stored.approval
     async with within(connection, request.tenant_id):

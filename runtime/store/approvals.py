@@ -14,17 +14,20 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from approvals.content import CardContent, CardState
-from approvals.model import Approval, ApprovalKind, CardView, Choice, Terms, Vote, VoteChannel
+from approvals.model import Approval, ApprovalKind, ApprovalStatus, CardView, Choice, Vote, VoteChannel
 from approvals.ports import MessageRef
-from approvals.states import ApprovalStatus
 from approvals.tally import progress
-from core.db import Connection
+from core.canonical import JsonObject
+from core.db import Connection, within
 from core.errors import NotFoundError
+from core.terms import Terms
 from evidence.receipts import ReceiptStatus
+from runtime.engine.commit import ApprovalRow
 from runtime.engine.events import ApprovalRequested
 from runtime.engine.run import RunView
 from runtime.engine.told import Diverged, check_stored, read_line
-from runtime.store.journal import KEPT_ON, LOCKED, RUN, TAIL, appends
+from runtime.store.journal import KEPT_ON, LOCKED, RUN_ROW, TAIL, appends
+from runtime.store.read_models import LAST_ID, LAST_TIME, Row, Statement, every, first
 from runtime.store.views import Graphs, loaded
 
 # The append that asked, of the approval ``a``; of a run whose values retention has taken, what it left of the question.
@@ -33,30 +36,30 @@ ASKED = """r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown
 ASKED_IN = """JOIN runs r ON r.run_id = a.run_id LEFT JOIN journal j ON j.run_id = a.run_id AND j.n = a.n
   LEFT JOIN remains m ON m.run_id = a.run_id"""
 
-_READ = f"""
-SELECT {{0}} to_jsonb(a) AS approval, now() AS now, r.workspace_id, {ASKED},
+_READ = """
+SELECT {0} to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes,
   (SELECT jsonb_build_object('name', p.name, 'slack', p.slack_user_id, 'groups', (SELECT jsonb_agg(m.group_name)
       FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
     FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = $2) AS person
-FROM approvals a {ASKED_IN} {{1}} WHERE a.approval_id = $1"""
-_READ_ONE = _READ.format("", "")
+FROM approvals a {1} WHERE a.approval_id = $1"""
+_READ_ONE = _READ.format(f"{ASKED},", ASKED_IN)
 
 # The approval as ``_READ`` gives it, and its run, of one snapshot: see ``runtime.store.faces``.
 _READ_QUESTION = "SELECT * FROM read_question($1, $2, $3, $4)"
-_OF_RUN = f"{RUN.format('r')}, r.state, t.policy_digest, t.max_writes_per_run, tail.*,"
+_OF_RUN = f"{RUN_ROW.format('r')}, r.run_key, r.state, t.policy_digest, t.max_writes_per_run, tail.*,"
+_ITS_RUN = "JOIN runs r ON r.run_id = a.run_id JOIN tenants t ON t.tenant_id = a.tenant_id"
 READ_BY = "_approval_id uuid, _person text, _tenant text, _lock bool"
 READ_QUESTION = LOCKED.format(
     "(SELECT a.run_id FROM approvals a WHERE a.approval_id = _approval_id)",
-    _READ.format(_OF_RUN, f"JOIN tenants t ON t.tenant_id = a.tenant_id {TAIL.format('r', KEPT_ON.format('r'))}")
+    _READ.format(_OF_RUN, f"{_ITS_RUN} {TAIL.format('r', KEPT_ON.format('r'))}")
     .replace("$1", "_approval_id")
     .replace("$2", "_person"),
 )
-QUESTION = """run json, state bytea, policy_digest text, max_writes_per_run int, firsts int[], lines bytea[],
-  vals bytea[], approval jsonb, now timestamptz, workspace_id text, run_key bytea, asked_at int, asked bytea,
-  shown bytea, kept jsonb, votes jsonb, person jsonb"""
+QUESTION = """run json, run_key bytea, state bytea, policy_digest text, max_writes_per_run int, firsts int[],
+  lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb, person jsonb"""
 
 _SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id = $1"
 
@@ -65,10 +68,12 @@ _SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id =
 class StoredApproval:
     """An approval with everything that a vote or a card needs.
 
-    ``person`` is the directory's entry of the person asked about (name, Slack id, groups), None if there is none.
+    ``card`` is as it was shown; it is empty if the approval was read to decide on it. ``person`` is the directory's
+    entry of the person asked about (name, Slack id, groups), None if there is none.
     """
 
     approval: Approval
+    card: JsonObject
     choice: str | None
     reason: str | None
     workspace_id: str
@@ -81,26 +86,41 @@ class StoredApproval:
 
 async def read(connection: Connection, approval_id: UUID, person_id: str = "") -> StoredApproval:
     """One approval; ``NotFoundError`` if there is none that this connection may see."""
-    return _stored(await connection.fetchrow(_READ_ONE, approval_id, person_id), approval_id)
+    row = await connection.fetchrow(_READ_ONE, approval_id, person_id)
+    asked = question(_there(row, approval_id), approval_id)
+    return _stored(row, asked, asked.digest, asked.shown or {})
 
 
 async def read_to_decide(
     connection: Connection, tenant: str, approval_id: UUID, person_id: str, graphs: Graphs, *, lock: bool
 ) -> tuple[StoredApproval, RunView]:
-    """One approval and its run, by one statement; ``lock`` holds the run until the transaction ends."""
+    """One approval and its run, by one statement; ``lock`` holds the run until the transaction ends.
+
+    What was asked is in the run, unless its step is left behind.
+    """
     row = await connection.fetchrow(_READ_QUESTION, approval_id, person_id, tenant, lock)
-    stored = _stored(row, approval_id)
-    view = await loaded(connection, row, graphs)
+    view = await loaded(connection, _there(row, approval_id), graphs)
+    asked = view.run.approvals.get(approval_id)
+    if asked is not None:
+        stored = _stored(row, asked, asked.action_digest, {})
+    else:
+        async with within(connection, tenant):
+            stored = await read(connection, approval_id, person_id)
     return stored, replace(view, kept_at=view.version)
 
 
-def _stored(row: Any, approval_id: UUID) -> StoredApproval:
+def _there(row: Any, approval_id: UUID) -> Any:
     if row is None:
         raise NotFoundError(f"There is no approval {approval_id}.")
+    return row
+
+
+def _stored(row: Any, asked: ApprovalRequested | ApprovalRow, digest: str, card: JsonObject) -> StoredApproval:
     item = row["approval"]
     message = MessageRef(item["channel"], item["message_ts"]) if item["message_ts"] else None
     return StoredApproval(
-        approval=_approval(item, question(row, approval_id), row["votes"] or []),
+        approval=_approval(item, asked, digest, row["votes"] or []),
+        card=card,
         choice=item["choice"],
         reason=item["reason"],
         workspace_id=row["workspace_id"],
@@ -133,7 +153,9 @@ def question(row: Any, approval_id: UUID) -> ApprovalRequested:
     raise Diverged(f"The book does not tell what the approval {approval_id} asks", "approvals")
 
 
-def _approval(item: Mapping[str, Any], asked: ApprovalRequested, votes: list[Any]) -> Approval:
+def _approval(
+    item: Mapping[str, Any], asked: ApprovalRequested | ApprovalRow, digest: str, votes: list[Any]
+) -> Approval:
     return Approval(
         id=UUID(item["approval_id"]),
         tenant_id=item["tenant_id"],
@@ -141,12 +163,11 @@ def _approval(item: Mapping[str, Any], asked: ApprovalRequested, votes: list[Any
         step_key=item["step_key"],
         kind=ApprovalKind(asked.kind),
         status=ApprovalStatus(item["status"]),
-        action_digest=asked.digest,
+        action_digest=digest,
         nonce=asked.nonce,
         terms=Terms.from_json(asked.terms or {}),
         requester=asked.requester,
-        card=CardContent.from_json(asked.shown or {}),
-        votes=tuple(_vote(entry["vote"], entry["name"], asked.digest) for entry in votes),
+        votes=tuple(_vote(entry["vote"], entry["name"], digest) for entry in votes),
         expires_at=datetime.fromisoformat(item["expires_at"]),
         escalated=item["escalated"],
     )
@@ -190,7 +211,7 @@ def card_view(stored: StoredApproval, receipt: Mapping[str, Any] | None, link: s
         approval_id=approval.id,
         nonce=approval.nonce,
         kind=approval.kind,
-        content=approval.card,
+        content=CardContent.from_json(stored.card),
         state=state,
         votes=approval.votes,
         progress=progress(approval),
@@ -209,3 +230,40 @@ def _state(stored: StoredApproval, receipt: Mapping[str, Any] | None) -> tuple[C
         return CardState.RECORDED, stored.reason or ""
     detail = receipt.get("resolution") or (receipt.get("error") or {}).get("message") or ""
     return _AFTER_APPROVAL[receipt["status"]], detail
+
+
+_QUESTION = f"""
+SELECT a.approval_id, a.run_id, a.step_key, a.status, a.choice, a.reason, a.created_at, a.expires_at, a.decided_at,
+  {ASKED} FROM approvals a {ASKED_IN} WHERE a.tenant_id = :tenant"""
+_APPROVALS = Statement(f"""{_QUESTION} AND (a.created_at, a.approval_id) < (:after_at, :after_id)
+  AND (CAST(:status AS text) IS NULL OR a.status = :status) AND (CAST(:run AS uuid) IS NULL OR a.run_id = :run)
+ORDER BY a.created_at DESC, a.approval_id DESC LIMIT :limit""")
+_APPROVAL = Statement(f"{_QUESTION} AND a.approval_id = :approval")
+
+
+async def approvals_page(
+    connection: Connection,
+    tenant: str,
+    limit: int,
+    *,
+    status: str | None = None,
+    run_id: UUID | None = None,
+    after_at: datetime = LAST_TIME,
+    after_id: UUID = LAST_ID,
+) -> list[Row]:
+    """Approvals, newest first. ``Diverged`` if the question of one is not what was told."""
+    after = {"after_at": after_at, "after_id": after_id}
+    found = await every(connection, _APPROVALS, tenant=tenant, limit=limit, status=status, run=run_id, **after)
+    return [_asked(row) for row in found]
+
+
+def _asked(row: Row) -> Row:
+    asked = question(row, row["approval_id"])
+    shown = {"kind": asked.kind, "tier": asked.tier, "requester": asked.requester, "card": asked.shown}
+    return {**row, **shown, "action_digest": asked.digest}
+
+
+async def approval(connection: Connection, tenant: str, approval_id: UUID) -> Row | None:
+    """One approval. ``Diverged`` as of ``approvals_page``."""
+    row = await first(connection, _APPROVAL, tenant=tenant, approval=approval_id)
+    return None if row is None else _asked(row)

@@ -136,7 +136,7 @@ def _checked(row: asyncpg.Record) -> Book:
     if row["purged_at"] is not None:
         return Book(row, every, ())
     if not row["run_key"]:
-        raise Diverged("The run's key is gone, so nothing can be held against the audit")
+        raise Diverged("The run's key was deleted, so its values cannot be compared with the audit")
     return Book(row, every, [told for append in every for told in append.told(row["run_key"], each=True)])
 
 

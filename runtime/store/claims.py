@@ -24,7 +24,7 @@ import asyncpg
 
 from core.db import Connection
 from runtime.engine.commit import Claim
-from runtime.store.journal import KEPT_ON, RUN, TAIL
+from runtime.store.journal import KEPT_ON, RUN_ROW, TAIL
 
 # The cap on starts is a token bucket of one minute's starts that refills all the time. A transaction that has waited
 # for another may have begun before it: time does not run backwards for that.
@@ -140,7 +140,7 @@ step AS (
 # What a claim needs to know, besides what the leased rows themselves say. Of a run with many steps at once, most of
 # which the same workers take, the book is not read for each.
 _FOUND = f"""
-SELECT {RUN.format("run")}, run.state, to_jsonb(step) AS step, run.run_key,
+SELECT {RUN_ROW.format("run")}, run.state, to_jsonb(step) AS step, run.run_key,
   t.policy_digest, t.max_writes_per_run, clock_timestamp() AS now, tail.*
 FROM {{source}} LEFT JOIN (run JOIN step USING (run_id)) ON true
 LEFT JOIN tenants t ON t.tenant_id = run.tenant_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,10 +11,10 @@ from msgspec import Struct
 
 from core.canonical import JsonObject
 from core.db import Connection
-from core.errors import ConsistencyError, NotFoundError
+from core.errors import ConsistencyError, NotFoundError, nearest
 from policy.load import Policy
 
-NAMED_MAX = 10  # how many names or numbers an error lists
+NAMED_MAX = 10  # how many numbers an error lists
 
 
 class StoredWorkflow(Struct, frozen=True):
@@ -156,8 +155,9 @@ async def known_versions(connection: Connection, tenant: str, name: str) -> list
     """The versions of one workflow, the newest first; ``NotFoundError`` names what is published if there are none."""
     known = await workflow_versions(connection, tenant, name)
     if not known:
-        names = list(dict.fromkeys(one.name for one in await workflow_versions(connection, tenant)))
-        raise NotFoundError(f"There is no workflow {name!r}.", remedy=_published_names(name, names))
+        names = {one.name for one in await workflow_versions(connection, tenant)}
+        remedy = nearest(name, names, "Published") or "Nothing is published: see `counterseal workflow publish`."
+        raise NotFoundError(f"There is no workflow {name!r}.", remedy=remedy)
     return known
 
 
@@ -168,16 +168,6 @@ def of_number(known: Sequence[PublishedVersion], version: int) -> PublishedVersi
             return one
     numbers = ", ".join(f"{one.version}{' (retired)' if one.retired_at else ''}" for one in known[:NAMED_MAX])
     raise NotFoundError(f"There is no workflow {known[0].name!r} version {version}.", remedy=f"Published: {numbers}.")
-
-
-def _published_names(name: str, names: Sequence[str]) -> str:
-    if not names:
-        return "Nothing is published: see `counterseal workflow publish`."
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean {near[0]!r}?"
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return f"Published: {', '.join(names[:NAMED_MAX])}{more}."
 
 
 async def retire_workflow(connection: Connection, tenant: str, name: str, version: int) -> bool:
@@ -234,6 +224,12 @@ async def active_policy_text(connection: Connection, tenant: str) -> tuple[str, 
     """The name of the active policy, and its text."""
     row = await connection.fetchrow(_ACTIVE_TEXT, tenant)
     return None if row is None else (f"{row['name']}@{row['version']}", row["source"])
+
+
+async def active_policy(connection: Connection, tenant: str) -> str | None:
+    """The digest of the active policy."""
+    digest: str | None = await connection.fetchval("SELECT policy_digest FROM tenants WHERE tenant_id = $1", tenant)
+    return digest
 
 
 async def policy(connection: Connection, tenant: str, digest: str) -> tuple[str, int, str] | None:

@@ -25,7 +25,7 @@ TAIL = """LEFT JOIN LATERAL (
 KEPT_ON = "j.n >= {0}.state_n OR j.n = 1"
 
 # The row of a run: what a view of it is made of.
-RUN = """(SELECT row_to_json(x) FROM (SELECT {0}.run_id, {0}.tenant_id, {0}.workspace_id, {0}.workflow,
+RUN_ROW = """(SELECT row_to_json(x) FROM (SELECT {0}.run_id, {0}.tenant_id, {0}.workspace_id, {0}.workflow,
     {0}.workflow_version, {0}.workflow_digest, {0}.trigger_type, {0}.status, {0}.version, {0}.gate, {0}.executing,
     {0}.extensions, {0}.audit_count, {0}.audit_head, {0}.state_n, {0}.deadline_at, {0}.parent_run_id, {0}.depth,
     {0}.purged_at) x) AS run"""

@@ -1,18 +1,22 @@
 """Counts of what stands in line, is under way and waits, by tenant and lane, for operators.
 
-Each statement goes through an index of what is open, so that reading costs what is open and not what is over. Under
+Each statement goes through an index of what is open, so that reading costs what is open and not what is over; with a
+bound, as the metrics read, it costs no more than that. Under
 the faces' role, row-level security shows one tenant whatever is asked for.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from core.db import Connection
 from runtime.store.claims import STARTS_LEFT
 
-_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+# The newest rows are read in the order of their index, whatever the statistics say: sorting would read all.
+_SNAPSHOT = """
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
+SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_material = off"""
 
 # What is left of this minute's starts: the token bucket of claims, read and not drawn from.
 _TENANTS = f"""
@@ -24,16 +28,17 @@ FROM tenants t WHERE $1::text IS NULL OR t.tenant_id = $1 ORDER BY t.tenant_id""
 _CAPS = """
 SELECT c.tenant_id, c.cap, c.slots,
   (SELECT count(*) FROM queue q WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status <> 'claimable') AS used,
-  (SELECT count(*) FROM queue q
-    WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status = 'claimable') AS pending
+  (SELECT count(*) FROM (SELECT FROM queue q
+    WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status = 'claimable' LIMIT $2) p) AS pending
 FROM caps c WHERE c.tenant_id = ANY ($1::text[]) ORDER BY 1, 2"""
 
 _LANES = """
 SELECT w.tenant_id, w.workspace_id, w.weight, p.pending, p.oldest
 FROM workspaces w
 CROSS JOIN LATERAL (
-  SELECT count(*) AS pending, extract(epoch FROM now() - min(q.created_at))::float8 AS oldest FROM queue q
-  WHERE q.tenant_id = w.tenant_id AND q.workspace_id = w.workspace_id AND q.status = 'claimable') p
+  SELECT count(*) AS pending, extract(epoch FROM now() - min(q.created_at))::float8 AS oldest FROM (
+    SELECT q.created_at FROM queue q
+    WHERE q.tenant_id = w.tenant_id AND q.workspace_id = w.workspace_id AND q.status = 'claimable' LIMIT $2) q) p
 WHERE w.tenant_id = ANY ($1::text[]) ORDER BY w.tenant_id, w.workspace_id"""
 
 _HELD = """
@@ -45,15 +50,20 @@ FROM queue WHERE status <> 'claimable' AND tenant_id = ANY ($1::text[]) GROUP BY
 _PARKED = """
 SELECT w.tenant_id, r.workspace_id, w.kind, count(*) AS count FROM waits w JOIN runs r ON r.run_id = w.run_id
 WHERE w.status = 'waiting' AND w.tenant_id = ANY ($1::text[]) GROUP BY w.tenant_id, r.workspace_id, w.kind"""
+_PARKED_NEWEST = """
+SELECT r.tenant_id, r.workspace_id, w.kind, count(*) AS count FROM unnest($1::text[]) t(tenant_id) CROSS JOIN LATERAL (
+  SELECT r.run_id, r.tenant_id, r.workspace_id FROM runs r WHERE r.tenant_id = t.tenant_id
+  ORDER BY r.created_at DESC, r.run_id DESC LIMIT $2) r
+JOIN waits w ON w.run_id = r.run_id AND w.status = 'waiting' GROUP BY r.tenant_id, r.workspace_id, w.kind"""
 
 _MESSAGES = """
 SELECT tenant_id, kind, status, count(*) AS count, extract(epoch FROM now() - min(created_at))::float8 AS oldest FROM (
-  SELECT tenant_id, kind, status, created_at FROM commands WHERE status = 'pending'
+  (SELECT * FROM commands WHERE status = 'pending' AND tenant_id = ANY ($1::text[]) LIMIT $2)
   UNION ALL
-  SELECT tenant_id, kind, status, created_at FROM commands WHERE status = 'leased'
+  (SELECT * FROM commands WHERE status = 'leased' AND tenant_id = ANY ($1::text[]) LIMIT $2)
   UNION ALL
-  SELECT tenant_id, kind, status, created_at FROM commands WHERE status = 'failed') m
-WHERE tenant_id = ANY ($1::text[]) GROUP BY tenant_id, kind, status ORDER BY tenant_id, kind, status"""
+  (SELECT * FROM commands WHERE status = 'failed' AND tenant_id = ANY ($1::text[]) LIMIT $2)) m
+GROUP BY tenant_id, kind, status ORDER BY tenant_id, kind, status"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,41 +130,40 @@ class TenantQueue:
     @property
     def parked(self) -> dict[str, int]:
         """The open waits of all lanes, by kind."""
-        found: dict[str, int] = defaultdict(int)
-        for lane in self.lanes:
-            for kind, count in lane.parked.items():
-                found[kind] += count
-        return dict(found)
+        return dict(sum((Counter(lane.parked) for lane in self.lanes), Counter()))
 
     @property
     def oldest_pending_seconds(self) -> float | None:
         """See ``LaneQueue``, over all lanes."""
-        ages = [lane.oldest_pending_seconds for lane in self.lanes if lane.oldest_pending_seconds is not None]
-        return max(ages, default=None)
+        return max((age for lane in self.lanes if (age := lane.oldest_pending_seconds) is not None), default=None)
 
 
-async def queues(connection: Connection, tenant: str | None = None) -> list[TenantQueue]:
-    """Every tenant that the role may see, or the one named, in one snapshot: the first reads of a transaction."""
+async def queues(connection: Connection, tenant: str | None = None, most: int | None = None) -> list[TenantQueue]:
+    """Every tenant that the role may see, or the one named, in one snapshot: the first reads of a transaction.
+
+    ``most`` bounds what is counted of each kind, and counts what is parked among the newest so many runs.
+    """
     await connection.execute(_SNAPSHOT)
     rows = await connection.fetch(_TENANTS, tenant)
     names = [row["tenant"] for row in rows]
-    lanes = await _lanes(connection, names)
+    lanes = await _lanes(connection, names, most)
     caps, messages = defaultdict(list), defaultdict(list)
-    for row in await connection.fetch(_CAPS, names):
+    for row in await connection.fetch(_CAPS, names, most):
         caps[row["tenant_id"]].append(CapQueue(row["cap"], row["slots"], row["used"], row["pending"]))
-    for row in await connection.fetch(_MESSAGES, names):
+    for row in await connection.fetch(_MESSAGES, names, most):
         found = MessageQueue(row["kind"], row["status"], row["count"], max(0.0, row["oldest"]))
         messages[row["tenant_id"]].append(found)
     return [TenantQueue(*row, *(tuple(many[row["tenant"]]) for many in (lanes, caps, messages))) for row in rows]
 
 
-async def _lanes(connection: Connection, names: list[str]) -> defaultdict[str, list[LaneQueue]]:
+async def _lanes(connection: Connection, names: list[str], most: int | None) -> defaultdict[str, list[LaneQueue]]:
     held = {(tenant, workspace): counts for tenant, workspace, *counts in await connection.fetch(_HELD, names)}
     parked: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    for row in await connection.fetch(_PARKED, names):
+    waiting = (_PARKED, names) if most is None else (_PARKED_NEWEST, names, most)
+    for row in await connection.fetch(*waiting):
         parked[row["tenant_id"], row["workspace_id"]][row["kind"]] = row["count"]
     found = defaultdict(list)
-    for row in await connection.fetch(_LANES, names):
+    for row in await connection.fetch(_LANES, names, most):
         tenant, workspace, weight, pending, age = row
         admitted, running, abandoned = held.get((tenant, workspace), (0, 0, 0))
         waits = dict(sorted(parked[tenant, workspace].items()))

@@ -1,4 +1,4 @@
-"""Read models of one tenant that faces show, for `Database.reading(tenant)` under the faces' role.
+"""Read models of one tenant that faces show, for `Database.transaction(tenant)` under the faces' role.
 
 Statements are built once. Each names the tenant, and row-level security stands behind it (promise 8). Lists come in
 pages: rows after a key, in the order of that key, one more than asked for where there are more.
@@ -6,6 +6,7 @@ pages: rows after a key, in the order of that key, one more than asked for where
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -13,13 +14,20 @@ from uuid import UUID
 
 import orjson
 from msgspec import Struct, structs
-from sqlalchemy import Executable, text
-from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from runtime.store.approvals import ASKED, ASKED_IN, question
+from core.db import Connection
 
 Row: TypeAlias = Mapping[str, Any]
+_NAME = re.compile(r"(?<!:):([a-z_]+)")
+
+
+class Statement:
+    """A statement with named parameters (``:name``), each of which PostgreSQL knows by its number."""
+
+    def __init__(self, text: str) -> None:
+        self.names = [*dict.fromkeys(_NAME.findall(text))]
+        self.sql = _NAME.sub(lambda name: f"${self.names.index(name[1]) + 1}", text)
+
 
 # Before the first and after the last of anything, so that one statement serves every page.
 FIRST_TIME = datetime(1, 1, 2, tzinfo=UTC)
@@ -31,17 +39,17 @@ LAST_ID = UUID(int=2**128 - 1)
 _RUN_COLUMNS = """r.run_id, r.workspace_id, r.workflow, r.workflow_version, r.trigger_type, r.trigger_ref, r.reference,
   r.requested_by, r.status, r.version, r.superstep, r.writes, r.error, r.created_at, r.started_at, r.finished_at,
   r.purged_at, r.deadline_at"""
-_RUNS = text(f"""
+_RUNS = Statement(f"""
 SELECT {_RUN_COLUMNS} FROM runs r
 WHERE r.tenant_id = :tenant AND (r.created_at, r.run_id) < (:after_at, :after_id)
   AND (CAST(:status AS text) IS NULL OR r.status = :status)
   AND (CAST(:workflow AS text) IS NULL OR r.workflow = :workflow)
   AND (CAST(:reference AS text) IS NULL OR r.reference = :reference)
-ORDER BY r.created_at DESC, r.run_id DESC LIMIT :limit""").columns(error=JSONB)
+ORDER BY r.created_at DESC, r.run_id DESC LIMIT :limit""")
 
 # The oldest children: a loop over many items may have one for each. The problem is why the evidence was not signed or
 # stored, where nobody tries that any more.
-_RUN = text(f"""
+_RUN = Statement(f"""
 SELECT {_RUN_COLUMNS}, r.audit_count, r.audit_head, r.result, r.parent_run_id, r.extensions,
   (SELECT count(*) FROM runs c WHERE c.parent_run_id = r.run_id) AS children_count,
   ARRAY(SELECT c.run_id FROM runs c WHERE c.parent_run_id = r.run_id ORDER BY c.created_at, c.run_id LIMIT 100)
@@ -53,46 +61,39 @@ SELECT {_RUN_COLUMNS}, r.audit_count, r.audit_head, r.result, r.parent_run_id, r
     WHERE c.tenant_id = r.tenant_id AND c.run_id = r.run_id AND c.kind = 'bundle' AND c.status = 'failed'
       AND NOT EXISTS (SELECT FROM bundles b WHERE b.run_id = c.run_id AND b.lines = r.audit_count)
     ORDER BY c.command_id DESC LIMIT 1) AS evidence_problem
-FROM runs r WHERE r.tenant_id = :tenant AND r.run_id = :run""").columns(error=JSONB, result=JSONB, bundle=JSONB)
+FROM runs r WHERE r.tenant_id = :tenant AND r.run_id = :run""")
 
 # By their ids, because only the open waits are indexed by their run.
-_WAITS = text("""
+_WAITS = Statement("""
 SELECT wait_id, step_key, kind, status, correlation_key, token, due_at, created_at, completed_at FROM waits
 WHERE tenant_id = :tenant AND wait_id = ANY (:ids) AND (created_at, wait_id) > (:after_at, :after_id)
 ORDER BY created_at, wait_id LIMIT :limit""")
 
 # The writes of a super-step are recorded in one commit, so their numbers within it never change.
-_LEDGER = text("""
+_LEDGER = Statement("""
 SELECT * FROM (
   SELECT superstep, step_key, channel, value, written_at,
     row_number() OVER (PARTITION BY superstep ORDER BY step_key, channel) AS number
   FROM ledger WHERE tenant_id = :tenant AND run_id = :run AND superstep >= :after_superstep) l
-WHERE (superstep, number) > (:after_superstep, :after_number) ORDER BY superstep, number LIMIT :limit""").columns(
-    value=JSONB
-)
+WHERE (superstep, number) > (:after_superstep, :after_number) ORDER BY superstep, number LIMIT :limit""")
 
 # From the append of the wanted line on: a long run is read page by page, and each append has a line at least.
-_APPENDS = text("""
+_APPENDS = Statement("""
 SELECT n, first_seq, lines FROM journal
 WHERE tenant_id = :tenant AND run_id = :run AND n >= (
   SELECT coalesce(max(n), 0) FROM journal WHERE tenant_id = :tenant AND run_id = :run AND first_seq <= :after_seq + 1)
 ORDER BY n LIMIT :limit""")
 
-_QUESTION = f"""
-SELECT a.approval_id, a.run_id, a.step_key, a.status, a.choice, a.reason, a.created_at, a.expires_at, a.decided_at,
-  {ASKED} FROM approvals a {ASKED_IN} WHERE a.tenant_id = :tenant"""
-_APPROVALS = text(f"""{_QUESTION} AND (a.created_at, a.approval_id) < (:after_at, :after_id)
-  AND (CAST(:status AS text) IS NULL OR a.status = :status) AND (CAST(:run AS uuid) IS NULL OR a.run_id = :run)
-ORDER BY a.created_at DESC, a.approval_id DESC LIMIT :limit""").columns(kept=JSONB)
-_APPROVAL = text(f"{_QUESTION} AND a.approval_id = :approval").columns(kept=JSONB)
-
-_BUNDLE = text("""
+_BUNDLE = Statement("""
 SELECT run_id, name, uri, version_id, sha256, bytes FROM bundles WHERE tenant_id = :tenant AND run_id = :run
 ORDER BY lines DESC LIMIT 1""")
-_POLICIES = text("""
+_POLICIES = Statement("""
 SELECT p.name, p.version, p.digest, p.published_by, p.published_at, p.digest = t.policy_digest AS active
 FROM policies p JOIN tenants t USING (tenant_id) WHERE tenant_id = :tenant ORDER BY p.published_at DESC, p.digest""")
-_COUNTS = text("SELECT status, count(*) AS count FROM runs WHERE tenant_id = :tenant GROUP BY status")
+_COUNTS = Statement("""
+SELECT status, count(*) AS count FROM (
+  SELECT r.status FROM runs r WHERE r.tenant_id = :tenant ORDER BY r.created_at DESC, r.run_id DESC LIMIT :most) newest
+GROUP BY status""")
 
 
 class RunFilter(Struct, frozen=True):
@@ -103,16 +104,18 @@ class RunFilter(Struct, frozen=True):
     reference: str | None = None
 
 
-async def _all(connection: AsyncConnection, statement: Executable, **values: Any) -> list[Row]:
-    return [row._asdict() for row in await connection.execute(statement, values)]
+async def every(connection: Connection, statement: Statement, **values: Any) -> list[Row]:
+    """All rows."""
+    return [dict(row) for row in await connection.fetch(statement.sql, *(values[name] for name in statement.names))]
 
 
-async def _one(connection: AsyncConnection, statement: Executable, **values: Any) -> Row | None:
-    return next(iter(await _all(connection, statement, **values)), None)
+async def first(connection: Connection, statement: Statement, **values: Any) -> Row | None:
+    """The first row; None if there is none."""
+    return next(iter(await every(connection, statement, **values)), None)
 
 
 async def runs_page(
-    connection: AsyncConnection,
+    connection: Connection,
     tenant: str,
     wanted: RunFilter,
     limit: int,
@@ -121,16 +124,16 @@ async def runs_page(
 ) -> list[Row]:
     """Runs, newest first."""
     values = {"limit": limit, "after_at": after_at, "after_id": after_id, **structs.asdict(wanted)}
-    return await _all(connection, _RUNS, tenant=tenant, **values)
+    return await every(connection, _RUNS, tenant=tenant, **values)
 
 
-async def run(connection: AsyncConnection, tenant: str, run_id: UUID) -> Row | None:
+async def run(connection: Connection, tenant: str, run_id: UUID) -> Row | None:
     """One run, with where its audit stands and its bundle, None until there is one."""
-    return await _one(connection, _RUN, tenant=tenant, run=run_id)
+    return await first(connection, _RUN, tenant=tenant, run=run_id)
 
 
 async def waits_page(
-    connection: AsyncConnection,
+    connection: Connection,
     tenant: str,
     ids: Sequence[UUID],
     limit: int,
@@ -138,22 +141,20 @@ async def waits_page(
     after_id: UUID = FIRST_ID,
 ) -> list[Row]:
     """The waits of a run, open and over, by the ids that its book tells, oldest first."""
-    return await _all(connection, _WAITS, tenant=tenant, ids=ids, limit=limit, after_at=after_at, after_id=after_id)
+    return await every(connection, _WAITS, tenant=tenant, ids=ids, limit=limit, after_at=after_at, after_id=after_id)
 
 
 async def ledger_page(
-    connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, after_superstep: int = -1, after_number: int = 0
+    connection: Connection, tenant: str, run_id: UUID, limit: int, after_superstep: int = -1, after_number: int = 0
 ) -> list[Row]:
     """Writes to channels with a ledger, in the order of super-steps; ``number`` counts within one."""
     after = {"after_superstep": after_superstep, "after_number": after_number}
-    return await _all(connection, _LEDGER, tenant=tenant, run=run_id, limit=limit, **after)
+    return await every(connection, _LEDGER, tenant=tenant, run=run_id, limit=limit, **after)
 
 
-async def audit_page(
-    connection: AsyncConnection, tenant: str, run_id: UUID, limit: int, after_seq: int = -1
-) -> list[Row]:
+async def audit_page(connection: Connection, tenant: str, run_id: UUID, limit: int, after_seq: int = -1) -> list[Row]:
     """The lines of a run's chain, with the exact bytes that are hashed and their places: also altered ones."""
-    found = await _all(connection, _APPENDS, tenant=tenant, run=run_id, limit=limit, after_seq=after_seq)
+    found = await every(connection, _APPENDS, tenant=tenant, run=run_id, limit=limit, after_seq=after_seq)
     lines = [_line(row, n, line) for row in found for n, line in enumerate(row["lines"].split(b"\n"))]
     return [line for line in lines if line["seq"] > after_seq][:limit]
 
@@ -166,44 +167,16 @@ def _line(row: Row, number: int, line: bytes) -> Row:
     return {"seq": row["first_seq"] + number, "append": row["n"], "type": kind, "line": line}
 
 
-async def approvals_page(
-    connection: AsyncConnection,
-    tenant: str,
-    limit: int,
-    *,
-    status: str | None = None,
-    run_id: UUID | None = None,
-    after_at: datetime = LAST_TIME,
-    after_id: UUID = LAST_ID,
-) -> list[Row]:
-    """Approvals, newest first. ``Diverged`` if the question of one is not what was told."""
-    after = {"after_at": after_at, "after_id": after_id}
-    found = await _all(connection, _APPROVALS, tenant=tenant, limit=limit, status=status, run=run_id, **after)
-    return [_asked(row) for row in found]
-
-
-def _asked(row: Row) -> Row:
-    asked = question(row, row["approval_id"])
-    shown = {"kind": asked.kind, "tier": asked.tier, "requester": asked.requester, "card": asked.shown}
-    return {**row, **shown, "action_digest": asked.digest}
-
-
-async def approval(connection: AsyncConnection, tenant: str, approval_id: UUID) -> Row | None:
-    """One approval. ``Diverged`` as of ``approvals_page``."""
-    row = await _one(connection, _APPROVAL, tenant=tenant, approval=approval_id)
-    return None if row is None else _asked(row)
-
-
-async def bundle(connection: AsyncConnection, tenant: str, run_id: UUID) -> Row | None:
+async def bundle(connection: Connection, tenant: str, run_id: UUID) -> Row | None:
     """The place of a run's evidence; None until it was written."""
-    return await _one(connection, _BUNDLE, tenant=tenant, run=run_id)
+    return await first(connection, _BUNDLE, tenant=tenant, run=run_id)
 
 
-async def policy_versions(connection: AsyncConnection, tenant: str) -> list[Row]:
+async def policy_versions(connection: Connection, tenant: str) -> list[Row]:
     """Every published policy, and which one is active."""
-    return await _all(connection, _POLICIES, tenant=tenant)
+    return await every(connection, _POLICIES, tenant=tenant)
 
 
-async def run_counts(connection: AsyncConnection, tenant: str) -> list[tuple[str, int]]:
-    """The number of runs with each status."""
-    return [(row["status"], row["count"]) for row in await _all(connection, _COUNTS, tenant=tenant)]
+async def run_counts(connection: Connection, tenant: str, most: int) -> list[tuple[str, int]]:
+    """The number of runs with each status, among the newest ``most``: all of them may be very many."""
+    return [(row["status"], row["count"]) for row in await every(connection, _COUNTS, tenant=tenant, most=most)]

@@ -21,12 +21,13 @@ from runtime.engine.told import Diverged
 from runtime.store.books import Book
 
 # Only after the evidence is stored, never before; and while nothing that the run has ordered is still on its way, and
-# nobody waits for its result.
-MAY_BE_PURGED = """r.purge_at <= now() AND EXISTS (
-    SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count)
-  AND NOT EXISTS (SELECT FROM commands c WHERE c.run_id = r.run_id AND c.status = 'pending')
-  AND NOT EXISTS (SELECT FROM commands c WHERE c.run_id = r.run_id AND c.status = 'leased')
-  AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL)"""
+# nobody waits for its result. A message that could not be delivered for 30 days holds nothing any more. What is on its
+# way is read once, and the rest is asked of one run after the other (OFFSET 0), until as many are found as are wanted.
+_ON_ITS_WAY = "SELECT c.run_id FROM commands c WHERE c.created_at > now() - interval '30 days' AND c.status ="
+MAY_BE_PURGED = f"""r.purge_at <= now()
+  AND EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count OFFSET 0)
+  AND r.run_id NOT IN ({_ON_ITS_WAY} 'pending') AND r.run_id NOT IN ({_ON_ITS_WAY} 'leased')
+  AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL OFFSET 0)"""
 
 _HOLD = f"SELECT r.tenant_id FROM runs r WHERE r.run_id = $1 AND {MAY_BE_PURGED} FOR UPDATE OF r"
 
@@ -99,7 +100,7 @@ async def remains(connection: Connection, run_id: UUID) -> tuple[Sequence[Row], 
     """The remains of a run: the rows of steps, receipts and extensions. ``Diverged`` if somebody has deleted them."""
     row = await connection.fetchrow(_REMAINS, run_id)
     if row is None:
-        raise Diverged(f"What retention left of the run {run_id} is gone", "remains")
+        raise Diverged(f"The row that retention kept of the run {run_id} is missing", "remains")
     steps, receipts, extensions = ([_typed(each) for each in many] for many in row)
     return steps, receipts, extensions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 from msgspec import Struct
@@ -9,13 +10,39 @@ from msgspec import Struct
 from core.db import Connection
 from runtime.engine.commit import Claim
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
+from runtime.store.inbox import KEPT, Kept
 from runtime.store.retention import MAY_BE_PURGED
 
 BATCH = 100
+# Nothing is on its way to a worker for longer.
+SENT_MAX = "10 minutes"
 # A run may have thousands of rows, so a sweep takes few of them.
 PURGES = 20
 
-# What is kept is looked at from its own side, one by one: there are few of them, and there may be many waits.
+
+def _in_turn(name: str, table: str, columns: str, order: str, due: str, most: int) -> str:
+    """Up to ``most`` rows ``r`` that are due: every tenant's first one before anybody's second one.
+
+    One look through an index for each tenant says whether it has any; no backlog is read further than its share. Of
+    more tenants than that chance takes some: whoever has waited longest would be whoever has the longest backlog.
+    """
+    of_tenant = f"FROM {table} r WHERE r.tenant_id = t.tenant_id AND {due}"
+    share = f"least({most}, 1 + 10 * {most} / count(*))"
+    return f"""
+{name}_of AS MATERIALIZED (
+  SELECT t.tenant_id FROM tenants t CROSS JOIN LATERAL (SELECT {of_tenant} ORDER BY {order} LIMIT 1) r),
+{name} AS (
+  SELECT {columns} FROM {name}_of t CROSS JOIN LATERAL (
+    SELECT r.*, row_number() OVER (ORDER BY {order}) AS number {of_tenant}
+    ORDER BY {order} LIMIT (SELECT {share} FROM {name}_of)) r
+  ORDER BY r.number, random() LIMIT {most})"""
+
+
+_OF_WAITS = ("r.run_id, r.step_key, r.wait_id, r.created_at", "r.due_at", "r.status = 'waiting' AND r.due_at <= now()")
+_DUE_WAITS = _in_turn("due_waits", "waits", *_OF_WAITS, BATCH)
+_DUE_PURGES = _in_turn("due_purges", "runs", "r.run_id", "r.purge_at", MAY_BE_PURGED, PURGES)
+
+# A lease that ends later than any that is taken now was taken before the clock went back: it ends with those of now.
 #
 # A step that was sent and that nobody has claimed in time may be sent again, and gives its place back: the message was
 # lost, or the scheduler died between the queue and us. If the message does come later, the row decides.
@@ -26,6 +53,13 @@ WITH silent AS (
 unclaimed AS (
   SELECT q.run_id, q.step_key FROM queue q WHERE q.status <> 'claimable' AND q.status = 'sent' AND q.expires_at < now()
   ORDER BY q.run_id, q.step_key FOR UPDATE SKIP LOCKED),
+ahead AS (
+  SELECT q.run_id, q.step_key, l.ends FROM queue q
+  CROSS JOIN LATERAL (SELECT now() + CASE q.status WHEN 'leased' THEN $1 ELSE interval '{SENT_MAX}' END AS ends) l
+  WHERE q.status <> 'claimable' AND q.expires_at > l.ends + interval '1 s'
+  ORDER BY q.run_id, q.step_key FOR UPDATE OF q SKIP LOCKED),
+capped AS (
+  UPDATE queue q SET expires_at = a.ends FROM ahead a WHERE q.run_id = a.run_id AND q.step_key = a.step_key),
 returned AS (
   UPDATE commands SET status = 'pending', lease_owner = NULL, lease_expires_at = NULL
   FROM silent WHERE commands.command_id = silent.command_id RETURNING '{MESSAGES_CHANNEL}' AS channel),
@@ -34,20 +68,19 @@ freed AS (
   FROM unclaimed u WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key
   RETURNING '{STEPS_CHANNEL}' AS channel),
 found AS (SELECT channel FROM returned UNION ALL SELECT channel FROM freed),
-woken AS (SELECT pg_notify(channel, '') FROM (SELECT DISTINCT channel FROM found) channels)
+woken AS (SELECT pg_notify(channel, '') FROM (SELECT DISTINCT channel FROM found) channels),
+{_DUE_WAITS},
+{_DUE_PURGES},
+{KEPT.format(whole="$2", most=BATCH)}
 SELECT (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS woken,
   (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, lease_id, epoch)) FROM (
     SELECT run_id, step_key, lease_id, epoch FROM queue
     WHERE status <> 'claimable' AND status = 'leased' AND expires_at < now()
-    ORDER BY expires_at LIMIT {BATCH}) s) AS leases,
-  (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, wait_id)) FROM (
-    SELECT run_id, step_key, wait_id FROM waits WHERE status = 'waiting' AND due_at <= now()
-    ORDER BY due_at LIMIT {BATCH}) w) AS waits,
-  EXISTS (SELECT FROM inbox i WHERE i.processed_at IS NULL AND i.correlation_key IS NOT NULL
-    AND (SELECT true FROM waits w WHERE w.tenant_id = i.tenant_id AND w.correlation_key = i.correlation_key
-      AND w.status = 'waiting' LIMIT 1)) AS kept,
-  (SELECT jsonb_agg(run_id) FROM (
-    SELECT r.run_id FROM runs r WHERE {MAY_BE_PURGED} ORDER BY r.purge_at LIMIT {PURGES}) p) AS purges"""
+    ORDER BY row_number() OVER (PARTITION BY tenant_id ORDER BY expires_at), expires_at LIMIT {BATCH}) s) AS leases,
+  (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, wait_id, extract(epoch FROM now() - created_at)))
+    FROM due_waits) AS waits,
+  (SELECT jsonb_agg(jsonb_build_array(tenant_id, source, notification_id, run_id)) FROM kept) AS kept,
+  (SELECT jsonb_agg(run_id) FROM due_purges) AS purges"""
 
 _TAKE_AWAY = """
 SELECT owner FROM queue
@@ -57,27 +90,31 @@ _FORGET = "DELETE FROM queue WHERE run_id = $1 AND step_key = $2"
 
 
 class Due(Struct, frozen=True):
-    """Leases by run, waits as (run, step key, wait), and how many messages and steps were freed for others.
+    """Leases by run, waits as (run, step key, wait, age in seconds), how many messages and steps were freed for others.
 
-    ``kept`` says that a signal was kept for which there is a wait by now, ``purges`` are runs whose retention is over.
+    ``kept`` are signals that have a wait by now, or none for too long, ``purges`` are runs whose retention is over.
     """
 
     leases: tuple[tuple[UUID, Claim], ...]
-    waits: tuple[tuple[UUID, str, UUID], ...]
+    waits: tuple[tuple[UUID, str, UUID, float], ...]
     freed: int
-    kept: bool
+    kept: tuple[Kept, ...]
     purges: tuple[UUID, ...]
 
 
-async def due(connection: Connection) -> Due:
-    """Everything that is due now, at most ``BATCH`` of each kind."""
-    row = await connection.fetchrow(_DUE)
+async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
+    """Everything that is due now, at most ``BATCH`` of each kind, of which tenants have equal shares.
+
+    ``whole`` compares all kept signals with all waits. No worker's lease ends later than ``lease`` from now. A crash
+    before that is written leaves it to the next sweep.
+    """
+    row = await connection.fetchrow(_DUE, lease, whole)
     assert row is not None
     return Due(
         tuple((UUID(run), Claim(key, UUID(lease), epoch)) for run, key, lease, epoch in row["leases"] or ()),
-        tuple((UUID(run), key, UUID(wait)) for run, key, wait in row["waits"] or ()),
+        tuple((UUID(run), key, UUID(wait), age) for run, key, wait, age in row["waits"] or ()),
         row["freed"],
-        row["kept"],
+        tuple(Kept(tenant, source, key, run and UUID(run)) for tenant, source, key, run in row["kept"] or ()),
         tuple(UUID(run) for run in row["purges"] or ()),
     )
 

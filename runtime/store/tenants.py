@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from core.db import Connection
 from core.errors import ConsistencyError
 
@@ -15,6 +17,11 @@ _CREATE = """
 INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2) ON CONFLICT (tenant_id) DO NOTHING RETURNING tenant_id"""
 _GROUPS = """
 SELECT group_name, array_agg(person_id) AS members FROM group_members WHERE tenant_id = $1 GROUP BY group_name"""
+_OF_SLACK = "SELECT person_id, name FROM people WHERE tenant_id = $1 AND slack_user_id = ANY($2)"
+_PERSON = """
+SELECT p.name, p.slack_user_id, (SELECT array_agg(m.group_name) FROM group_members m
+  WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id) AS groups
+FROM people p WHERE p.tenant_id = $1 AND p.person_id = $2"""
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('counterseal.publishing:' || $1, 0))"
 _LISTED = """
 SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digest, created_at
@@ -91,6 +98,16 @@ async def groups(connection: Connection, tenant: str) -> dict[str, frozenset[str
         return None
     rows = await connection.fetch(_GROUPS, tenant)
     return {row["group_name"]: frozenset(row["members"]) for row in rows}
+
+
+async def people_of_slack(connection: Connection, tenant: str, accounts: Sequence[str]) -> list[asyncpg.Record]:
+    """Id and name of each person whose entry in the directory names one of these Slack accounts."""
+    return await connection.fetch(_OF_SLACK, tenant, accounts)
+
+
+async def person(connection: Connection, tenant: str, person_id: str) -> asyncpg.Record | None:
+    """Name, Slack account and groups of a person of the directory."""
+    return await connection.fetchrow(_PERSON, tenant, person_id)
 
 
 async def replace_directory(

@@ -28,12 +28,12 @@ from runtime.engine.replaying import unopened
 from runtime.engine.run import Definition, NeedsItems, Run, RunView
 from runtime.engine.states import STEP, RunState, StepState
 from runtime.engine.told import KEPT, Diverged, Told, names, read_line
-from runtime.store.journal import KEPT_ON, LOCKED, RUN, TAIL, Append, appends
+from runtime.store.journal import KEPT_ON, LOCKED, RUN_ROW, TAIL, Append, appends
 
 log = structlog.get_logger(__name__)
 
 _READ = f"""
-SELECT {RUN.format("r")}, r.run_key, {{0}} AS state, t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
+SELECT {RUN_ROW.format("r")}, r.run_key, {{0}} AS state, t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
 FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id {TAIL.format("r", "{1}")} WHERE r.run_id = {{2}}"""
 SELECT = _READ.format("CASE WHEN $2 THEN NULL ELSE r.state END", "$2 OR " + KEPT_ON.format("r"), "$1")
 _AFTER = _READ.format("NULL::bytea", "j.n > $2", "$1")
@@ -105,13 +105,11 @@ async def _row(connection: Connection, run_id: UUID, whole: bool, tenant: str | 
     return await connection.fetchrow(SELECT, run_id, whole)
 
 
-async def loaded(
-    connection: Connection, row: Any, graphs: Graphs, *, whole: bool = False, before: RunView | None = None
-) -> RunView:
+async def loaded(connection: Connection, row: Any, graphs: Graphs, *, whole: bool = False) -> RunView:
     """The view in a row that was read for itself: errors as of ``load``."""
     run_id = row["run"]["run_id"]
     try:
-        return await view_of(connection, _there(run_id, row), graphs, whole=whole, before=before)
+        return await view_of(connection, _there(run_id, row), graphs, whole=whole)
     except Unfinished as error:  # both are of one snapshot here
         raise Diverged(f"The book of run {run_id} is not as long as the run says") from error
 
@@ -178,7 +176,7 @@ def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[
         # What is kept is of the first append after the opening one: its own lines are in it.
         told = since[1:]
         if not since or not names(since[0].lines[-1], KEPT, kept, key):
-            raise Diverged(f"The state that is kept of run {definition.run_id} is not the one that was told")
+            raise Diverged(f"The kept state of run {definition.run_id} does not have the digest that its book names")
         run, before = unpack(kept, definition.run_id, key)
         opened = next(opening.told(key)).event
         run.trigger = opened.inputs or {} if isinstance(opened, RunOpened) else {}

@@ -33,7 +33,7 @@ from connectors.port import (
 )
 from core.canonical import INTEGER_MAX
 from core.errors import CountersealError
-from core.outage import is_away
+from core.outage import is_away, report
 from evidence.chain import Actor
 from evidence.events import EventType
 from runtime.engine import late
@@ -42,15 +42,14 @@ from runtime.engine.errors import UNUSABLE
 from runtime.engine.events import ActionLate
 from runtime.engine.finish import clean, unfit
 from runtime.engine.graph import NO_GRAPH
-from runtime.engine.moves import Inquire, Next, Perform, ReadBefore, Unfit
+from runtime.engine.instructions import Inquire, Next, Perform, ReadBefore, Unfit
 from runtime.engine.told import parts
 from runtime.engine.transition import Transition
 from runtime.store import audit
 from runtime.store.commits import apply
 from runtime.store.views import Purged, load
-from runtime.work.holding import Holding, Patience, Tools
+from runtime.work.holding import Holder, Patience, Tools
 from runtime.work.lease import Build, LostLease
-from runtime.work.setbacks import report
 
 log = structlog.get_logger(__name__)
 
@@ -101,7 +100,7 @@ def _kept(done: Done) -> Done | Unfit:
     """The part of the result that can be stored. The external id is always kept."""
     usage = done.usage
     if usage is not None and not _countable(usage):
-        log.error("usage that no audit line can hold is left out", usage=clean(usage))
+        log.error("usage dropped: an audit line cannot hold it", usage=clean(usage))
         usage = None
     external_id = None if done.external_id is None else clean(done.external_id, EXTERNAL_ID_CHARACTERS_MAX)
     kept = replace(done, external_id=external_id, usage=usage)
@@ -132,7 +131,7 @@ def _said(outcome: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
             return replace(outcome, message=clean(outcome.message), retry_after_seconds=seconds)
         case InDoubt():
             return InDoubt(clean(outcome.message))
-    log.error("a connector answered with what is no outcome", kind=type(outcome).__name__)
+    log.error("connector returned no Outcome; the call is in doubt", kind=type(outcome).__name__)
     return InDoubt(f"The connector answered with {type(outcome).__name__}, which is no outcome.")
 
 
@@ -165,7 +164,7 @@ class Calling:
     Of a call without a receipt, which has no side effect, nothing is told.
     """
 
-    def __init__(self, tools: Tools, patience: Patience, holding: Holding, work: Perform) -> None:
+    def __init__(self, tools: Tools, patience: Patience, holding: Holder, work: Perform) -> None:
         self._tools = tools
         self._patience = patience
         self._holding = holding
@@ -220,7 +219,7 @@ class Calling:
             return
         self._holding.hold = None  # its lease is beaten no more
         facts = {"run": str(hold.view.run_id), "step": hold.step.key, "receipt": str(receipt.receipt_id)}
-        log.warning("a lease was lost during a call; what is known of it is told", known=str(event.known), **facts)
+        log.warning("lease lost during a call; recording action.late", known=str(event.known), **facts)
         tries = 0
         try:
             while True:
@@ -229,7 +228,7 @@ class Calling:
                     return
                 except Exception as error:
                     if not is_away(error):
-                        report("what is known of a call could not be told", error, **facts)
+                        report("action.late could not be recorded", error, **facts)
                         return
                     await self._patience.pause(self, tries, error, hold.step)
                     tries += 1

@@ -17,28 +17,28 @@ from connectors.port import Before
 from core.db import Connection, Database
 from core.errors import CountersealError
 from core.ids import new_nonce
-from core.outage import is_passing
+from core.outage import is_passing, report
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.engine import settle, waits
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import inquired
 from runtime.engine.graph import OperationNode
+from runtime.engine.instructions import Inquire, Known, LookUp, Next, OtherRun, Over, Perform, ReadBefore, StartRun
 from runtime.engine.intend import Proposal
 from runtime.engine.judge import ActivePolicy
-from runtime.engine.moves import Inquire, Known, LookUp, Next, OtherRun, Over, Perform, ReadBefore, StartRun
 from runtime.engine.run import RunView
 from runtime.engine.states import StepState
 from runtime.engine.step import begin
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 from runtime.requests.starting import StartRequest, start_named
-from runtime.store import claims, effects, reads
+from runtime.store import claims, runs
 from runtime.work.calling import Calling, inquire, read_before
-from runtime.work.holding import Holding, Patience, Tools
-from runtime.work.lease import Lease, LostLease, claim_of, claimed
+from runtime.work.holding import Holder, Patience, Tools
+from runtime.work.lease import Lease, LostLease, claim_of, read_claimed
 from runtime.work.pump import CONFLICTS_MAX
-from runtime.work.setbacks import report, set_back
+from runtime.work.setbacks import set_back
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class Drive:
         self._tools = tools
         self._patience = patience or Patience()
         self._within: Drive | None = None
-        self._holding = Holding(tools, self._patience)
+        self._holding = Holder(tools, self._patience)
 
     @property
     def held(self) -> StepRow | None:
@@ -65,14 +65,17 @@ class Drive:
         return own + (self._within.leased if self._within is not None else [])
 
     def beaten(self, claim: Claim, began: float, *, ours: bool) -> bool:
-        """Take in what a heartbeat that began then says about a lease; true if that one is held."""
-        if self._within is not None and self._within.beaten(claim, began, ours=ours):
-            return True
-        hold = self._holding.hold
-        still_held = hold is not None and hold.claim == claim
-        if still_held:
-            self._holding.lease.renewed(began) if ours else self._holding.lease.lost()
-        return still_held
+        """Take in what a heartbeat that began then says about a lease; true if a call under it is given up for that.
+
+        A lease that is not found while nothing is called is most often one that an append has just ended.
+        """
+        within = self._within is not None and self._within.beaten(claim, began, ours=ours)
+        hold, lease = self._holding.hold, self._holding.lease
+        if hold is None or hold.claim != claim:
+            return within
+        if ours:
+            lease.renewed(began)
+        return not ours and lease.lost()
 
     async def run(self, record: asyncpg.Record, began: float) -> None:
         """Begin the step of a claim that was made then, and go on until the run waits or ends."""
@@ -100,7 +103,7 @@ class Drive:
     async def _begin(self, record: asyncpg.Record, claim: Claim, began: float) -> Next:
         """Propose, decide and intend. A crash before that is told leaves a lease that runs out without a word."""
         tools = self._tools
-        met, step, known = await claimed(tools.database, record, tools.definitions, tools.recent, began)
+        met, step, known = await read_claimed(tools.database, record, tools.definitions, tools.recent, began)
         if step.status is not StepState.READY:
             raise LostLease
         self._holding.begin(met, step, claim, began)
@@ -142,7 +145,7 @@ class Drive:
         hold, graphs = self._holding.now(), self._tools.definitions.graphs
         for _ in range(CONFLICTS_MAX):
             async with self._tools.database.connection() as connection:
-                receipt = await effects.by_key(connection, graphs, hold.view.tenant_id, work.idempotency_key)
+                receipt = await runs.receipt_by_key(connection, graphs, hold.view.tenant_id, work.idempotency_key)
             known = replace(work.known, receipt=receipt, receipt_checked=True)
 
             def proceed(
@@ -154,7 +157,7 @@ class Drive:
                 return await self._holding.commit(proceed)
             except asyncpg.UniqueViolationError:
                 continue  # another run has just intended this effect: that is to be seen now
-        raise CountersealError(f"The effect {work.idempotency_key} begins and fails elsewhere too fast.")
+        raise CountersealError(f"The effect {work.idempotency_key} changed during every attempt to look it up.")
 
     async def _perform(self, work: Perform) -> Next:
         if work.receipt is not None and not self._holding.may_send():
@@ -206,7 +209,7 @@ class Drive:
         except LostLease:
             raise
         except Exception as error:
-            report("a run within another is left to its lease", error, run=str(run_id))
+            report("child run abandoned until its lease runs out", error, run=str(run_id))
         finally:
             self._within = None
 
@@ -249,5 +252,5 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
 
 async def look(connection: Connection, run_id: UUID) -> OtherRun:
     """The status, result and error of the other run."""
-    row = await reads.ending_of(connection, run_id)
+    row = await runs.ending_of(connection, run_id)
     return OtherRun(row["status"], row["result"], row["error"])

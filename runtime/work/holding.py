@@ -14,12 +14,13 @@ import structlog
 from msgspec import Struct
 
 from connectors.port import Connectors
+from core.clock import rest
 from core.db import Database
 from core.outage import is_away, is_passing
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN
-from runtime.engine.moves import Next, Over
+from runtime.engine.instructions import Next, Over
 from runtime.engine.run import RunView
 from runtime.work.committing import committer
 from runtime.work.lease import Build, Lease, LostLease, Met, Move, Recent, Sent
@@ -57,16 +58,12 @@ class Patience:
         self._calm.clear()
         facts = {"step": str(step.step_id) if step else "", "reason": f"{type(error).__name__}: {error}"}
         if self._stop.is_set():
-            log.error("the process ends before PostgreSQL could be told what came of a step", **facts)
+            log.error("stopping while PostgreSQL is away; an outcome is not recorded", **facts)
             raise error
-        log.warning("PostgreSQL cannot be told what came of a step; it is tried again", tries=tries + 1, **facts)
+        log.warning("PostgreSQL is away; retrying to record an outcome", tries=tries + 1, **facts)
         longest: float = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** min(tries, 10))
-        try:
-            # Everybody lost PostgreSQL at the same moment: they should not all come back at the same one.
-            async with asyncio.timeout(longest * (0.5 + random.random() / 2)):
-                await self._stop.wait()
-        except TimeoutError:
-            return
+        # Everybody lost PostgreSQL at the same moment: they should not all come back at the same one.
+        await rest(self._stop, longest * (0.5 + random.random() / 2))
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class Tools:
         return pump
 
 
-class Hold(Struct, frozen=True):
+class HeldStep(Struct, frozen=True):
     """The step that is held right now; the worker's heartbeat reads it. ``began`` is when the commit of it did."""
 
     met: Met
@@ -116,21 +113,21 @@ class Hold(Struct, frozen=True):
         return self.met.view
 
 
-class Holding:
+class Holder:
     """One leased step at a time, None between steps, and its lease."""
 
     def __init__(self, tools: Tools, patience: Patience) -> None:
         self._tools = tools
         self._patience = patience
         self.lease = Lease(tools.lease)
-        self.hold: Hold | None = None
+        self.hold: HeldStep | None = None
 
     @property
     def step(self) -> StepRow | None:
         """The leased step."""
         return self.hold.step if self.hold else None
 
-    def now(self) -> Hold:
+    def now(self) -> HeldStep:
         """The step that is held; ``LostLease`` if there is none."""
         if self.hold is None:
             raise LostLease
@@ -143,7 +140,7 @@ class Holding:
 
     def begin(self, met: Met, step: StepRow, claim: Claim, began: float) -> None:
         """Hold what has just been claimed."""
-        self.hold = Hold(met, step, claim, began, self._tools.pump(met.view.run_id))
+        self.hold = HeldStep(met, step, claim, began, self._tools.pump(met.view.run_id))
         self.lease.taken(began)
 
     async def commit(self, build: Build, *, known: bool = False) -> Next:
@@ -169,7 +166,7 @@ class Holding:
                     elif is_passing(error) or not goes_on:
                         raise
                     else:
-                        log.warning("a step is settled without going on to the next", reason=str(error))
+                        log.warning("step settled alone; its next step could not be begun", reason=str(error))
                         goes_on = False
         finally:
             if tries:
@@ -180,7 +177,7 @@ class Holding:
             return work
         # The lease goes on with its worker, and is new for a step that is.
         claim = Claim(work.step.key, hold.claim.id, work.step.lease_epoch)
-        self.hold = Hold(moved.met, work.step, claim, moved.began, hold.pump)
+        self.hold = HeldStep(moved.met, work.step, claim, moved.began, hold.pump)
         if hold.step.step_id != work.step.step_id:
             self.lease.taken(moved.began)
         return work

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from core.db import Connection, Database, DatabaseClock
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import Claim, Commit, StepRow
+from runtime.engine.instructions import Known, Next, known_of, leased
 from runtime.engine.judge import ActivePolicy
-from runtime.engine.moves import Known, Next, known_of, leased
 from runtime.engine.run import RunView
 from runtime.engine.states import StepState
 from runtime.engine.transition import Transition
@@ -62,12 +62,12 @@ class Lease:
         """The lease was extended by what began then."""
         self.until = max(self.until, began + self._seconds)
 
-    def lost(self) -> None:
-        """The lease is somebody else's: whatever is called under it is given up."""
-        self.until = 0.0
-        if self._call is not None:
-            self._call.reschedule(self.now())
-            self._call = None
+    def lost(self) -> bool:
+        """The lease is somebody else's, or its step is over; true if a call under it is given up."""
+        self.until, call, self._call = 0.0, self._call, None
+        if call is not None:
+            call.reschedule(self.now())
+        return call is not None
 
     async def call(self, call: Callable[[], Awaitable[Result]]) -> Result:
         """Call the outside under the lease. ``LostLease`` if it may be over, or is lost meanwhile."""
@@ -131,7 +131,7 @@ def claim_of(record: asyncpg.Record) -> tuple[Claim, str]:
     return Claim(row["step_key"], UUID(row["lease_id"]), row["lease_epoch"]), row["lease_owner"]
 
 
-async def claimed(
+async def read_claimed(
     database: Database, record: asyncpg.Record, definitions: Definitions, recent: Recent, began: float
 ) -> tuple[Met, StepRow, Known]:
     """The run, the leased step, and what is known of it from earlier leases. The claim ``began`` at that time."""

@@ -23,11 +23,11 @@ from msgspec.structs import replace
 from core.db import CLOCK_ERROR_MAX, Connection, Database
 from core.errors import ConsistencyError, CountersealError
 from core.ids import new_nonce
-from core.outage import is_away
+from core.outage import is_away, report
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import HELD, Claim, StepRow
 from runtime.engine.crossing import step_order
-from runtime.engine.moves import Known, Next, Over
+from runtime.engine.instructions import Known, Next, Over
 from runtime.engine.run import NeedsItems
 from runtime.engine.states import StepState
 from runtime.engine.step import begin
@@ -37,7 +37,6 @@ from runtime.store.commits import Applied, apply, landed
 from runtime.store.views import load
 from runtime.work.committing import Committer
 from runtime.work.lease import Lease, LostLease, Met, Move, Moved, Recent, Sent, meet
-from runtime.work.setbacks import report
 
 log = structlog.get_logger(__name__)
 
@@ -150,7 +149,7 @@ class Pump:
             with suppress(_Refused, asyncpg.TransactionRollbackError):
                 await self._on_the_book(moves, afresh=afresh)
                 return
-        raise CountersealError(f"Run {self._run_id} moves too fast to commit to.")
+        raise CountersealError(f"Run {self._run_id} changed during every attempt to append to it.")
 
     async def _at_hand(self, met: Met, moves: Sequence[Move]) -> bool:
         clock = met.clock
@@ -283,7 +282,7 @@ class Pump:
                     means.recent.put(replace(met, exact=after, view=after, seen=applied.version))
                     return
         except Exception as error:
-            report("a barrier is left to the sweeper", error, run=str(self._run_id))
+            report("barrier not appended; the sweeper will append it", error, run=str(self._run_id))
 
     async def _read(self, connection: Connection, *, lock: bool, afresh: bool) -> Met:
         """The run as its book gives it now."""

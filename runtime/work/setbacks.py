@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from core.canonical import JsonObject
 from core.db import Connection
-from core.outage import is_passing
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
 from runtime.engine import doubt
@@ -28,7 +27,7 @@ from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import StepSetBack, WaitPostponed, WaitTimedOut
 from runtime.engine.finish import clean
 from runtime.engine.graph import NO_GRAPH
-from runtime.engine.moves import last_receipt, open_wait
+from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.states import StepState
 from runtime.engine.transition import GIVEN_UP, Transition
 from runtime.store import claims
@@ -47,14 +46,6 @@ _SETBACKS, _LEASES = GIVEN_UP["unexpected"], GIVEN_UP["lease_lost"]
 _NOTED = "epoch"
 
 
-def report(words: str, error: Exception, **facts: str) -> None:
-    """Log an error of a loop that goes on: one line while the database or the network is away, all of it otherwise."""
-    if is_passing(error):
-        log.warning(words, reason=f"{type(error).__name__}: {error}", **facts)
-    else:
-        log.error(words, exc_info=error, **facts)
-
-
 async def set_back(
     connection: Connection, definitions: Definitions, run_id: UUID, claim: Claim, owner: str | None, error: Exception
 ) -> None:
@@ -69,7 +60,7 @@ async def set_back(
     if status != HELD or step is None:
         return
     count = _count(step.last_error)
-    log.error("a step met what nobody foresaw", run=str(run_id), step=step.key, setbacks=count, exc_info=error)
+    log.error("unexpected error at a step", run=str(run_id), step=step.key, setbacks=count, exc_info=error)
     facts = {**_facts(error, count), _NOTED: step.lease_epoch}
     if count < SETBACKS_MAX:
         transition.tell(StepSetBack(count, facts), step=step.key)
@@ -104,7 +95,7 @@ def lease_over(transition: Transition, step: StepRow) -> None:
     if count < LEASES_MAX:
         transition.expire_lease(step, facts)
         return
-    log.error("a step is given up: its lease runs out time and again", run=str(transition.view.run_id), step=step.key)
+    log.error("step failed: its lease ran out too often", run=str(transition.view.run_id), step=step.key)
     _give_up(transition, step, facts)
 
 
@@ -125,7 +116,7 @@ async def set_back_wait(
         return
     transition = Transition(view, NO_GRAPH)
     count = _count(wait.context)
-    log.error("a wait met what nobody foresaw", run=str(run_id), step=step_key, setbacks=count, exc_info=error)
+    log.error("unexpected error at a due wait", run=str(run_id), step=step_key, setbacks=count, exc_info=error)
     if count < SETBACKS_MAX:
         due = int((PAUSE * count).total_seconds())
         transition.tell(WaitPostponed(wait.wait_id, wait.kind, due, count), step=step_key)

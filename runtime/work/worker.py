@@ -11,13 +11,13 @@ import asyncpg
 import structlog
 
 from core.errors import CountersealError
+from core.outage import report
 from runtime.engine.commit import Claim
 from runtime.queue.port import Delivery, WorkQueue
 from runtime.store import claims
 from runtime.work.driving import Drive
 from runtime.work.holding import Patience, Tools
 from runtime.work.lease import Lease
-from runtime.work.setbacks import report
 
 log = structlog.get_logger(__name__)
 
@@ -78,7 +78,7 @@ class Worker:
         except CountersealError as error:
             log.error("queue unavailable", reason=str(error))
         except Exception:
-            log.exception("the queue failed in a way that it should not")
+            log.exception("unexpected error of the queue; retrying")
         await asyncio.sleep(PAUSE_SECONDS)
         return []
 
@@ -117,7 +117,7 @@ class Worker:
             async with tools.database.connection() as connection:
                 records = await delivery.claim(connection, tools.owner, tools.lease, count)
         except Exception as error:
-            report("nothing could be claimed", error)
+            report("claim failed; retrying", error)
             await asyncio.sleep(PAUSE_SECONDS)
             return []
         if records:
@@ -131,7 +131,7 @@ class Worker:
         try:
             await drive.run(record, began)
         except Exception as error:
-            report("a step was left to its lease", error)
+            report("step abandoned until its lease runs out", error)
             await asyncio.sleep(PAUSE_SECONDS)
         else:
             await _done(delivery)
@@ -162,10 +162,10 @@ class Worker:
         async with tools.database.connection() as connection:
             ours = await claims.heartbeat(connection, tools.lease, [(run_id, claim) for run_id, claim, _ in held])
         for run_id, claim, job in held:
-            still_held = job.drive.beaten(claim, began, ours=claim.id in ours)
+            given_up = job.drive.beaten(claim, began, ours=claim.id in ours)
             if claim.id in ours:
                 await job.delivery.extend(tools.lease)
-            elif still_held:
+            elif given_up:
                 log.warning("lease is no longer ours; its call is given up", run=str(run_id), step=claim.key)
 
 
@@ -173,4 +173,4 @@ async def _done(delivery: Delivery) -> None:
     try:
         await delivery.done()
     except Exception:
-        log.exception("a message comes once more, and will find nothing to claim")
+        log.exception("message was not deleted; redelivery will be a no-op")

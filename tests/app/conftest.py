@@ -163,7 +163,7 @@ class Installation:
 
     @property
     def books(self) -> Books:
-        """What the database says."""
+        """Typed questions to the database."""
         return Books(self.engine)
 
     @property

@@ -1,7 +1,8 @@
-"""`counterseal queue status`: every tenant's lanes, slots and outbox, honest about what cannot be reached."""
+"""The command `queue`: every tenant's lanes, slots and outbox, honest about what cannot be reached; sending again."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from moto.server import ThreadedMotoServer
 
 from app.cli.outcome import Exit
 from app.cli.queues import age
+from tests.support.trouble import Forger
 
 
 @pytest.fixture
@@ -71,6 +73,21 @@ def test_a_tenant_that_is_not_there_and_a_name_that_is_none(command: Any) -> Non
     assert "nobody" in command.said
     command("queue", "status", "--tenant", "No Body", exit_code=Exit.INPUT)
     assert "--tenant" in command.said
+
+
+def test_what_has_failed_is_sent_again(published: Any, outside_world: Any, work_off: Any, database_url: str) -> None:
+    published("run", "start", "asking", "--input", '{"number": "INC1"}')
+    work_off(outside_world)
+    assert (published("queue", "again"), published.said) == ("", "No message has failed.\n")
+    published("queue", "again", "--tenant", "nobody", exit_code=Exit.CONFLICT)
+    assert "nobody" in published.said
+    asyncio.run(Forger(database_url).failed_message("card"))
+    assert published.json("queue", "again", "--kind", "bundle") == []
+    assert published.json("queue", "again", "--tenant", "default", "--kind", "card") == [
+        {"tenant": "default", "kind": "card", "count": 1}
+    ]
+    (default,) = published.json("queue", "status")["tenants"]
+    assert [(one["kind"], one["status"]) for one in default["messages"]] == [("card", "pending")]
 
 
 def test_a_database_that_is_away_is_said_in_a_line(command: Any, clean_environment: Any) -> None:

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from app import adapters, processes
 from app.access import Role
-from app.processes import Part
+from app.processes import Duty
 from app.settings import Settings
 from connectors.port import Completion, Connectors
 from core.errors import TransportError
@@ -239,7 +239,7 @@ async def test_the_keepers_fetch_completions(cases: Any, looping: Any) -> None:
     cases.app.connectors["mail"] = box
 
     async def work(stop: asyncio.Event) -> None:
-        await processes.run(cases.app, frozenset({Part.WORK, Part.KEEP}), stop, lambda _: None)
+        await processes.run(cases.app, frozenset({Duty.WORK, Duty.KEEP}), stop, lambda _: None)
 
     stop, task = looping(work)
     box.put(Completion("t1", key, output={"n": 1}))

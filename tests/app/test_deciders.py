@@ -1,4 +1,4 @@
-"""Who is asked has to be able to decide: what nobody could ever decide is not published, and the rest is said."""
+"""Deciders must be able to decide: a question that nobody could ever decide is not published, the rest is said."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from app import definitions
 from app.access import Role
 from app.cli.outcome import Exit
+from app.faces import build_faces
 from app.settings import Settings
-from app.wiring import build_faces
 from core.errors import ConfigurationError, DefinitionError
 from runtime.definition import deciders
 

@@ -229,7 +229,7 @@ def test_schemas_are_printed(restored_logging) -> None:
 
 @pytest.mark.req("X-3")
 async def test_standing_agrees_with_what_is_built(clean_environment) -> None:
-    """Whatever connectors an installation gets, `check` says so of exactly these."""
+    """Compare for whatever connectors an installation gets: `check` names exactly these."""
     from app import adapters, definitions
 
     settings = load_settings(slack_bot_token="xoxb-x", slack_signing_secret="s" * 20)

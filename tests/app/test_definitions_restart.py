@@ -18,8 +18,9 @@ from structlog.testing import capture_logs
 
 from app import definitions
 from app.access import Role, create_token
+from app.faces import Faces, build_faces
 from app.settings import DefinitionsMode, Settings
-from app.wiring import Faces, build, build_faces
+from app.wiring import build
 from connectors.port import Connectors
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError
@@ -103,7 +104,7 @@ async def test_a_restart_does_not_undo_an_emergency(faces: Faces, definitions_di
     with capture_logs() as logs:
         await definitions.prepare(faces)
     assert await _state(faces) == after
-    said = {entry["name"]: entry["reason"] for entry in logs if entry["event"] == "is not published"}
+    said = {entry["name"]: entry["reason"] for entry in logs if entry["event"] == "definition not published"}
     assert "restarts version 2" in said["restarts"]
     assert "counterseal directory publish" in said["people"]
 

@@ -115,7 +115,7 @@ async def test_a_retired_version_on_disk_stays_retired_and_is_said(settings: Set
             await publishing.retire_workflow(connection, settings.tenant, "restarted", 1, Actor("person", "root"))
         with capture_logs() as logs:
             await definitions.prepare(app.faces)
-        (said,) = [entry for entry in logs if entry["event"] == "is retired"]
+        (said,) = [entry for entry in logs if entry["event"] == "workflow retired"]
         assert (said["name"], said["version"]) == ("restarted", 1)
         assert await _rows(app, "SELECT 1 FROM workflows WHERE retired_at IS NULL") == []
 

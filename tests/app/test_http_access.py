@@ -1,4 +1,4 @@
-"""Who may do what over HTTP, and that no tenant sees another's."""
+"""Rights over HTTP: each role has its own, and no tenant sees another's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection may cost before anybody has shown a token: raw sockets, a real server, both event loops."""
+"""The cost of a connection before anybody has shown a token: raw sockets, a real server, both event loops."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _served(loop: str, limits: Limits, application: Any = _answering) -> Iterato
 
 @pytest.fixture(params=sorted(LOOPS))
 def serving(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """``with serving(header_seconds=…) as server``: the other bounds are generous."""
+    """A server, as ``with serving(header_seconds=…) as server``: the other bounds are generous."""
     return lambda **limits: _served(request.param, replace(GENEROUS, **limits))
 
 

@@ -12,6 +12,7 @@ import pkgutil
 import time
 from typing import Any
 
+import pytest
 from starlette.responses import Response
 
 import approvals
@@ -24,6 +25,7 @@ from app.access import Role
 from app.http import problems
 from app.refusals import RefusalLog
 from core.errors import CountersealError, InputError
+from tests.support.trouble import Forger
 
 EVENT = {"table": "incident", "event": "insert", "number": "INC1", "sys_id": "s1", "sys_mod_count": "0"}
 DEEP = b'{"table":"incident","event":"insert","x":' + b"[" * 40 + b"]" * 40 + b"}"
@@ -299,6 +301,26 @@ async def test_when_the_database_is_away_faces_answer_503(installation, postgres
     assert not any(word in answer.text for word in ("127.0.0.1", "nobody", "DATABASE_URL", "Errno"))
     assert (await installation.webhook(EVENT)).status_code == 503
     assert (await client.get("/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize("sqlstate", ["53100", "53200", "25006"])  # disk full, out of memory, a server that only reads
+async def test_a_database_without_room_is_503_at_every_face(installation, database_url: str, sqlstate: str) -> None:
+    _, approval, nonce = await installation.asked()
+    client = await installation.client(Role.ADMIN, Role.TRIGGER, Role.APPROVER, subject="ann")
+    await Forger(database_url).no_room(sqlstate)
+    vote = f"/v1/approvals/{approval}/votes"
+    answers = [
+        await client.post("/v1/runs", json={"workflow": "simple", "input": {"number": "INC2"}}),
+        await client.post("/v1/signals/paid:1", json={}),
+        await client.post(vote, json={"choice": "approve", "reason": "because"}),
+        await installation.webhook(EVENT),
+    ]
+    for answer in answers:
+        assert (answer.status_code, answer.json()["code"]) == (503, "transport"), answer.text
+        assert (answer.headers["retry-after"], "secret" in answer.text) == ("1", False)
+    clicked = await installation.slack(installation.click(approval, nonce))
+    assert (clicked.status_code, clicked.headers["retry-after"]) == (503, "1")
+    assert (await installation.books.approval()).status == "requested"
 
 
 def test_base64_and_hex_are_the_same_signature() -> None:

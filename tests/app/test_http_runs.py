@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from app.access import Role
-from app.http.parts import decode_cursor, encode_cursor
+from app.http.dependencies import decode_cursor, encode_cursor
 from app.processes import listen
 from core.errors import InputError
 from evidence.chain import ChainHead

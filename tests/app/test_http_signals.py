@@ -97,12 +97,16 @@ async def test_without_an_id_equal_signals_are_one(signaled: Any) -> None:
     first, second = await signaled.parked("paying", "A"), await signaled.parked("paying", "A")
     client = await signaled.client(Role.TRIGGER)
     one = (await client.post("/v1/signals/paid:A", json={"output": 1})).json()
-    same = (await client.post("/v1/signals/paid:A", json={"output": 1})).json()
-    assert (one["id"], one["run_id"], one["repeated"]) == (same["id"], same["run_id"], False)
-    assert same["repeated"]
+    answer = await client.post("/v1/signals/paid:A", json={"output": 1})
+    same = answer.json()
+    # The second run waits still, and nobody can tell whether it was meant.
+    assert (answer.status_code, same["code"], same["repeated"]) == (409, "duplicate", True)
+    assert (one["run_id"], one["repeated"], "an `id` of its own" in same["detail"]) == (same["run_id"], False, True)
     different = (await client.post("/v1/signals/paid:A", json={"output": 2})).json()
     assert {one["run_id"], different["run_id"]} == {str(first), str(second)}
     assert different["id"] != one["id"]
+    last = (await client.post("/v1/signals/paid:A", json={"output": 1})).json()
+    assert (last["code"], last["id"], last["repeated"]) == ("delivered", one["id"], True)  # nothing waits any more
 
 
 @pytest.mark.req("X-16")

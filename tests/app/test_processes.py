@@ -16,15 +16,13 @@ import httpx
 import pytest
 
 from app import definitions, file_locks, storage
-from app.adapters import Prefixed
+from app.faces import build_faces
 from app.http.server import HttpServer
 from app.settings import load_settings
-from app.wiring import build, build_faces
+from app.wiring import build
 from connectors.port import Connectors
-from core.canonical import sha256_hex
 from core.db import ENGINE_ROLE, Database
 from core.errors import ConfigurationError, TransportError
-from evidence.files import FileBlobStore
 
 
 @asynccontextmanager
@@ -210,17 +208,10 @@ async def test_a_schema_that_is_behind_is_upgraded_or_said(settings, postgres_ur
         await storage.schema_revision("postgresql://nobody@127.0.0.1:9/nothing")
 
 
-async def test_a_prefix_stands_before_every_key_and_in_its_uri(tmp_path: Path) -> None:
-    store = Prefixed(FileBlobStore(tmp_path), "team/evidence")
-    blob = await store.put("tenant/run.zip", b"bundle", sha256_hex(b"bundle"))
-    assert blob.uri == "file:team/evidence/tenant/run.zip"
-    assert await store.get(blob) == b"bundle"
-
-
 async def test_with_no_settings_a_database_is_found_in_home(clean_environment, tmp_path: Path) -> None:
     """The embedded default: nothing is configured, and the runtime is built on a PostgreSQL of its own."""
     async with build(load_settings(), first_run=True) as app:
-        async with app.faces.database.reading("default") as connection:
+        async with app.faces.database.transaction("default") as connection:
             assert connection is not None
         assert (tmp_path / "home" / "postgres").is_dir()
         assert (tmp_path / "home" / "keys" / "evidence.pem").stat().st_mode & 0o077 == 0

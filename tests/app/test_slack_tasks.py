@@ -113,7 +113,7 @@ class Workspace:
         return json.dumps(view.body["blocks"], ensure_ascii=False)
 
     async def hurry(self) -> None:
-        """What is to be tried later is due now."""
+        """Make every message that is to be tried later due now."""
         await self.installation.trouble.retry_messages_now()
         await self.installation.work()
 

@@ -11,8 +11,9 @@ import asyncpg
 import pytest
 
 from app.cli.outcome import Exit
+from app.faces import build_faces
 from app.settings import load_settings
-from app.wiring import build, build_faces
+from app.wiring import build
 from core.errors import NotFoundError
 from tests.support.trouble import Forger
 

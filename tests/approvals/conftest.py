@@ -22,9 +22,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from approvals.content import CardContent, CardState, InputField, RuleReason
-from approvals.model import Approval, ApprovalKind, CardView, GroupQuorum, TaskState, TaskView, Terms, Tier
-from approvals.states import ApprovalStatus
+from approvals.model import Approval, ApprovalKind, ApprovalStatus, CardView, TaskState, TaskView
 from core.action import Change, Risk
+from core.terms import GroupQuorum, Terms, Tier
 
 APPROVAL_ID = UUID("01890000-0000-7000-8000-000000000001")
 RUN_ID = UUID("01890000-0000-7000-8000-000000000002")
@@ -109,7 +109,6 @@ def approval(content: CardContent) -> Approval:
         nonce="nonce-1",
         terms=Terms(Tier.MEDIUM, (GroupQuorum("leads", 1),)),
         requester="rita",
-        card=content,
     )
 
 
@@ -238,7 +237,7 @@ async def served(app: Any) -> AsyncIterator[str]:
 
 @pytest.fixture
 def serve() -> Callable[[Any], Any]:
-    """``async with serve(app) as url`` over real HTTP on a free port."""
+    """A real HTTP server on a free port, as ``async with serve(app) as url``."""
     return served
 
 

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from approvals.content import CardContent, CardState, InputField, RuleReason
-from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, GroupQuorum, Vote, VoteChannel
+from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, Vote, VoteChannel
 from approvals.slack import modals
 from approvals.slack.blocks import code, shown, visible
 from approvals.slack.cards import render
 from approvals.slack.guard import BODY_BYTES_MAX
 from core.action import Change, Risk
 from core.errors import InputError
+from core.terms import GroupQuorum
 
 NASTY = [
     "`*_~<!channel> <@U1> <https://evil|ok> & &amp;",
@@ -44,7 +45,7 @@ def buttons_of(blocks: list[dict[str, Any]]) -> list[str]:
 
 
 def unquoted(words: str) -> str:
-    """What stands outside monospace: ours alone."""
+    """Cut out the monospace parts; all that is left are words of ours."""
     assert all(line.count("`") % 2 == 0 for line in words.split("\n"))
     return re.sub(r"`[^`\n]*`", "", words)
 
@@ -269,7 +270,7 @@ def test_card_content_round_trip(content: CardContent) -> None:
         ({"risk": "extreme"}, "card.risk"),
         ({"reversible": 1}, "card.reversible"),
         ({"workflow_version": True}, "card.workflow_version"),
-        ({"changes": [{"field": "x"}]}, "card.changes[0]"),
+        ({"changes": [{"field": "x"}]}, "card.changes[0].before"),
         ({"rules": {}}, "card.rules"),
         ({"colour": "red"}, "card.colour"),
     ],

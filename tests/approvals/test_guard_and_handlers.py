@@ -1,4 +1,4 @@
-"""What reaches bolt, and what a click is answered: real HTTP, signed as Slack signs."""
+"""Requests that reach bolt, and the answers to clicks: real HTTP, signed as Slack signs."""
 
 from __future__ import annotations
 

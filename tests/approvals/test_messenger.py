@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.content import CardState
-from approvals.model import CardView, GroupQuorum, GroupSource
+from approvals.model import CardView
 from approvals.ports import Absent, MessageRef, NotPosted, Posted, PostInDoubt, PostRefused
 from approvals.slack.messenger import SlackMessenger
 from approvals.slack.workspace import SlackUserGroups
 from core.errors import ConfigurationError
+from core.terms import GroupQuorum, GroupSource
 
 
 @pytest.fixture

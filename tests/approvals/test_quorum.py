@@ -1,4 +1,4 @@
-"""Who counts, and when it is decided."""
+"""The votes that count, and the moment in which they decide (promises 1 and 12)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from approvals.model import (
-    Approval,
-    ApprovalKind,
-    Choice,
-    Escalation,
-    GroupQuorum,
-    GroupSource,
-    Terms,
-    Tier,
-    VoteChannel,
-    Voter,
-)
-from approvals.quorum import Counted, RefusalCode, Refused, consider
-from approvals.states import APPROVAL, ApprovalEvent, ApprovalStatus
+from approvals.model import APPROVAL, Approval, ApprovalEvent, ApprovalKind, ApprovalStatus, Choice, VoteChannel, Voter
+from approvals.quorum import Counted, NotCounted, RefusalCode, consider
 from approvals.tally import progress
+from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 LEADS, OWNERS = GroupQuorum("leads", 1), GroupQuorum("owners", 1)
@@ -36,9 +25,9 @@ def voter_of(person: str, *groups: str, unresolvable: tuple[str, ...] = ()) -> V
 
 
 def voted(approval: Approval, person: Voter, choice: Choice = Choice.APPROVE, reason: str = "because", **more: object):
-    """(the outcome, the approval after it)"""
+    """Vote, and return the outcome with the approval after it."""
     outcome = consider(approval, person, choice, reason, at=NOW, channel=VoteChannel.HTTP, **more)
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, NotCounted):
         return outcome, approval
     after = replace(approval, votes=(*approval.votes, outcome.vote))
     if outcome.effect is not None:
@@ -50,8 +39,8 @@ def with_terms(approval: Approval, *groups: GroupQuorum, **more: object) -> Appr
     return replace(approval, terms=Terms(Tier.HIGH, groups, **more))
 
 
-def code_of(outcome: Counted | Refused) -> RefusalCode:
-    assert isinstance(outcome, Refused), outcome
+def code_of(outcome: Counted | NotCounted) -> RefusalCode:
+    assert isinstance(outcome, NotCounted), outcome
     assert outcome.sentence.endswith(".")
     return outcome.code
 

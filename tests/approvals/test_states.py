@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from approvals.states import APPROVAL, ApprovalEvent, ApprovalStatus
+from approvals.model import APPROVAL, ApprovalEvent, ApprovalStatus
 from core.errors import ConsistencyError
 
 LEGAL = {

@@ -71,7 +71,7 @@ def inputs_in(blocks: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def entered(blocks: list[dict[str, Any]], value: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """``view.state.values`` as Slack sends it when a person fills in the value: every input block, empty ones null."""
+    """Build ``view.state.values`` as Slack sends it when a person fills in the value: empty inputs are null."""
     state = {}
     for name, block in inputs_in(blocks).items():
         element = block["element"]
@@ -210,7 +210,7 @@ def test_titles_are_cut_where_it_shows() -> None:
 def test_largest_form_is_shown_and_its_submission_passes_the_guard(
     task: TaskView, check_blocks: Any, character: str, options: int
 ) -> None:
-    """``check_form`` weighs a form by its characters alone; the limit is Slack's echo of what was drawn."""
+    """Bound Slack's echo of what was drawn: ``check_form`` weighs a form by its characters alone."""
     accepted: dict[str, Any] | None = None
     for size in range(1, 75):
         fields: dict[str, Any] = {}
@@ -263,7 +263,7 @@ numbers = st.integers(-10_000_000, 10_000_000).map(lambda number: number / 64)
 
 @st.composite
 def described_fields(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
-    """As ``filled_fields``, and perhaps with a description, and with the value as the default."""
+    """Fields as of ``filled_fields``, perhaps with a description, and with the value as the default."""
     schema, value = draw(filled_fields())
     words = {"description": draw(st.text(seen, min_size=1, max_size=300)), "default": value}
     for name in draw(st.sets(st.sampled_from(sorted(words)))):
@@ -698,7 +698,7 @@ async def test_who_is_unknown_sees_no_form(desk: TaskFace, task: TaskView, slack
 
 @pytest.mark.req("P-12")
 async def test_what_the_modal_says_about_its_form_is_not_believed(desk: TaskFace, task: TaskView) -> None:
-    """Somebody who can sign cannot widen the form: fields, options and limits come from the desk."""
+    """Refuse what a signer adds to the form: fields, options and limits come from the desk."""
     wide = replace(
         task, form={"type": "object", "properties": {"owner": {"type": "string"}, "admin": {"type": "boolean"}}}
     )

@@ -1,4 +1,4 @@
-"""docs/requirements.md and the tests' `req` markers fit together, and the report on them tells the truth."""
+"""The page docs/requirements.md and the tests' `req` markers fit together, and the report on them is true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far an allowed effect walks through our code: the way only gets shorter."""
+"""The walk of an allowed effect through our code: it only gets shorter."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class QuietServer(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def served(app: FaultyApp, **tls: str) -> AsyncIterator[str]:
-    """``app`` on a free port; the URL."""
+    """Serve ``app`` on a free port; the URL."""
 
     class Protocol(HttpToolsProtocol):
         def connection_made(self, transport: Any) -> None:
@@ -233,7 +233,7 @@ def _sn_error(status: int, message: str, detail: str) -> Response:
 
 
 class FakeSlack:
-    """chat.postMessage, conversations.history and replies, auth.test; no idempotency, as in reality."""
+    """Slack's chat.postMessage, conversations.history and replies, auth.test; no idempotency, as in reality."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""``$`` in a pattern of a schema is the end of the text: a line break at the end does not pass."""
+"""The ``$`` in a pattern of a schema is the end of the text: a line break at the end does not pass."""
 
 from __future__ import annotations
 

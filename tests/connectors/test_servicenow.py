@@ -319,7 +319,7 @@ async def test_a_read_can_always_be_repeated(build: Build, make_call: MakeCall) 
 
 
 def test_an_answer_that_was_cut_is_in_doubt() -> None:
-    """What is left of it may be JSON still: the body that it is read from says so, and not the parser."""
+    """Cut an answer so that its rest is JSON still: the body that it is read from says so, and not the parser."""
     cut = Answer(200, httpx.Headers(), b'{"result": {}}', truncated=True)
     found = json_of(cut, "ServiceNow", lambda answer: Refused("no", str(answer.status)))
     assert isinstance(found, InDoubt)

@@ -1,4 +1,4 @@
-"""What one writer or the other makes of a value: the fast one is used only where both agree (RFC 8785)."""
+"""The canonical bytes of both writers: the fast one is used only where both agree (RFC 8785)."""
 
 from __future__ import annotations
 

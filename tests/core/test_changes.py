@@ -1,4 +1,4 @@
-"""What changed between two JSON values: applied to the one, the changes give the other."""
+"""The changes between two JSON values: applied to the one, they give the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a document says, where it says it, and what is wrong with it."""
+"""Documents: their content, the place of each part, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from core.canonical import DEPTH_MAX
-from core.documents import Duration, format_duration, load_document, parse_duration, validate
+from core.documents import load_document
+from core.durations import Duration, format_duration, parse_duration
 from core.errors import DefinitionError, InputError
+from core.validation import validate
 
 
 class TestReading:

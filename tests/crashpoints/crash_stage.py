@@ -55,7 +55,7 @@ SPENT = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class Plan:
-    """Where to die: ``before`` or ``after`` the call of this number took effect; None lives."""
+    """The moment to die: ``before`` or ``after`` the call of this number took effect; None lives."""
 
     folder: str
     url: str
@@ -133,7 +133,7 @@ class _Numbered(Database):
 
 
 class Ledger:
-    """What outlives the process: one line for each thing that happened outside."""
+    """The record that outlives the process: one line for each thing that happened outside."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -271,7 +271,7 @@ class Stage:
         return bool(moved) or await self.people() or await self.clock()
 
     async def people(self) -> bool:
-        """Whoever is asked answers, again until the answer is acknowledged."""
+        """Answer as each person who is asked, again until the answer is acknowledged."""
         asked = await self.books.open_questions(TENANT)
         tasks = await self.books.waits(kind="task", open=True)
         signals = await self.books.waits(kind={"signal", "external"}, open=True)

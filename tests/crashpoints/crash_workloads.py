@@ -54,7 +54,7 @@ def _effects(*names: str) -> str:
 
 @dataclass(frozen=True)
 class Workload:
-    """What runs, what people choose, and what is to be true at the end. ``effects`` happen exactly once each.
+    """A run, the choices of people, and what is to be true at the end. ``effects`` happen exactly once each.
 
     ``workers`` work at the same time, with nothing in common but the database and the process that dies.
     """

@@ -155,7 +155,7 @@ async def check(url: str, folder: Path, workload: str) -> None:
 
 
 async def leftovers(books: Books) -> dict[str, list[str]]:
-    """Whatever is open, in doubt, counted as at work, or held."""
+    """List whatever is open, in doubt, counted as at work, or held."""
     doubts = [receipt.step for receipt in await books.receipts(status={"intended", "in_doubt"})]
     counters = [str(run.id) for run in await books.runs() if run.executing]
     leases = [step.key for step in await books.steps() if step.lease_owner is not None]

@@ -80,7 +80,7 @@ operations:
 
 
 def _load(name: SchemaName, text: str) -> None:
-    """What the product itself says of the document, as far as it is read without a catalog."""
+    """Load the document as the product does, as far as it is read without a catalog."""
     from core.validation import validate
 
     document = load_document(text, "x.yaml")

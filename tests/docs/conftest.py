@@ -38,6 +38,8 @@ def pages() -> list[Path]:
     return [
         ROOT / "README.md",
         ROOT / "CHANGELOG.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
         ROOT / "deploy" / "README.md",
         *sorted((ROOT / "docs").glob("**/*.md")),
     ]

@@ -1,4 +1,4 @@
-"""kill -9 at the worst moment: between an effect and its outcome (promises 2 and 4)."""
+"""Processes killed at the worst moment: between an effect and its outcome (promises 2 and 4)."""
 
 from __future__ import annotations
 

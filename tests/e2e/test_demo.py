@@ -1,4 +1,4 @@
-"""`counterseal demo --auto`, as a newcomer runs it: an empty folder, no service running, nothing configured."""
+"""The command `counterseal demo --auto`, as a newcomer runs it: an empty folder, no service, no settings."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Simulation:
         return self
 
     def apply(self, transition: Transition) -> Commit:
-        """What the store does with a commit, as strict as the database."""
+        """Apply a commit as the store does, as strict as the database."""
         commit = transition.commit()
         assert (commit.expected_version, commit.gate) == (self.version, self.gate)
         self.gate += commit.moves_gate
@@ -274,13 +274,13 @@ def step_id() -> Callable[[str], UUID]:
 
 @pytest.fixture(scope="session")
 def simulate_any(engine_catalog: Catalog) -> Callable[[str], Simulation]:
-    """As ``simulate``, for properties: it keeps nothing between the runs that it makes."""
+    """A simulation for properties, as ``simulate``: it keeps nothing between the runs that it makes."""
     return lambda text: Simulation(load_workflow(text, "test.yaml", engine_catalog), {}).open()
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a simulation needs of a workflow, for graphs that no text was compiled to."""
+    """The parts of a workflow that a simulation needs, for graphs that no text was compiled to."""
 
     graph: Graph
     name: str = "w"

@@ -70,7 +70,7 @@ COVERED = (
 
 @dataclass(frozen=True, repr=False)
 class Formula:
-    """What an expression would be, as a function of the same variables."""
+    """A stand-in for an expression: a function of the same variables."""
 
     of: Callable[[Mapping[str, Any]], Any]
 
@@ -136,7 +136,7 @@ class Drawn:
         return next(self.entropy, 0) % below
 
     def scope(self, depth: int, branch: str, *, counts: bool = False) -> Scope:
-        """``counts``: its leaves add to `n`, so that a loop around it comes to its end."""
+        """Build a scope. ``counts``: its leaves add to `n`, so that a loop around it comes to its end."""
         nodes: list[Any] = []
         for number in range((2, 1, 1)[min(depth, 2)] + self.number((4, 3, 2)[min(depth, 2)])):
             nodes.append(self.node(depth, [node.id for node in nodes], branch, number, counts=counts))
@@ -233,7 +233,7 @@ FAILURES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a step meets: ``succeed``, ``fail`` with a failure, or ``park``, and then how and when its wait ends."""
+    """The fate of a step: ``succeed``, ``fail`` with a failure, or ``park``, and then how and when its wait ends."""
 
     verb: str
     failure: str = "x"
@@ -269,7 +269,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Order:
-    """What of a super-step is recorded before its barrier. ``last`` ends it, where something resumes before that."""
+    """The steps of a super-step recorded before its barrier; ``last`` ends it, if something resumes before that."""
 
     superstep: int
     hasty: frozenset[str]
@@ -277,13 +277,13 @@ class Order:
 
     @classmethod
     def of(cls, superstep: int, answers: dict[str, Answer]) -> Order:
-        """What parks without delay resumes before its own barrier, if there is another step that can wait for that."""
+        """Order a script: a park without delay resumes before its own barrier, if another step can wait for that."""
         anchors = sorted(key for key, answer in answers.items() if answer.verb != "park")
         hasty = frozenset(key for key, answer in answers.items() if answer.verb == "park" and not answer.delay)
         return cls(superstep, hasty, anchors[-1]) if anchors and hasty else cls(superstep, frozenset(), None)
 
     def allows(self, key: str, executing: list[str], due: list[str]) -> bool:
-        """Whether this step may settle now: the barrier comes after all that the script has recorded before it."""
+        """True if this step may settle now: the barrier comes after all that the script has recorded before it."""
         if self.last is not None and self.last in executing:
             return key != self.last or (executing == [key] and not due)
         return len(executing) > 1 or not due
@@ -360,13 +360,13 @@ class Play:
         return self.luck.choice(among) if self.luck else among[0]
 
     def answer(self, key: str) -> Answer:
-        """What this step meets now: what its wait ended with, if it comes from one."""
+        """The answer of this step now: that of its wait, if it comes from one."""
         return self.after_wait.get(key) or self.script.answer(key, self.visits.get(key, 0))
 
     # -- moves -------------------------------------------------------------------------------------------------------
 
     def attempt(self, key: str, move: Callable[[Transition, StepRow], object]) -> Transition:
-        """As a worker does: from memory while nobody else has moved the run, else on what was kept."""
+        """Begin as a worker does: from memory while nobody else has moved the run, else on what was kept."""
         held = self.memory.pop(key, None)
         remembered = held is not None and held.version == self.run.version
         self.counted["settled from memory" if remembered else "settled on what was kept"] += 1
@@ -415,7 +415,7 @@ class Play:
             self.end(transition, following)
 
     def end(self, transition: Transition, step: StepRow) -> None:
-        """What the step meets. It is a function of the script, so it may be tried on one view and done on another."""
+        """End the step by its script, which is a function: it may be tried on one view and done on another."""
         answer = self.answer(step.key)
         if answer.verb == "succeed":
             settle(transition, step, {"v": answer.value})
@@ -533,7 +533,8 @@ def ended(transition: Transition, wait: WaitRow, event: Any, result: Any) -> Non
 
 
 def writes(graph: Graph, state: Any, constants: Any, key: str, more: Any) -> Any:
-    leaf, values = graph.leaf(key), {**variables(graph, state, constants, key), **more}
+    leaf, values = graph.leaf(key), variables(graph, state, constants, key)
+    values.update(more)
     made = {name: source.render(values) for name, source in leaf.sets.items()}
     if leaf.reference is not None:
         made[REFERENCE] = leaf.reference.render(values)

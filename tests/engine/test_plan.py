@@ -1,4 +1,4 @@
-"""What becomes runnable when: sequences, needs, conditions and loops, on commits read back from storage."""
+"""The order of planning: sequences, needs, conditions and loops, on commits read back from storage."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_value_that_is_not_the_one_of_its_line_is_never_folded(simulate: Any) 
 
 
 def told_at(run: Any, place: int) -> Any:
-    """What a step's end writes, on a book that has grown by so many foreign lines meanwhile."""
+    """End a step on a book that has grown by so many foreign lines meanwhile; what it writes."""
     view = run.view()
     head = replace(view.head, count=view.head.count + place, hash=f"{place:064x}")
     transition = Transition(replace(view, head=head, version=view.version + place), run.workflow.graph)

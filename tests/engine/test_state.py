@@ -1,4 +1,4 @@
-"""What a checkpoint holds: the author's state apart from the engine's, and where a run goes on (X-5, X-15, P-4)."""
+"""The content of a checkpoint: the author's state, the engine's, and where a run goes on (X-5, X-15, P-4)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from approvals.states import APPROVAL
+from approvals.model import APPROVAL
 from core.errors import ConsistencyError
 from core.machine import Machine
 from evidence.receipts import RECEIPT

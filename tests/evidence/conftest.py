@@ -172,7 +172,7 @@ def write_zip(path: Path, files: dict[str, bytes]) -> Path:
 
 
 def resign(files: dict[str, bytes], signer: Signer, predicate: JsonObject | None = None) -> dict[str, bytes]:
-    """What somebody who holds a signing key can make of changed files."""
+    """Sign changed files anew, as somebody who holds a signing key can."""
     statement = json.loads(base64.b64decode(json.loads(files[layout.ENVELOPE])["payload"]))
     files = {name: data for name, data in files.items() if name not in (layout.ENVELOPE, layout.SUMS)}
     files[layout.SUMS] = "".join(f"{sha256_hex(files[name])}  {name}\n" for name in sorted(files)).encode()

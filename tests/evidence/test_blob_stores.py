@@ -18,9 +18,9 @@ import pytest
 from botocore.config import Config
 
 from core.errors import ConfigurationError, ConsistencyError, InputError, NotFoundError, TransportError
-from evidence.blobs import BlobStore, StoredBlob
+from evidence.blobs import BlobStore, LockMode, StoredBlob
 from evidence.files import FileBlobStore
-from evidence.s3 import LockMode, Retention, S3BlobStore
+from evidence.s3 import Retention, S3BlobStore
 
 BUCKET = "evidence-test"
 KEY = "acme/2026/run-1.zip"
@@ -199,6 +199,13 @@ async def test_a_bucket_without_versions_has_no_version_id(s3_client: Any) -> No
     store = S3BlobStore(s3_client, "plain")
     blob = await store.put(KEY, ONE, sha(ONE))
     assert blob.version_id is None
+    assert await store.get(blob) == ONE
+
+
+async def test_a_folder_of_the_bucket_stands_before_every_key_and_in_its_uri(s3_client: Any) -> None:
+    store = S3BlobStore(s3_client, BUCKET, "team/evidence")
+    blob = await store.put("tenant/run.zip", ONE, sha(ONE))
+    assert blob.uri == f"s3://{BUCKET}/team/evidence/tenant/run.zip"
     assert await store.get(blob) == ONE
 
 

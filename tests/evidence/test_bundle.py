@@ -26,9 +26,9 @@ def test_a_bundle_holds_what_q_21_asks_for(workshop: Any) -> None:
         "receipts/receipt-1.json",
         "receipts/receipt-2.json",
     }
-    run = json.loads(files[layout.RUN])
+    run = json.loads(files[layout.RUN_FILE])
     assert [path for path, _ in run["inputs"]] == ["/run/input/number"]
-    assert b"INC0010001" not in files[layout.RUN] + files[layout.EVENTS]
+    assert b"INC0010001" not in files[layout.RUN_FILE] + files[layout.EVENTS]
     assert [item["outcome"] for item in json.loads(files[layout.DECISIONS])] == [
         "allow",
         "needs_approval",

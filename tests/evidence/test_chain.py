@@ -97,7 +97,7 @@ def test_what_is_appended_in_any_portions_verifies(payload: list[dict[str, Any]]
 
 @given(st.lists(payloads, min_size=1, max_size=4), st.integers(0, 4))
 def test_the_head_of_an_append_needs_only_the_digest_of_its_lines(payload: list[dict[str, Any]], cut: int) -> None:
-    """What the database computes is what a reader does, whatever was appended in between."""
+    """Compute the head as the database does, whatever was appended in between."""
     (first, *rest), _ = appended([opened()], *([started(data)] for data in payload))
     head = HEAD.after(first)
     for lines in rest[cut:] + rest[:cut]:

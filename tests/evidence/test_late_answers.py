@@ -70,7 +70,7 @@ def test_what_contradicts_its_receipt_is_a_warning_with_words(workshop: Any) -> 
 
 @pytest.mark.parametrize("kind", sorted(EventType))
 def test_nothing_else_follows_the_end(workshop: Any, kind: EventType) -> None:
-    """Whatever the line says besides its type."""
+    """Refuse any other line behind the end, whatever it says besides its type."""
     told = workshop.unzip(workshop.build(answered(workshop.tell())))[layout.EVENTS]
     changed = told.replace(b'"type":"action.late"', f'"type":"{kind}"'.encode())
     lines = changed.splitlines()

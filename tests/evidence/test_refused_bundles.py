@@ -1,4 +1,4 @@
-"""What contradicts itself is not signed: a bundle is verified before, by the checks that an auditor will make."""
+"""Contradictions are not signed: a bundle is verified before, by the checks that an auditor will make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on bundles. Each must show as a failed row, none as a traceback."""
+"""Attacks on bundles. Each must show as a failed row, none as a traceback (promise 7)."""
 
 from __future__ import annotations
 
@@ -161,8 +161,8 @@ def test_links_and_bombs_are_refused(workshop: Any) -> None:
         archive.writestr("receipts/bomb.json", bytes(65 * 1024**2))
     assert "at most" in rows_failed(verify_bundle(path))["container"]
     root = workshop.extract(workshop.build())
-    (root / layout.RUN).unlink()
-    (root / layout.RUN).symlink_to("/etc/hostname")
+    (root / layout.RUN_FILE).unlink()
+    (root / layout.RUN_FILE).symlink_to("/etc/hostname")
     assert "container" in rows_failed(verify_bundle(root))
 
 
@@ -413,8 +413,8 @@ FILE_ATTACKS = [
     (edited(layout.RUN_HEAD, lambda d: d.replace(b'"final":true', b'"final":false')), "run"),
     (edited(layout.RUN_HEAD, lambda d: b"[]"), "chain"),
     (edited(layout.RUN_HEAD, lambda d: b"[" * 50_000), "chain"),
-    (edited(layout.RUN, lambda d: d.replace(b'"succeeded"', b'"canceled"')), "run"),
-    (edited(layout.RUN, lambda d: d.replace(b'"run"', b'"run": "x", "run"')), "run"),
+    (edited(layout.RUN_FILE, lambda d: d.replace(b'"succeeded"', b'"canceled"')), "run"),
+    (edited(layout.RUN_FILE, lambda d: d.replace(b'"run"', b'"run": "x", "run"')), "run"),
     (edited(layout.COSTS, lambda d: d.replace(b"0.0012", b"0.0001")), "costs"),
     (edited(layout.COSTS, lambda d: b"\xff"), "costs"),
     (edited(layout.CHECKPOINTS, lambda d: b"[]"), "checkpoints"),

@@ -21,10 +21,11 @@ import pytest
 
 from app import access, storage
 from app.access import Role
+from app.faces import build_faces
 from app.http.application import create_app
 from app.http.server import HttpServer
 from app.settings import Settings, load_settings
-from app.wiring import App, build, build_faces
+from app.wiring import App, build
 from core.db import FACES_ROLE, Database
 from evidence.chain import Actor
 from evidence.verify import verify_bundle
@@ -180,7 +181,7 @@ class Office:
 
     @property
     def books(self) -> Books:
-        """What the database says."""
+        """Typed questions to the database."""
         return Books(self.records)
 
     @property
@@ -209,7 +210,7 @@ class Office:
         return [(receipt.step.rpartition(".")[2], receipt.status) for receipt in receipts]
 
     async def posts(self) -> list[str]:
-        """What was posted by workflows to any channel."""
+        """The texts that workflows posted to any channel."""
         channels = self.world.slack.state.channels
         return [message.text for name in sorted(channels) for message in self.world.slack.state.messages(name)]
 
@@ -218,14 +219,14 @@ class Office:
         return await self.books.mentions(words)
 
     async def holds_nothing(self) -> None:
-        """Whatever waits holds no lease and no slot, and no command is under way for it."""
+        """Assert that a wait holds no lease and no slot, and that no command is under way for it."""
         steps = await self.books.steps()
         leases = [step.key for step in steps if (step.lease_owner, step.lease_left) != (None, None)]
         moving = await self.books.commands(status={"pending", "leased"})
         assert (leases, await self.books.slots_taken(), moving) == ([], 0, [])
 
     async def connections(self) -> list[str]:
-        """Who is connected to the database besides the test."""
+        """The users connected to the database besides the test."""
         rows = await self.all(
             "SELECT usename, state FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )

@@ -1,4 +1,4 @@
-"""examples/workflows/access-request.yaml: granted by a manager, taken back by the clock."""
+"""The workflow access-request: granted by a manager, taken back by the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""examples/workflows/change-rollout.yaml: a gate per wave, and a stop that leaves what people have seen work."""
+"""The workflow change-rollout: a gate per wave, and a stop that leaves what people have seen work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""examples/workflows/client-onboarding.yaml: weeks of waiting that cost nothing, and every way it can go."""
+"""The workflow client-onboarding: weeks of waiting that cost nothing, and every way it can go."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def confirmed(office: Any, run_id: UUID, **owner: Any) -> None:
 
 
 class Ear:
-    """What a worker hears. Once it is ``deaf``, wake-ups are kept back, and ``let_one_through`` lets one through."""
+    """The wake-ups of a worker. ``deaf`` keeps them back, and ``let_one_through`` lets one through."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.deaf = False
@@ -92,7 +92,7 @@ class Bystander:
         await self._connection.add_listener("fence", lambda *_: self._fence.set())
 
     async def count(self, speaker: asyncpg.Connection) -> int:
-        """How many were sent by everything that has been committed up to now: they arrive in the order of commits."""
+        """Count those sent by everything that has been committed up to now: they arrive in the order of commits."""
         await speaker.execute("NOTIFY fence")
         await self._fence.wait()
         return len(self._heard)

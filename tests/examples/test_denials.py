@@ -1,4 +1,4 @@
-"""What an example policy denies to automation, no other operation does either: the real policies and catalog."""
+"""Denials without a detour: what an example policy denies to automation, no other operation of the catalog does."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_was_possible_still_is(operation: str, values: dict[str, Any], outc
     ],
 )
 def test_the_other_policies_leave_no_second_way(policy: str, values: dict[str, Any], context: dict[str, Any]) -> None:
-    """Whatever operation is there: what writes in ServiceNow is denied, by a rule or for want of one."""
+    """Deny every operation that writes in ServiceNow, by a rule or for want of one."""
     writing = [
         name
         for name, operation in CATALOG.operations.items()

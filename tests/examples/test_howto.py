@@ -1,4 +1,4 @@
-"""docs/howto: the commands of every page are executed, in order, against processes as the playground's page has them.
+"""The how-tos: the commands of every page are executed, in order, against processes as the playground has them.
 
 Blocks marked ``sh`` are executed line by line. ``# its run_id is RUN`` names what a command prints for the lines below,
 and ``# its status is waiting`` says what it prints; a command that asks for something is repeated until it is so,
@@ -109,7 +109,7 @@ async def _sql(url: str, statement: str) -> None:
 def playground(
     postgres_url: str, template_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Playground]:
-    """What the playground's page says, in processes of its own, on ports and a database of the test's own."""
+    """The processes of the playground's page, on ports and a database of the test's own."""
     sandbox, counterseal = _blocks(PLAYGROUND, "")
     assert counterseal.endswith("\ncounterseal up\n")
     shown = sorted(set(re.findall(r"(?<=-port )\d+|(?<=:)8080", sandbox)))
@@ -182,7 +182,7 @@ class Terminal:
             _UNTIL_THE_NEXT_LOOK.wait(0.1)
 
     def _learned(self, name: str, value: Any) -> bool:
-        """Whether a value is there, or is what the line says."""
+        """True if a value is there, or is what the line says."""
         if name.isupper() and value is not None:
             self._names[name] = str(value)
         return value is not None if name.isupper() else value == name

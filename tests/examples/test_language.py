@@ -1,4 +1,4 @@
-"""docs/language.md: every example is run to its end as a comment above it says, and together they show every key.
+"""The page docs/language.md: every example runs to the end that its comment says; together they show every key.
 
 ``<!-- run: {...} -->`` above a block starts it once; a block may have several. Members, all optional: ``trigger``;
 ``lost`` (a path of the BPMN engine that does what it is told and never answers);

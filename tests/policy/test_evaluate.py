@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,15 @@ from hypothesis import strategies as st
 
 from core.action import Action
 from core.canonical import canonical_bytes
-from policy.evaluate import Decision, Escalation, GroupQuorum, build_facts, deny, evaluate
-from policy.explain import explain
+from core.terms import Escalation, GroupQuorum, GroupSource, Tier
+from policy.evaluate import Decision, build_facts, deny, evaluate, explain
 from policy.facts import FactContext, OperationFacts
 from policy.load import Policy, load_policy
-from policy.model import Outcome, Tier
+from policy.model import Ruling
 
 OPERATION = "servicenow.incident.update"
 UPDATE = "match: {operation: servicenow.incident.update}"
-RANK = {Outcome.ALLOW: 0, Outcome.NEEDS_APPROVAL: 1, Outcome.DENY: 2}
+RANK = {Ruling.ALLOW: 0, Ruling.NEEDS_APPROVAL: 1, Ruling.DENY: 2}
 Load = Callable[[str], Policy]
 Update = Callable[..., Action]
 
@@ -37,7 +36,7 @@ def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Loa
         "- {id: any, match: {operation: '*'}, when: action.fields.limit == 'all', outcome: deny}\n"
         f"- {{id: risk, match: {{operation: {name}}}, when: action.risk == 'medium', outcome: allow}}"
     )
-    assert len(policy.plan(name).groups) == 2
+    assert len(policy.matching(name).groups) == 2
     decision = decide(policy, update({"limit": 5}, operation=name))
     assert ([rule.id for rule in decision.rules], decision.errors) == (["whole", "risk"], ())
     decision = decide(policy, update({"limit": "all"}, operation=name))
@@ -45,7 +44,7 @@ def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Loa
         ["any", "risk"],
         ["whole"],
     )
-    assert decision.outcome is Outcome.DENY
+    assert decision.outcome is Ruling.DENY
 
 
 class TestOutcomes:
@@ -61,20 +60,20 @@ class TestOutcomes:
             decision = decide(load("\n".join(ordered)), update({"state": "2"}))
             assert decision.outcome == outcomes[-1]
             assert {rule.id for rule in decision.rules} == {f"r-{outcome}" for outcome in outcomes}
-            assert (decision.approval is not None) == (decision.outcome is Outcome.NEEDS_APPROVAL)
+            assert (decision.approval is not None) == (decision.outcome is Ruling.NEEDS_APPROVAL)
             assert decision.reasons
 
     @pytest.mark.req("U-4")
     def test_no_policy_denies(self, update: Update) -> None:
         decision = decide(None, update({"state": "2"}))
-        assert (decision.outcome, decision.policy_digest) == (Outcome.DENY, None)
+        assert (decision.outcome, decision.policy_digest) == (Ruling.DENY, None)
         assert decision.reasons == ("There is no policy, so nothing is allowed.",)
 
     @pytest.mark.req("U-4")
     def test_nothing_fired_denies(self, load: Load, update: Update) -> None:
         policy = load(f"- {{id: a, {UPDATE}, when: 'false', outcome: allow}}")
         decision = decide(policy, update({"state": "2"}))
-        assert (decision.outcome, decision.rules, decision.errors) == (Outcome.DENY, (), ())
+        assert (decision.outcome, decision.rules, decision.errors) == (Ruling.DENY, (), ())
         assert "No rule of the policy test (version 3) allows servicenow.incident.update." in decision.reasons
         assert decision.policy_digest == policy.digest
 
@@ -82,20 +81,20 @@ class TestOutcomes:
     def test_an_operation_that_the_policy_does_not_know_is_denied(self, load: Load, update: Update) -> None:
         policy = load("- {id: a, match: {operation: '*'}, outcome: allow}")
         decision = decide(policy, update({}, operation="servicenow.incident.delete"))
-        assert decision.outcome is Outcome.DENY
+        assert decision.outcome is Ruling.DENY
         assert [rule.id for rule in decision.rules] == ["policy:unknown_operation"]
-        assert decide(policy, update({})).outcome is Outcome.ALLOW
+        assert decide(policy, update({})).outcome is Ruling.ALLOW
 
     @pytest.mark.req("U-4")
     def test_facts_of_another_operation_are_denied(self, load: Load, update: Update) -> None:
         policy = load("- {id: a, match: {operation: '*'}, outcome: allow}")
         facts = build_facts(update({}), FactContext())
-        assert evaluate(policy, facts, "slack.message.post").outcome is Outcome.DENY
-        assert evaluate(policy, {}, OPERATION).outcome is Outcome.DENY
+        assert evaluate(policy, facts, "slack.message.post").outcome is Ruling.DENY
+        assert evaluate(policy, {}, OPERATION).outcome is Ruling.DENY
 
     def test_a_denial_by_a_cap_reads_like_any_other(self) -> None:
         decision = deny("cap:max_writes_per_run", "This run may write 10 times at most.")
-        assert decision.outcome is Outcome.DENY
+        assert decision.outcome is Ruling.DENY
         assert decision.rules[0].id == "cap:max_writes_per_run"
         assert decision.reasons == ("This run may write 10 times at most.",)
 
@@ -119,7 +118,7 @@ class TestErrorsDeny:
             f'- {{id: fine, {UPDATE}, outcome: allow}}\n- {{id: broken, {UPDATE}, when: "{when}", outcome: allow}}'
         )
         decision = decide(policy, update({"state": "open"}, {"state": "x"}))
-        assert decision.outcome is Outcome.DENY
+        assert decision.outcome is Ruling.DENY
         assert [error.rule for error in decision.errors] == ["broken"]
         assert decision.reasons[0].startswith("Rule broken could not be evaluated: ")
         assert [rule.id for rule in decision.rules] == ["fine"]
@@ -130,8 +129,8 @@ class TestErrorsDeny:
             f"- {{id: fine, {UPDATE}, outcome: allow}}\n"
             f"- {{id: guard, {UPDATE}, when: \"action.fields.priority == '1'\", outcome: deny}}"
         )
-        assert decide(policy, update({"state": "2"})).outcome is Outcome.DENY
-        assert decide(policy, update({"state": "2", "priority": "3"})).outcome is Outcome.ALLOW
+        assert decide(policy, update({"state": "2"})).outcome is Ruling.DENY
+        assert decide(policy, update({"state": "2", "priority": "3"})).outcome is Ruling.ALLOW
 
     @pytest.mark.req("U-4")
     def test_a_fact_of_another_type_denies_by_the_rules_that_read_it(self, load: Load, update: Update) -> None:
@@ -140,7 +139,7 @@ class TestErrorsDeny:
             f"- {{id: b, {UPDATE}, when: action.reversible, outcome: allow}}"
         )
         decision = decide(policy, update({"state": 2}))
-        assert decision.outcome is Outcome.DENY
+        assert decision.outcome is Ruling.DENY
         assert [(error.rule, "is an int" in error.message) for error in decision.errors] == [("a", True)]
         assert [rule.id for rule in decision.rules] == ["b"]
 
@@ -151,7 +150,7 @@ class TestErrorsDeny:
             deep = {"k": deep}
         policy = load(f"- {{id: a, {UPDATE}, when: action.before.state != '1', outcome: allow}}")
         decision = decide(policy, update({}, {"state": deep}))
-        assert decision.outcome is Outcome.DENY
+        assert decision.outcome is Ruling.DENY
         assert "nested deeper" in decision.errors[0].message
 
     def test_a_guard_keeps_a_missing_field_from_being_an_error(self, load: Load, update: Update) -> None:
@@ -160,8 +159,8 @@ class TestErrorsDeny:
             "when: \"'priority' in action.present && action.fields.priority == '1'\"}\n"
             f"- {{id: b, {UPDATE}, outcome: allow}}"
         )
-        assert decide(policy, update({"state": "2"})).outcome is Outcome.ALLOW
-        assert decide(policy, update({"priority": "1"})).outcome is Outcome.DENY
+        assert decide(policy, update({"state": "2"})).outcome is Ruling.ALLOW
+        assert decide(policy, update({"priority": "1"})).outcome is Ruling.DENY
 
 
 class TestApprovalTerms:
@@ -196,14 +195,14 @@ class TestApprovalTerms:
         assert terms is not None
         assert terms.tier is Tier.HIGH
         assert terms.approvers == (
-            GroupQuorum("owners", 3, "group"),
-            GroupQuorum("S0IT", 2, "slack_group"),
-            GroupQuorum("S0IT", 1, "group"),
+            GroupQuorum("owners", 3, GroupSource.GROUP),
+            GroupQuorum("S0IT", 2, GroupSource.SLACK_GROUP),
+            GroupQuorum("S0IT", 1, GroupSource.GROUP),
         )
         assert (terms.two_person, terms.allow_requester) == (True, False)
-        assert terms.expires == timedelta(hours=8)
-        assert terms.remind == (timedelta(hours=1), timedelta(hours=4))
-        assert terms.escalate == Escalation(timedelta(hours=6), "group", "managers")
+        assert terms.expires_seconds == 8 * 3600
+        assert terms.remind_seconds == (3600, 4 * 3600)
+        assert terms.escalate == Escalation(6 * 3600, GroupQuorum("managers"))
         assert decision.reasons == ("Rule a asks for an approval.", "It matters.")
         assert canonical_bytes(decision.to_json())
 
@@ -213,11 +212,11 @@ class TestApprovalTerms:
         assert terms is not None
         assert terms.to_json() == {
             "tier": "medium",
-            "approvers": [{"group": "g", "kind": "group", "of": 1}],
+            "approvers": [{"group": "g", "of": 1, "source": "group"}],
             "two_person": False,
             "allow_requester": False,
-            "expires": "P1D",
-            "remind": [],
+            "expires_seconds": 24 * 3600,
+            "remind_seconds": [],
             "escalate": None,
         }
 
@@ -238,7 +237,7 @@ class TestFacts:
         policy = load(f'- {{id: a, {UPDATE}, when: "{" && ".join(checks)}", outcome: allow}}')
         action = update({"state": "2", "category": "x"}, {"state": "1", "category": "x"})
         decision = decide(policy, action, context)
-        assert decision.outcome is Outcome.ALLOW, decision.reasons
+        assert decision.outcome is Ruling.ALLOW, decision.reasons
 
     def test_only_what_rules_read_is_recorded(self, load: Load, update: Update) -> None:
         policy = load(
@@ -253,7 +252,7 @@ class TestFacts:
         assert (again.outcome, again.rules) == (decision.outcome, decision.rules)
 
     def test_rules_of_one_action_may_see_different_fields(self, load: Load, update: Update) -> None:
-        """`limit` is an int to one operation and text to another: whoever sees both gets it as it is."""
+        """Give `limit` as it is, an int to one operation and text to another, to a rule that sees both."""
         policy = load(
             "- {id: wide, match: {operation: '*'}, outcome: deny, "
             "when: \"'limit' in action.present && action.fields.limit == 5\"}\n"
@@ -261,8 +260,8 @@ class TestFacts:
             "when: action.fields.limit < 10}"
         )
         query = "servicenow.incident.query"
-        assert decide(policy, update({"limit": 6}, operation=query)).outcome is Outcome.ALLOW
-        assert decide(policy, update({"limit": 5}, operation=query)).outcome is Outcome.DENY
+        assert decide(policy, update({"limit": 6}, operation=query)).outcome is Ruling.ALLOW
+        assert decide(policy, update({"limit": 5}, operation=query)).outcome is Ruling.DENY
 
 
 class TestItOperations:
@@ -274,10 +273,10 @@ class TestItOperations:
     @pytest.mark.req("Q-22")
     def test_reversible_writes_are_allowed_under_a_cap(self, policy: Policy, update: Update) -> None:
         action = update({"assigned_to": "beth", "work_notes": "Assigned."}, {"assigned_to": "", "work_notes": ""})
-        assert decide(policy, action, FactContext(writes_in_run=9)).outcome is Outcome.ALLOW
-        assert decide(policy, action, FactContext(writes_in_run=10)).outcome is Outcome.DENY
+        assert decide(policy, action, FactContext(writes_in_run=9)).outcome is Ruling.ALLOW
+        assert decide(policy, action, FactContext(writes_in_run=10)).outcome is Ruling.DENY
         irreversible = update({"assigned_to": "beth"}, {"assigned_to": ""}, reversible=False)
-        assert decide(policy, irreversible).outcome is Outcome.DENY
+        assert decide(policy, irreversible).outcome is Ruling.DENY
 
     @pytest.mark.req("Q-16")
     @pytest.mark.parametrize(
@@ -313,7 +312,7 @@ class TestItOperations:
         action = update({}, operation=operation, side_effects=side_effects)
         assert decide(policy, action).outcome == outcome
         if side_effects != "none":
-            assert decide(policy, action, FactContext(writes_in_run=50)).outcome is Outcome.DENY
+            assert decide(policy, action, FactContext(writes_in_run=50)).outcome is Ruling.DENY
 
 
 def test_an_explanation_shows_every_rule(load: Load, update: Update, context: FactContext) -> None:
@@ -328,7 +327,7 @@ def test_an_explanation_shows_every_rule(load: Load, update: Update, context: Fa
     assert (second.matched, second.fired, second.missing) == (True, False, ("action.fields.priority",))
     assert second.error is not None
     assert (third.matched, third.fired, third.when) == (False, False, None)
-    assert explanation.decision.outcome is Outcome.DENY
+    assert explanation.decision.outcome is Ruling.DENY
     assert canonical_bytes(explanation.to_json())
 
 
@@ -379,6 +378,6 @@ def test_evaluation_is_total_and_a_stricter_rule_never_permits_more(
     if extra[1] == "deny":
         assert RANK[more.outcome] >= RANK[base.outcome]
     if base.errors:
-        assert more.outcome is Outcome.DENY
-    if more.outcome is Outcome.ALLOW:
-        assert {rule.outcome for rule in more.rules} == {Outcome.ALLOW}
+        assert more.outcome is Ruling.DENY
+    if more.outcome is Ruling.ALLOW:
+        assert {rule.outcome for rule in more.rules} == {Ruling.ALLOW}

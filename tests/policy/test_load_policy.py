@@ -1,4 +1,4 @@
-"""What a policy's author gets wrong is refused when it loads, at its place, with what would be right."""
+"""Mistakes of a policy's author: each is refused when it loads, at its place, with what would be right."""
 
 from __future__ import annotations
 

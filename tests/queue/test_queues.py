@@ -59,7 +59,7 @@ def line(request: Any, office: Any, sqs_queue: Any) -> Any:
 
 
 async def all_deliveries(line: Any) -> list[Any]:
-    """As a worker asks: again after a delivery was claimed, which here is after every one that is handed out."""
+    """Receive as a worker does: again after a delivery was claimed, which here is each one that is handed out."""
     found: list[Any] = []
     while batch := await line.queue.receive(10):
         found += batch

@@ -27,9 +27,9 @@ from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
-from runtime.requests.extending import Extending
 from runtime.requests.signaling import Signal, Signaling
 from runtime.requests.starting import Started, StartRequest, start_named
+from runtime.requests.steering import Extending
 from runtime.requests.tasks import Tasks
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import documents
@@ -170,7 +170,7 @@ class Runtime:
 
     @property
     def books(self) -> Books:
-        """What the database says."""
+        """Typed questions to the database."""
         return Books(self.database)
 
     @property
@@ -249,7 +249,7 @@ class Runtime:
         await self.worker().work_off()
 
     async def time_passes(self) -> None:
-        """Whatever was sent has arrived by now, or never will."""
+        """Let so much time pass that whatever was sent has arrived, or never will."""
         self.arrivals.everything_so_far()
 
     async def sweep(self) -> int:
@@ -281,7 +281,7 @@ class Runtime:
         return await Voting(self.faces, self.definitions).vote(request)
 
     async def signal(self, key: str, output: Any = None, **more: Any) -> Any:
-        """What the outside says, as the HTTP face hands it on."""
+        """Signal a run as the HTTP face hands it on."""
         said = {"id": str(uuid4()), "tenant_id": "acme", "actor": ACTOR, **more}
         return await Signaling(self.faces, self.definitions).signal(Signal(correlation_key=key, output=output, **said))
 
@@ -304,7 +304,7 @@ class Runtime:
         return await Extending(self.faces, self.definitions).extend(tenant, run_id, ACTOR, source, version)
 
     async def errands(self) -> int:
-        """What a dispatcher does of what runs order elsewhere; messages to people are left."""
+        """Deliver what runs order elsewhere, as a dispatcher does; messages to people are left."""
         handlers = Errands(self.database, self.definitions, self.connectors).handlers()
         await self.trouble.drop_messages("card", "bundle", "task", "note", "remind", "escalate")
         return await Dispatcher(self.database, handlers, "d").work_off()
@@ -331,7 +331,7 @@ class Runtime:
         return history
 
     async def at_rest_but_waiting(self) -> None:
-        """Whatever waits holds no lease and no slot, and does not stand in line (promise 10)."""
+        """Assert that a wait holds no lease and no slot, and does not stand in line (promise 10)."""
         assert (await self.books.places(), await self.books.slots_taken()) == ([], 0)
 
     def gate_type(self, *, after_effect: bool = False) -> Gate:
@@ -374,7 +374,7 @@ class Runtime:
         return self.definitions.compiled(stored)
 
     async def fingerprint(self) -> dict[str, str]:
-        """What every table holds, as a digest each: to say that nothing was written."""
+        """Digest every table, to say that nothing was written."""
         return await self.books.fingerprint()
 
     async def one(self, sql: str, *parameters: Any) -> Any:

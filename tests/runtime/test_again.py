@@ -66,7 +66,7 @@ async def the_receipt(runtime: Any) -> Any:
 
 
 async def decisions(runtime: Any) -> list[tuple[str, int | None]]:
-    """What was decided, by which version of the policy, in order."""
+    """The outcome of each decision with the version of its policy, in order."""
     return [(decision.outcome, decision.policy_version) for decision in await runtime.books.decisions()]
 
 

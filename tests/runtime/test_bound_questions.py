@@ -1,4 +1,7 @@
-"""A question binds what it showed: an answer to a question that the run would ask differently now does not count."""
+"""A question binds what it showed: an answer to a question that the run would ask differently now does not count.
+
+Promise 3, before the action is performed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done when a step fails, takes too long or is rejected; loops; the run's reference (X-8, X-10, X-12, X-18)."""
+"""Branches of steps that fail, take too long or are rejected; loops; the run's reference (X-8, X-10, X-12, X-18)."""
 
 from __future__ import annotations
 

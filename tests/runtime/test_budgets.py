@@ -1,4 +1,4 @@
-"""Counted budgets (DESIGN section 9): exchanges, flushes and statements per run, counted at the driver."""
+"""Counted budgets (docs/performance.md): exchanges, flushes and statements per run, counted at the driver."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Counter:
                 self.flushes += writes(query)
 
     async def settled(self) -> None:
-        """asyncpg tells its loggers in the next turn of the loop."""
+        """Let the loop turn once: asyncpg tells its loggers in the next turn."""
         await asyncio.sleep(0)
         assert not self.inside
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.port import Refused
-from runtime.requests.starting import cancel_run
+from runtime.requests.steering import cancel_run
 
 CHILD = """
 workflow: check

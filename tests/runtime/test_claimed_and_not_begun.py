@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from runtime.requests.starting import cancel_run
+from runtime.requests.steering import cancel_run
 from runtime.store import claims
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools

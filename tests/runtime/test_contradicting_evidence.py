@@ -17,7 +17,7 @@ from runtime.engine.told import Diverged
 from runtime.keep.bundling import Bundling, write_again
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.voting import Voting
-from runtime.store import read_models
+from runtime.store import approvals, read_models
 from tests.runtime.conftest import ALLOW_ALL
 from tests.support.tampering import Tampering
 
@@ -131,13 +131,14 @@ async def test_a_question_that_was_altered_is_neither_shown_nor_decided(office: 
     voting = Voting(office.runtime.faces, office.runtime.definitions)
     with pytest.raises(Diverged):
         await voting.view("acme", asked.id)
-    with pytest.raises(Diverged):
-        await office.runtime.vote("ana", "approve", on=asked.id)
-    async with office.runtime.faces.reading("acme") as connection:
+    if what != "place":  # a vote looks for no place: it reads the question in the book of the run
         with pytest.raises(Diverged):
-            await read_models.approvals_page(connection, "acme", 10)
+            await office.runtime.vote("ana", "approve", on=asked.id)
+    async with office.runtime.faces.transaction("acme") as connection:
         with pytest.raises(Diverged):
-            await read_models.approval(connection, "acme", asked.id)
+            await approvals.approvals_page(connection, "acme", 10)
+        with pytest.raises(Diverged):
+            await approvals.approval(connection, "acme", asked.id)
     await office.runtime.worker().work_off()
     assert await office.runtime.status(run_id) == "waiting_approval"
     assert office.runtime.outside.effects == []
@@ -166,7 +167,7 @@ async def test_why_a_run_is_not_signed_is_said_whatever_became_of_others(office:
     await office.runtime.worker().work_off()
     await office.bundle()
     assert len(await office.runtime.books.bundles()) == 1
-    async with office.runtime.faces.reading("acme") as connection:
+    async with office.runtime.faces.transaction("acme") as connection:
         row = await read_models.run(connection, "acme", run_id)
     assert row is not None
     assert "result" in row["evidence_problem"]
@@ -184,7 +185,7 @@ async def test_a_truncated_chain_is_refused_once_and_for_all(office: Office) -> 
 @pytest.mark.tampers
 @pytest.mark.usefixtures("quiet")
 async def test_payloads_are_not_removed_while_the_evidence_contradicts_itself(office: Office) -> None:
-    """What could be compared would be gone."""
+    """Keep the payloads: without them nothing could be compared."""
     run_id = await office.asked()
     await office.approved()
     await office.tampering.receipt_target("record/harmless")

@@ -196,7 +196,7 @@ async def test_a_keeper_that_dies_between_the_row_and_the_letter_counts_it_once(
 
 
 async def all_hidden(office: PostOffice) -> list[Any]:
-    """What a dead keeper has hidden comes back: SQS lets nobody wait for it here, so it is sent once more."""
+    """Send hidden letters once more: they come back by themselves, and SQS lets nobody wait for that here."""
     step = (await office.runtime.books.step()).id
     again(office, f'{{"step":"{step}"}}')
     return [step]

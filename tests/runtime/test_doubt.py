@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.port import Done, InDoubt, NotSent, Probe, ProbeVerdict
-from runtime.requests.starting import cancel_run
+from runtime.requests.steering import cancel_run
 
 PROBED = """
 workflow: probed
@@ -143,6 +143,24 @@ async def test_a_probe_that_cannot_tell_yet_is_repeated_and_then_people_are_aske
     assert (await runtime.status(run_id), runtime.outside.probes) == ("waiting_approval", 13)
     card = (await runtime.books.approval()).card
     assert "too early" in str(card)
+
+
+@pytest.mark.parametrize("rest", [InDoubt("timeout"), NotSent("refused")])
+async def test_calls_are_counted_and_probes_are_not(runtime: Any, rest: Any) -> None:
+    """Three attempts are three calls, however often it was looked in between whether one of them has happened."""
+    runtime.outside.script["a"] = [InDoubt("timeout"), *[rest] * 9]
+    run_id = await begun(runtime, PROBED)
+    await runtime.worker().work_off()
+    for verdict in (ProbeVerdict.CANNOT_TELL, ProbeVerdict.CANNOT_TELL, *[ProbeVerdict.NOT_APPLIED] * 9):
+        if await runtime.status(run_id) != "failed_retryable":
+            break
+        runtime.outside.verdict = Probe(verdict, "looked", retry_after_seconds=7)
+        await runtime.wait_is_due()
+    assert await runtime.status(run_id) == "failed_terminal"
+    assert "(3 attempts were made)" in (await runtime.error(run_id))["message"]
+    assert await receipt(runtime) == ("failed", 3)
+    await runtime.history(run_id)
+    await runtime.at_rest()
 
 
 async def test_a_timeout_is_doubt_and_how_long_ago_counts_from_the_last_attempt(runtime: Any) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 import pytest
 
 from connectors.port import Done, InDoubt, NotSent, Parked, Refused
-from runtime.requests.starting import cancel_run
+from runtime.requests.steering import cancel_run
 
 HEAD = "workflow: w\nversion: 1\nreference: r\nchannels: {got: {}, why: {}}\nsteps:\n"
 CASE = HEAD + "  - {id: case, do: probe.case.open, with: {name: a}, set: {got: '${{ output.papers }}'}%s}\n"

@@ -1,5 +1,7 @@
 """One tenant that offers a hundred times the load of the others: turns by weight, caps at every instant, no starvation.
 
+Promise 9, for the steps of runs.
+
 Waits are counted in turns, never in seconds: how many steps of anybody began between a run's being there and its own
 beginning, by the audit. So the bounds hold on any machine.
 """
@@ -79,13 +81,13 @@ async def there_since(runtime: Any) -> dict[Any, Any]:
 
 
 def waits_in_turns(order: Sequence[Execution], since: dict[Any, Any], tenant: str) -> list[int]:
-    """For each run of a tenant, how many steps of anybody began while it stood in line."""
+    """Count for each run of a tenant how many steps of anybody began while it stood in line."""
     own = [one for one in order if one.tenant == tenant]
     return [sum(since[one.run] < other.opened < one.opened for other in order) for one in own]
 
 
 def share(tenant: str) -> int:
-    """Of so many turns, at least one is the tenant's, as long as it has something to do."""
+    """The number of turns of which at least one is the tenant's, as long as it has something to do."""
     return math.ceil(sum(WEIGHTS.values()) / WEIGHTS[tenant])
 
 

@@ -36,7 +36,7 @@ from runtime.keep.messages import Messages
 from runtime.keep.scheduler import Scheduler
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
-from runtime.requests.starting import cancel_run
+from runtime.requests.steering import cancel_run
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import claims
 from runtime.work.holding import Tools
@@ -128,7 +128,7 @@ Killed = asyncio.CancelledError
 
 @dataclass
 class Weather:
-    """How likely it is that something goes wrong now; calm means never."""
+    """The odds that something goes wrong now; calm means never."""
 
     seed: int
     wild: bool = True
@@ -470,7 +470,7 @@ class Storm:
             await asyncio.gather(*(self._click(question.id, *vote) for vote in asked))
 
     def _choices(self, question: Question) -> list[Choice] | None:
-        """What honest people say, and sometimes contradict each other in; None where they cannot know yet."""
+        """The choices of honest people, who sometimes contradict each other; None if they cannot know yet."""
         lucky = self.random.random()
         if question.kind != "in_doubt":
             if not self.weather.wild:
@@ -534,7 +534,7 @@ class Storm:
         pytest.fail(f"storm {self.seed} does not end: {await self._left()}")
 
     async def _left(self) -> dict[str, list[str]]:
-        """What is still open, by kind."""
+        """List what is still open, by kind."""
         left: dict[str, list[str]] = await self.runtime.books.left_open(self.tenant)
         return left
 

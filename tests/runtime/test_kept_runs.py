@@ -76,7 +76,7 @@ Way = Callable[[Forger, Any], Awaitable[None]]
 REQUESTER = '"requested_by":"requester"', '"requested_by":"ana"'
 # Ways to alter a run behind the engine, and the words that name each. Who asked is in no checkpoint's digest.
 WAYS: dict[str, tuple[Way, str]] = {
-    "the requester that is kept": (lambda forger, run: forger.kept_text(run, *REQUESTER), "state that is kept"),
+    "the requester that is kept": (lambda forger, run: forger.kept_text(run, *REQUESTER), "kept state"),
     "what is kept, whole": (lambda forger, run: forger.kept_nothing(run), "is broken"),
     "a value of the book": (lambda forger, run: forger.journal_text(run, *REQUESTER, column="vals"), "other values"),
     "all values of the book": (lambda forger, run: forger.lost_values_of(run), "other values"),

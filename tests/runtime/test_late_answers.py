@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+import structlog
 
 from connectors.port import Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused
 from core.db import Connection
@@ -169,18 +170,20 @@ async def test_a_call_that_a_heartbeat_cuts_off_is_told_as_unanswered(runtime: A
     run_id = await begun(runtime)
     runtime.outside.gates["a"] = gate
     stop = asyncio.Event()
-    worker = asyncio.create_task(runtime.worker("slow", lease=3).run(stop))
-    await asyncio.wait_for(gate.reached.wait(), 60)
-    await runtime.trouble.expire_leases()
-    await runtime.time_passes()
-    assert await runtime.sweep() == 1
+    with structlog.testing.capture_logs() as logs:
+        worker = asyncio.create_task(runtime.worker("slow", lease=3).run(stop))
+        await asyncio.wait_for(gate.reached.wait(), 60)
+        await runtime.trouble.expire_leases()
+        await runtime.time_passes()
+        assert await runtime.sweep() == 1
 
-    async def is_told() -> bool:
-        return bool(await told(runtime, run_id))
+        async def is_told() -> bool:
+            return bool(await told(runtime, run_id))
 
-    await runtime.until(is_told)  # the gate never opened: the call was given up
-    stop.set()
-    await asyncio.wait_for(worker, 60)
+        await runtime.until(is_told)  # the gate never opened: the call was given up
+        stop.set()
+        await asyncio.wait_for(worker, 60)
+    assert any("its call is given up" in entry["event"] for entry in logs)
     (answer,) = await told(runtime, run_id)
     assert (answer["known"], "answered" in answer) == ("unanswered", False)
     says = "a: The lease of attempt 1 was lost: it may have been sent, and no answer is known."

@@ -34,7 +34,7 @@ async def begun(runtime: Any, text: str) -> Any:
 
 
 async def due(runtime: Any) -> timedelta:
-    """How long after the intent the step is looked at again."""
+    """The time from the intent to the next look at the step."""
     wait, receipt = await runtime.books.wait(kind="retry", open=True), await runtime.books.receipt()
     span: timedelta = wait.due_at - receipt.intended_at
     return span

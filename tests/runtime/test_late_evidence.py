@@ -1,4 +1,4 @@
-"""What is told too late shows everywhere: on the card, and in a later edition of the evidence; after retention too."""
+"""Late answers show everywhere: on the card, and in a later edition of the evidence; after retention too."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Archive:
         return self.file(bundle, "events.jsonl")
 
     async def shown(self, run_id: UUID) -> Any:
-        async with self.runtime.faces.reading("acme") as connection:
+        async with self.runtime.faces.transaction("acme") as connection:
             return await read_models.run(connection, "acme", run_id)
 
 

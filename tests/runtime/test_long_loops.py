@@ -55,7 +55,7 @@ async def watched(runtime: Any, database_url: str) -> AsyncIterator[tuple[Any, S
 
 
 async def written_with(world: Any, run_id: Any, item: int) -> dict[str, int]:
-    """How many rows of each table the commit that began this item wrote."""
+    """Count the rows of each table that the commit that began this item wrote."""
     step = await world.books.step(f"foreach_0[{item}].read")
     found: dict[str, int] = await world.books.rows_written_with_barrier(run_id, step.superstep)
     return found

@@ -310,6 +310,35 @@ async def test_what_was_intended_by_a_commit_without_answer_is_known_not_to_be_s
         await ended(runtime, [run_id], 2)
 
 
+async def test_a_heartbeat_between_a_settle_and_its_answer_warns_of_nothing(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row of the lease is gone because the step is over: nothing is lost, and nothing given up."""
+    (run_id,) = await begun(runtime, PROBED, runs=1)
+    worker = runtime.worker("w")
+    beats = 0
+
+    async def answered_late(connection: Connection, commit: Commit) -> Any:
+        nonlocal beats
+        applied = await apply(connection, commit)
+        if tells(commit, "action.succeeded"):
+            held = [(run, claim, job) for job in worker._jobs.values() for run, claim in job.drive.leased]
+            assert [claim.key for _, claim, _ in held] == ["a"]
+            await worker._extend(held)
+            beats += 1
+        return applied
+
+    monkeypatch.setattr(committing, "apply", answered_late)
+    monkeypatch.setattr(pump, "apply", answered_late)
+    with structlog.testing.capture_logs() as logs:
+        stop = asyncio.Event()
+        task = asyncio.create_task(worker.run(stop))
+        await ended(runtime, [run_id], 1)
+        stop.set()
+        await asyncio.wait_for(task, 60)
+    assert (beats, [entry for entry in logs if entry["log_level"] != "info"]) == (1, [])
+
+
 async def test_a_process_that_ends_meanwhile_says_what_it_could_not_tell(runtime: Any, line: tuple[Line, str]) -> None:
     (run_id,) = await begun(runtime, PROBED, runs=1)
     gate = runtime.gate_type(after_effect=True)
@@ -333,7 +362,7 @@ async def test_a_process_that_ends_meanwhile_says_what_it_could_not_tell(runtime
 async def test_a_refusal_of_the_target_is_kept_as_well(
     runtime: Any, monkeypatch: pytest.MonkeyPatch, quiet: Any
 ) -> None:
-    """What certainly did not happen is an outcome like any other."""
+    """Keep a refusal like any other outcome: it certainly did not happen."""
     lost = 0
 
     async def faulty(connection: Connection, commit: Commit) -> bool:

@@ -109,7 +109,7 @@ async def test_a_message_ended_without_its_lease(runtime: Any, status: str, othe
 
     async def lease(owner: str) -> Any:
         async with runtime.database.transaction() as connection:
-            return await outbox.lease_message(connection, owner, LEASE)
+            return await outbox.lease_message(connection, owner, LEASE, ("", ""), [])
 
     async def end(message: Any) -> bool:
         async with runtime.database.transaction() as connection:

@@ -21,7 +21,7 @@ from evidence.verify import Status, Verification, verify_bundle
 from runtime.engine.past import Past
 from runtime.keep.bundling import Bundling, content_of
 from runtime.keep.dispatcher import Dispatcher
-from runtime.requests.starting import cancel_run
+from runtime.requests.steering import cancel_run
 from runtime.requests.voting import VoteRequest, Voting
 from tests.support.tampering import Tampering
 
@@ -69,7 +69,7 @@ class Desk:
         await self.dispatcher.work_off()
 
     async def files(self, run_id: UUID) -> dict[str, bytes]:
-        """What the stored bundle holds, after it was verified."""
+        """The files of the stored bundle, after it was verified."""
         await self.bundle()
         bundle = await self.runtime.books.bundle(run=run_id)
         path = self.folder / "blobs" / bundle.uri.removeprefix("file:")

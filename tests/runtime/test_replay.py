@@ -79,7 +79,7 @@ async def adds(runtime: Any, run_id: UUID) -> None:
 
 
 async def cancels(runtime: Any, run_id: UUID) -> None:
-    from runtime.requests.starting import cancel_run
+    from runtime.requests.steering import cancel_run
 
     async with runtime.faces.transaction("acme") as connection:
         await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "enough")
@@ -250,7 +250,7 @@ ALTERED: dict[str, tuple[str, Callable[[Tampering], Awaitable[None]], str]] = {
     "a value that has no canonical form": ("sequence", lambda row: row.told_value("output", 2**63), OTHER),
     "values that are no values": ("sequence", lambda row: row.unreadable_values(), "an append cannot be read"),
     "values that are gone": ("sequence", lambda row: row.lost_values(), OTHER),
-    "the key to the values": ("sequence", lambda row: row.lost_key(), "The run's key is gone"),
+    "the key to the values": ("sequence", lambda row: row.lost_key(), "The run's key was deleted"),
     "a byte of a line": ("sequence", lambda row: row.audit_line(3), "chain is broken"),
     "when something was": ("sequence", lambda row: row.told_earlier("step.succeeded", DAY), "chain is broken"),
     "a checkpoint that is gone": ("sequence", lambda row: row.lost_audit("checkpoint.committed"), "chain is broken"),

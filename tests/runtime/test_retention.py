@@ -109,7 +109,7 @@ class Keeper:
         return found
 
     async def of_run(self, run_id: UUID) -> dict[str, str]:
-        """What every table holds of a run."""
+        """Digest every table's rows of a run."""
         found: dict[str, str] = await self.runtime.books.fingerprint_of(run_id)
         return found
 
@@ -264,7 +264,7 @@ async def test_who_shares_an_effect_whose_output_is_gone_is_told_so(runtime: Any
     assert len(runtime.outside.effects) == 1, "it is not done again"
     error = await runtime.error(second)
     assert (await runtime.status(second), error["code"]) == ("failed_terminal", "output_removed")
-    assert "removed by retention" in error["message"]
+    assert "retention has removed" in error["message"]
 
 
 async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
@@ -279,7 +279,7 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
 
     view = await Voting(runtime.faces, runtime.definitions).view("acme", question)
     assert (view.content.summary, view.content.changes) == (retention.REMOVED, ())
-    async with runtime.faces.reading("acme") as connection:
+    async with runtime.faces.transaction("acme") as connection:
         assert (await read_models.run(connection, "acme", run_id))["status"] == "succeeded"
     after = await looking.at("acme", run_id, range(100))
     assert (after.purged, after.checkpoints, after.last) == (True, (), before.last)
@@ -320,7 +320,7 @@ async def test_of_steps_that_were_added_who_added_them_and_when_is_left(runtime:
 @pytest.mark.parametrize("ending", ["failed", "canceled"])
 async def test_when_a_run_closes_nothing_of_it_waits_any_more(runtime: Any, ending: str) -> None:
     from connectors.port import Refused
-    from runtime.requests.starting import cancel_run
+    from runtime.requests.steering import cancel_run
 
     runtime.outside.script["last"] = [Refused("no", "no")]
     run_id = await runtime.go(

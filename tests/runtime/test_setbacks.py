@@ -1,4 +1,4 @@
-"""What breaks a commit, a claim or a sweep must break one step only: values, rows and leases made by an enemy."""
+"""Faults that break a commit, a claim or a sweep break one step only: values, rows and leases made by an enemy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.db import Connection
 from core.errors import InputError, TransportError
 from core.outage import is_passing
 from runtime.keep.dispatcher import Delivered, Dispatcher
-from runtime.requests.starting import cancel_run
+from runtime.requests.steering import cancel_run
 from runtime.requests.triggers import start_from_servicenow
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store.outbox import Message

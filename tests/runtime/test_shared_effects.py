@@ -14,7 +14,7 @@ from connectors.port import NotSent, Probe, ProbeVerdict
 from core.db import Connection
 from runtime.engine.commit import ReceiptRow
 from runtime.requests.looking import Looking
-from runtime.store import effects
+from runtime.store import runs
 from runtime.store.views import Graphs
 from tests.support.tampering import Tampering
 
@@ -162,12 +162,12 @@ async def held_by(runtime: Any) -> list[tuple[str, UUID, UUID, str]]:
 
 
 class Meanwhile:
-    """Whoever looks up who holds a key is overtaken once, between the look and the intent."""
+    """A rival that overtakes a look-up of a key once, between the look and the intent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Awaitable[None]]) -> None:
         self.found: list[str | None] = []
-        self._happens, self._by_key = happens, effects.by_key
-        monkeypatch.setattr(effects, "by_key", self.by_key)
+        self._happens, self._by_key = happens, runs.receipt_by_key
+        monkeypatch.setattr(runs, "receipt_by_key", self.by_key)
 
     async def by_key(self, connection: Connection, graphs: Graphs, tenant: str, key: str) -> ReceiptRow | None:
         found = await self._by_key(connection, graphs, tenant, key)

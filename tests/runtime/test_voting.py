@@ -109,11 +109,14 @@ class Office:
     def __init__(self, runtime: Any, folder: Path) -> None:
         self.runtime, self.board, self.folder = runtime, Board(), folder
         self.signer = FileSigner.load_or_create(folder / "key.pem")
-        messages = Messages(self.board, "C1", runtime.definitions)
-        bundling = Bundling(FileBlobStore(folder / "blobs"), self.signer, "test", runtime.definitions)
-        self.dispatcher = Dispatcher(runtime.database, {**messages.handlers(), **bundling.handlers()}, "d1")
+        self.blobs = FileBlobStore(folder / "blobs")
+        bundling = Bundling(self.blobs, self.signer, "test", runtime.definitions)
+        self.dispatcher = Dispatcher(runtime.database, {**self.messages(self.board), **bundling.handlers()}, "d1")
         self.sweeper = Sweeper(runtime.database, runtime.definitions)
         self.voting = Voting(runtime.faces, runtime.definitions)
+
+    def messages(self, board: Board) -> Any:
+        return Messages(board, "C1", self.runtime.definitions).handlers()
 
     async def open(self, of: int = 1) -> Any:
         await self.runtime.tenant()
@@ -381,7 +384,7 @@ async def test_a_drawing_that_failed_leaves_the_messages_behind_it(office: Offic
 
 async def test_a_canceled_run_cancels_its_question(office: Office) -> None:
     from evidence.chain import Actor
-    from runtime.requests.starting import cancel_run
+    from runtime.requests.steering import cancel_run
 
     run_id = await office.open()
     async with office.runtime.faces.transaction("acme") as connection:

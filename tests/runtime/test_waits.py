@@ -224,7 +224,7 @@ async def test_two_people_who_complete_a_task_at_once_are_one_completion(runtime
 
 @pytest.mark.req("X-20")
 async def test_a_canceled_run_waits_for_nothing_and_a_late_signal_changes_nothing(runtime: Any) -> None:
-    from runtime.requests.starting import cancel_run
+    from runtime.requests.steering import cancel_run
 
     run_id = await runtime.go(SIGNAL, TRIGGER)
     async with runtime.faces.transaction("acme") as connection:

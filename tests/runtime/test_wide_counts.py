@@ -1,4 +1,4 @@
-"""What a run of many parallel steps costs: appends a step, and races lost between appends that commute (W3)."""
+"""The cost of many parallel steps: appends a step, and races lost between appends that commute (W3)."""
 
 from __future__ import annotations
 

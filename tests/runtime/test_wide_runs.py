@@ -20,7 +20,7 @@ from connectors.port import Done
 from core.db import ENGINE_ROLE, Connection, Database
 from runtime.engine import draft, keeping
 from runtime.engine.commit import Commit
-from runtime.requests.starting import cancel_run
+from runtime.requests.steering import cancel_run
 from runtime.store import claims
 from runtime.store.commits import apply, apply_together
 from runtime.store.views import load
@@ -109,7 +109,7 @@ async def crew(runtime: Any, *owners: str, concurrency: int, lease: float = 30) 
 
 @asynccontextmanager
 async def held_up(runtime: Any, run_id: UUID) -> AsyncIterator[Callable[[int], Any]]:
-    """Nobody can append to the run meanwhile; what is given waits until so many try to."""
+    """Hold up every append to the run; what is given waits until so many try to."""
 
     async def tried(count: int) -> None:
         async def waiting() -> bool:
@@ -161,7 +161,7 @@ def barriers(events: Sequence[Any]) -> list[int]:
 
 @dataclass
 class Wire:
-    """What goes to the database as appends. ``fate`` says of one whether it is ``lost``, or has ``landed`` unheard."""
+    """The wire of appends. ``fate`` says of one whether it is ``lost``, or has ``landed`` unheard."""
 
     fate: Callable[[Commit], str] = lambda commit: ""
     sent: list[Commit] = field(default_factory=list)
@@ -185,7 +185,7 @@ class Wire:
         return found
 
     def widths(self, kind: str) -> list[int]:
-        """How many lines of this type each append told that told one."""
+        """Count the lines of this type in each append that has one."""
         counts = [sum(f'"type":"{kind}"'.encode() in line for line in commit.lines) for commit in self.sent]
         return [count for count in counts if count]
 
@@ -233,7 +233,7 @@ async def settles(runtime: Any, run_id: UUID, least: int) -> bool:
 
 
 async def of_steps(runtime: Any, run_id: UUID) -> dict[str, Any]:
-    """What each step came to, and the types of its lines."""
+    """Collect the end of each step, and the types of its lines."""
     events = await runtime.books.events(run_id)
     steps = await runtime.books.steps(run=run_id)
     return {
@@ -349,7 +349,7 @@ async def test_a_barrier_is_brought_back_also_where_few_of_a_loop_s_items_are_ke
 @pytest.mark.req("V-13")
 @pytest.mark.parametrize("first", ["cancel", "settles"])
 async def test_a_cancel_in_mid_batch_lets_nothing_out_and_loses_no_outcome(runtime: Any, first: str) -> None:
-    """Of 24 steps 16 are under way; what is told of them and the cancel come at the same moment."""
+    """Cancel a run at the moment in which 16 of its 24 steps are settled (promise 11: no new intent goes out)."""
     run_id, names = await begun(runtime, 24), items(24)
     gates = gated(runtime, names)
 
@@ -387,7 +387,7 @@ async def test_a_cancel_in_mid_batch_lets_nothing_out_and_loses_no_outcome(runti
 
 @pytest.mark.req("V-13")
 async def test_a_step_that_reads_while_its_run_is_canceled_does_nothing_after_it(runtime: Any) -> None:
-    """It is decided on what the worker knew before the cancel, and that is not good any more."""
+    """Decide on what the worker knew before the cancel, which is not good any more."""
     run_id, reading, go = await begun(runtime, 6, READ_FIRST), asyncio.Semaphore(0), asyncio.Event()
     read_before = runtime.outside.read_before
 
@@ -470,7 +470,7 @@ async def test_an_extension_in_mid_batch_costs_nobody_anything(runtime: Any, fir
 async def test_one_lost_lease_in_a_batch_costs_the_others_nothing(
     runtime: Any, wire: Wire, waiting: bool, quiet: Any
 ) -> None:
-    """It is lost before the batch goes, or while the batch waits for the row of that lease."""
+    """Lose a lease before the batch goes, or while the batch waits for the row of that lease."""
     run_id, names = await begun(runtime, 8), items(8)
     gates = gated(runtime, names)
     lost = "each[3].put"

@@ -14,7 +14,7 @@ import pytest
 
 from connectors.port import Done
 from runtime.engine.events import ApprovalReminded
-from runtime.engine.moves import open_wait
+from runtime.engine.instructions import open_wait
 from runtime.engine.transition import Transition
 from runtime.requests import signaling
 from runtime.store import approvals

@@ -11,7 +11,7 @@ import pytest
 
 from chaos import caps
 from runtime.requests.publishing import publish_workflow
-from runtime.requests.starting import cancel_run
+from runtime.requests.steering import cancel_run
 from runtime.store import claims
 
 LEASE = timedelta(seconds=30)
@@ -191,7 +191,7 @@ async def test_a_canceled_run_gives_both_slots_back(tenant: Any) -> None:
 
 
 async def test_whoever_waits_for_the_workflow_s_slot_is_woken(tenant: Any, gate: Any) -> None:
-    """Nobody polls fast here: without the wake-up the second run would wait for seconds."""
+    """Poll slowly: without the wake-up the second run would wait for seconds."""
     await published(tenant, document("capped", 1))
     await begun(tenant, "capped", 2)
     heard: asyncio.Queue[str] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""``python -m sandbox`` serves other processes and ends when it is told to."""
+"""The process ``python -m sandbox`` serves other processes and ends when it is told to."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_an_element_that_slack_would_not_take_is_refused_at_its_place(wrong: dic
 
 
 async def entered(world: World, receiver: Any, body: dict[str, Any], values: dict[str, Any]) -> tuple[Any, Any]:
-    """(what the client complains about, ``state.values`` as sent)"""
+    """Enter values; the client's complaints, and ``state.values`` as sent."""
     view = world.slack.state.show_view("U0ANA", body)
     outcome = await world.slack.people.submit_view(view.view_id, "U0ANA", values)
     if outcome.errors:

@@ -1,4 +1,4 @@
-"""What people do in the Slack stand-in reaches the app as Slack would send it, and is judged as Slack would."""
+"""People in the Slack stand-in: what they do reaches the app as Slack sends it, and is judged as Slack does."""
 
 from __future__ import annotations
 

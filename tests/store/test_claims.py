@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 
 from runtime.engine.transition import Transition
-from runtime.requests.starting import cancel_run
+from runtime.requests.steering import cancel_run
 from runtime.store import claims
 from runtime.store.commits import apply, apply_together
-from runtime.work.lease import Recent, claim_of, claimed
+from runtime.work.lease import Recent, claim_of, read_claimed
 
 # Leases are taken by hand here, so rows move that no line of a run tells.
 pytestmark = pytest.mark.tampers
@@ -83,7 +83,7 @@ async def place(runtime: Any) -> Any:
 async def begun(runtime: Any, found: Any) -> Transition:
     """The step of this claim begun, as its worker does it; what that worker decides next."""
     graph = (await runtime.definitions_of("acme", found["run"]["workflow"])).graph
-    met, step, _ = await claimed(runtime.database, found, runtime.definitions, Recent(), monotonic())
+    met, step, _ = await read_claimed(runtime.database, found, runtime.definitions, Recent(), monotonic())
     transition = Transition(met.view, graph)
     transition.started(step)
     commit = transition.commit()
@@ -127,7 +127,7 @@ async def test_a_settle_under_another_lease_or_epoch_writes_nothing(runtime: Any
 @pytest.mark.req("Q-9")
 @pytest.mark.parametrize("grouped", [False, True])
 async def test_a_lease_retaken_while_its_old_owner_waits_for_the_lock_is_lost(runtime: Any, grouped: bool) -> None:
-    """Whoever waits for a row has an old snapshot, and must see the row as it is when it gets it."""
+    """Take a lease while its old owner waits for the row: that one has an old snapshot, and must see the new row."""
     await queued(runtime, "acme", 1)
     first = await claim(runtime, "slow")
     stale = await begun(runtime, first)
@@ -355,7 +355,7 @@ async def test_the_workspaces_of_a_tenant_take_turns_too(runtime: Any) -> None:
 
 @pytest.mark.req("Q-13")
 async def test_a_step_that_somebody_is_just_taking_costs_nobody_a_turn(runtime: Any) -> None:
-    """Whoever waited for the first in line looks again, and finds the next."""
+    """Look again after waiting for the first in line, and find the next."""
     await queued(runtime, "alpha", 5, concurrency=1)
     await queued(runtime, "beta", 5, concurrency=1)
     async with runtime.database.transaction() as one:

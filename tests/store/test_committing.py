@@ -44,7 +44,7 @@ class Held:
         return transition.commit()
 
     async def ended(self) -> list[bool]:
-        """Of which runs the step is over, and its output written; nothing is ever written in part."""
+        """Say of each run if its step is over and its output written; nothing is ever written in part."""
         found = []
         for view in self.views:
             step = await self.runtime.books.step(run=view.run_id)

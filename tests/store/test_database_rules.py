@@ -1,4 +1,4 @@
-"""What the database itself refuses: illegal moves and births, another tenant's rows, a changed record."""
+"""Refusals of the database itself: illegal moves and births, another tenant's rows, a changed record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from approvals.states import APPROVAL
+from approvals.model import APPROVAL
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.machine import Machine
 from evidence.receipts import RECEIPT
@@ -134,7 +134,7 @@ async def test_the_database_allows_exactly_the_moves_of_the_tables(runtime: Any,
 
 
 async def _moves(connection: Any, table: str, before: str, after: str) -> bool:
-    """Whether the engine may move a row, which is put into its state behind the trigger's back, and put back."""
+    """True if the engine may move a row, which is put into its state behind the trigger's back, and put back."""
     await connection.execute("BEGIN")
     try:
         await connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER legal_move")
@@ -243,7 +243,7 @@ async def test_a_tenant_sees_its_own_and_touches_nothing_else(bound: tuple[Datab
 
 @pytest.mark.parametrize("table", ROWS)
 async def test_the_faces_write_no_table_but_their_own(peopled: Any, table: str) -> None:
-    """What runs are made of is written by functions; what a face writes itself, it writes in these columns only."""
+    """Write a run by functions only; what a face writes itself, it writes in these columns only."""
     rights = "" if table in OF_RUNS else FROZEN.FACES_OWN.get(table, "")
     tried = {
         "INSERT": ROWS[table],

@@ -1,4 +1,4 @@
-"""What a stolen login of the faces can do to a run: say what faces say, and nothing else (promises 1 and 8)."""
+"""A stolen login of the faces can say what faces say of a run, and nothing else (promises 1 and 8)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.events import EventType
 from runtime.engine.events import ApprovalDecided, ApprovalVoted
+from runtime.engine.instructions import open_wait
 from runtime.engine.keeping import pack, unpack
-from runtime.engine.moves import open_wait
 from runtime.engine.transition import Transition
 from runtime.store import approvals, faces
 from runtime.store.views import load
@@ -53,7 +53,7 @@ THIEF = Actor("person", "mallory")
 
 @pytest.fixture
 async def thief(runtime: Any, database_url: str) -> AsyncIterator[Any]:
-    """Who has stolen the login of the faces: a user that may be this role, and no other."""
+    """A thief of the faces' login: a user that may be this role, and no other."""
     name, word = f"thief_{uuid4().hex}", uuid4().hex
     owner = await asyncpg.connect(database_url)
     await owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{word}' IN ROLE {FACES_ROLE}")
@@ -122,7 +122,7 @@ async def test_the_owner_of_the_functions_is_nobody(runtime: Any) -> None:
     ],
 )
 async def test_a_thief_becomes_nobody_else_and_changes_no_rule(thief: Any, statement: str) -> None:
-    """What a thief may write in tables is tried in ``test_database_rules``, for every table."""
+    """Try roles and rules; ``test_database_rules`` tries what a thief may write, for every table."""
     async with thief.connection() as connection:
         with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.InvalidParameterValueError)):
             await connection.execute(statement)
@@ -166,7 +166,7 @@ async def test_a_face_ends_a_doubt_as_a_failure_alone(
 
 
 async def test_no_line_of_a_face_is_of_a_time_that_is_still_to_come(runtime: Any, thief: Any) -> None:
-    """Whatever the append says of its time: each line is looked at."""
+    """Look at the time of each line, whatever the append says of its time."""
     transition = await prepared(runtime, thief, await asked(runtime))
     transition.cancel(THIEF, "")
     commit = transition.commit()
@@ -280,7 +280,7 @@ async def told_to_be_approved(runtime: Any, thief: Any, run_id: UUID, transition
 
 
 async def test_a_start_checks_that_the_version_is_the_one_to_start_with(runtime: Any) -> None:
-    """What a process remembers of a name is checked where the run is opened."""
+    """Check at the opening of a run what a process remembers of a name."""
     await runtime.tenant()
     await runtime.publish(ONE)
     assert (await runtime.start("one", ref="1")).created
@@ -316,7 +316,7 @@ async def test_a_face_takes_no_lease(runtime: Any, thief: Any) -> None:
 
 @pytest.mark.req("Q-6")
 async def test_sixteen_clicks_share_one_connection_and_make_one_decision(runtime: Any, database_url: str) -> None:
-    """Whoever votes holds one connection and waits for no other, also where the run's row has to be locked."""
+    """Vote sixteen times on one connection: nobody waits for another one, also if the run's row has to be locked."""
     run_id = await asked(runtime)
     question = await runtime.question()
     async with Database(database_url, FACES_ROLE, connections=1) as one:

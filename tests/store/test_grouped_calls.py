@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -38,16 +39,20 @@ class Listened(Database):
 
     def __init__(self, url: str) -> None:
         super().__init__(url, FACES_ROLE)
-        self.written: list[str] = []
+        self.written: list[Any] = []
 
     async def connect(self) -> Connection:
         connection = await super().connect()
-        connection.add_query_logger(lambda record: writes(record.query) and self.written.append(record.query))
+        connection.add_query_logger(lambda record: writes(record.query) and self.written.append(record))
         return connection
 
     def counts(self, function: str) -> list[int]:
-        """How often each statement calls the function."""
-        return [found for query in self.written if (found := query.count(f"{function}("))]
+        """Count the calls in each statement; what fills up a statement's shape is no call."""
+        found = []
+        for record in self.written:
+            firsts = re.findall(rf"\b{function}\(\$(\d+)", record.query)
+            found.append(sum(record.args[int(first) - 1] is not None for first in firsts))
+        return [count for count in found if count]
 
 
 @pytest.fixture

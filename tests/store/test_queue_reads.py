@@ -1,14 +1,15 @@
-"""What `queue status` and the metrics read: true while steps move, one tenant's under the faces' role, by indexes."""
+"""Reads for `queue status` and metrics: true while steps move, one tenant's under the faces' role, by indexes."""
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from runtime.requests.publishing import publish_workflow
-from runtime.store import claims, queue_reads
+from runtime.store import claims, queue_reads, read_models
 
 # Leases are taken by hand here, so rows move that no line of a run tells.
 pytestmark = pytest.mark.tampers
@@ -118,14 +119,65 @@ async def test_a_face_sees_its_own_tenant_whatever_it_asks_for(runtime: Any) -> 
         assert await queue_reads.queues(connection, "alpha") == []
 
 
-@pytest.mark.parametrize("name", ["_CAPS", "_LANES", "_HELD", "_PARKED", "_MESSAGES"])
+@pytest.mark.parametrize("name", ["_CAPS", "_LANES", "_HELD", "_PARKED", "_PARKED_NEWEST", "_MESSAGES"])
 async def test_what_is_over_is_not_read(runtime: Any, name: str) -> None:
     """The plan for full tables goes by the indexes of what is open; ``enable_seqscan`` is off on these connections."""
     await prepared(runtime, "acme", 1)
     async with runtime.database.connection() as connection:
-        plan = await connection.fetch(f"EXPLAIN {getattr(queue_reads, name)}", ["acme"])
+        statement = f"EXPLAIN {getattr(queue_reads, name)}"
+        plan = await connection.fetch(statement, ["acme"], *([10] if "$2" in statement else []))
     text = "\n".join(row[0] for row in plan)
     for table, index in (("commands", "ix_commands"), ("queue", "ix_queue"), ("waits", "ix_waits")):
         for line in text.splitlines():
             if f" on {table} " in line:
                 assert index in line or "Bitmap Heap" in line, text
+
+
+_MANY = """
+INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
+  trigger_ref, reference, requested_by, status)
+SELECT gen_random_uuid(), 'acme', 'main', 'w', 1, '', 'many', n::text, '', '', 'queued'
+FROM generate_series($1::int, $2::int) n"""
+
+
+async def pages(runtime: Any, most: int) -> int:
+    """The pages that one look of the metrics reads."""
+    found = 0
+    async with runtime.database.transaction() as connection:
+        await connection.execute(queue_reads._SNAPSHOT)
+        counts = read_models._COUNTS.sql.replace("$1", "'acme'").replace("$2", str(most))
+        names = ("_CAPS", "_LANES", "_HELD", "_PARKED_NEWEST", "_MESSAGES")
+        bound = [getattr(queue_reads, name).replace("$1", "'{acme}'").replace("$2", str(most)) for name in names]
+        for statement in (counts, *bound):
+            (row,) = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}")
+            plan = (json.loads(row[0]) if isinstance(row[0], str) else row[0])[0]["Plan"]
+            found += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    return found
+
+
+async def test_a_look_of_the_metrics_costs_the_same_however_many_rows_there_are(runtime: Any) -> None:
+    await runtime.tenant()
+    await runtime.execute("INSERT INTO workspaces (tenant_id, workspace_id) VALUES ('acme', 'main')")
+
+    async def more(first: int, last: int) -> None:
+        await runtime.execute(_MANY, first, last)
+        new = "FROM runs r WHERE r.trigger_type = 'many' AND r.trigger_ref::int >= $1"
+        await runtime.execute(
+            "INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token) "
+            f"SELECT gen_random_uuid(), r.run_id, 'acme', r.run_id, 'a', 'timer', 'waiting', '' {new}",
+            first,
+        )
+        await runtime.execute(
+            "INSERT INTO queue (run_id, tenant_id, step_key, step_id, workspace_id, cap, starts_run, status, epoch) "
+            f"SELECT r.run_id, 'acme', 'a', gen_random_uuid(), 'main', '', true, 'claimable', 0 {new}",
+            first,
+        )
+
+    await more(1, 3_000)
+    few = await pages(runtime, 1_000)
+    await more(3_001, 60_000)
+    assert await pages(runtime, 1_000) <= few * 1.5  # an index may be one page deeper
+    async with runtime.faces.transaction("acme") as connection:
+        (acme,) = await queue_reads.queues(connection, "acme", 1_000)
+        assert (acme.parked, acme.steps["pending"]) == ({"timer": 1_000}, 1_000)
+        assert await read_models.run_counts(connection, "acme", 1_000) == [("queued", 1_000)]

@@ -1,4 +1,4 @@
-"""What runs write and what they leave (DESIGN section 9): WAL, rows at rest, and the rows of one step's append."""
+"""The sizes of what runs write and leave (docs/performance.md): WAL, rows at rest, the rows of one step's append."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ class Rows:
     """The rows that are written between two effects of a run, by table: inserted, updated, deleted."""
 
     database: Database
-    """Of one connection, which writes all of them."""
+    """The rows of one connection, which writes all of them."""
     written: list[dict[str, tuple[int, int, int]]] = field(default_factory=list)
-    """As many as were written before each effect."""
+    """The rows written before each effect."""
 
     async def __call__(self, call: Call) -> None:
         async with self.database.connection() as connection:

@@ -232,7 +232,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Notice:
-    """What came in from outside, once for each id."""
+    """An input from outside, kept once for each id."""
 
     tenant: str
     source: str

@@ -7,7 +7,6 @@ stands for any of its members.
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -141,7 +140,7 @@ def _only(found: list[Kind], wanted: Mapping[str, object]) -> Kind:
 
 
 class Books:
-    """What the database says: asked as the engine's role, or over one connection that a test already has."""
+    """Questions to the database, asked as the engine's role, or over one connection that a test already has."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -199,7 +198,7 @@ class Books:
         return (await self.run(run)).status
 
     async def trigger_of(self, run: UUID) -> Any:
-        """What the run was started with."""
+        """The input that the run was started with."""
         return (await self._folded(run)).trigger
 
     async def key_of(self, run: UUID) -> bytes | None:
@@ -376,7 +375,7 @@ class Books:
         return (await self.checkpoints(run=run))[-1].state
 
     async def entries(self, **wanted: object) -> list[Entry]:
-        """What was written to channels with a ledger."""
+        """Entries of channels with a ledger."""
         return await self._all(Entry, _LEDGER, wanted)
 
     async def extensions(self, **wanted: object) -> list[Extension]:
@@ -413,7 +412,7 @@ class Books:
         return [event.type for event in await self.events(run)]
 
     async def chain(self, run: UUID, observe: Callable[[dict[str, Any]], None] = lambda _: None) -> ChainReport:
-        """What an auditor finds who reads the chain of one run against the head that its row names."""
+        """Verify the chain of one run as an auditor does, against the head that its row names."""
         (row,) = await self._rows("SELECT audit_count, audit_head FROM runs WHERE run_id = $1", run)
         told = await self._rows("SELECT lines FROM journal WHERE run_id = $1 ORDER BY n", run)
         every = [each["lines"].split(b"\n") for each in told]
@@ -421,7 +420,7 @@ class Books:
         return verify_lines(head, [line for lines in every for line in lines], map(len, every), observe)
 
     async def tenant_chain(self, tenant: str) -> ChainReport:
-        """As ``chain``, of the tenant's own stream: each line is an append."""
+        """Verify the tenant's own stream, as ``chain``: each line is an append."""
         (row,) = await self._rows("SELECT audit_count, audit_head FROM tenants WHERE tenant_id = $1", tenant)
         told = [event.line for event in await self.tenant_events(tenant)]
         head = ChainHead(f"tenant:{tenant}", row["audit_count"], row["audit_head"])
@@ -461,7 +460,7 @@ class Books:
         return sum(slots.taken for slots in await self.slots(tenant))
 
     async def held(self, tenant: str) -> Held:
-        """What the steps of a tenant hold at this moment."""
+        """Count what the steps of a tenant hold at this moment."""
         (row,) = await self._rows(_HELD, tenant)
         return Held(**row)
 
@@ -472,7 +471,7 @@ class Books:
         return [Question(row.id, row.kind, keys.get((row.run, row.step, row.action_digest))) for row in asked]
 
     async def left_open(self, tenant: str) -> dict[str, list[str]]:
-        """Whatever of a tenant has not come to its end, in words by kind; empty if everything has."""
+        """List whatever of a tenant has not come to its end, in words by kind; empty if everything has."""
         orders = await self.commands(tenant=tenant, over=False)
         found = {
             "runs": [f"{run.id} {run.status}" for run in await self.runs(tenant=tenant, finished_at=None)],
@@ -520,8 +519,8 @@ class Books:
         shown = (words, words.encode().hex())  # bytes are shown in hexadecimal
         found = {name for name in await self._tables() if await self._rows(sql.format(name), *shown)}
         told = await self._rows("SELECT vals FROM journal WHERE vals IS NOT NULL")
-        deflated = any(words.encode() in zlib.decompress(row["vals"]) for row in told)
-        return found | {"journal"} if deflated else found
+        values = [orjson.dumps(value) for row in told for value in unpack_values(row["vals"]).values()]
+        return found | {"journal"} if any(words.encode() in value for value in values) else found
 
 
 async def tenants_seen(connection: Connection) -> set[str]:

@@ -29,6 +29,13 @@ CREATE FUNCTION boom() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPT
 CREATE TRIGGER boom BEFORE INSERT ON journal FOR EACH ROW
 WHEN (convert_from(NEW.lines, 'UTF8') ~ '"step":"{step}",[^\n]*"type":"{told}"') EXECUTE FUNCTION boom();
 """
+_NO_ROOM = """
+CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '{sqlstate}', DETAIL = 'a secret'; END $$;
+CREATE TRIGGER no_room BEFORE INSERT ON journal FOR EACH STATEMENT EXECUTE FUNCTION no_room();
+CREATE TRIGGER no_room BEFORE INSERT ON inbox FOR EACH STATEMENT EXECUTE FUNCTION no_room();
+CREATE TRIGGER no_room BEFORE INSERT ON tokens FOR EACH STATEMENT EXECUTE FUNCTION no_room();
+"""
 
 
 def _type_of(line: bytes) -> str:
@@ -103,7 +110,7 @@ class Trouble:
         )
 
     async def expire_sent(self, *, older_than: timedelta | None = None) -> int:
-        """Nobody has claimed what is on its way; ``older_than`` spares what has been sent since."""
+        """Expire what is on its way and unclaimed; ``older_than`` spares what has been sent since."""
         return await self._do(
             "UPDATE queue SET expires_at = now() - interval '1 s' WHERE status = 'sent' "
             "AND ($1::interval IS NULL OR expires_at < now() + interval '60 s' - $1)",
@@ -120,7 +127,7 @@ class Trouble:
         return await self._do("UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1", tenant, count)
 
     async def free_slots(self) -> int:
-        """Whoever holds a slot has left, and takes its step along."""
+        """Let the holders of slots leave, and take their steps along."""
         return await self._do("DELETE FROM queue WHERE status <> 'claimable'")
 
     async def free_a_slot_of(self, workflow: str) -> int:
@@ -130,6 +137,20 @@ class Trouble:
             "JOIN runs r ON r.run_id = q.run_id WHERE r.workflow = $1 AND q.status <> 'claimable' LIMIT 1)",
             workflow,
         )
+
+    # -- what was kept -----------------------------------------------------------------------------------------------
+
+    async def age_notices(self, by: timedelta, amount: int) -> int:
+        """The signals of this amount came so long ago."""
+        return await self._do(
+            "UPDATE inbox SET received_at = received_at - $1::interval WHERE (payload->'output'->>'amount')::int = $2",
+            by,
+            amount,
+        )
+
+    async def unreadable_signals(self, tenant: str) -> int:
+        """Make what this tenant's kept signals said unreadable."""
+        return await self._do("UPDATE inbox SET payload = '{}' WHERE tenant_id = $1 AND processed_at IS NULL", tenant)
 
     # -- waits --------------------------------------------------------------------------------------------------------
 
@@ -169,6 +190,12 @@ class Trouble:
         """The due time of every wait, open or not, is so long ago."""
         return await self._do("UPDATE waits SET due_at = now() - $1::interval", by)
 
+    async def leave_questions_alone(self, by: timedelta) -> int:
+        """So much time passes for open questions and their waits, and no keeper is there."""
+        earlier = "created_at = created_at - $1::interval, {0} = {0} - $1::interval"
+        await self._do(f"UPDATE approvals SET {earlier.format('expires_at')} WHERE status = 'requested'", by)
+        return await self._do(f"UPDATE waits SET {earlier.format('due_at')} WHERE status = 'waiting'", by)
+
     # -- messages -----------------------------------------------------------------------------------------------------
 
     async def retry_messages_now(self, *kinds: str, tenant: str | None = None) -> int:
@@ -180,6 +207,21 @@ class Trouble:
             tenant,
         )
 
+    async def pass_time_of_messages(self, by: timedelta) -> int:
+        """So much time passes for the open orders."""
+        return await self._do(
+            "UPDATE commands SET created_at = created_at - $1::interval, "
+            "next_attempt_at = next_attempt_at - $1::interval "
+            "WHERE status = 'pending'",
+            by,
+        )
+
+    async def messages_were_tried(self, times: int) -> int:
+        """Open orders were tried so often, and are to be tried now."""
+        return await self._do(
+            "UPDATE commands SET attempts = $1, next_attempt_at = NULL WHERE status = 'pending'", times
+        )
+
     async def hurry_messages(self) -> int:
         """Messages whose next attempt lies ahead are tried now."""
         return await self._do(
@@ -187,7 +229,7 @@ class Trouble:
         )
 
     async def expire_message_leases(self, *, older_than: timedelta | None = None) -> int:
-        """Whoever took an order has been silent for too long; ``older_than`` spares those that were taken since."""
+        """Expire the leases of messages; ``older_than`` spares those that were taken since."""
         return await self._do(
             "UPDATE commands SET lease_expires_at = now() - interval '1 s' WHERE lease_expires_at IS NOT NULL "
             "AND ($1::interval IS NULL OR status = 'leased' AND lease_expires_at < now() + interval '60 s' - $1)",
@@ -260,6 +302,10 @@ class Forger:
         kept = "convert_to(replace(convert_from(state, 'UTF8'), $2, $3), 'UTF8')"
         await self._forge(f"UPDATE runs SET state = {kept} WHERE run_id = $1 AND state <> {kept}", run, told, other)
 
+    async def failed_message(self, kind: str) -> None:
+        """The messages of this kind have failed for good."""
+        await self._forge("UPDATE commands SET status = 'failed' WHERE kind = $1", kind)
+
     async def kept_nothing(self, run: UUID) -> None:
         """The run is not kept, and its row says that it is."""
         await self._forge("UPDATE runs SET state = NULL WHERE run_id = $1 AND state IS NOT NULL", run)
@@ -268,9 +314,9 @@ class Forger:
         """A text in ``lines`` or ``vals`` of the book of a run."""
         async with self._owner() as connection:
             rows = await connection.fetch(f"SELECT n, {column} AS told FROM journal WHERE run_id = $1", run)
-        deflated = column == "vals"
         for row in rows:
-            before = row["told"] and (zlib.decompress(row["told"]) if deflated else row["told"])
+            deflated = column == "vals" and row["told"] is not None and not row["told"].startswith(b"{")
+            before = zlib.decompress(row["told"]) if deflated else row["told"]
             after = before and before.replace(told.encode(), other.encode())
             if after != before:
                 kept = zlib.compress(after) if deflated else after
@@ -334,7 +380,7 @@ class Forger:
         )
 
     async def appends(self, run: UUID) -> Appends:
-        """What is told of a run, as it is stored."""
+        """Read a run's appends, as they are stored."""
         async with self._owner() as connection:
             rows = await connection.fetch("SELECT lines, vals FROM journal WHERE run_id = $1 ORDER BY n", run)
         told = [(row["lines"].split(b"\n"), unpack_values(row["vals"])) for row in rows]
@@ -420,6 +466,11 @@ class Forger:
     async def _refuse(self, step: str, told: str) -> None:
         async with self._owner() as connection:
             await connection.execute(_REFUSE.format(step=step, told=told))
+
+    async def no_room(self, sqlstate: str) -> None:
+        """Nothing can be written any more, for this reason."""
+        async with self._owner() as connection:
+            await connection.execute(_NO_ROOM.format(sqlstate=sqlstate))
 
     async def refuse_audit(self) -> None:
         """The faces may not add lines to the audit any more."""

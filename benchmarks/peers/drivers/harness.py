@@ -1,4 +1,4 @@
-"""What the engines' drivers share: how they are called, the load, and the line of JSON that they print.
+"""Everything that the engines' drivers share: the way to call them, the load, and the line of JSON they print.
 
 Only the standard library and uvloop, which every environment has. A run goes from its start to its end in one
 coroutine; ``in_flight`` of them are kept going. The effect does nothing, so that what is measured is the engine.
@@ -29,7 +29,7 @@ _STEPS = {"w1": "w1", "w2": "w2", "latency": "w1"}
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to measure. ``workload`` is w1, w2 or latency: w1 again, one run at a time."""
+    """An order to measure. ``workload`` is w1, w2 or latency: w1 again, one run at a time."""
 
     url: str
     workload: str
@@ -120,7 +120,7 @@ async def measure(make: EngineFactory, order: Order) -> dict[str, object]:
 
 
 def describe(order: Order, seconds: float, taken: list[float], release: str, configuration: str) -> dict[str, object]:
-    """What a driver prints. Rates and latencies are absent where nothing was measured."""
+    """Describe what a driver prints. Rates and latencies are absent if nothing was measured."""
     found: dict[str, object] = {
         "workload": order.workload,
         "version": release,

@@ -28,7 +28,7 @@ SAVERS = 8
 
 
 class State(TypedDict, total=False):
-    """What a graph carries from node to node."""
+    """The state that a graph carries from node to node."""
 
     applied: int
     approved: bool

@@ -38,7 +38,7 @@ class Line:
 
 
 class Lines:
-    """As many connections as there are requests at once, used again and again."""
+    """Connections, as many as there are requests at once, used again and again."""
 
     def __init__(self, socket: Path, stack: AsyncExitStack) -> None:
         self._socket = socket
@@ -46,7 +46,7 @@ class Lines:
         self._free: list[Line] = []
 
     async def post(self, path: str, body: bytes) -> bytes:
-        """As ``Line.post``, on a connection that is free."""
+        """Post like ``Line.post``, on a connection that is free."""
         line = self._free.pop() if self._free else await self._open()
         answer = await line.post(path, body)
         self._free.append(line)

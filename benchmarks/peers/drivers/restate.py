@@ -90,7 +90,7 @@ class Restate:
 
 
 async def _version(program: Path) -> str:
-    """As the server says it: its name and its number."""
+    """The version as the server says it: its name and its number."""
     process = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
     return " ".join(said.decode().split()[:2])

@@ -1,7 +1,7 @@
 """The fold: the only place where a run's state changes (promise 6). Pure.
 
 ``fold`` takes one event as it was told. It serves whoever tells the event, whoever comes after a crash, replay and the
-oracle of the tests alike. Every status moves through its table in ``runtime.engine.states``, ``approvals.states`` and
+oracle of the tests alike. Every status moves through its table in ``runtime.engine.states``, ``approvals.model`` and
 ``evidence.receipts``; a move that a table lacks is a ``ConsistencyError``.
 """
 
@@ -19,13 +19,7 @@ from runtime.engine.fold import of_actions, of_steps
 from runtime.engine.graph import Graph
 from runtime.engine.plan import Recorded
 from runtime.engine.run import Run
-from runtime.engine.states import (
-    RUN,
-    STEP,
-    RunEvent,
-    RunState,
-    StepState,
-)
+from runtime.engine.states import RUN, STEP, RunEvent, RunState, StepState
 from runtime.engine.told import Diverged, Told
 
 

@@ -9,8 +9,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from approvals.model import Choice
-from approvals.states import APPROVAL, ApprovalEvent, ApprovalStatus
+from approvals.model import APPROVAL, ApprovalEvent, ApprovalStatus, Choice
 from core.errors import ConsistencyError
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
 from runtime.engine import events as e

@@ -56,13 +56,8 @@ def step_started(run: Run, told: Told, event: e.StepStarted) -> None:
 
 
 def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
-    ended: dict[str, Any] = {
-        "output": event.output,
-        "writes": event.values or {},
-        "usage": event.usage,
-        "last_error": None,
-    }
-    _move(run, told, StepEvent.SUCCEED, **ended)
+    ended = {"output": event.output, "writes": event.values or {}, "usage": event.usage}
+    _move(run, told, StepEvent.SUCCEED, **ended, last_error=None)
 
 
 def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:

@@ -17,7 +17,7 @@ from fastapi import Depends, Query, Request
 from pydantic import AwareDatetime, Field, TypeAdapter
 
 from app.access import Principal, Role
-from app.wiring import Faces
+from app.faces import Faces
 from core.errors import AuthorizationError, InputError
 from runtime.store.read_models import Row
 

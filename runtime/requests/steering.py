@@ -1,4 +1,4 @@
-"""Extending a running graph: an agent adds steps, each governed like any other, each change on record (V-5, V-6)."""
+"""Steering runs that are under way: adding steps, each governed like any other (V-5, V-6), and canceling (V-13)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import check_past, extended, read_extension
 from runtime.engine.commit import MutationRow
 from runtime.engine.events import RunExtended
+from runtime.engine.finish import check_text
+from runtime.engine.graph import NO_GRAPH
 from runtime.engine.run import RunView
-from runtime.engine.states import RUN
+from runtime.engine.states import RUN, RunState
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 from runtime.store import books, faces
-from runtime.store.views import load
+from runtime.store.views import load, load_to_end
 
 
 class VersionMoved(ConsistencyError):
@@ -101,3 +103,20 @@ def _check(view: RunView, expected_version: int) -> None:
 
 def _ids(workflow: Workflow) -> set[str]:
     return {node.id for node in workflow.graph.root.walk()}
+
+
+async def cancel_run(
+    connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
+) -> RunState:
+    """Cancel a run inside the caller's transaction; its status afterwards (running while an action is under way).
+
+    ``ConsistencyError`` if it is over, or has just moved on.
+    """
+    check_text(reason, "reason")
+    view = await load_to_end(connection, run_id, definitions.graphs, lock=True, tenant=tenant)
+    # Nothing is evaluated or planned, so that a run whose workflow cannot be read any more can be canceled as well.
+    transition = Transition(view, NO_GRAPH)
+    transition.cancel(actor, reason)
+    if not await faces.append(connection, transition.commit()):
+        raise ConsistencyError("The run has just moved on.", remedy="Look at it again, then cancel.")
+    return transition.run.status

@@ -9,12 +9,12 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from approvals.model import ApprovalKind, Choice, Terms, Vote, VoteChannel
-from approvals.states import ApprovalStatus
+from approvals.model import ApprovalKind, ApprovalStatus, Choice, Vote, VoteChannel
 from approvals.tally import carried
 from connectors.operation import Operation
 from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
+from core.terms import Terms
 from runtime.engine.commit import ApprovalRow, Claim, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.run import Run, RunView
 from runtime.engine.states import WaitKind, WaitState

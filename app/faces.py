@@ -1,0 +1,153 @@
+"""The runtime for HTTP, Slack and the command line, under the faces' role; each service is imported when first used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from app import storage
+from core.db import FACES_ROLE, Connection, Database
+
+if TYPE_CHECKING:
+    from slack_sdk.web.async_client import AsyncWebClient
+
+    from app.metrics import Metrics
+    from app.refusals import RefusalLog
+    from app.settings import Settings
+    from approvals.slack.workspace import SlackWorkspace
+    from evidence.blobs import BlobStore
+    from runtime.definition.catalog import Definitions
+    from runtime.requests.directory import DatabaseDirectory
+    from runtime.requests.looking import Looking
+    from runtime.requests.tasks import Tasks
+    from runtime.requests.voting import Voting
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Faces:
+    """The runtime for a face; ``database`` is under the faces' role. ``now``: Unix seconds, for signatures' ages."""
+
+    settings: Settings
+    database: Database
+    slack: AsyncWebClient | None
+    given_blobs: BlobStore | None = None
+    now: Callable[[], float] = time.time
+
+    async def ask(
+        self,
+        tenant: str,
+        function: Callable[Concatenate[Connection, str, P], Awaitable[T]],
+        *given: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """The answer of a function of a tenant's connection, in a transaction of its own."""
+        async with self.database.transaction(tenant) as connection:
+            return await function(connection, tenant, *given, **named)
+
+    @cached_property
+    def definitions(self) -> Definitions:
+        """The compiled workflows and policies."""
+        from app.adapters import catalog_of
+        from runtime.definition.catalog import Definitions
+
+        return Definitions(catalog_of(self.settings))
+
+    @cached_property
+    def blobs(self) -> BlobStore:
+        """The store of the evidence."""
+        from app.adapters import blobs_of
+
+        return self.given_blobs or blobs_of(self.settings)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The counters of this process."""
+        from app.metrics import Metrics
+
+        return Metrics()
+
+    def directory(self, tenant: str) -> DatabaseDirectory:
+        """The people of one tenant."""
+        from approvals.slack.workspace import SlackUserGroups
+        from runtime.requests.directory import DatabaseDirectory
+
+        groups = SlackUserGroups(self.slack, self.workspace) if self.slack is not None else None
+        return DatabaseDirectory(self.database, tenant, groups)
+
+    @cached_property
+    def workspace(self) -> SlackWorkspace | None:
+        """The Slack workspace whose members may click; None without Slack. One per process, because it caches."""
+        from approvals.slack.workspace import SlackWorkspace
+
+        return SlackWorkspace(self.slack) if self.slack is not None else None
+
+    @cached_property
+    def refusals(self) -> RefusalLog:
+        """The audit of refused requests. One for the whole process, because it counts."""
+        from app.refusals import RefusalLog
+
+        return RefusalLog(self.database)
+
+    @property
+    def voting(self) -> Voting:
+        """The service behind every face's approve and reject."""
+        from runtime.requests.voting import Voting
+
+        return Voting(self.database, self.definitions, self.directory(self.settings.tenant))
+
+    @property
+    def tasks(self) -> Tasks:
+        """The service behind every face's completion of a task."""
+        from runtime.requests.tasks import Tasks
+
+        return Tasks(self.database, self.definitions)
+
+    @property
+    def looking(self) -> Looking:
+        """Shows what the book of a run says."""
+        from runtime.requests.looking import Looking
+
+        return Looking(self.database, self.definitions)
+
+
+@asynccontextmanager
+async def build_faces(
+    settings: Settings, *, blobs: BlobStore | None = None, new_tenant: bool = False
+) -> AsyncIterator[Faces]:
+    """The part that needs no worker: for the command line. Everything is closed at the end.
+
+    ``NotFoundError`` if there is no tenant of that name, unless it is a ``new_tenant``, which the caller creates.
+    """
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(storage.ready_database(settings))
+        faces = await faces_of(stack, settings, url, blobs)
+        if not new_tenant:
+            await storage.require_tenants(faces.database, url, [settings.tenant])
+        yield faces
+
+
+async def faces_of(stack: AsyncExitStack, settings: Settings, url: str, blobs: BlobStore | None = None) -> Faces:
+    """The faces of a database that is ready; ``stack`` closes what they open."""
+    database = await stack.enter_async_context(Database(url, FACES_ROLE))
+    slack = None
+    if settings.slack_bot_token is not None:
+        from app.adapters import slack_client_of
+
+        slack = await stack.enter_async_context(slack_client_of(settings.slack_bot_token, settings.slack_api_url))
+    return Faces(settings, database, slack, blobs)
+
+
+def version() -> str:
+    """The version of this release."""
+    try:
+        return metadata.version("counterseal")
+    except metadata.PackageNotFoundError:
+        return "unknown"

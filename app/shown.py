@@ -1,0 +1,116 @@
+"""The words in which runs, approvals, tasks and evidence are shown, the same over HTTP and on the command line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from app.faces import Faces
+from approvals.content import CardContent
+from approvals.model import CardView, TaskAnswer, TaskState
+from core.canonical import JsonObject
+from core.errors import ConsistencyError, NotFoundError
+from evidence.blobs import StoredBlob
+from evidence.chain import Actor, EventType
+from runtime.engine.states import RunState
+from runtime.store import approvals, audit, read_models
+from runtime.store.read_models import Row
+from runtime.store.tasks import StoredTask
+
+ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED})
+_SHOWN = (
+    *("approval_id", "run_id", "kind", "status", "tier", "requester", "choice", "reason"),
+    *("created_at", "expires_at", "decided_at"),
+)
+
+
+async def run_row(faces: Faces, tenant: str, run_id: UUID, see: str = "") -> Row:
+    """The run; ``NotFoundError`` if the tenant has none of this id."""
+    row = await faces.ask(tenant, read_models.run, run_id)
+    if row is None:
+        raise NotFoundError(f"There is no run {run_id}.", remedy=see)
+    return row
+
+
+async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
+    """The bundle's bytes, once their export is on record."""
+    data = await faces.blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
+    if len(data) != row["bytes"]:
+        raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
+    facts: JsonObject = {"run": str(row["run_id"]), "sha256": row["sha256"]}
+    await faces.ask(tenant, audit.record, EventType.EVIDENCE_EXPORTED, actor, facts)
+    return data
+
+
+def approval_summary(row: Row, *, whole: bool = False) -> dict[str, Any]:
+    """An approval as lists show it."""
+    content = CardContent.from_json(row["card"])
+    shown = content if whole else content.masked()
+    return {
+        **{name: row[name] for name in _SHOWN},
+        "step": row["step_key"],
+        "digest": row["action_digest"],
+        "masked": bool(content.sensitive) and not whole,
+        "card": shown.to_json(),
+    }
+
+
+async def approval_detail(
+    faces: Faces, tenant: str, approval_id: UUID, person: str | None, remedy: str = ""
+) -> dict[str, Any]:
+    """An approval with its votes and what has become of the action, as the person may see it; ``NotFoundError``."""
+    row = await faces.ask(tenant, approvals.approval, approval_id)
+    if row is None:
+        raise NotFoundError(f"There is no approval {approval_id}.", remedy=remedy)
+    view = await faces.voting.view(tenant, approval_id)
+    whole = person is not None and await may_see_all(faces, tenant, person, view)
+    return {
+        **approval_summary(row, whole=whole),
+        "state": str(view.state),
+        "detail": view.detail,
+        "late": view.late,
+        "two_person": view.two_person,
+        "votes": [
+            {"person": v.voter, **{name: getattr(v, name) for name in ("name", "choice", "reason", "channel", "at")}}
+            for v in view.votes
+        ],
+        "progress": [
+            {"group": p.group.group, "source": str(p.group.source), "of": p.group.of, "names": list(p.names)}
+            for p in view.progress
+        ],
+    }
+
+
+async def may_see_all(faces: Faces, tenant: str, person_id: str, view: CardView) -> bool:
+    """True if the person is in a group that this question asks, and so may see sensitive values."""
+    wanted = [item.group for item in view.progress]
+    return bool((await faces.directory(tenant).membership(person_id, wanted)).groups)
+
+
+def task_faults(answer: TaskAnswer) -> list[dict[str, str]]:
+    """The faults of a value, field by field; `where` is "" for the whole."""
+    return [{"where": one.where, "message": one.message, "remedy": one.remedy} for one in answer.problems]
+
+
+def task_summary(task: StoredTask) -> dict[str, Any]:
+    """A task as lists show it."""
+    view = task.view
+    names = ("task_id", "step", "workflow", "workflow_version", "reference", "title", "group", "state")
+    return {
+        **{name: getattr(view, name) for name in names},
+        "run_id": task.run_id,
+        "created_at": task.created_at,
+        "due_at": datetime.fromisoformat(view.due_at) if view.due_at else None,
+        "completed_by": view.completed_by or None,
+    }
+
+
+def task_detail(task: StoredTask) -> dict[str, Any]:
+    """A task as it is shown alone."""
+    return {
+        **task_summary(task),
+        "description": task.view.description,
+        "form": task.view.form,
+        "value": task.value if task.view.state is TaskState.COMPLETED else None,
+    }

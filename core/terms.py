@@ -1,0 +1,83 @@
+"""The terms of an approval, as policy sets them and as people are held to them: groups, quorum, tier, times. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct, convert, json
+
+from core.canonical import JsonObject
+
+
+class Tier(StrEnum):
+    """The weight of a decision, as policy says (Q-3)."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+class GroupSource(StrEnum):
+    """The source of a group's members: our directory, or Slack (user groups)."""
+
+    GROUP = "group"
+    SLACK_GROUP = "slack_group"
+
+
+class GroupQuorum(Struct, frozen=True):
+    """A quorum: ``of`` distinct members of ``group`` must agree; at least 1."""
+
+    group: str
+    of: int = 1
+    source: GroupSource = GroupSource.GROUP
+
+    def __post_init__(self) -> None:
+        """Refuse a quorum without seats: it would be met without any vote."""
+        if self.of < 1:
+            raise ValueError(f"the quorum of {self.group!r} is {self.of}; it is at least 1")
+
+    @property
+    def key(self) -> str:
+        """The group with its source, as ``group:leads`` or ``slack_group:S0ITLEADS``: the two never collide."""
+        return f"{self.source}:{self.group}"
+
+
+class Escalation(Struct, frozen=True):
+    """An escalation: after so many seconds without a decision, ``to`` may decide in place of the groups that it covers.
+
+    ``covers`` holds keys of ``Terms.approvers``; empty covers all of them. A group that is not covered stays required,
+    so that one rule's escalation never waives another rule's approvers.
+    """
+
+    after_seconds: int
+    to: GroupQuorum
+    covers: frozenset[str] = frozenset()
+
+
+class Terms(Struct, frozen=True):
+    """The terms that policy sets for a question. No approvers means that nobody may approve.
+
+    ``two_person`` asks for at least two people, each of whom fills one seat only. ``allow_requester`` lifts the
+    separation of duties. ``expires_seconds`` None means that the question waits until it is decided or canceled.
+    ``remind_seconds`` count from the request.
+    """
+
+    tier: Tier
+    approvers: tuple[GroupQuorum, ...]
+    two_person: bool = False
+    allow_requester: bool = False
+    expires_seconds: int | None = None
+    remind_seconds: tuple[int, ...] = ()
+    escalate: Escalation | None = None
+
+    def to_json(self) -> JsonObject:
+        """A JSON object that ``from_json`` reads back to an equal value: as it is stored with the approval."""
+        stored: JsonObject = json.decode(json.encode(self, order="deterministic"))
+        return stored
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Terms:
+        """Read what ``to_json`` wrote; ``ValueError`` for anything else."""
+        return convert(value, cls)

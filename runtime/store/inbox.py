@@ -1,0 +1,158 @@
+"""Notifications from outside, recorded before they are acted on, and the waits that they end, by correlation key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+
+from core.canonical import JsonObject
+from core.db import Connection
+from runtime.engine.states import WaitKind
+
+# So long a signal is kept for a wait that is to come.
+KEPT_FOR = timedelta(days=30)
+# So many of the newest signals that are kept are looked at in every sweep.
+NEWEST = 1000
+
+_RECORD = """
+INSERT INTO inbox (tenant_id, source, notification_id, payload, correlation_key) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant_id, source, notification_id) DO NOTHING RETURNING notification_id"""
+_READ = """
+SELECT payload, result, correlation_key, processed_at IS NOT NULL AS processed, received_at FROM inbox
+WHERE tenant_id = $1 AND source = $2 AND notification_id = $3"""
+_PROCESSED = """
+UPDATE inbox SET processed_at = now(), result = $4
+WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at IS NULL"""
+
+_EMPTY = "UPDATE inbox SET payload = '{}' WHERE tenant_id = $1 AND source = $2 AND notification_id = $3"
+_MEANT_FOR = """
+UPDATE inbox SET result = $4 WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at IS NULL"""
+
+# Whom a signal is meant for: this run, or else one that began before this time; whoever it may be if both are null.
+_MEANT = "coalesce(w.run_id = {run}, r.created_at <= {before}, true)"
+
+# The oldest that waits comes first; of what is over, the newest tells why nothing waits any more.
+_FIND = f"""
+SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, m.waiting, m.waiting AND w.parked AS parked,
+  r.version AS run_version, r.finished_at IS NULL AS going
+FROM waits w JOIN runs r ON r.run_id = w.run_id
+CROSS JOIN LATERAL (SELECT w.status = 'waiting' AND {_MEANT.format(run="$4::uuid", before="$5")} AS waiting) m
+WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = ANY ($3::text[])
+ORDER BY m.waiting DESC, CASE WHEN m.waiting THEN w.created_at END, w.created_at DESC LIMIT 1"""
+
+# Kept signals for a sweep: those whose wait exists by now, as they came before it or in the same moment, and those that
+# have been kept for too long. They may be many, and most of them wait in vain: only the newest are looked at, all of
+# them now and then (``whole``). Each tenant's first ones come before anybody's second ones.
+_CAME = "CASE WHEN i.result IS NOT NULL THEN i.received_at END"
+_OPEN = "i.processed_at IS NULL AND i.correlation_key IS NOT NULL"
+KEPT = f"""
+keys AS (
+  (SELECT i.tenant_id, i.correlation_key FROM inbox i WHERE {_OPEN} ORDER BY i.received_at DESC LIMIT {NEWEST})
+  UNION
+  (SELECT i.tenant_id, i.correlation_key FROM inbox i WHERE {{whole}} AND {_OPEN})),
+awaited AS (
+  SELECT DISTINCT ON (i.tenant_id, i.source, i.notification_id) i.*, w.run_id FROM keys k
+  JOIN waits w ON w.tenant_id = k.tenant_id AND w.correlation_key = k.correlation_key AND w.status = 'waiting'
+    AND w.parked
+  JOIN runs r ON r.run_id = w.run_id
+  CROSS JOIN LATERAL (
+    SELECT i.tenant_id, i.source, i.notification_id, i.received_at FROM inbox i
+    WHERE i.tenant_id = k.tenant_id AND i.correlation_key = k.correlation_key AND {_OPEN}
+      AND (i.source = 'run') = (w.kind = '{WaitKind.CHILD}')
+      AND {_MEANT.format(run="(i.result->>'run')::uuid", before=_CAME)}
+    ORDER BY i.received_at LIMIT 1) i),
+outlived AS (
+  SELECT i.tenant_id, i.source, i.notification_id, i.received_at, NULL::uuid FROM inbox i
+  WHERE {_OPEN} AND i.source <> 'run' AND i.received_at < now() - interval '{KEPT_FOR.days} days'
+  ORDER BY i.received_at LIMIT {{most}}),
+kept AS (
+  SELECT * FROM (SELECT * FROM awaited UNION ALL SELECT * FROM outlived) i
+  ORDER BY row_number() OVER (PARTITION BY i.tenant_id ORDER BY i.received_at), i.received_at LIMIT {{most}})"""
+
+# By tenant, because that is how waits are indexed. Keys of what runs outside are derived, so there is one at most.
+_TENANT_OF = """
+SELECT t.tenant_id FROM tenants t WHERE EXISTS (
+  SELECT FROM waits w WHERE w.tenant_id = t.tenant_id AND w.correlation_key = $1 AND w.kind = 'external') LIMIT 1"""
+
+
+class Notice(Struct, frozen=True):
+    """A notification as it was kept. ``result`` says what became of it, None while nothing has."""
+
+    payload: Mapping[str, Any]
+    result: Mapping[str, Any] | None
+    correlation_key: str | None
+    processed: bool
+    received_at: datetime
+
+
+class Found(Struct, frozen=True):
+    """The wait with a correlation key; ``parked`` says that its step waits for it, ``going`` that its run does."""
+
+    wait_id: UUID
+    run_id: UUID
+    step_key: str
+    kind: str
+    token: str
+    waiting: bool
+    parked: bool
+    run_version: int
+    going: bool
+
+
+class Kept(Struct, frozen=True):
+    """A signal that was kept, and a run that waits for it by now; None if it has been kept for too long."""
+
+    tenant_id: str
+    source: str
+    notification_id: str
+    run_id: UUID | None
+
+
+async def record(
+    connection: Connection, tenant: str, source: str, notice_id: str, payload: JsonObject, key: str | None = None
+) -> bool:
+    """Keep a notification under its own id; False if it was there (P-11)."""
+    return await connection.fetchrow(_RECORD, tenant, source, notice_id, payload, key) is not None
+
+
+async def read(connection: Connection, tenant: str, source: str, notice_id: str) -> Notice | None:
+    """A notification that was kept."""
+    row = await connection.fetchrow(_READ, tenant, source, notice_id)
+    return None if row is None else Notice(**row)
+
+
+async def processed(connection: Connection, tenant: str, source: str, notice_id: str, result: JsonObject) -> None:
+    """Note that it was acted on, or never will be; ``result`` says which."""
+    await connection.execute(_PROCESSED, tenant, source, notice_id, result)
+
+
+async def empty(connection: Connection, tenant: str, source: str, notice_id: str) -> None:
+    """Remove what a notification said; its id and its end stay. Under the engine's role."""
+    await connection.execute(_EMPTY, tenant, source, notice_id)
+
+
+async def meant_for(connection: Connection, tenant: str, source: str, notice_id: str, run: JsonObject) -> None:
+    """Note whom a kept notification is meant for: ``run``, or whoever is there now if that is null."""
+    await connection.execute(_MEANT_FOR, tenant, source, notice_id, run)
+
+
+async def find(
+    connection: Connection, tenant: str, key: str, kinds: Sequence[str], kept: Notice | None = None
+) -> Found | None:
+    """The wait of one of these kinds that a notification with this key is for: one that waits, or the last that did.
+
+    One that was ``kept`` is for whom it was meant.
+    """
+    meant = (None, None) if kept is None or kept.result is None else (kept.result["run"], kept.received_at)
+    row = await connection.fetchrow(_FIND, tenant, key, list(kinds), *meant)
+    return None if row is None else Found(**row)
+
+
+async def tenant_of(connection: Connection, key: str) -> str | None:
+    """Whose run began what has this key outside; None if nobody's did. Under the engine's role, which sees all."""
+    tenant: str | None = await connection.fetchval(_TENANT_OF, key)
+    return tenant

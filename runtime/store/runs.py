@@ -1,0 +1,62 @@
+"""Small reads that several verbs share."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import asyncpg
+
+from core.db import Connection
+from core.errors import NotFoundError
+from runtime.engine.commit import ReceiptRow
+from runtime.engine.told import Diverged
+from runtime.store import retention
+from runtime.store.views import Graphs, Purged, load
+
+_RUN_OF_TRIGGER = """
+SELECT run_id, reference FROM runs
+WHERE tenant_id = $1 AND workflow = $2 AND trigger_type = $3 AND trigger_ref = $4"""
+
+_ENDING = "SELECT tenant_id, status, result, error, parent_run_id, trigger_ref FROM runs WHERE run_id = $1"
+_WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
+# Only where to look. What became of the attempt is told by the book of its run, or by what retention left.
+_BY_KEY = "SELECT run_id, receipt_id FROM effects WHERE tenant_id = $1 AND key = $2"
+
+
+async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
+    """The status of a run, its result, and the run that waits for it; ``NotFoundError`` if there is none."""
+    row = await connection.fetchrow(_ENDING, run_id)
+    if row is None:
+        raise NotFoundError(f"There is no run {run_id}.")
+    return row
+
+
+async def run_of_trigger(
+    connection: Connection, tenant: str, workflow: str, trigger_type: str, trigger_ref: str
+) -> asyncpg.Record | None:
+    """The run that a trigger has started, if it has."""
+    return await connection.fetchrow(_RUN_OF_TRIGGER, tenant, workflow, trigger_type, trigger_ref)
+
+
+async def wait(connection: Connection, wait_id: UUID) -> asyncpg.Record | None:
+    """The row of a wait as JSON, and its run."""
+    return await connection.fetchrow(_WAIT, wait_id)
+
+
+async def receipt_by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) -> ReceiptRow | None:
+    """The receipt of the last attempt at this effect, whichever run or step made it (Q-14, Q-15).
+
+    ``Diverged`` if the run that is named tells of no such attempt: then nobody knows whether it happened.
+    """
+    held = await connection.fetchrow(_BY_KEY, tenant, key)
+    if held is None:
+        return None
+    run_id, receipt_id = held
+    try:
+        receipt = (await load(connection, run_id, graphs, whole=True)).run.receipts.get(receipt_id)
+    except Purged:
+        left = (ReceiptRow(**row) for row in (await retention.remains(connection, run_id))[1])
+        receipt = next((row for row in left if row.receipt_id == receipt_id), None)
+    if receipt is None or (receipt.idempotency_key, receipt.run_id) != (key, run_id):
+        raise Diverged(f"The run {run_id} does not tell of the receipt {receipt_id}, which holds the effect {key}")
+    return receipt

@@ -1,0 +1,60 @@
+"""The rooms of the code, for docs/architecture.md: read from the import contracts and from docstrings."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import app
+
+CODE = Path(app.__file__).resolve().parents[1]
+ENGINE = CODE / "runtime" / "engine"
+
+
+def layers() -> tuple[list[str], list[str]]:
+    """The layers of imports from the top to the bottom: of all packages, and within the runtime."""
+    project = tomllib.loads((CODE / "pyproject.toml").read_text(encoding="utf-8"))
+    whole, runtime = [one["layers"] for one in project["tool"]["importlinter"]["contracts"] if one["type"] == "layers"]
+    return whole, runtime
+
+
+def imports() -> str:
+    """Draw who may import whom: each room imports those that its arrow leads to, and those behind them."""
+    whole, runtime = layers()
+    (siblings,) = [layer for layer in whole if " | " in layer]
+    lines = [
+        "flowchart LR",
+        f"  {' --> '.join('siblings' if layer == siblings else layer for layer in whole)}",
+        "  subgraph runtime",
+        f"    direction LR\n    {' --> '.join(runtime)}",
+        "  end",
+        '  subgraph siblings["siblings, which do not know each other"]',
+        *(f"    {name}" for name in siblings.split(" | ")),
+        "  end",
+    ]
+    return "```mermaid\n" + "\n".join(lines) + "\n```\n"
+
+
+def rooms() -> Iterator[tuple[str, str]]:
+    """Each package and each room of the runtime, from the top to the bottom, with what it says of itself."""
+    whole, runtime = layers()
+    for name in (name for layer in whole for name in layer.split(" | ")):
+        yield f"[`{name}/`](../{name})", _says(CODE / name / "__init__.py")
+        for room in runtime if name == "runtime" else ():
+            yield f"[`runtime/{room}/`](../runtime/{room})", _says(CODE / name / room / "__init__.py")
+
+
+def engine() -> Iterator[tuple[str, str]]:
+    """Each module of the pure engine with what it says of itself."""
+    for file in sorted(ENGINE.rglob("*.py")):
+        place = file.relative_to(ENGINE).as_posix()
+        if place != "__init__.py":
+            yield f"[`{place.removesuffix('/__init__.py')}`](../runtime/engine/{place})", _says(file)
+
+
+def _says(file: Path) -> str:
+    """The first sentence of a module's docstring."""
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return " ".join(text.partition("\n\n")[0].split()).removesuffix(" Pure.")
