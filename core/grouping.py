@@ -20,6 +20,8 @@ from core.outage import is_away
 
 WRITERS = 2
 TOGETHER_MAX = 16
+# So many calls of a function a statement of several has.
+SHAPES = (1, 4, TOGETHER_MAX)
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -145,19 +147,19 @@ class Call:
 async def called(connection: Connection, calls: Sequence[Call]) -> list[Any]:
     """Call functions one after the other, in the order in which everybody locks; return the result of each.
 
-    Statements of several calls have few shapes, because every connection plans each: of a function there are 1, 2, 4,
-    8 or 16 calls. Those that fill it up have no id, which is the first parameter, and are not made.
+    Statements of several calls have few shapes, because every connection plans each: of a function there are 1, 4 or 16
+    calls. Those that fill it up have no id, which is the first parameter, and are not made.
     """
     places = sorted(range(len(calls)), key=lambda place: calls[place].order or ())
     texts, parameters, columns = list[str](), list[object](), list[int]()
     for function, block in groupby(places, key=lambda place: calls[place].function):
         together = [calls[place].parameters for place in block]
-        size, count = 1 << (len(together) - 1).bit_length(), len(together[0])
+        size, count = next(size for size in SHAPES if size >= len(together)), len(together[0])
         columns += range(len(texts), len(texts) + len(together))
         for number, each in enumerate(together + [[None] * count] * (size - len(together))):
             first = len(parameters) + 1
             call = f"{function}({', '.join(f'${place}' for place in range(first, first + count))})"
-            texts.append(call if number <= size // 2 else f"CASE WHEN ${first}::uuid IS NOT NULL THEN {call} END")
+            texts.append(call if number <= size // 4 else f"(SELECT {call} WHERE ${first} IS NOT NULL)")
             parameters += each
     row = await connection.fetchrow(f"SELECT {', '.join(texts)}", *parameters)
     returned = dict(zip(places, [(row or ())[column] for column in columns], strict=True))
