@@ -26,7 +26,7 @@ from core.db import Connection
 from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine.judge import BrokenPolicy
+from runtime.engine.intend import BrokenPolicy
 from runtime.requests import publishing
 from runtime.requests.publishing import Before, Left, Renewed
 from runtime.store import documents

@@ -21,7 +21,7 @@ from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError, CountersealError
 from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
-from runtime.engine.judge import BrokenPolicy
+from runtime.engine.intend import BrokenPolicy
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.store import bundles, documents, tenants
 

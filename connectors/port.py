@@ -220,9 +220,13 @@ class Connectors(dict[str, Connector]):
     """
 
     def __missing__(self, name: str) -> Connector:
+        raise self.missing(name)
+
+    def missing(self, name: str) -> ConfigurationError:
+        """The error that says that there is no such connector, and what would provide it."""
         setting = SETTINGS.get(name)
         remedy = f"Set {setting}." if setting else f"Known connectors: {', '.join(sorted(SETTINGS))}."
-        raise ConfigurationError(f"the connector {name!r} is not configured.", remedy=remedy)
+        return ConfigurationError(f"the connector {name!r} is not configured.", remedy=remedy)
 
     async def check(self) -> Mapping[str, tuple[bool, str]]:
         """Ask every connector how it is, all at once: ``counterseal doctor``."""

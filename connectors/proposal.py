@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from connectors.operation import KeyScope, Operation, Paths, text_parts
 from connectors.port import Before
-from connectors.schema import check
+from connectors.schema import misfit
 from core.action import Action
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.errors import InputError
@@ -20,7 +20,12 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
     was not read before cannot be restored: ``reverse`` leaves it out, and ``reversible`` says if more than what is
     harmless remains (Q-4, Q-22).
     """
-    check(operation.input_validator, values, where="input")
+    try:
+        fits = operation.input_validator.is_valid(values)
+    except ValueError as error:
+        raise InputError(f"is not JSON: {error}", where="input") from None
+    if not fits:
+        raise misfit(operation.input_validator, values, where="input")
     fields = writes_of(operation, values)
     target = render(operation.target, values)
     words: JsonObject = {**values, "target": target, "before": None, "facts": None}
@@ -49,6 +54,15 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
         summary=summary if len(summary) <= SUMMARY_LENGTH_MAX else summary[: SUMMARY_LENGTH_MAX - 1] + "…",
         reverse=reverse,
     )
+
+
+def action_digest(action: Action, policy_digest: str) -> str:
+    """SHA-256 over operation, input, target, the target's version as read, and the policy that judged it.
+
+    Approvals bind to it (promise 3).
+    """
+    bound = {"before": action.before, "input": action.input, "operation": action.operation, "policy": policy_digest}
+    return digest({**bound, "target": action.target, "target_version": action.target_version})
 
 
 def idempotency_key(

@@ -33,16 +33,11 @@ def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
     return Draft202012Validator(dict(schema), offline=True)
 
 
-def check(validator: Draft202012Validator, value: Json, *, where: str) -> None:
-    """Raise ``InputError`` for a value that does not fit, or is not JSON."""
-    try:
-        fits = validator.is_valid(value)
-    except ValueError as error:
-        raise InputError(f"is not JSON: {error}", where=where) from None
-    if not fits:
-        faults = sorted(validator.iter_errors(value), key=lambda fault: [str(part) for part in fault.instance_path])
-        more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise InputError(f"{_sentence(faults[0])}{more}", where=path_text(faults[0].instance_path, where))
+def misfit(validator: Draft202012Validator, value: Json, *, where: str) -> InputError:
+    """The error that says why a value does not fit."""
+    faults = sorted(validator.iter_errors(value), key=lambda fault: [str(part) for part in fault.instance_path])
+    more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
+    return InputError(f"{_sentence(faults[0])}{more}", where=path_text(faults[0].instance_path, where))
 
 
 def _sentence(fault: ValidationError) -> str:

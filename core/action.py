@@ -1,4 +1,4 @@
-"""One proposed call of an operation, and the digest that approvals bind to (promise 3)."""
+"""One proposed call of an operation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from core.canonical import JsonObject, digest
+from core.canonical import JsonObject
 
 
 class Risk(StrEnum):
@@ -58,11 +58,6 @@ class Action(Struct, frozen=True):
     reverse: JsonObject | None = None
 
     @property
-    def connector(self) -> str:
-        """The first part of the operation's name: ``servicenow``."""
-        return self.operation.split(".", 1)[0]
-
-    @property
     def changes(self) -> tuple[Change, ...]:
         """The fields whose proposed value differs from the value read; all fields if nothing was read."""
         before = self.before or {}
@@ -70,17 +65,4 @@ class Action(Struct, frozen=True):
             Change(field, before.get(field), after)
             for field, after in self.fields.items()
             if self.before is None or before.get(field) != after
-        )
-
-    def digest(self, policy_digest: str) -> str:
-        """SHA-256 over operation, input, target, the target's version as read, and the policy that judged it."""
-        return digest(
-            {
-                "before": self.before,
-                "input": self.input,
-                "operation": self.operation,
-                "policy": policy_digest,
-                "target": self.target,
-                "target_version": self.target_version,
-            }
         )

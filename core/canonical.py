@@ -1,6 +1,6 @@
-"""Canonical JSON (RFC 8785) and SHA-256 digests over it.
+"""Canonical JSON (RFC 8785), SHA-256 digests over it, ids from digests, and what of values and texts can be kept.
 
-``canonical_bytes`` accepts any JSON value. ``audit_bytes`` accepts only the domain of the audit chain (no floats,
+``canonical_bytes`` accepts any JSON value. ``in_audit_domain`` tells that of the audit chain (no floats,
 ASCII keys, bounded depth), in which orjson and RFC 8785 agree byte for byte, so an auditor can check a line with any
 JSON library.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import orjson
 import rfc8785
@@ -29,20 +30,13 @@ _AS_RFC_8785 = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 
 def canonical_bytes(value: Any) -> bytes:
     """RFC 8785 bytes of a JSON value; ``InputError`` if it has none (NaN, big integers, lone surrogates, depth)."""
-    if in_audit_domain(value):
-        return plain_bytes(value)
     try:
+        if in_audit_domain(value):
+            return orjson.dumps(value, option=_AS_RFC_8785)
         _refuse_depth(value, 0)
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"has no canonical JSON form: {error}") from None
-
-
-def audit_bytes(value: Mapping[str, object]) -> bytes:
-    """Canonical bytes of one audit line, without its newline; ``InputError`` outside the audit domain."""
-    if not in_audit_domain(value):
-        raise InputError("an audit line holds only strings, booleans, null and integers below 2^53 under ASCII keys")
-    return plain_bytes(value)
 
 
 def plain_bytes(value: object) -> bytes:
@@ -64,6 +58,16 @@ def sha256_hex(data: bytes) -> str:
 def digest(value: object) -> str:
     """SHA-256 of the canonical bytes of a JSON value, in hexadecimal."""
     return sha256(canonical_bytes(value)).hexdigest()
+
+
+def derived_id(run_id: UUID, name: str) -> UUID:
+    """The id of something that belongs to a run, always the same for the same name: a UUIDv8 (RFC 9562 5.8).
+
+    It keeps the run's time prefix, so that the rows of one run stay neighbours in an index.
+    """
+    hashed = int.from_bytes(sha256(run_id.bytes + name.encode()).digest()[:10], "big")
+    value = int.from_bytes(run_id.bytes[:6], "big") << 80 | 8 << 76 | (hashed >> 68 & 0xFFF) << 64
+    return UUID(int=value | 2 << 62 | hashed & (1 << 62) - 1)
 
 
 def in_audit_domain(value: Any, depth: int = 0) -> bool:
@@ -101,3 +105,55 @@ def _refuse_depth(value: object, depth: int) -> None:
     elif isinstance(value, list | tuple):
         for item in value:
             _refuse_depth(item, depth + 1)
+
+
+# -- what can be kept ------------------------------------------------------------------------------------------------
+
+# PostgreSQL, the checkpoint and the evidence must all hold a value, and its size is bounded. Anything else would fail
+# the commit that records it, at every attempt, and a call that was performed would stay without its outcome. So it is
+# found before it gets there, and becomes a failed step with a reason.
+
+# Of one step's input, of its output, and of its writes to channels.
+VALUE_BYTES_MAX = 256 * 1024
+# Of a sentence that came from outside, such as an error's message.
+TEXT_CHARACTERS_MAX = 4000
+
+
+def unfit(value: object, what: str, *, bytes_max: int = VALUE_BYTES_MAX) -> str | None:
+    """The reason why a value cannot be kept, as a sentence that begins with ``what`` it is; None if it can."""
+    try:
+        data = canonical_bytes(value)
+    except InputError as error:
+        return f"{what} cannot be recorded: it {error.message}."
+    except (AttributeError, TypeError, ValueError):
+        return f"{what} cannot be recorded: it is not JSON."
+    if len(data) > bytes_max:
+        return f"{what} is {len(data)} bytes long; at most {bytes_max} are kept."
+    if b"\\u0000" in data and _has_nul(value):
+        return f"{what} cannot be recorded: it holds the character U+0000."
+    return None
+
+
+def check_text(text: str, where: str) -> str:
+    """Words that somebody gives for the record, as they are; ``InputError`` names ``where`` if they cannot be kept."""
+    if len(text) > TEXT_CHARACTERS_MAX:
+        raise InputError(f"is {len(text)} characters long; at most {TEXT_CHARACTERS_MAX} are kept", where=where)
+    if clean(text) != text:
+        raise InputError("holds a character that cannot be stored (U+0000 or a lone surrogate)", where=where)
+    return text
+
+
+def _has_nul(value: object) -> bool:
+    """Only for a value whose canonical form looks like it, which bounds its depth."""
+    if isinstance(value, str):
+        return "\x00" in value
+    if isinstance(value, dict):
+        return any(_has_nul(key) or _has_nul(item) for key, item in value.items())
+    return isinstance(value, list | tuple) and any(_has_nul(item) for item in value)
+
+
+def clean(text: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+    """A sentence from outside as it can be kept: what has no place in a text is replaced, what is too long is cut."""
+    cut = str(text)[: characters_max + 1]
+    shown = cut.encode(errors="replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return shown if len(shown) <= characters_max else f"{shown[: characters_max - 1]}…"

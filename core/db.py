@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import cached_property
 from types import TracebackType
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
@@ -89,7 +90,7 @@ class DatabaseClock:
         self._reading, self._asked = reading, asked
         self._read_at = time.monotonic()
 
-    @property
+    @cached_property
     def error(self) -> timedelta:
         """The time by which ``now`` may be behind."""
         return timedelta(seconds=max(self._read_at - self._asked, 0.0))

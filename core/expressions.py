@@ -180,8 +180,12 @@ class Expression:
         # An activation of another environment would pass by this one's type checks.
         if bound.environment is not self.environment:
             raise ExpressionError(f"{quote(self.source)} was given values of another environment")
-        value: Any = self._read(bound.values)
-        if value is not None and (self.want is None or IS[self.want](value)):
+        # Of a plain path (``steps.create.output.id``) the value is at hand, unless the engine could give another.
+        value: Any = None if self._variable is None else bound.values.get(self._variable)
+        for member in self._members:
+            value = value.get(member) if type(value) is dict else None
+        plain = type(value) in (bool, int) or (type(value) is str and value.isascii())
+        if plain and (self.want is None or IS[self.want](value)):
             return cast(Json, value)
         try:
             bound.activation = bound.activation or self.environment.activation(bound.values)
@@ -199,13 +203,6 @@ class Expression:
         if self.want is not None and not IS[self.want](value):
             raise ExpressionError(f"{quote(self.source)} gives {kind_of(value)}, not {self.want}")
         return cast(Json, value)
-
-    def _read(self, values: Mapping[str, object]) -> object:
-        """The value of a plain path (``steps.create.output.id``); None if the engine could give another."""
-        value: Any = None if self._variable is None else values.get(self._variable)
-        for member in self._members:
-            value = value.get(member) if type(value) is dict else None
-        return value if type(value) in (bool, int) or (type(value) is str and value.isascii()) else None
 
     def test(self, values: Mapping[str, object]) -> bool:
         """True or False; everything else, a value of another type included, is an ``ExpressionError``."""
@@ -252,24 +249,21 @@ class ConditionSet:
         return alone
 
 
-def _fit(value: object, kind: str) -> object:
-    """A value as the engine takes it for a variable of this type; ``Unfit`` if it has no place there."""
-    if kind == "dyn":
-        _check_json(value, 0)
-        return value
+def _fit(value: object, kind: str, depth: int = 0) -> object:
+    """A value as the engine takes it for a variable of this type; ``Unfit`` if it has no place there.
+
+    The engine converts recursively in native code: too deep is a crash of the process, so it ends here.
+    """
     if kind == "timestamp":
         return _moment(value)
     if kind == "double" and type(value) is int and abs(value) <= 2**53:
         return float(value)  # JSON writes 250 for 250.0, so whole numbers are doubles too, as long as they are exact
-    if not IS[kind](value) or (type(value) is float and not isfinite(value)):
-        raise Unfit(f"is {kind_of(value)}")
-    if kind == "int" and value not in _INTEGERS:
+    if (type(value) is float and not isfinite(value)) or not IS[kind](value):
+        raise Unfit(f"{'holds' if kind == 'dyn' else 'is'} {kind_of(value)}")
+    if type(value) is int and value not in _INTEGERS:
         raise Unfit("is an integer over 64 bit")
-    return value
-
-
-def _check_json(value: object, depth: int) -> None:
-    """The engine converts recursively in native code: too deep is a crash of the process, so it ends here."""
+    if kind != "dyn":
+        return value
     items: Collection[object] = ()
     if isinstance(value, dict):
         items = value.values()
@@ -277,16 +271,14 @@ def _check_json(value: object, depth: int) -> None:
             raise Unfit("has a key that is not a string")
     elif isinstance(value, list):
         items = value
-    elif type(value) is int:
-        if value not in _INTEGERS:
-            raise Unfit("is an integer over 64 bit")
-    elif not (type(value) in PLAIN or isinstance(value, str) or (type(value) is float and isfinite(value))):
+    elif not (type(value) in PLAIN or isinstance(value, str) or type(value) is float):
         raise Unfit(f"holds {kind_of(value)}")
     if items and depth == DEPTH_MAX:
         raise Unfit(f"is nested deeper than {DEPTH_MAX} levels")
     for item in items:
         if type(item) is not str:
-            _check_json(item, depth + 1)
+            _fit(item, kind, depth + 1)
+    return value
 
 
 def _moment(value: object) -> datetime:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from hashlib import sha256
 from uuid import UUID, uuid5
 
 
@@ -15,16 +14,6 @@ def new_id() -> UUID:
     tail = int.from_bytes(os.urandom(10), "big")
     value = (milliseconds & (1 << 48) - 1) << 80 | 7 << 76 | (tail >> 68 & 0xFFF) << 64 | 2 << 62 | tail & (1 << 62) - 1
     return UUID(int=value)
-
-
-def derived_id(run_id: UUID, name: str) -> UUID:
-    """The id of something that belongs to a run, always the same for the same name: a UUIDv8 (RFC 9562 5.8).
-
-    It keeps the run's time prefix, so that the rows of one run stay neighbours in an index.
-    """
-    hashed = int.from_bytes(sha256(run_id.bytes + name.encode()).digest()[:10], "big")
-    value = int.from_bytes(run_id.bytes[:6], "big") << 80 | 8 << 76 | (hashed >> 68 & 0xFFF) << 64
-    return UUID(int=value | 2 << 62 | hashed & (1 << 62) - 1)
 
 
 def correlation_id(run_id: UUID, name: str) -> UUID:

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 import orjson
 from msgspec import Struct, field
 
-from core.canonical import DEPTH_MAX, JsonObject, audit_bytes
+from core.canonical import DEPTH_MAX, JsonObject, in_audit_domain, plain_bytes
 from core.errors import InputError
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS, Actor, Event, EventType
 
@@ -34,6 +34,7 @@ __all__ = ["Actor", "ChainHead", "ChainReport", "Event", "EventType", "append", 
 
 VERSION = 2
 LINE_BYTES_MAX = 256 * 1024
+_OUTSIDE = "an audit line holds only strings, booleans, null and integers below 2^53 under ASCII keys"
 
 # Takes in a line that has passed.
 Observe: TypeAlias = Callable[[dict[str, Any]], None]
@@ -58,16 +59,8 @@ class ChainHead(Struct, frozen=True):
         """The head after one append; the same if there are no lines."""
         if not lines:
             return self
-        return ChainHead(self.stream, self.count + len(lines), _moved(self.hash, digest_of(lines)))
-
-
-def digest_of(lines: Sequence[bytes]) -> bytes:
-    """The digest of an append, by which it moves the head."""
-    return sha256(b"\n".join(lines)).digest()
-
-
-def _moved(head: str, told: bytes) -> str:
-    return sha256(bytes.fromhex(head) + told).hexdigest()
+        told = sha256(b"\n".join(lines)).digest()
+        return ChainHead(self.stream, self.count + len(lines), sha256(bytes.fromhex(self.hash) + told).hexdigest())
 
 
 @lru_cache(maxsize=8)  # the lines of one commit have one time
@@ -78,39 +71,47 @@ def timestamp(at: datetime) -> str:
     return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def line_of(event: Event) -> JsonObject:
+def line_of(kind: EventType, at: datetime, actor: Actor, step: str | None, data: JsonObject) -> dict[str, Any]:
     """The content of an event's line."""
     return {
         "v": VERSION,
-        "ts": timestamp(event.at),
-        "type": str(event.type),
-        "actor": {"kind": event.actor.kind, "id": event.actor.id},
-        "step": event.step,
-        "data": event.data,
+        "ts": timestamp(at),
+        "type": str(kind),
+        "actor": {"kind": actor.kind, "id": actor.id},
+        "step": step,
+        "data": data,
     }
 
 
 def append(head: ChainHead, events: Sequence[Event]) -> tuple[list[bytes], ChainHead]:
+    """The lines of one append of these events, and the head after it; see ``seal``."""
+    return seal(head, [line_of(event.type, event.at, event.actor, event.step, event.data) for event in events])
+
+
+def seal(head: ChainHead, contents: Sequence[dict[str, Any]]) -> tuple[list[bytes], ChainHead]:
     """The lines of one append, without newlines, and the head as it is if nothing else was appended since ``head``.
 
-    ``run.closed`` gets the stream's length as ``count``; no other line depends on ``head``. ``InputError`` for what
-    would not verify later: a type of the other kind of stream, missing data, anything outside the audit domain, a run
-    that does not start with ``run.opened`` or goes on after ``run.closed`` with anything but ``action.late``.
+    ``contents`` are made by ``line_of``; ``run.closed`` gets the stream's length as ``count``; no other line depends on
+    ``head``. ``InputError`` for what would not verify later: a type of the other kind of stream, missing data, anything
+    outside the audit domain, a run that does not start with ``run.opened`` or goes on after ``run.closed`` with
+    anything but ``action.late``.
     """
     lines: list[bytes] = []
     closed = False
-    for number, event in enumerate(events):
-        if closed and event.type is not EventType.ACTION_LATE:
-            raise InputError(f"{event.type} cannot follow run.closed", where=head.stream)
-        content, seq = line_of(event), head.count + number
-        if event.type is EventType.RUN_CLOSED:
-            closed, content["data"] = True, {**event.data, "count": seq + 1}
-        problem = _misplaced(head.stream, seq, event.type, content["data"])
+    for seq, content in enumerate(contents, head.count):
+        kind: Any = content["type"]
+        if closed and kind != EventType.ACTION_LATE:
+            raise InputError(f"{kind} cannot follow run.closed", where=head.stream)
+        if kind == EventType.RUN_CLOSED:
+            closed, content["data"] = True, {**content["data"], "count": seq + 1}
+        problem = _misplaced(head.stream, seq, kind, content["data"])
         if problem:
             raise InputError(problem, where=head.stream)
-        line = audit_bytes(content)
+        if not in_audit_domain(content):
+            raise InputError(_OUTSIDE)
+        line = plain_bytes(content)
         if len(line) > LINE_BYTES_MAX:
-            raise InputError(f"the line of {event.type} is longer than {LINE_BYTES_MAX} bytes", where=head.stream)
+            raise InputError(f"the line of {kind} is longer than {LINE_BYTES_MAX} bytes", where=head.stream)
         lines.append(line)
     return lines, head.after(lines)
 
@@ -120,7 +121,7 @@ def _misplaced(stream: str, seq: int, kind: EventType, data: Any) -> str | None:
     of_run = stream.startswith("run:")
     if kind not in (RUN_EVENTS if of_run else TENANT_EVENTS):
         return f"{kind} does not belong in this stream"
-    if of_run and (seq == 0) is not (kind is EventType.RUN_OPENED):
+    if of_run and (seq == 0) is not (kind == EventType.RUN_OPENED):
         return "a run's chain starts with run.opened, once"
     required = REQUIRED_DATA.get(kind)
     if required is not None and not required <= data.keys():
@@ -167,7 +168,7 @@ class ChainReport(Struct):
             self.count += 1
             told.update(between + line)
             between = b"\n"
-        self.head = _moved(self.head, told.digest())
+        self.head = sha256(bytes.fromhex(self.head) + told.digest()).hexdigest()
 
     def _read(self, line: bytes) -> dict[str, Any]:
         event = _parse(line)
@@ -223,11 +224,8 @@ def _parse(line: bytes) -> dict[str, Any]:
     if event.keys() != _KEYS:
         raise _Fault(f"it has the keys {', '.join(sorted(event))}")
     _check_types(event)
-    if not line.isascii() or not _plain(event["data"], 2):
-        try:
-            audit_bytes(event)
-        except InputError as error:
-            raise _Fault(str(error)) from None
+    if (not line.isascii() or not _plain(event["data"], 2)) and not in_audit_domain(event):
+        raise _Fault(_OUTSIDE)
     return event
 
 

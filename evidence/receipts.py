@@ -16,7 +16,7 @@ from msgspec import Struct
 from core.canonical import Json, JsonObject
 from core.machine import Machine
 from evidence.chain import timestamp
-from evidence.commitments import blind, commit, commit_fields, path_of
+from evidence.commitments import blind, commit_fields, commit_paths
 
 
 class ReceiptStatus(StrEnum):
@@ -122,7 +122,7 @@ class Receipt(Struct, frozen=True):
         What can carry business data (target, idempotency key, external id, texts, the reversal's input) is committed
         under ``/receipt/<id>/…``; the action's digest is blinded. ``values(…)`` lists what a disclosure would open.
         """
-        place, reverse = path_of("receipt", str(self.receipt_id)), self.reverse
+        reverse = self.reverse
         shown: JsonObject = {
             "receipt": str(self.receipt_id),
             "run": str(self.run_id),
@@ -136,14 +136,14 @@ class Receipt(Struct, frozen=True):
             "reverse": None,
             "intended_at": timestamp(self.intended_at),
             "settled_at": None if self.settled_at is None else timestamp(self.settled_at),
-            "committed": [[path, commit(run_key, path, value)] for path, value in self.values().items()],
+            "committed": commit_paths(run_key, self.values().items()),
         }
         if reverse is not None:
             restores: Any = reverse["input"]
             shown["reverse"] = {
                 "operation": reverse["operation"],
                 "fields": [*sorted(restores)],
-                "committed": commit_fields(run_key, f"{place}/reverse", restores),
+                "committed": commit_fields(run_key, f"/receipt/{self.receipt_id}/reverse", restores),
             }
         if self.late:
             shown["late"] = [{name: late[name] for name in late if name not in _LATE_VALUES} for late in self.late]
@@ -151,7 +151,7 @@ class Receipt(Struct, frozen=True):
 
     def values(self) -> dict[str, Json]:
         """Path and value of everything that ``to_evidence`` commits to at its top level; absent ones left out."""
-        place = path_of("receipt", str(self.receipt_id))
+        place = f"/receipt/{self.receipt_id}"
         named: dict[str, Json] = {
             f"{place}/late/{number}/{name}": late[name]
             for number, late in enumerate(self.late)

@@ -74,14 +74,17 @@ def deny(code: str, sentence: str, policy_digest: str | None = None) -> Decision
 
 def build_facts(action: Action, context: FactContext) -> dict[str, object]:
     """The facts of one action, by their dotted names, as plain JSON values."""
+    before = action.before
     facts: dict[str, object] = {
         "action.operation": action.operation,
-        "action.connector": action.connector,
+        "action.connector": action.operation.partition(".")[0],
         "action.target": action.target,
         "action.risk": str(action.risk),
         "action.reversible": action.reversible,
         "action.side_effects": str(action.side_effects),
-        "action.changed": [change.field for change in action.changes],
+        "action.changed": [
+            field for field, after in action.fields.items() if before is None or before.get(field) != after
+        ],
         "action.present": list(action.fields),
         "run.workflow": context.run_workflow,
         "run.version": context.run_version,
@@ -97,8 +100,15 @@ def build_facts(action: Action, context: FactContext) -> dict[str, object]:
         "tenant.workspace": context.tenant_workspace,
     }
     facts.update((f"action.fields.{name}", value) for name, value in action.fields.items())
-    facts.update((f"action.before.{name}", value) for name, value in (action.before or {}).items())
+    facts.update((f"action.before.{name}", value) for name, value in (before or {}).items())
     return facts
+
+
+_PLAIN_REASONS = {
+    Ruling.DENY: "Rule {} denies it.",
+    Ruling.NEEDS_APPROVAL: "Rule {} asks for an approval.",
+    Ruling.ALLOW: "Rule {} allows it.",
+}
 
 
 def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str) -> Decision:
@@ -122,34 +132,19 @@ def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str)
     errors = tuple(RuleError(rule.id, str(error)) for rule, error in sorted(failed, key=lambda pair: pair[0].position))
     outcomes = {rule.outcome for rule in fired}
     outcome = Ruling.DENY if errors else next((one for one in STRENGTH if one in outcomes), Ruling.DENY)
+    decisive = [rule for rule in fired if rule.outcome is outcome]
+    reasons = [f"Rule {error.rule} could not be evaluated: {error.message}" for error in errors]
+    reasons += [rule.document.because or _PLAIN_REASONS[outcome].format(rule.id) for rule in decisive]
+    none = f"No rule of the policy {policy.name} (version {policy.version}) allows {operation}."
     return Decision(
         outcome,
         policy.digest,
         tuple(FiredRule(rule.id, rule.outcome, rule.document.because) for rule in fired),
         errors,
-        _reasons(policy, operation, outcome, fired, errors),
-        terms_of([rule.document for rule in fired if rule.outcome is outcome])
-        if outcome is Ruling.NEEDS_APPROVAL
-        else None,
+        tuple(reasons) or (none,),
+        terms_of([rule.document for rule in decisive]) if outcome is Ruling.NEEDS_APPROVAL else None,
         {"action.operation": operation, **{name: facts[name] for name in matching.references if name in facts}},
     )
-
-
-_PLAIN_REASONS = {
-    Ruling.DENY: "Rule {} denies it.",
-    Ruling.NEEDS_APPROVAL: "Rule {} asks for an approval.",
-    Ruling.ALLOW: "Rule {} allows it.",
-}
-
-
-def _reasons(
-    policy: Policy, operation: str, outcome: Ruling, fired: Sequence[Rule], errors: Sequence[RuleError]
-) -> tuple[str, ...]:
-    reasons = [f"Rule {error.rule} could not be evaluated: {error.message}" for error in errors]
-    reasons += [
-        rule.document.because or _PLAIN_REASONS[outcome].format(rule.id) for rule in fired if rule.outcome is outcome
-    ]
-    return tuple(reasons) or (f"No rule of the policy {policy.name} (version {policy.version}) allows {operation}.",)
 
 
 def terms_of(documents: Sequence[RuleDocument]) -> Terms:

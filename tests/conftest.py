@@ -17,6 +17,7 @@ import random
 import shutil
 import socket
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -109,14 +110,21 @@ def template_database(postgres_url: str) -> Iterator[str]:
     asyncio.run(_execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
-@pytest.fixture
-async def database_url(postgres_url: str, template_database: str) -> AsyncIterator[str]:
-    """The DSN of a fresh, migrated, empty database that this test has to itself."""
+@asynccontextmanager
+async def copied(postgres_url: str, template_database: str) -> AsyncIterator[str]:
+    """The DSN of a fresh copy of the migrated, empty database."""
     name = f"test_{uuid4().hex}"
     # The copy is made of files, which is faster than of WAL where nothing has to reach the disk.
     await _execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template_database}" STRATEGY FILE_COPY')
     yield _named(postgres_url, name)
     await _execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+async def database_url(postgres_url: str, template_database: str) -> AsyncIterator[str]:
+    """The DSN of a database that this test has to itself."""
+    async with copied(postgres_url, template_database) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

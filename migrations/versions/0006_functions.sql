@@ -10,7 +10,7 @@ DECLARE its_tenant text; its_workspace text; its_cap text; its_version int; its_
   met int; notified bool;
 BEGIN
   IF _held IS NOT NULL THEN
-    PERFORM FROM queue q WHERE q.run_id = _run_id AND q.step_key = ANY (_held)
+    PERFORM FROM queue q WHERE q.run_id = _run_id AND q.step_key = ANY (_held) AND q.status = 'leased'
       AND q.lease_id = _leases[array_position(_held, q.step_key)]
       AND q.epoch = _epochs[array_position(_held, q.step_key)]
     ORDER BY q.step_key FOR NO KEY UPDATE;

@@ -17,7 +17,7 @@ from policy.load import Policy, load_policy
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
 from runtime.engine.commit import MutationRow
 from runtime.engine.graph import Graph
-from runtime.engine.judge import ActivePolicy, BrokenPolicy
+from runtime.engine.intend import ActivePolicy, BrokenPolicy
 from runtime.engine.run import Definition
 from runtime.engine.told import Diverged
 from runtime.engine.workflow import Workflow

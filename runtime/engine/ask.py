@@ -18,20 +18,18 @@ from approvals.content import CardContent, InputField, RuleReason
 from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.operation import Operation
 from core.action import Action, Risk
-from core.canonical import Json, JsonObject, digest
+from core.canonical import Json, JsonObject, derived_id, digest, unfit
 from core.errors import CountersealError, ExpressionError
-from core.ids import derived_id
 from core.terms import Terms
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import Decision
 from policy.load import Policy
 from runtime.engine.commit import StepRow
 from runtime.engine.events import ApprovalConsumed, ApprovalRequested, ApprovalSuperseded
-from runtime.engine.finish import fail_expression, finish, unfit
 from runtime.engine.graph import GateNode
 from runtime.engine.instructions import Known, Next, Nonce, Over
 from runtime.engine.states import WaitKind
-from runtime.engine.transition import Transition
+from runtime.engine.transition import Transition, fail_expression, finish
 
 # Who answers what became of an action in doubt when no approval names anybody: the same people as for the action.
 DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
@@ -127,11 +125,10 @@ def action_card(
 ) -> CardContent:
     """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is what it adds to that."""
     view = transition.view
-    written = {change.field for change in action.changes} | set(action.fields)
     inputs = tuple(
         InputField(name, value)
         for name, value in action.input.items()
-        if name not in written and value != action.fields
+        if name not in action.fields and value != action.fields
     )
     rules = tuple(
         RuleReason(rule.id, rule.because or "")
@@ -143,7 +140,7 @@ def action_card(
         summary=action.summary,
         target=action.target,
         operation=action.operation,
-        connector=action.connector,
+        connector=operation.connector,
         risk=action.risk,
         reversible=action.reversible,
         reverse=_reverse_words(action),

@@ -9,8 +9,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from approvals.model import ApprovalStatus
-from core.canonical import Json, JsonObject
-from core.ids import derived_id
+from core.canonical import Json, JsonObject, derived_id
 from evidence.receipts import Receipt
 from runtime.engine.states import CommandState, RunState, StepState, WaitKind, WaitState
 

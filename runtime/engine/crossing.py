@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
+from core.canonical import Json, JsonObject, canonical_bytes, derived_id
 from core.errors import ExpressionError, InputError
-from core.ids import derived_id
 from runtime.engine.commit import CheckpointRow, LedgerRow, StepRow
 from runtime.engine.graph import Channel, Graph, Reducer
-from runtime.engine.plan import Choices, plan
+from runtime.engine.plan import Choices, Planner
 from runtime.engine.run import SUCCEEDED, Failed, Run, State, Window
 from runtime.engine.states import StepState
 
@@ -62,7 +62,9 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
     state without a canonical form. The run is left as it was.
     """
     state = run.state.copy()
-    rows = sorted(run.steps.values(), key=step_order)
+    rows = [*run.steps.values()]
+    if len(rows) > 1:
+        rows.sort(key=step_order)
     current = [row for row in rows if row.superstep == run.superstep]
     ledger: list[LedgerRow] = []
     references: list[tuple[str, str]] = []
@@ -83,7 +85,8 @@ def begin(
     run: Run, graph: Graph, choices: Choices, state: State, number: int, joined: tuple[StepRow, ...] = ()
 ) -> Crossing:
     """Plan the super-step with this number on ``state``, which is changed in place."""
-    planned = plan(graph, state, choices, run.windows)
+    planner = Planner(state, choices, run.windows)
+    finished = planner.advance(graph.root, "")
     for row in joined:
         state.parked.pop(row.key, None)
         state.open.append(row.key)
@@ -96,13 +99,13 @@ def begin(
             superstep=number,
             status=StepState.READY,
         )
-        for item in planned.ready
+        for item in planner.ready
     )
-    windows = {key: Window(0, tuple(many)) for key, many in planned.items.items()}
+    windows = {key: Window(0, tuple(many)) for key, many in planner.items.items()}
     return Crossing(
         state=state,
         checkpoint=checkpoint_of(number, state),
-        finished=planned.finished,
+        finished=finished,
         joined=joined,
         begun=begun,
         windows=windows,
@@ -116,7 +119,7 @@ def checkpoint_of(number: int, state: State) -> CheckpointRow:
     if len(data) > STATE_BYTES_MAX:
         message = f"the run's state is {len(data)} bytes long; at most {STATE_BYTES_MAX} are kept"
         raise InputError(message, where="state", remedy="Keep references in channels, or bound a list by `keep`.")
-    return CheckpointRow(number, content, sha256_hex(data))
+    return CheckpointRow(number, content, sha256(data).hexdigest())
 
 
 def _take_in(
@@ -165,14 +168,6 @@ def initial_values(channels: Mapping[str, Channel]) -> JsonObject:
     return {channel.name: channel.initial for channel in channels.values()}
 
 
-def _replace(_: str, __: Json, write: Json) -> Json:
-    return write
-
-
-def _append(name: str, value: Json, write: Json) -> Json:
-    return [*_list_of(name, value), write]
-
-
 def _merge(name: str, value: Json, write: Json) -> Json:
     if not isinstance(write, dict) or not (value is None or isinstance(value, dict)):
         raise ExpressionError("merges objects only", where=f"state.{name}")
@@ -214,8 +209,8 @@ def _list_of(name: str, value: Json) -> list[Json]:
 
 
 _REDUCERS: Mapping[Reducer, Callable[[str, Json, Json], Json]] = {
-    Reducer.REPLACE: _replace,
-    Reducer.APPEND: _append,
+    Reducer.REPLACE: lambda name, value, write: write,
+    Reducer.APPEND: lambda name, value, write: [*_list_of(name, value), write],
     Reducer.MERGE: _merge,
     Reducer.SUM: _number(lambda a, b: a + b),
     Reducer.MAX: _number(max),

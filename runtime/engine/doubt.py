@@ -20,16 +20,15 @@ from core.terms import GroupQuorum, Terms, Tier
 from evidence.receipts import ReceiptStatus, Resolution
 from policy.evaluate import Decision
 from policy.model import Ruling
-from runtime.engine import ask, intend
+from runtime.engine import ask
 from runtime.engine.ask import Question
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionDoubtResolved, ActionHeld, ActionInDoubt, ApprovalConsumed
-from runtime.engine.finish import finish
 from runtime.engine.instructions import Inquire, Next, Nonce, Over, Perform
-from runtime.engine.intend import Proposal, ask_approval, call_of, intend_again, tell_of, void
-from runtime.engine.judge import denied, judge, record_decision
-from runtime.engine.transition import GIVEN_UP, Transition
+from runtime.engine.intend import Proposal, ask_approval, denied, intend_again, judge, record_decision, tell_of, void
+from runtime.engine.outside import call_of, expect_end, park_outside
+from runtime.engine.transition import GIVEN_UP, Transition, finish
 
 # Who is asked about an action that policy had let out without an approval.
 OPERATORS = "operators"
@@ -75,7 +74,7 @@ def applied(
     tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.APPLIED, how, output))
     if operation.kind is Kind.DURABLE:
         # What had happened is that it began; its end is still to come.
-        intend.park_outside(transition, step, operation, nonce)
+        park_outside(transition, step, operation, nonce)
     else:
         finish(transition, step, output)
 
@@ -285,5 +284,5 @@ def _intend_again(
     p.transition.tell(ActionDoubtResolved(receipt.receipt_id, Resolution.NOT_APPLIED, how), step=p.step.key)
     retried = intend_again(p.transition, receipt, decision, how, authority)
     if p.operation.kind is Kind.DURABLE:
-        intend.expect_end(p.transition, p.step, p.operation, p.nonce)
+        expect_end(p.transition, p.step, p.operation, p.nonce)
     return Perform(p.step, p.operation, call_of(p.operation, receipt), retried)

@@ -15,10 +15,9 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from core.canonical import JsonObject, digest
+from core.canonical import JsonObject, derived_id, digest
 from core.errors import InputError
-from core.ids import derived_id
-from evidence.chain import Actor, Event, EventType, append
+from evidence.chain import Actor, EventType, seal
 from runtime.engine import events as e
 from runtime.engine.commit import CommandRow, Commit, EffectRow, QueueRow, ReceiptRow, StepRow
 from runtime.engine.crossing import Crossing
@@ -32,29 +31,6 @@ from runtime.engine.told import KEPT, RECEIPT, STORED, Told, digest_of, line_of,
 
 # The key of the row that stands for a barrier: the last step has left, and whoever was to commit it may have died.
 BARRIER = ""
-
-
-def _derive(rows: Commit, before: Run, run: Run) -> None:
-    """Fill the commit with the rows that differ from what was stored."""
-    rows.status, rows.superstep, rows.width = run.status, run.superstep, run.width
-    rows.executing, rows.writes = run.executing - before.executing, run.writes - before.writes
-    if rows.counted:
-        rows.writes_max = run.writes  # they only grow
-    rows.canceling, rows.error, rows.result = run.canceling, run.error, run.result
-    rows.finished = run.finished and before.status not in RUN.terminal  # what comes after the end ends nothing again
-    _queue(rows, before, run)
-    rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
-    rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
-    shared = [row for row in run.receipts.values() if row.shared]
-    rows.effects = _moved_effects(before, shared) if shared else []
-    rows.new_approvals = [
-        replace(row, status=str(run.answers[row.approval_id].status))
-        for row in run.approvals.values()
-        if row.approval_id not in before.answers
-    ]
-    rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
-    rows.votes, rows.ledger = run.votes[len(before.votes) :], run.ledger
-    rows.extended = len(run.mutations)
 
 
 def queued(steps: Mapping[str, StepRow], status: RunState, superstep: int, first: str | None) -> dict[str, StepRow]:
@@ -72,21 +48,37 @@ def queued(steps: Mapping[str, StepRow], status: RunState, superstep: int, first
     }
 
 
-def _queue(rows: Commit, before: Run, run: Run) -> None:
-    """Say what may be claimed from now on, and what not any more. A lease goes on with its worker to the next step."""
+def _derive(rows: Commit, before: Run, run: Run) -> None:
+    """Fill the commit with the rows that differ from what was stored."""
+    rows.status, rows.superstep, rows.width = run.status, run.superstep, run.width
+    rows.executing, rows.writes = run.executing - before.executing, run.writes - before.writes
+    if rows.counted:
+        rows.writes_max = run.writes  # they only grow
+    rows.canceling, rows.error, rows.result = run.canceling, run.error, run.result
+    rows.finished = run.finished and before.status not in RUN.terminal  # what comes after the end ends nothing again
+    rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
+    rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
+    shared = [row for row in run.receipts.values() if row.shared]
+    rows.effects = _moved_effects(before, shared) if shared else []
+    rows.new_approvals = [
+        replace(row, status=str(run.answers[row.approval_id].status))
+        for row in run.approvals.values()
+        if row.approval_id not in before.answers
+    ]
+    rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
+    rows.votes, rows.ledger = run.votes[len(before.votes) :], run.ledger
+    rows.extended = len(run.mutations)
+    # What may be claimed from now on, and what not any more. A lease goes on with its worker to the next step.
     was = queued(before.steps, before.status, before.superstep, next(iter(before.state.open), None))
     now = {} if run.finished else queued(run.steps, run.status, run.superstep, next(iter(run.state.open), None))
-    over = [key for key in was if key not in now]
     new = [step for key, step in now.items() if key not in was]
-    running = [step for step in new if step.status is StepState.RUNNING]
-    rows.handed = [(rows.taken[step.key], step) for step in running]
-    going_on = {key for key, _ in rows.handed}
-    over = [key for key in over if key not in going_on]
-    due = before.width > 0 and before.executing == 0
-    if due and (run.superstep > before.superstep or run.finished):
+    rows.handed = [(rows.taken[step.key], step) for step in new if step.status is StepState.RUNNING]
+    going_on, starts = {key for key, _ in rows.handed}, run.status is RunState.QUEUED
+    over = [key for key in was if key not in now and key not in going_on]
+    if before.width > 0 and before.executing == 0 and (run.superstep > before.superstep or run.finished):
         over.append(BARRIER)
-    starts = run.status is RunState.QUEUED
-    rows.queued = [QueueRow(row.key, row.step_id, row.lease_epoch, starts) for row in new if row not in running]
+    waiting = [step for step in new if step.status is not StepState.RUNNING]
+    rows.queued = [QueueRow(row.key, row.step_id, row.lease_epoch, starts) for row in waiting]
     rows.requeued = [key for key in rows.requeued if key in now]
     rows.unqueued = [] if rows.cancels_rest else over
 
@@ -185,32 +177,28 @@ class Draft:
 
     def commit(self) -> Commit:
         """Everything that this append writes, with its lines."""
-        rows = self.rows
+        rows, run_key = self.rows, self.view.run.run_key
         _derive(rows, self.view.run, self.run)
         rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
         rows.moves_gate = rows.cancels_rest or _place(self.run) != _place(self.view.run)
-        lines = [self._line(told) for told in self._told]
+        lines = [line_of(told, run_key) for told in self._told]
+        contents, rows.values = [line for line, _ in lines], pack_values([values for _, values in lines])
+        for told, content in zip(self._told, contents, strict=True):
+            # A line about an action names the digest of its receipt as this append leaves it. One without a canonical
+            # form is recorded all the same; its bundle is refused by the same error.
+            if isinstance(told.event, _BINDING) and told.event.receipt in self.run.receipts:
+                with suppress(InputError):
+                    content["data"][RECEIPT] = digest(self.run.receipts[told.event.receipt].to_evidence(run_key))
         behind = self.view.version + 1 - self.view.kept_at
-        events, rows.values = [line for line, _ in lines], pack_values([values for _, values in lines])
         # Where much of the book would have to be read again, this append keeps the run beside it.
-        if rows.moves_gate and not self.run.finished and behind >= EVERY and self.view.run.run_key and lines:
+        if rows.moves_gate and not self.run.finished and behind >= EVERY and run_key and lines:
             rows.state = pack(self.run.copy().rest(), self.view.head)
         for name, stored in ((STORED, rows.values), (KEPT, rows.state)):
             if stored is not None:
-                events[-1].data[name] = digest_of(stored, self.view.run.run_key)
-        rows.lines, self._head = append(self.view.head, events)
-        rows.latest = max((event.at for event in events), default=None)
+                contents[-1]["data"][name] = digest_of(stored, run_key)
+        rows.lines, self._head = seal(self.view.head, contents)
+        rows.latest = max((told.at for told in self._told), default=None)
         return rows
-
-    def _line(self, told: Told) -> tuple[Event, JsonObject]:
-        """The line of an event. One about an action names the digest of its receipt as this append leaves it."""
-        run_key = self.view.run.run_key
-        line, values = line_of(told, run_key)
-        if isinstance(told.event, _BINDING) and told.event.receipt in self.run.receipts:
-            # One without a canonical form is recorded all the same; its bundle is refused by the same error.
-            with suppress(InputError):
-                line.data[RECEIPT] = digest(self.run.receipts[told.event.receipt].to_evidence(run_key))
-        return line, values
 
     def after(self) -> RunView:
         """The view as the append leaves it, if it was guarded by the version; call it once the append has been made."""

@@ -1,14 +1,11 @@
-"""Letting an action out: the intent before it goes, its receipt, the wait for what it begins outside. Pure.
+"""Letting an action out: judged by the active policy, the decision with all that it read, the intent. Pure.
 
-What a durable operation begins outside is waited for by a row that is there before it begins (V-1, V-3, V-9). The
-correlation key is derived from the run and the step, so the outside is given the same one at every attempt. The wait
-belongs to the lease that intends; a later lease of the step puts its own in the place of it.
+What lets it out is told before it goes (U-4, Q-16), with its receipt; ``runtime.engine.outside`` waits for what it
+begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -18,14 +15,17 @@ from approvals.model import ApprovalKind
 from connectors.operation import KeyScope, Kind, Operation
 from connectors.port import Before, Call
 from core.action import Action
-from core.canonical import Json, JsonObject
-from core.ids import correlation_id, derived_id
+from core.canonical import Json, JsonObject, derived_id
 from core.terms import Terms
+from evidence.chain import Actor
 from evidence.commitments import blind
-from policy.evaluate import Decision
+from policy.evaluate import Decision, build_facts, deny, evaluate
+from policy.facts import COUNTER, FactContext
+from policy.load import Policy
 from runtime.engine import ask
 from runtime.engine.ask import Question
-from runtime.engine.commit import ReceiptRow, StepRow, expected_of
+from runtime.engine.commit import ReceiptRow, StepRow
+from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import (
     ActionDoubtResolved,
     ActionFailed,
@@ -33,15 +33,28 @@ from runtime.engine.events import (
     ActionInDoubt,
     ActionIntended,
     ActionSucceeded,
-    WaitCanceled,
-    WaitOpened,
+    DecisionMade,
 )
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import Known, Next, Nonce, Over, Perform
-from runtime.engine.judge import ActivePolicy, readable
-from runtime.engine.states import WaitKind
-from runtime.engine.transition import Transition, seconds
+from runtime.engine.outside import correlation_of, expect_end
+from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
+
+
+class BrokenPolicy(Struct, frozen=True):
+    """The tenant's active policy cannot be read; ``message`` says why. It allows nothing."""
+
+    digest: str
+    message: str
+
+
+ActivePolicy: TypeAlias = Policy | BrokenPolicy | None
+
+
+def readable(policy: ActivePolicy) -> Policy | None:
+    """The policy, if there is one that can be read."""
+    return policy if isinstance(policy, Policy) else None
 
 
 class Proposal(Struct, frozen=True):
@@ -71,6 +84,87 @@ def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
     return receipt.run_id == transition.view.run_id and receipt.step_key == step.key
 
 
+def judge(
+    transition: Transition,
+    step: StepRow,
+    workflow: Workflow,
+    policy: ActivePolicy,
+    action: Action,
+    *,
+    counted: bool = False,
+) -> Decision:
+    """Policy's answer, under the caps (Q-12). Total: whatever is wrong is a denial with its reason.
+
+    ``counted`` says that this very action is one of the run's writes already, because it was intended before.
+    """
+    view, writes = transition.view, transition.run.writes - counted
+    if isinstance(policy, BrokenPolicy):
+        return deny("policy:unreadable", f"The policy cannot be read, so nothing is allowed. {policy.message}")
+    caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
+    transition.rows.writes_max = min(caps, default=None)
+    if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
+        sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
+        return deny("cap:max_writes_per_run", sentence, policy.digest if policy else None)
+    context = FactContext(
+        run_workflow=view.workflow,
+        run_version=view.workflow_version,
+        run_id=str(view.run_id),
+        run_reference=view.run.reference,
+        run_requested_by=view.run.requested_by,
+        run_trigger=view.trigger_type,
+        run_step=step.key,
+        actor_id=f"workflow:{view.workflow}",
+        actor_kind="workflow",
+        writes_in_run=writes,
+        tenant_id=view.tenant_id,
+        tenant_workspace=view.workspace_id,
+    )
+    return evaluate(policy, build_facts(action, context), action.operation)
+
+
+def denied(decision: Decision) -> StepError:
+    """The error with which a step fails because policy denies what it would do."""
+    return StepError(ErrorClass.AUTHORIZATION, "policy_denied", " ".join(decision.reasons))
+
+
+def record_decision(
+    transition: Transition, step: StepRow, policy: ActivePolicy, decision: Decision, operation: str, bound: str
+) -> UUID:
+    """Tell the decision about the action with this digest; the id of the decision.
+
+    Its append is guarded by what it was decided on: the policy, and the run's counters where a rule has read them.
+    """
+    view, rows = transition.view, transition.rows
+    usable = policy if isinstance(policy, Policy) else None
+    rows.checks_policy, rows.expected_policy = True, view.policy_digest
+    rows.counted |= COUNTER in decision.facts_read
+    name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
+    decision_id = derived_id(view.run_id, name)
+    named: JsonObject | None = None
+    if usable is not None and decision.policy_digest is not None:
+        named = {"name": usable.name, "version": usable.version, "digest": usable.digest}
+    rules: list[Json] = [rule.id for rule in decision.rules]
+    errors: list[Json] = [error.rule for error in decision.errors]
+    read: dict[str, Any] = dict(decision.facts_read)
+    made = DecisionMade(
+        decision=decision_id,
+        action=blind(view.run.run_key, bound),
+        operation=operation,
+        outcome=str(decision.outcome),
+        policy=named,
+        rules=rules,
+        errors=errors,
+        digest=bound,
+        fired=[{"id": r.id, "outcome": str(r.outcome), "because": r.because} for r in decision.rules],
+        faults=[{"rule": e.rule, "message": e.message} for e in decision.errors],
+        reasons=list(decision.reasons),
+        facts=read,
+    )
+    actor = Actor("policy", f"{usable.name}@{usable.version}" if usable else "none")
+    transition.tell(made, step=step.key, actor=actor)
+    return decision_id
+
+
 def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
     step, previous = p.step, p.known.receipt
@@ -83,15 +177,9 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
     if previous is not None and previous.action_digest == authority.bound and is_own(p.transition, step, previous):
-        receipt = intend_again(p.transition, previous, authority.decision)
-    else:
-        receipt = _new_receipt(p, action, key, authority)
-    return Perform(p.transition.run.steps[step.key], p.operation, call, receipt)
-
-
-def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) -> ReceiptRow:
-    """A first attempt, or one at another action than the attempt that failed, which held the key."""
-    view, previous = p.transition.view, p.known.receipt
+        return Perform(step, p.operation, call, intend_again(p.transition, previous, authority.decision))
+    # A first attempt, or one at another action than the attempt that failed, which held the key.
+    view = p.transition.view
     stored = action_json(action, p.known.before)
     stored["decision"] = str(authority.decision)
     stored["approval"] = str(authority.approval) if authority.approval else None
@@ -113,8 +201,9 @@ def _new_receipt(p: Proposal, action: Action, key: str, authority: Authority) ->
         reversible=action.reversible,
         reverse=action.reverse,
     )
-    p.transition.tell(intended, step=p.step.key)
-    return p.transition.run.receipts[receipt_id]
+    p.transition.tell(intended, step=step.key)
+    run = p.transition.run
+    return Perform(run.steps[step.key], p.operation, call, run.receipts[receipt_id])
 
 
 def void(p: Proposal) -> None:
@@ -144,21 +233,6 @@ def action_json(action: Action, before: Before | None) -> JsonObject:
     if before is not None:
         read = {"values": before.values, "version": before.version, "facts": before.facts}
     return {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
-
-
-def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
-    """The call that a receipt recorded, exactly as it was intended."""
-    action: Mapping[str, Any] = receipt.action
-    read = action["before"]
-    before = None if read is None else Before(read["values"], read["version"], read["facts"])
-    seconds = operation.timeouts.perform.total_seconds()
-    key = correlation_of(receipt.run_id, receipt.step_key) if operation.kind is Kind.DURABLE else None
-    return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before, key)
-
-
-def correlation_of(run_id: UUID, step_key: str) -> str:
-    """The key under which the outside reports the end of what this step begins; the same at every attempt (V-9)."""
-    return str(correlation_id(run_id, f"external:{step_key}"))
 
 
 def intend_again(
@@ -195,38 +269,3 @@ def tell_of(transition: Transition, receipt: ReceiptRow, event: Ending) -> Recei
     if isinstance(approval, str):
         transition.message("card", UUID(approval), f"{left.status}:{left.attempt}")
     return left
-
-
-def expect_end(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> None:
-    """Write the wait with the intent of a durable operation: what is begun then, and answers at once, finds it (V-9).
-
-    A crash after this commit leaves the receipt in doubt and this wait open; the next lease closes both.
-    """
-    due, context, correlation = _outside(transition, step, operation)
-    wait = expected_of(transition.view.run_id, step)
-    opened = WaitOpened(wait, WaitKind.EXTERNAL, seconds(due), nonce(), context, correlation)
-    transition.tell(opened, step=step.key)
-
-
-def expect_no_more(transition: Transition, step: StepRow) -> None:
-    """Cancel the wait opened with the intent: nothing was started (refused, not sent, in doubt), or it has ended."""
-    transition.tell(WaitCanceled(expected_of(transition.view.run_id, step), WaitKind.EXTERNAL), step=step.key)
-
-
-def park_outside(
-    transition: Transition, step: StepRow, operation: Operation, nonce: Nonce, *, expected: bool = False
-) -> None:
-    """Park a step whose action goes on outside: it holds nothing. ``expected`` says that the wait is there."""
-    wait = expected_of(transition.view.run_id, step)
-    if expected:
-        transition.park_on(step, wait, WaitKind.EXTERNAL)
-    else:
-        transition.park(step, WaitKind.EXTERNAL, nonce(), *_outside(transition, step, operation), wait=wait)
-
-
-def _outside(transition: Transition, step: StepRow, operation: Operation) -> tuple[timedelta, JsonObject, str]:
-    """The time limit of what goes on outside, the context for its resume, and the key that it will name."""
-    leaf = transition.graph.leaf(step.key)
-    assert isinstance(leaf, OperationNode)
-    key = correlation_of(transition.view.run_id, step.key)
-    return leaf.timeout or operation.timeouts.complete, {"operation": operation.name}, key

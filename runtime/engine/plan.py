@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from core.canonical import Json, canonical_bytes
 from core.errors import ConsistencyError, ExpressionError, InputError
-from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, Leaf, Node, Renderable, Scope, WhileNode
+from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, Leaf, Renderable, Scope, WhileNode
 from runtime.engine.run import FAILED, SKIPPED, SUCCEEDED, Loop, State, Window
 
 # A loop's items are rows of their own; these bound what the commit that begins the loop has to write.
@@ -24,16 +24,6 @@ class Planned(Struct, frozen=True):
 
     key: str
     leaf: Leaf
-
-
-class Plan(Struct, frozen=True):
-    """The outcome of planning: new leaves in graph order, whether the whole graph is done, and the items of loops that
-    have begun, by the loop's key.
-    """
-
-    ready: tuple[Planned, ...]
-    finished: bool
-    items: Mapping[str, list[Json]]
 
 
 class PlanError(Exception):
@@ -92,7 +82,8 @@ def variables(graph: Graph, state: State, constants: Mapping[str, object], key: 
     # "", then each loop iteration around, outermost first, so that inner names win.
     parts = key.split(".")[:-1]
     scopes = ["", *(".".join(parts[: depth + 1]) + "." for depth in range(len(parts)))]
-    values = Variables(state, scopes[::-1], constants)
+    values = Variables(constants)
+    values.state, values.scopes = state, scopes[::-1]
     if state.reference is not None:
         values["run.reference"] = state.reference
     for scope in scopes[1:]:
@@ -114,9 +105,8 @@ class Variables(dict[str, object]):
     ``scopes`` are the prefixes of the steps that are visible, innermost first.
     """
 
-    def __init__(self, state: State, scopes: Sequence[str], constants: Mapping[str, object]) -> None:
-        super().__init__(constants)
-        self.state, self.scopes = state, scopes
+    state: State
+    scopes: Sequence[str]
 
     def __missing__(self, name: str) -> object:
         head, _, rest = name.partition(".")
@@ -130,18 +120,13 @@ class Variables(dict[str, object]):
         raise KeyError(name)
 
 
-def plan(graph: Graph, state: State, choices: Choices, windows: Mapping[str, Window] | None = None) -> Plan:
-    """Move every scope of ``state`` as far as it goes without executing anything; ``state`` is changed in place.
+class Planner(Struct):
+    """Moves scopes of ``state`` as far as they go without executing anything; ``state`` is changed in place.
 
-    ``NeedsItems`` if a loop goes on with items that ``windows`` does not hold.
+    ``ready`` are the leaves that have become runnable, in graph order, ``items`` those of loops that have begun, by the
+    loop's key. ``NeedsItems`` if a loop goes on with items that ``windows`` does not hold.
     """
-    planner = _Planner(graph, state, choices, windows or {})
-    finished = planner.advance(graph.root, "")
-    return Plan(tuple(planner.ready), finished, planner.items)
 
-
-class _Planner(Struct):
-    graph: Graph
     state: State
     choices: Choices
     windows: Mapping[str, Window]
@@ -155,25 +140,22 @@ class _Planner(Struct):
             key = prefix + node.id
             if key in self.state.status:
                 continue
-            runnable = all(prefix + need in self.state.status for need in node.needs)
-            if not runnable or not self._visit(node, key, prefix):
-                done = False
+            over = False
+            if all(prefix + need in self.state.status for need in node.needs):
+                match node:
+                    case IfNode():
+                        over = self._branch(node, key, prefix)
+                    case ForeachNode():
+                        over = self._loop(node, key)
+                    case WhileNode():
+                        over = self._repeat(node, key)
+                    case _ if key in self.state.failures:
+                        over = self._failed(node, key, prefix)
+                    case _ if key not in self.state.open and key not in self.state.parked:
+                        self.state.open.append(key)
+                        self.ready.append(Planned(key, node))
+            done &= over
         return done
-
-    def _visit(self, node: Node, key: str, prefix: str) -> bool:
-        match node:
-            case IfNode():
-                return self._branch(node, key, prefix)
-            case ForeachNode():
-                return self._loop(node, key)
-            case WhileNode():
-                return self._repeat(node, key)
-        if key in self.state.failures:
-            return self._failed(node, key, prefix)
-        if key not in self.state.open and key not in self.state.parked:
-            self.state.open.append(key)
-            self.ready.append(Planned(key, node))
-        return False
 
     def _failed(self, node: Leaf, key: str, prefix: str) -> bool:
         """Do what is to be done about a failure; then the leaf is over, and the run goes on."""

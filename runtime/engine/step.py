@@ -1,37 +1,51 @@
-"""The life of a step from its claim to its intent: propose, recall, decide, intend (promise 1). Pure.
+"""The life of a step from its claim to its end: propose, recall, decide, intend, settle (promises 1 and 2). Pure.
 
-``begin`` makes the moves in a transition, and returns what the worker does once these are appended. Decided elsewhere:
-a vote in ``approvals.quorum.consider``; whether the votes carry an approval in ``instructions.known_of``; a doubt that
-an earlier lease left in ``doubt.resolve``; what comes of the call, a retry or a doubt included, in
-``settle.performed``.
+``begin`` makes the moves up to the intent in a transition, and returns what the worker does once these are appended;
+``performed`` those for what came of the call, a retry or a doubt included. Decided elsewhere: a vote in
+``approvals.quorum.consider``; whether the votes carry an approval in ``instructions.known_of``; a doubt that an earlier
+lease left in ``doubt.resolve``.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from approvals.model import ApprovalKind
-from connectors.operation import KeyScope, Kind
-from connectors.port import Call
-from connectors.proposal import build_action, idempotency_key
+from connectors.operation import InDoubtRule, KeyScope, Kind, Operation
+from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Parked, Refused
+from connectors.proposal import action_digest, build_action, idempotency_key
 from core.action import Action
+from core.canonical import JsonObject, unfit
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
-from runtime.engine import ask, waits
+from runtime.engine import ask, doubt, waits
 from runtime.engine.commit import ReceiptRow, StepRow
-from runtime.engine.doubt import resolve, under_way
-from runtime.engine.errors import ErrorClass, StepError
-from runtime.engine.events import ActionRecalled, WaitCanceled
-from runtime.engine.finish import fail_expression, finish, unfit
+from runtime.engine.doubt import PROBE_AFTER, resolve, under_way
+from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
+from runtime.engine.events import ActionFailed, ActionRecalled, ActionSucceeded, WaitCanceled
 from runtime.engine.graph import GateNode, OperationNode
-from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, ReadBefore
-from runtime.engine.intend import Authority, Proposal, ask_approval, intend, is_own, park_outside, void
-from runtime.engine.judge import ActivePolicy, denied, judge, record_decision
+from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit
+from runtime.engine.intend import (
+    ActivePolicy,
+    Authority,
+    Proposal,
+    ask_approval,
+    denied,
+    intend,
+    is_own,
+    judge,
+    record_decision,
+    tell_of,
+    void,
+)
+from runtime.engine.outside import expect_no_more, park_outside
+from runtime.engine.plan import variables
 from runtime.engine.states import WaitKind, WaitState
-from runtime.engine.transition import Transition
+from runtime.engine.transition import Transition, fail_expression, finish
 from runtime.engine.workflow import Workflow
 
 _NOT_APPROVED = StepError(
@@ -39,6 +53,12 @@ _NOT_APPROVED = StepError(
     "not_approved",
     "An approval was recorded, but the votes in the run's book do not meet its terms.",
 )
+
+_PARKED_SYNC = StepError(
+    ErrorClass.DEFINITION, "parked", "The connector returned Parked, but its operation is declared as sync."
+)
+_NOT_SENT = "not_sent"
+_AUTHORIZATION_CODES = ("401", "403", "unauthorized", "forbidden", "not_allowed", "invalid_auth")
 
 
 def begin(
@@ -49,7 +69,7 @@ def begin(
     No event alone lets an action out. If the votes in the book do not carry an approval, that one is void: the step
     fails, or people are asked again about its doubt (promise 1).
     """
-    leaf = transition.graph.leaf(step.key)
+    leaf = transition.graph.leaves[step.key.rpartition(".")[2]]
     doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
     if known.given is not None and not known.given.carried:
         ask.supersede(transition, step, known.given.approval_id)
@@ -82,7 +102,8 @@ def begin(
 def _propose(p: Proposal) -> Next:
     view, known = p.transition.view, p.known
     try:
-        inputs = p.leaf.inputs.render(p.transition.variables(p.step.key))
+        seen = variables(p.transition.graph, p.transition.run.state, view.constants, p.step.key)
+        inputs = p.leaf.inputs.render(seen)
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):
             raise ExpressionError(problem)
@@ -132,9 +153,10 @@ def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
 
 def _decide(p: Proposal, action: Action, key: str) -> Next:
     decision = judge(p.transition, p.step, p.workflow, p.policy, action)
-    bound = action.digest(decision.policy_digest or "")
+    bound = action_digest(action, decision.policy_digest or "")
     decision_id = record_decision(p.transition, p.step, p.policy, decision, action.operation, bound)
-    given, approval = p.known.given, _matching(p, bound)
+    given = p.known.given
+    approval = None if given is None and p.known.receipt is None else _matching(p, bound)
     if decision.outcome is Ruling.DENY:
         void(p)
         p.transition.fail(p.step, denied(decision).to_json())
@@ -158,3 +180,107 @@ def _matching(p: Proposal, bound: str) -> UUID | None:
         approval = receipt.action.get("approval")
         return UUID(approval) if isinstance(approval, str) else None
     return None
+
+
+# -- the end of what was intended (Q-18, Q-19) -----------------------------------------------------------------------
+
+
+def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *, nonce: Nonce, chance: float) -> None:
+    """Settle a call by how it ended. ``chance`` in [0, 1) chooses the jitter of a retry."""
+    if isinstance(outcome, Parked) and work.operation.kind is Kind.DURABLE:
+        _receipt_succeeded(transition, work, Done(outcome.output, outcome.external_id), None)
+        park_outside(transition, work.step, work.operation, nonce, expected=True)
+        return
+    if work.operation.kind is Kind.DURABLE:
+        expect_no_more(transition, work.step)
+    said = outcome.done if isinstance(outcome, Unfit) else outcome
+    used = None if isinstance(said, Parked | InDoubt) else said.usage
+    usage = None if used is None else asdict(used)
+    match outcome:
+        case Done():
+            _receipt_succeeded(transition, work, outcome, None, usage)
+            finish(transition, work.step, outcome.output, usage)
+        case Parked():
+            _receipt_succeeded(transition, work, Done(outcome.output, outcome.external_id), _PARKED_SYNC)
+            transition.fail(work.step, _PARKED_SYNC.to_json())
+        case Unfit(done, problem):
+            unusable = StepError(ErrorClass.TRANSPORT, UNUSABLE, problem)
+            _receipt_succeeded(transition, work, done, unusable, usage)
+            transition.fail(work.step, unusable.to_json())
+        case Refused():
+            unauthorized = outcome.code in _AUTHORIZATION_CODES
+            kind = ErrorClass.AUTHORIZATION if unauthorized else ErrorClass.TRANSPORT
+            error = StepError(kind, outcome.code, outcome.message)
+            _failed_receipt(transition, work.receipt, error)
+            transition.fail(work.step, error.to_json(), usage)
+        case NotSent():
+            error = StepError(ErrorClass.TRANSPORT, _NOT_SENT, outcome.message)
+            _failed_receipt(transition, work.receipt, error)
+            after = outcome.retry_after_seconds or 0.0
+            _retry(transition, work.step, work.operation, error, at_least=after, chance=chance, usage=usage)
+        case InDoubt():
+            _doubtful(transition, work, outcome, nonce=nonce, chance=chance)
+
+
+def _receipt_succeeded(
+    transition: Transition, work: Perform, done: Done, error: StepError | None, usage: JsonObject | None = None
+) -> None:
+    """The effect happened, also where its output is of no use; ``error`` is what whoever shares it will be told."""
+    if work.receipt is not None:
+        told = (done.output, done.external_id, usage, None if error is None else error.to_json())
+        tell_of(transition, work.receipt, ActionSucceeded(work.receipt.receipt_id, *told))
+
+
+def _failed_receipt(transition: Transition, receipt: ReceiptRow | None, error: StepError) -> None:
+    if receipt is not None:
+        tell_of(transition, receipt, ActionFailed(receipt.receipt_id, str(error.kind), error.code, error.to_json()))
+
+
+def _retry(
+    transition: Transition,
+    step: StepRow,
+    operation: Operation,
+    error: StepError,
+    *,
+    at_least: float,
+    chance: float,
+    usage: JsonObject | None = None,
+) -> None:
+    """Persist the failure and a due time; nobody sleeps (X-19). Past the attempts or the SLA it is terminal."""
+    delay = max(operation.retry.delay_seconds(step.attempt + 1, chance=chance), at_least)
+    deadline = transition.view.deadline_at
+    late = deadline is not None and transition.view.now + timedelta(seconds=delay) >= deadline
+    if step.attempt + 1 >= operation.retry.attempts or late:
+        spent = "the SLA leaves no time for another attempt" if late else f"{step.attempt + 1} attempts were made"
+        transition.fail(step, replace(error, message=f"{error.message} ({spent})").to_json(), usage)
+        return
+    transition.retry_later(step, timedelta(seconds=delay), error.to_json(), usage)
+
+
+def unsent(transition: Transition, work: Perform) -> None:
+    """The lease or the moment had passed before the call began, so nothing was sent: intend it anew, soon.
+
+    A crash before this is committed leaves doubt, which the next lease resolves.
+    """
+    if work.operation.kind is Kind.DURABLE:
+        expect_no_more(transition, work.step)
+    message = "Nothing was sent: too long had passed since the intent, or the lease was over."
+    error = StepError(ErrorClass.TRANSPORT, _NOT_SENT, message)
+    _failed_receipt(transition, work.receipt, error)
+    transition.retry_later(work.step, PROBE_AFTER, error.to_json(), attempted=False)
+
+
+def _doubtful(transition: Transition, work: Perform, outcome: InDoubt, *, nonce: Nonce, chance: float) -> None:
+    error = doubt.unknown(outcome.message)
+    if work.receipt is None:
+        # Without a side effect there is nothing to be in doubt about.
+        _retry(transition, work.step, work.operation, error, at_least=0.0, chance=chance)
+        return
+    receipt = doubt.mark(transition, work.receipt, outcome.message)
+    spent = work.step.attempt + 1 >= work.operation.retry.attempts
+    if work.operation.in_doubt is InDoubtRule.PROBE:
+        doubt.look_later(transition, replace(work.step, last_error=None), error, PROBE_AFTER, attempted=True)
+    elif work.operation.in_doubt is InDoubtRule.IDEMPOTENT and not spent:
+        _retry(transition, work.step, work.operation, error, at_least=0.0, chance=chance)
+    elif not doubt.put_off(transition, work.step, work.operation, receipt, outcome.message):
+        doubt.ask_people(transition, work.step, work.operation, receipt, outcome.message, nonce)

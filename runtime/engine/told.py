@@ -12,19 +12,18 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any
 from uuid import UUID
 
 import orjson
 from msgspec import NODEFAULT, Struct
 
-from core.canonical import Json, JsonObject, plain_bytes, sha256_hex
+from core.canonical import Json, JsonObject, plain_bytes
 from core.errors import ConsistencyError, InputError
 from evidence.chain import line_of as content_of
 from evidence.commitments import commit_paths, path_of
 from evidence.events import Actor, EventType
-from evidence.events import Event as Line
 from evidence.receipts import LateAnswer, Resolution
 from runtime.engine.events import EVENTS, Event
 from runtime.engine.states import RunState, WaitKind
@@ -69,29 +68,27 @@ class Told(Struct, frozen=True):
 
 
 def values_digest(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, Json]) -> str:
-    """The commitment to all private values of the event of this line."""
-    # The name of the event: its line without what was added to it when its append was made.
-    named = {**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}}
-    event = sha256_hex(plain_bytes(named))
+    """The commitment to all private values of the event of this line, which has nothing added to it yet."""
+    event = sha256(plain_bytes(line)).hexdigest()
     paths: JsonObject = {}
     for name, value in values.items():
         if isinstance(value, dict) and value:
             paths |= {f"/{event}/{name}{path_of(member)}": each for member, each in value.items()}
         else:
             paths[f"/{event}/{name}"] = value
-    return sha256_hex(plain_bytes(commit_paths(run_key, paths)))
+    return sha256(plain_bytes(commit_paths(run_key, sorted(paths.items())))).hexdigest()
 
 
-def line_of(told: Told, run_key: bytes) -> tuple[Line, JsonObject]:
-    """The audit line of an event, still unchained, and the private values to be kept beside it.
+def line_of(told: Told, run_key: bytes) -> tuple[dict[str, Any], JsonObject]:
+    """The content of an event's line, still unchained, and the private values to be kept beside it.
 
     Of a run whose key is lost no value can be told any more: nothing could commit to it.
     """
     facts, values = parts(told.event)
-    line = Line(told.event.TYPE, told.actor, told.at, facts, told.step)
+    line = content_of(told.event.TYPE, told.at, told.actor, told.step, facts)
     values = values if run_key else {}
     if values:
-        facts[VALUES] = values_digest(run_key, content_of(line), values)
+        facts[VALUES] = values_digest(run_key, line, values)
     return line, values
 
 
@@ -116,8 +113,9 @@ def read_line(
 
 def _commits_to(line: Mapping[str, Any], values: Mapping[str, Any], run_key: bytes) -> bool:
     """True if the line commits to exactly these values. Nobody can have committed to some that have no digest."""
+    told = {**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}}
     try:
-        wanted = values_digest(run_key, line, values) if values else None
+        wanted = values_digest(run_key, told, values) if values else None
     except InputError:
         return False
     return bool(line["data"].get(VALUES) == wanted)

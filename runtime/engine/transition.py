@@ -9,26 +9,28 @@ planned (``runtime.engine.crossing``). A step that parks leaves its super-step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from approvals.model import ApprovalStatus
-from core.canonical import Json, JsonObject, canonical_bytes
-from core.errors import ConsistencyError, InputError
+from core.canonical import Json, JsonObject, canonical_bytes, clean, unfit
+from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError
 from evidence.chain import Actor
 from evidence.commitments import blind, commit_fields, path_of
 from runtime.engine import events as e
+from runtime.engine.closing import Closing
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.crossing import REFERENCE, Crossing, begin, checkpoint_of, cross
-from runtime.engine.draft import Draft
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
-from runtime.engine.plan import Evaluated, PlanError
-from runtime.engine.states import RUN, STEP, RunState, StepState, WaitKind, WaitState
+from runtime.engine.graph import Graph, LeafNode
+from runtime.engine.plan import Evaluated, PlanError, variables
+from runtime.engine.run import State
+from runtime.engine.states import RUN, RunState, StepState, WaitKind
 
 
-class Transition(Draft):
+class Transition(Closing):
     """Moves of steps and of the run; ``commit()`` gives what they write, ``after()`` the view as it will be stored."""
 
     # -- the barrier of a super-step (P-1 to P-3) --------------------------------------------------------------------
@@ -50,7 +52,9 @@ class Transition(Draft):
         for key, reference in crossing.references:
             committed = commit_fields(self.view.run.run_key, key, {"reference": reference})
             self.tell(e.RunReferenceSet([*committed], reference), step=key)
-        self._checkpoint(crossing, choices)
+        row = crossing.checkpoint
+        shown = blind(self.view.run.run_key, row.digest)  # a state can be guessed, so its digest could be
+        self.tell(e.CheckpointCommitted(row.superstep, shown, False, choices.made or None), crossing=crossing)
         # The steps of the next super-step stand in line from now on; where there are none the run may be over.
         if crossing.ending and crossing.failed is not None:
             self.close(RunState.FAILED_TERMINAL, {**(crossing.failed.last_error or {}), "step": crossing.failed.key})
@@ -59,25 +63,7 @@ class Transition(Draft):
         elif crossing.finished and not self.run.state.parked:
             self.conclude()
 
-    def _checkpoint(self, crossing: Crossing, choices: Evaluated, *, halted: bool = False) -> None:
-        row = crossing.checkpoint
-        shown = blind(self.view.run.run_key, row.digest)  # a state can be guessed, so its digest could be
-        self.tell(e.CheckpointCommitted(row.superstep, shown, halted, choices.made or None), crossing=crossing)
-
-    def conclude(self) -> None:
-        """Everything is done: the run succeeds with its result (P-8), or fails because that cannot be made."""
-        result = None
-        if self.graph.result is not None:
-            try:
-                result = self.graph.result.render(self.variables(""))
-                canonical_bytes(result)
-            except InputError as error:
-                problem = StepError(ErrorClass.EXPRESSION, None, str(error), {"step": "result"})
-                self.close(RunState.FAILED_TERMINAL, problem.to_json())
-                return
-        self.close(RunState.SUCCEEDED, result=result)
-
-    # -- the ends of a run -------------------------------------------------------------------------------------------
+    # -- the start of a run ------------------------------------------------------------------------------------------
 
     def open(self, opened: e.RunOpened, actor: Actor) -> JsonObject | None:
         """Start: the first checkpoint and the first steps. The run is queued until the first of them is begun.
@@ -85,62 +71,16 @@ class Transition(Draft):
         Returns the error with which the run is to be failed, if nothing could be planned.
         """
         self.tell(opened, actor=actor)
-        choices = Evaluated(self.graph, self.view.constants)
+        choices, halted = Evaluated(self.graph, self.view.constants), None
         try:
             crossing = begin(self.run, self.graph, choices, self.run.state.copy(), 0)
         except PlanError as problem:
             # What was planned before the fault never runs.
-            halted = Crossing(self.run.state, checkpoint_of(0, self.run.state), ending=True)
-            self._checkpoint(halted, Evaluated(self.graph, {}), halted=True)
-            return _plan_error(problem)
-        self._checkpoint(crossing, choices)
-        return None
-
-    def close(self, status: RunState, error: JsonObject | None = None, *, result: Json = None) -> None:
-        """The run is over: whatever waits is canceled, the evidence is ordered (X-20, Q-21)."""
-        state = self.run.state
-        self.rows.cancels_rest = bool(self.view.run.status is RunState.QUEUED or state.parked or state.open)
-        self._withdraw_questions()
-        self._end_elsewhere()
-        # A run may have more steps than are held here.
-        held = {key for key, row in self.run.steps.items() if row.status not in STEP.terminal}
-        for key in sorted(held | {*state.open} | {*state.parked}):
-            self.tell(e.StepCanceled(), step=key)
-        facts = error_facts(error) if error else None
-        self.tell(e.RunClosed(status, facts, error, result))
-        self.order("bundle", "final", {}, one_at_a_time=str(self.view.run_id))
-        if self.view.parent is not None:
-            self.order("return", "final", {"run": str(self.view.run_id)})
-
-    def _withdraw_questions(self) -> None:
-        """Cancel what people are asked. A question that was put in this very append is not posted after all."""
-        asked = self.view.run.answers
-        for approval, answer in [*self.run.answers.items()]:
-            if answer.status == ApprovalStatus.REQUESTED:
-                self.tell(e.ApprovalDecided(approval, ApprovalStatus.CANCELED))
-                if approval in asked:
-                    self.message("card", approval, ApprovalStatus.CANCELED)
-        unseen = {str(approval) for approval in self.run.answers if approval not in asked}
-        self.rows.commands = [row for row in self.rows.commands if row.payload.get("approval") not in unseen]
-
-    def _end_elsewhere(self) -> None:
-        """End what this run has begun outside, in another run or with people, if that is possible (V-13).
-
-        A task of this very append is not posted after all.
-        """
-        for wait in [*self.run.waits.values()]:
-            if wait.kind not in _ELSEWHERE or wait.status is not WaitState.WAITING:
-                continue
-            fresh, key = wait.wait_id not in self.view.run.waits, str(wait.wait_id)
-            if not (fresh and wait.kind is WaitKind.TASK) and (wait.context or {}).get("abandons") is True:
-                continue
-            self.tell(e.WaitCanceled(wait.wait_id, wait.kind), step=wait.step_key)
-            if wait.kind is not WaitKind.TASK:
-                self.order("cancel", key, {"wait": key})
-            elif fresh:
-                self.rows.commands = [row for row in self.rows.commands if row.payload.get("task") != key]
-            else:
-                self.order("task", f"{key}:canceled", {"task": key}, one_at_a_time=key)
+            crossing, halted = Crossing(self.run.state, checkpoint_of(0, self.run.state), ending=True), problem
+        shown = blind(self.view.run.run_key, crossing.checkpoint.digest)
+        made = None if halted is not None else choices.made or None
+        self.tell(e.CheckpointCommitted(0, shown, halted is not None, made), crossing=crossing)
+        return None if halted is None else _plan_error(halted)
 
     # -- the moves of steps ------------------------------------------------------------------------------------------
 
@@ -288,13 +228,66 @@ def _left_behind(step: StepRow) -> bool:
     return step.status is StepState.READY and step.idempotency_key is not None
 
 
-_ELSEWHERE = frozenset({WaitKind.CHILD, WaitKind.EXTERNAL, WaitKind.TASK})
-
-
 def _plan_error(problem: PlanError) -> JsonObject:
     return StepError(ErrorClass.EXPRESSION, None, str(problem.error), {"step": problem.node}).to_json()
 
 
-def error_facts(error: JsonObject) -> JsonObject:
-    """The public facts of an error: its class and code, never its message, which may hold values."""
-    return {name: error[name] for name in ("class", "code", "step") if name in error}
+# -- the end of a step that has its result (X-8, X-10) ---------------------------------------------------------------
+
+REFERENCE_CHARACTERS_MAX = 200
+
+
+def finish(
+    transition: Transition,
+    step: StepRow,
+    output: Json,
+    usage: JsonObject | None = None,
+    *,
+    signal: JsonObject | None = None,
+) -> None:
+    """Evaluate what the step writes, and succeed. An expression's error fails the step.
+
+    ``signal`` is what ended its wait, for the expressions of steps that wait: its payload, and by whom it was sent.
+    """
+    values: dict[str, Json] = {"output": output}
+    if signal is not None:
+        values["signal"] = signal
+    try:
+        writes = writes_of(transition.graph, transition.run.state, transition.view.constants, step.key, values)
+    except ExpressionError as error:
+        fail_expression(transition, step, error)
+        return
+    transition.succeed(step, output, writes, usage)
+
+
+def writes_of(
+    graph: Graph, state: State, constants: Mapping[str, object], key: str, more: Mapping[str, Json]
+) -> JsonObject:
+    """Evaluate what a step writes and how it names the run. ``more`` are variables besides those of the run.
+
+    ``ExpressionError`` if an expression has no value.
+    """
+    leaf: LeafNode = graph.leaves[key.rpartition(".")[2]]
+    values = variables(graph, state, constants, key)
+    values.update(more)
+    writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
+    if problem := unfit(writes, "What `set` gives") if writes else None:
+        raise ExpressionError(problem)
+    if leaf.reference is not None:
+        writes[REFERENCE] = checked_reference(leaf.reference.render(values))
+    return writes
+
+
+def checked_reference(value: Json) -> str:
+    """A business reference as it can be kept; ``ExpressionError`` if it cannot."""
+    text = str(value)
+    if not text or len(text) > REFERENCE_CHARACTERS_MAX or clean(text) != text:
+        what = f"is empty, longer than {REFERENCE_CHARACTERS_MAX} characters, or holds what no text can"
+        raise ExpressionError(what, where="reference")
+    return text
+
+
+def fail_expression(transition: Transition, step: StepRow, error: CountersealError) -> None:
+    """Fail a step whose action cannot be made from what there is; nothing was done."""
+    kind = ErrorClass.EXPRESSION if isinstance(error, ExpressionError) else ErrorClass.DEFINITION
+    transition.fail(step, StepError(kind, error.code, str(error)).to_json())

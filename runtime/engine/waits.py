@@ -10,19 +10,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from approvals.forms import fields_of
-from core.canonical import JsonObject
+from core.canonical import JsonObject, clean, derived_id, unfit
 from core.errors import ExpressionError
-from core.ids import derived_id
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import RunContinued, WaitCanceled, WaitCompleted, WaitTimedOut
-from runtime.engine.finish import clean, fail_expression, finish, unfit
 from runtime.engine.graph import ChildNode, ContinueNode, Leaf, SignalNode, TaskNode, TimerNode
 from runtime.engine.instructions import Next, Nonce, OtherRun, Over, StartRun
 from runtime.engine.states import RUN, RunState, WaitKind, WaitState
-from runtime.engine.transition import Transition
+from runtime.engine.transition import Transition, fail_expression, finish
 
 CORRELATION_CHARACTERS_MAX = 300
 TIMER_MAX = timedelta(days=3660)

@@ -20,10 +20,10 @@ import asyncpg
 import structlog
 from msgspec import Struct, field
 
+from core.canonical import clean
 from core.clock import repeat
 from core.db import Connection, Database
 from core.outage import is_passing, report
-from runtime.engine.finish import clean
 from runtime.engine.states import CommandState
 from runtime.store import outbox
 from runtime.store.outbox import Lane, Message

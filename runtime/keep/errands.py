@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from connectors.port import Completion, CompletionSource, Connectors, Done, DurableConnector, NotSent, Refused
-from core.canonical import JsonObject
+from core.canonical import JsonObject, clean
 from core.clock import repeat, unless
 from core.db import Connection, Database
 from core.errors import ConsistencyError, CountersealError, InputError
@@ -30,9 +30,8 @@ from runtime.definition.catalog import Definitions
 from runtime.engine import states
 from runtime.engine.commit import ReceiptRow
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
-from runtime.engine.finish import clean
 from runtime.engine.instructions import OtherRun, last_receipt
-from runtime.engine.intend import call_of
+from runtime.engine.outside import call_of
 from runtime.engine.states import RunState, WaitKind
 from runtime.engine.waits import child_result
 from runtime.engine.workflow import Workflow

@@ -18,16 +18,15 @@ import asyncpg
 import structlog
 from msgspec import Struct, field
 
-from core.canonical import digest
+from core.canonical import clean, digest
 from core.clock import repeat
 from core.db import Database
 from core.errors import CountersealError
 from core.outage import report
 from runtime.definition.catalog import Definitions
-from runtime.engine.finish import clean
 from runtime.queue.port import DeadLetter, DeadLetters, WorkQueue
 from runtime.store import claims
-from runtime.work.lease import claim_of
+from runtime.work.holding import claim_of
 from runtime.work.setbacks import PAUSE, set_back
 
 log = structlog.get_logger(__name__)

@@ -26,11 +26,11 @@ from policy.evaluate import evaluate
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
 from runtime.engine.events import DecisionMade
-from runtime.engine.finish import writes_of
-from runtime.engine.judge import ActivePolicy, readable
+from runtime.engine.intend import ActivePolicy, readable
 from runtime.engine.past import Past, Row, past_of, receipt_rows, step_rows
 from runtime.engine.replaying import Divergence, Replay, replay, unopened
 from runtime.engine.told import Diverged
+from runtime.engine.transition import writes_of
 from runtime.engine.workflow import Workflow
 from runtime.store import books, retention
 from runtime.store.approvals import StoredApproval

@@ -19,14 +19,13 @@ import asyncpg
 from msgspec import Struct
 from msgspec.structs import replace
 
-from core.canonical import JsonObject, digest
+from core.canonical import JsonObject, check_text, digest, unfit
 from core.db import Connection, Database
 from core.errors import ConsistencyError, InputError
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
 from runtime.engine import waits
 from runtime.engine.draft import ENGINE
-from runtime.engine.finish import check_text, unfit
 from runtime.engine.instructions import open_wait
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition

@@ -20,11 +20,10 @@ from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
 from runtime.engine.events import RunOpened, RunStarted
-from runtime.engine.finish import checked_reference
 from runtime.engine.replaying import unopened
 from runtime.engine.run import RunView
 from runtime.engine.states import RunState
-from runtime.engine.transition import Transition
+from runtime.engine.transition import Transition, checked_reference
 from runtime.engine.workflow import Workflow
 from runtime.store import documents, faces, runs
 from runtime.store.faces import NewRun

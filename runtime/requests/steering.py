@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from core.canonical import JsonObject
+from core.canonical import JsonObject, check_text
 from core.db import Connection, Database
 from core.errors import ConsistencyError
 from evidence.chain import Actor
@@ -18,7 +18,6 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import check_past, extended, read_extension
 from runtime.engine.commit import MutationRow
 from runtime.engine.events import RunExtended
-from runtime.engine.finish import check_text
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.run import RunView
 from runtime.engine.states import RUN, RunState

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import structlog
 
-from core.canonical import Json, JsonObject, digest, sha256_hex
+from core.canonical import Json, JsonObject, clean, digest, sha256_hex
 from core.db import Connection
 from core.errors import CountersealError, ExpressionError, InputError
 from core.templates import Template
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine.finish import clean
 from runtime.requests.starting import Started, StartRequest, start_run
 from runtime.store import documents, inbox
 

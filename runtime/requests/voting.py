@@ -19,7 +19,7 @@ from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Cho
 from approvals.ports import Membership
 from approvals.quorum import Counted, NotCounted, RefusalCode, consider
 from approvals.tally import plans
-from core.canonical import Json, JsonObject
+from core.canonical import Json, JsonObject, check_text
 from core.db import Connection, Database, within
 from core.errors import ConsistencyError
 from core.ids import new_id
@@ -31,7 +31,6 @@ from runtime.engine import ask, doubt, waits
 from runtime.engine.commit import CommandRow, StepRow, WaitRow
 from runtime.engine.errors import REJECTED, ErrorClass, StepError
 from runtime.engine.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
-from runtime.engine.finish import check_text
 from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.states import CommandState
 from runtime.engine.transition import Transition

@@ -46,7 +46,7 @@ ENGINES = """_state bytea DEFAULT NULL, _lease interval DEFAULT NULL, _handed te
 
 _HELD = """
   IF _held IS NOT NULL THEN
-    PERFORM FROM queue q WHERE q.run_id = _run_id AND q.step_key = ANY (_held)
+    PERFORM FROM queue q WHERE q.run_id = _run_id AND q.step_key = ANY (_held) AND q.status = 'leased'
       AND q.lease_id = _leases[array_position(_held, q.step_key)]
       AND q.epoch = _epochs[array_position(_held, q.step_key)]
     ORDER BY q.step_key FOR NO KEY UPDATE;
@@ -142,7 +142,7 @@ async def apply(connection: Connection, commit: Commit) -> Applied | None:
 
     A crash before this returns leaves either state; both are consistent, and the lease's expiry finds what is left.
     """
-    found = await connection.fetchval(_APPEND, *sent(commit), *_engines(commit))
+    found = await connection.fetchval(_APPEND, *sent(commit, engine=True))
     return Applied(*found) if found else None
 
 
@@ -164,32 +164,31 @@ async def apply_together(connection: Connection, commits: Sequence[Commit]) -> d
 
     An error is one of the statement, so of any of them, and nothing was applied.
     """
-    calls = [Call("append", [*sent(commit), *_engines(commit)], ("", str(commit.run_id))) for commit in commits]
+    calls = [Call("append", sent(commit, engine=True), ("", str(commit.run_id))) for commit in commits]
     landed = await called(connection, calls)
     return {commit.run_id: Applied(*found) for commit, found in zip(commits, landed, strict=True) if found}
 
 
-def sent(commit: Commit) -> list[object]:
-    """The values of ``SENT``."""
+def sent(commit: Commit, *, engine: bool = False) -> list[object]:
+    """The values of ``SENT``, and of ``ENGINES`` too if the engine sends them."""
     wakes_steps, wakes_messages = bool(commit.queued or commit.requeued), bool(commit.commands)
-    return [
+    held = commit.held
+    values: list[object] = [
         commit.run_id, commit.expected_version if commit.strict else None, str(commit.status), commit.superstep,
         commit.executing, commit.width, commit.writes, len(commit.lines), commit.error, commit.canceling,
         commit.finished, commit.checks_policy, commit.expected_policy, commit.reference, commit.result,
         commit.extended, commit.gate, commit.writes_max if commit.writes or commit.counted else None,
         int(commit.moves_gate), commit.latest, b"\n".join(commit.lines) or None, commit.values, wakes_steps,
-        wakes_messages, commit.unqueued or None, rest(commit), *_columns(commit.held, "key", "id", "epoch"),
+        wakes_messages, commit.unqueued or None, rest(commit), [claim.key for claim in held] or None,
+        [claim.id for claim in held] or None, [claim.epoch for claim in held] or None,
     ]  # fmt: skip
-
-
-def _engines(commit: Commit) -> list[object]:
-    keys = [key for key, _ in commit.handed] or None
-    steps = [step for _, step in commit.handed]
-    return [commit.state, commit.lease, keys, *_columns(steps, "key", "step_id", "lease_epoch")]
-
-
-def _columns(rows: Sequence[object], *names: str) -> list[list[object] | None]:
-    return [[getattr(row, name) for row in rows] or None for name in names]
+    if not engine:
+        return values
+    keys, steps = [key for key, _ in commit.handed], [step for _, step in commit.handed]
+    return [
+        *values, commit.state, commit.lease, keys or None, [step.key for step in steps] or None,
+        [step.step_id for step in steps] or None, [step.lease_epoch for step in steps] or None,
+    ]  # fmt: skip
 
 
 def rest(commit: Commit) -> dict[str, Json] | None:

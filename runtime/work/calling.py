@@ -8,7 +8,9 @@ the step now may be sending it. What it knows is told without a lease and decide
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
 from typing import TypeVar
@@ -16,10 +18,8 @@ from typing import TypeVar
 import structlog
 from msgspec.structs import replace
 
-from connectors.operation import Operation
 from connectors.port import (
     Before,
-    Connector,
     Connectors,
     Done,
     InDoubt,
@@ -31,40 +31,46 @@ from connectors.port import (
     Refused,
     Usage,
 )
-from core.canonical import INTEGER_MAX
+from core.canonical import INTEGER_MAX, clean, unfit
+from core.clock import Patience
 from core.errors import CountersealError
+from core.ids import new_nonce
 from core.outage import is_away, report
 from evidence.chain import Actor
 from evidence.events import EventType
 from runtime.engine import late
+from runtime.engine.commit import StepRow
 from runtime.engine.doubt import GRACE, PROBE_AFTER
 from runtime.engine.errors import UNUSABLE
 from runtime.engine.events import ActionLate
-from runtime.engine.finish import clean, unfit
 from runtime.engine.graph import NO_GRAPH
-from runtime.engine.instructions import Inquire, Next, Perform, ReadBefore, Unfit
+from runtime.engine.instructions import Inquire, Next, Over, Perform, ReadBefore, Unfit
+from runtime.engine.intend import ActivePolicy
+from runtime.engine.step import performed
 from runtime.engine.told import parts
 from runtime.engine.transition import Transition
+from runtime.engine.workflow import Workflow
 from runtime.store import audit
 from runtime.store.commits import apply
 from runtime.store.views import Purged, load
-from runtime.work.holding import Holder, Patience, Tools
-from runtime.work.lease import Build, LostLease
+from runtime.work.holding import Tools
+from runtime.work.lease import HeldStep, Holder, LostLease
 
 log = structlog.get_logger(__name__)
 
 DELAY_SECONDS_MAX = 24 * 3600.0
 CODE_CHARACTERS_MAX = 200
 EXTERNAL_ID_CHARACTERS_MAX = 1000
+_NOT_CONFIGURED = "not_configured"
 
 Result = TypeVar("Result")
 
 
 async def read_before(connectors: Connectors, work: ReadBefore) -> Before | Refused | NotSent | InDoubt:
     """Read the target for the diff."""
-    connector = _connector(connectors, work.operation)
-    if isinstance(connector, Refused):
-        return connector
+    name = work.operation.connector
+    if (connector := connectors.get(name)) is None:
+        return Refused(_NOT_CONFIGURED, str(connectors.missing(name)))
     read = await _bounded(connector.read_before(work.call), work.call.timeout_seconds)
     if not isinstance(read, Before):
         return _said(read)
@@ -74,9 +80,9 @@ async def read_before(connectors: Connectors, work: ReadBefore) -> Before | Refu
 
 async def inquire(connectors: Connectors, work: Inquire) -> Probe:
     """Ask the target what became of an earlier intent; what cannot be asked now is asked later."""
-    connector = _connector(connectors, work.operation)
-    if isinstance(connector, Refused):
-        return _cannot_tell(connector.message)
+    name = work.operation.connector
+    if (connector := connectors.get(name)) is None:
+        return _cannot_tell(str(connectors.missing(name)))
     asking = connector.probe(work.call, seconds_since_intent=work.seconds_since_intent)
     asked = await _bounded(asking, work.call.timeout_seconds)
     if isinstance(asked, InDoubt):
@@ -87,13 +93,6 @@ async def inquire(connectors: Connectors, work: Inquire) -> Probe:
     if not isinstance(kept, Unfit):
         return replace(probe, done=kept)
     return replace(probe, done=kept.done, evidence=clean(f"{probe.evidence} {kept.problem}"))
-
-
-def _connector(connectors: Connectors, operation: Operation) -> Connector | Refused:
-    try:
-        return connectors[operation.connector]
-    except CountersealError as error:
-        return Refused("not_configured", str(error))
 
 
 def _kept(done: Done) -> Done | Unfit:
@@ -158,34 +157,47 @@ async def _bounded(call: Awaitable[Result], seconds: float) -> Result | InDoubt:
         return InDoubt(f"The connector failed: {type(error).__name__}: {error}")
 
 
+@dataclass(slots=True, eq=False)
 class Calling:
     """One call of a connector, from its sending to the commit that settles it; a lost lease drops nothing of it.
 
     Of a call without a receipt, which has no side effect, nothing is told.
     """
 
-    def __init__(self, tools: Tools, patience: Patience, holding: Holder, work: Perform) -> None:
-        self._tools = tools
-        self._patience = patience
-        self._holding = holding
-        self._hold = holding.now()
-        self._work = work
-        self._sent: datetime | None = None
-        self._answered: datetime | None = None
+    _tools: Tools
+    _patience: Patience
+    _holding: Holder
+    _hold: HeldStep
+    _work: Perform
+    _sent: datetime | None = None
+    _answered: datetime | None = None
 
-    async def perform(self) -> Outcome | Unfit:
-        """Perform the call under the lease. ``LostLease`` if it is lost meanwhile: then it may have been sent."""
+    async def perform(self) -> Next:
+        """Perform the call under the lease, and commit what came of it.
+
+        ``LostLease`` if that is not for us to decide any more: then what is known is told, be it only that the call may
+        have been sent.
+        """
+        outcome: Outcome | Unfit | None = None
+        chance = random.random()
+
+        def settled(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
+            assert outcome is not None
+            performed(transition, replace(self._work, step=step), outcome, nonce=new_nonce, chance=chance)
+            return Over()
+
         try:
-            return await self._holding.lease.call(self._send)
-        except LostLease:
-            await self._tell(None)
-            raise
+            outcome = await self._holding.lease.call(self._send)
+            return await self._holding.commit(settled, known=True)
+        except (LostLease, Purged) as over:
+            await self._tell(outcome)
+            raise LostLease from over
 
     async def _send(self) -> Outcome | Unfit:
-        work, clock = self._work, self._hold.met.clock
-        connector = _connector(self._tools.connectors, work.operation)
-        if isinstance(connector, Refused):
-            return connector
+        work, clock, connectors = self._work, self._hold.met.clock, self._tools.connectors
+        name = work.operation.connector
+        if (connector := connectors.get(name)) is None:
+            return Refused(_NOT_CONFIGURED, str(connectors.missing(name)))
         self._sent = clock.now()
         outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds)
         self._answered = clock.now()
@@ -196,14 +208,6 @@ class Calling:
                 return _begun(outcome)
             case _:
                 return _said(outcome)
-
-    async def settle(self, build: Build, outcome: Outcome | Unfit) -> Next:
-        """Commit what came of it. ``LostLease`` if that is not for us to decide any more: then it is told."""
-        try:
-            return await self._holding.commit(build, known=True)
-        except (LostLease, Purged) as over:
-            await self._tell(outcome)
-            raise LostLease from over
 
     async def _tell(self, outcome: Outcome | Unfit | None) -> None:
         """Tell it, as often as PostgreSQL is away.
@@ -230,7 +234,7 @@ class Calling:
                     if not is_away(error):
                         report("action.late could not be recorded", error, **facts)
                         return
-                    await self._patience.pause(self, tries, error, hold.step)
+                    await self._patience.pause(self, tries, error, step=str(hold.step.step_id))
                     tries += 1
         finally:
             self._patience.told(self)

@@ -7,6 +7,8 @@ order. No transaction is open during a call, and no outcome stays unrecorded acr
 from __future__ import annotations
 
 import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar
 from uuid import UUID
 
 import asyncpg
@@ -14,29 +16,29 @@ import structlog
 from msgspec.structs import replace
 
 from connectors.port import Before
+from core.clock import Patience
 from core.db import Connection, Database
 from core.errors import CountersealError
 from core.ids import new_nonce
 from core.outage import is_passing, report
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine import settle, waits
+from runtime.engine import waits
 from runtime.engine.commit import Claim, StepRow
-from runtime.engine.doubt import inquired
+from runtime.engine.doubt import SEND_WITHIN, inquired
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import Inquire, Known, LookUp, Next, OtherRun, Over, Perform, ReadBefore, StartRun
-from runtime.engine.intend import Proposal
-from runtime.engine.judge import ActivePolicy
+from runtime.engine.intend import ActivePolicy, Proposal
 from runtime.engine.run import RunView
 from runtime.engine.states import StepState
-from runtime.engine.step import begin
+from runtime.engine.step import begin, performed, unsent
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 from runtime.requests.starting import StartRequest, start_named
 from runtime.store import claims, runs
 from runtime.work.calling import Calling, inquire, read_before
-from runtime.work.holding import Holder, Patience, Tools
-from runtime.work.lease import Lease, LostLease, claim_of, read_claimed
+from runtime.work.holding import Tools, claim_of, read_claimed
+from runtime.work.lease import HeldStep, Holder, Lease, LostLease
 from runtime.work.pump import CONFLICTS_MAX
 from runtime.work.setbacks import set_back
 
@@ -50,7 +52,7 @@ class Drive:
         self._tools = tools
         self._patience = patience or Patience()
         self._within: Drive | None = None
-        self._holding = Holder(tools, self._patience)
+        self._holding = Holder(tools.lease, self._patience)
 
     @property
     def held(self) -> StepRow | None:
@@ -85,7 +87,7 @@ class Drive:
         try:
             work = await self._begin(record, claim, began)
             while not isinstance(work, Over):
-                work = await self._carry_out(work)
+                work = await self._CARRY_OUT[type(work)](self, work)
         except LostLease:
             log.warning("lease lost", run=str(run_id), step=self.held.key if self.held else claim.key)
         except Exception as error:
@@ -106,27 +108,12 @@ class Drive:
         met, step, known = await read_claimed(tools.database, record, tools.definitions, tools.recent, began)
         if step.status is not StepState.READY:
             raise LostLease
-        self._holding.begin(met, step, claim, began)
+        self._holding.begin(HeldStep(met, step, claim, began, tools.pump(met.view.run_id).append))
 
         def begun(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
             return begin(transition, step, workflow, policy, known, new_nonce)
 
         return await self._holding.commit(begun)
-
-    async def _carry_out(self, work: Next) -> Next:
-        match work:
-            case ReadBefore():
-                return await self._read_before(work)
-            case LookUp():
-                return await self._look_up(work)
-            case Perform():
-                return await self._perform(work)
-            case Inquire():
-                return await self._inquire(work)
-            case StartRun():
-                return await self._start_run(work)
-            case Over():
-                return work
 
     async def _read_before(self, work: ReadBefore) -> Next:
         read = await self._holding.lease.call(lambda: read_before(self._tools.connectors, work))
@@ -136,7 +123,7 @@ class Drive:
             if isinstance(read, Before):
                 return begin(transition, step, workflow, policy, replace(work.known, before=read), new_nonce)
             perform = Perform(step, work.operation, work.call, None)
-            settle.performed(transition, perform, read, nonce=new_nonce, chance=chance)
+            performed(transition, perform, read, nonce=new_nonce, chance=chance)
             return Over()
 
         return await self._holding.commit(proceed)
@@ -160,22 +147,18 @@ class Drive:
         raise CountersealError(f"The effect {work.idempotency_key} changed during every attempt to look it up.")
 
     async def _perform(self, work: Perform) -> Next:
-        if work.receipt is not None and not self._holding.may_send():
+        hold, lease, now = self._holding.hold, self._holding.lease, Lease.now()
+        assert hold is not None, "what is to be performed is held"
+        # What was intended may still go out if its lease is ours, and its intent is fresh.
+        fresh = now < lease.until and now <= hold.began + SEND_WITHIN.total_seconds()
+        if work.receipt is not None and not fresh:
 
-            def unsent(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
-                settle.unsent(transition, replace(work, step=step))
+            def kept_back(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
+                unsent(transition, replace(work, step=step))
                 return Over()
 
-            return await self._holding.commit(unsent, known=True)
-        calling = Calling(self._tools, self._patience, self._holding, work)
-        outcome = await calling.perform()
-        chance = random.random()
-
-        def settled(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
-            settle.performed(transition, replace(work, step=step), outcome, nonce=new_nonce, chance=chance)
-            return Over()
-
-        return await calling.settle(settled, outcome)
+            return await self._holding.commit(kept_back, known=True)
+        return await Calling(self._tools, self._patience, self._holding, hold, work).perform()
 
     async def _start_run(self, work: StartRun) -> Next:
         """Start the other run. One that is waited for is gone on with at once, as far as that needs no waiting."""
@@ -223,6 +206,14 @@ class Drive:
             return inquired(Proposal(*place), work.receipt, probe)
 
         return await self._holding.commit(answered)
+
+    _CARRY_OUT: ClassVar[Mapping[type[Next], Callable[[Drive, Any], Awaitable[Next]]]] = {
+        ReadBefore: _read_before,
+        LookUp: _look_up,
+        Perform: _perform,
+        Inquire: _inquire,
+        StartRun: _start_run,
+    }
 
 
 TRIGGER_TYPE = "workflow"

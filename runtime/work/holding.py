@@ -1,69 +1,27 @@
-"""The step that a worker holds, one at a time: its lease, and the appends under it."""
+"""The means that a worker holds, and what is known of a step when it claims it."""
 
 from __future__ import annotations
 
-import asyncio
-import random
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-import structlog
-from msgspec import Struct
+import asyncpg
 
 from connectors.port import Connectors
-from core.clock import rest
-from core.db import Database
-from core.outage import is_away, is_passing
+from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import Claim, StepRow
-from runtime.engine.doubt import SEND_WITHIN
-from runtime.engine.instructions import Next, Over
+from runtime.engine.instructions import Known, known_of, leased
 from runtime.engine.run import RunView
+from runtime.engine.states import StepState
+from runtime.store.views import Unfinished, load, view_of
 from runtime.work.committing import committer
-from runtime.work.lease import Build, Lease, LostLease, Met, Move, Recent, Sent
+from runtime.work.lease import Met, Recent, meet
 from runtime.work.pump import Means, Pump
-
-log = structlog.get_logger(__name__)
-
-PAUSE_SECONDS = 0.1
-# Short, because whoever tries first after PostgreSQL is back should not be a sweeper.
-PAUSE_SECONDS_MAX = 0.5
-
-
-class Patience:
-    """Pauses between tries, on the clock of the event loop, until ``stop`` is set: then one more try, and no other."""
-
-    def __init__(self, stop: asyncio.Event | None = None) -> None:
-        self._stop = stop or asyncio.Event()
-        self._untold: set[object] = set()
-        self._calm = asyncio.Event()
-        self._calm.set()
-
-    async def calm(self) -> None:
-        """Wait until nobody keeps anything: what is begun before that is told may be that very step."""
-        await self._calm.wait()
-
-    def told(self, who: object) -> None:
-        """Note that ``who`` has told what it kept, or has given it up."""
-        self._untold.discard(who)
-        if not self._untold:
-            self._calm.set()
-
-    async def pause(self, who: object, tries: int, error: Exception, step: StepRow | None) -> None:
-        """Wait before the next try after ``tries`` others; raises ``error`` where there is none."""
-        self._untold.add(who)
-        self._calm.clear()
-        facts = {"step": str(step.step_id) if step else "", "reason": f"{type(error).__name__}: {error}"}
-        if self._stop.is_set():
-            log.error("stopping while PostgreSQL is away; an outcome is not recorded", **facts)
-            raise error
-        log.warning("PostgreSQL is away; retrying to record an outcome", tries=tries + 1, **facts)
-        longest: float = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** min(tries, 10))
-        # Everybody lost PostgreSQL at the same moment: they should not all come back at the same one.
-        await rest(self._stop, longest * (0.5 + random.random() / 2))
 
 
 @dataclass(frozen=True)
@@ -98,86 +56,41 @@ class Tools:
         return pump
 
 
-class HeldStep(Struct, frozen=True):
-    """The step that is held right now; the worker's heartbeat reads it. ``began`` is when the commit of it did."""
-
-    met: Met
-    step: StepRow
-    claim: Claim
-    began: float
-    pump: Pump
-
-    @property
-    def view(self) -> RunView:
-        """The run as the last append from here has left it."""
-        return self.met.view
+def claim_of(record: asyncpg.Record) -> tuple[Claim, str]:
+    """The lease that a claim took, and its owner."""
+    row = record["step"]
+    return Claim(row["step_key"], UUID(row["lease_id"]), row["lease_epoch"]), row["lease_owner"]
 
 
-class Holder:
-    """One leased step at a time, None between steps, and its lease."""
+async def read_claimed(
+    database: Database, record: asyncpg.Record, definitions: Definitions, recent: Recent, began: float
+) -> tuple[Met, StepRow, Known]:
+    """The run, the leased step, and what is known of it from earlier leases. The claim ``began`` at that time."""
+    (claim, owner), met = claim_of(record), recent.get(UUID(record["run"]["run_id"]))
+    if met is None or not _is_first(met, record, claim):
+        async with database.connection() as connection:
+            view = await _read(connection, record, definitions, met)
+            met = recent.put(await meet(connection, definitions, view, began))
+            if not _is_ready(met, claim):  # an append from here came in between, of which the claim tells nothing
+                view = await load(connection, met.view.run_id, definitions.graphs, before=met.exact)
+                met = recent.put(await meet(connection, definitions, view, began))
+    return met, leased(met.view, claim, owner), known_of(met.view.run, claim.key)
 
-    def __init__(self, tools: Tools, patience: Patience) -> None:
-        self._tools = tools
-        self._patience = patience
-        self.lease = Lease(tools.lease)
-        self.hold: HeldStep | None = None
 
-    @property
-    def step(self) -> StepRow | None:
-        """The leased step."""
-        return self.hold.step if self.hold else None
+def _is_first(met: Met, record: asyncpg.Record, claim: Claim) -> bool:
+    """True if nothing can have happened to this step but this claim, so that what is known of the run is enough."""
+    same = met.view.gate == record["run"]["gate"] and met.view.policy_digest == record["policy_digest"]
+    return same and claim.epoch == 1 and _is_ready(met, claim)
 
-    def now(self) -> HeldStep:
-        """The step that is held; ``LostLease`` if there is none."""
-        if self.hold is None:
-            raise LostLease
-        return self.hold
 
-    def may_send(self) -> bool:
-        """True if what was intended may still go out: its lease is ours, and its intent is fresh."""
-        now = Lease.now()
-        return now < self.lease.until and now <= self.now().began + SEND_WITHIN.total_seconds()
+def _is_ready(met: Met, claim: Claim) -> bool:
+    step = met.view.run.steps.get(claim.key)
+    return step is not None and step.status is StepState.READY
 
-    def begin(self, met: Met, step: StepRow, claim: Claim, began: float) -> None:
-        """Hold what has just been claimed."""
-        self.hold = HeldStep(met, step, claim, began, self._tools.pump(met.view.run_id))
-        self.lease.taken(began)
 
-    async def commit(self, build: Build, *, known: bool = False) -> Next:
-        """Append what is built on the held step and begin the next with it; a fault of that one costs this nothing.
-
-        While PostgreSQL is away it is tried again, until the process ends: what is known is not dropped. ``known`` says
-        that an outcome is recorded, which also a lease that is over does, as long as nobody has a newer one. A crash
-        meanwhile leaves the step to its lease, and the outcome in doubt.
-        """
-        hold, goes_on, tries = self.now(), True, 0
-        unanswered: list[Sent] = []
-        try:
-            while True:
-                try:
-                    moved = await hold.pump.append(Move(hold.claim, build, goes_on, known, unanswered))
-                    break
-                except LostLease:
-                    raise
-                except Exception as error:
-                    if is_away(error):
-                        await self._patience.pause(self, tries, error, self.step)
-                        tries += 1
-                    elif is_passing(error) or not goes_on:
-                        raise
-                    else:
-                        log.warning("step settled alone; its next step could not be begun", reason=str(error))
-                        goes_on = False
-        finally:
-            if tries:
-                self._patience.told(self)
-        work = moved.work
-        if isinstance(work, Over):
-            self.hold = None
-            return work
-        # The lease goes on with its worker, and is new for a step that is.
-        claim = Claim(work.step.key, hold.claim.id, work.step.lease_epoch)
-        self.hold = HeldStep(moved.met, work.step, claim, moved.began, hold.pump)
-        if hold.step.step_id != work.step.step_id:
-            self.lease.taken(moved.began)
-        return work
+async def _read(connection: Connection, record: asyncpg.Record, definitions: Definitions, met: Met | None) -> RunView:
+    before = None if met is None else met.exact
+    if record["lines"] is not None:
+        with suppress(Unfinished):  # the claim did not see the last append of this run yet
+            return await view_of(connection, record, definitions.graphs, before=before)
+    return await load(connection, UUID(record["run"]["run_id"]), definitions.graphs, before=before)

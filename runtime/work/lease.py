@@ -8,28 +8,30 @@ be over, and a call is given up when a heartbeat says that it is. The row decide
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
-import asyncpg
+import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from core.db import Connection, Database, DatabaseClock
+from core.clock import Patience
+from core.db import Connection, DatabaseClock
+from core.outage import is_away, is_passing
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import Claim, Commit, StepRow
-from runtime.engine.instructions import Known, Next, known_of, leased
-from runtime.engine.judge import ActivePolicy
+from runtime.engine.instructions import Next, Over
+from runtime.engine.intend import ActivePolicy
 from runtime.engine.run import RunView
-from runtime.engine.states import StepState
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
-from runtime.store.views import Unfinished, load, view_of
+
+log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
 
@@ -41,32 +43,26 @@ class LostLease(Exception):
 class Lease:
     """The time for which a step stays ours unless a heartbeat says otherwise, on this process's monotonic clock.
 
-    ``until`` is the moment from which it can be somebody else's.
+    ``until`` is the moment from which it can be somebody else's: ``seconds`` after that began which took the lease.
     """
 
     def __init__(self, span: timedelta) -> None:
-        self._seconds = span.total_seconds()
+        self.seconds = span.total_seconds()
         self.until = 0.0
         self._call: asyncio.Timeout | None = None
 
-    @staticmethod
-    def now() -> float:
-        """The monotonic time. Read it before what renews the lease, because the database counts from then."""
-        return asyncio.get_running_loop().time()
-
-    def taken(self, began: float) -> None:
-        """A new lease was taken by what began then."""
-        self.until = began + self._seconds
+    now = staticmethod(time.monotonic)
+    """The monotonic time. Read it before what renews the lease, because the database counts from then."""
 
     def renewed(self, began: float) -> None:
         """The lease was extended by what began then."""
-        self.until = max(self.until, began + self._seconds)
+        self.until = max(self.until, began + self.seconds)
 
     def lost(self) -> bool:
         """The lease is somebody else's, or its step is over; true if a call under it is given up."""
         self.until, call, self._call = 0.0, self._call, None
         if call is not None:
-            call.reschedule(self.now())
+            call.reschedule(0.0)
         return call is not None
 
     async def call(self, call: Callable[[], Awaitable[Result]]) -> Result:
@@ -123,46 +119,6 @@ class Recent(OrderedDict[UUID, Met]):
             if len(self) > RECENT_MAX:
                 self.popitem(last=False)
         return met
-
-
-def claim_of(record: asyncpg.Record) -> tuple[Claim, str]:
-    """The lease that a claim took, and its owner."""
-    row = record["step"]
-    return Claim(row["step_key"], UUID(row["lease_id"]), row["lease_epoch"]), row["lease_owner"]
-
-
-async def read_claimed(
-    database: Database, record: asyncpg.Record, definitions: Definitions, recent: Recent, began: float
-) -> tuple[Met, StepRow, Known]:
-    """The run, the leased step, and what is known of it from earlier leases. The claim ``began`` at that time."""
-    (claim, owner), met = claim_of(record), recent.get(UUID(record["run"]["run_id"]))
-    if met is None or not _is_first(met, record, claim):
-        async with database.connection() as connection:
-            view = await _read(connection, record, definitions, met)
-            met = recent.put(await meet(connection, definitions, view, began))
-            if not _is_ready(met, claim):  # an append from here came in between, of which the claim tells nothing
-                view = await load(connection, met.view.run_id, definitions.graphs, before=met.exact)
-                met = recent.put(await meet(connection, definitions, view, began))
-    return met, leased(met.view, claim, owner), known_of(met.view.run, claim.key)
-
-
-def _is_first(met: Met, record: asyncpg.Record, claim: Claim) -> bool:
-    """True if nothing can have happened to this step but this claim, so that what is known of the run is enough."""
-    same = met.view.gate == record["run"]["gate"] and met.view.policy_digest == record["policy_digest"]
-    return same and claim.epoch == 1 and _is_ready(met, claim)
-
-
-def _is_ready(met: Met, claim: Claim) -> bool:
-    step = met.view.run.steps.get(claim.key)
-    return step is not None and step.status is StepState.READY
-
-
-async def _read(connection: Connection, record: asyncpg.Record, definitions: Definitions, met: Met | None) -> RunView:
-    before = None if met is None else met.exact
-    if record["lines"] is not None:
-        with suppress(Unfinished):  # the claim did not see the last append of this run yet
-            return await view_of(connection, record, definitions.graphs, before=before)
-    return await load(connection, UUID(record["run"]["run_id"]), definitions.graphs, before=before)
 
 
 async def meet(connection: Connection, definitions: Definitions, view: RunView, asked: float) -> Met:
@@ -228,3 +184,87 @@ class Sent:
         for move in moves:
             if move.claim in self.works:
                 move.unanswered.append(self)
+
+
+Append: TypeAlias = Callable[[Move], Awaitable[Moved]]
+
+
+class HeldStep(Struct, frozen=True):
+    """The step that is held right now; the worker's heartbeat reads it. ``began`` is when the commit of it did."""
+
+    met: Met
+    step: StepRow
+    claim: Claim
+    began: float
+    append: Append
+
+    @property
+    def view(self) -> RunView:
+        """The run as the last append from here has left it."""
+        return self.met.view
+
+
+class Holder:
+    """One leased step at a time, None between steps, and its lease."""
+
+    def __init__(self, span: timedelta, patience: Patience) -> None:
+        self._patience = patience
+        self.lease = Lease(span)
+        self.hold: HeldStep | None = None
+
+    @property
+    def step(self) -> StepRow | None:
+        """The leased step."""
+        return self.hold.step if self.hold else None
+
+    def now(self) -> HeldStep:
+        """The step that is held; ``LostLease`` if there is none."""
+        if self.hold is None:
+            raise LostLease
+        return self.hold
+
+    def begin(self, hold: HeldStep) -> None:
+        """Hold what has just been claimed."""
+        self.hold = hold
+        self.lease.until = hold.began + self.lease.seconds
+
+    async def commit(self, build: Build, *, known: bool = False) -> Next:
+        """Append what is built on the held step and begin the next with it; a fault of that one costs this nothing.
+
+        While PostgreSQL is away it is tried again, until the process ends: what is known is not dropped. ``known`` says
+        that an outcome is recorded, which also a lease that is over does, as long as nobody has a newer one. A crash
+        meanwhile leaves the step to its lease, and the outcome in doubt.
+        """
+        hold, goes_on, tries = self.hold, True, 0
+        if hold is None:
+            raise LostLease
+        unanswered: list[Sent] = []
+        try:
+            while True:
+                try:
+                    moved = await hold.append(Move(hold.claim, build, goes_on, known, unanswered))
+                    break
+                except LostLease:
+                    raise
+                except Exception as error:
+                    if is_away(error):
+                        await self._patience.pause(self, tries, error, step=str(hold.step.step_id))
+                        tries += 1
+                    elif is_passing(error) or not goes_on:
+                        raise
+                    else:
+                        log.warning("step settled alone; its next step could not be begun", reason=str(error))
+                        goes_on = False
+        finally:
+            if tries:
+                self._patience.told(self)
+        work = moved.work
+        if isinstance(work, Over):
+            self.hold = None
+            return work
+        # The lease goes on with its worker, and is new for a step that is.
+        claim = Claim(work.step.key, hold.claim.id, work.step.lease_epoch)
+        self.hold = HeldStep(moved.met, work.step, claim, moved.began, hold.append)
+        if hold.step.step_id != work.step.step_id:
+            self.lease.until = moved.began + self.lease.seconds
+        return work

@@ -70,6 +70,11 @@ class Means:
     lease: timedelta
 
 
+def _fault(move: Move, error: Exception, moves: Sequence[Move]) -> Exception:
+    """Say which move a fault is of, where there are several."""
+    return error if len(moves) == 1 or isinstance(error, NeedsItems) else _Fault(move, error)
+
+
 class Pump:
     """The appends of this process to one run, one after the other. ``drives`` are its steps that are driven here."""
 
@@ -90,7 +95,9 @@ class Pump:
             try:
                 await self._append([move])
             finally:
-                self._go_on()
+                self._busy = False
+                if self._ready:
+                    self._go_on()
         else:
             self._ready.append(move)
             if len(self._ready) >= self.drives:
@@ -175,20 +182,20 @@ class Pump:
         """The append of these moves. None where a lease cannot be held any more, as far as can be seen from here."""
         began = Lease.now()
         transition = Transition(met.view, met.workflow.graph, lease=self._means.lease)
-        held: list[tuple[Move, StepRow]] = []
+        works, held = dict[Claim, Next](), list[tuple[Move, StepRow]]()
         for move in moves:
             step = met.view.run.steps.get(move.claim.key)
             if step is None or step.status not in (StepState.READY, StepState.RUNNING):
                 return None
             held.append((move, replace(step, lease_owner=self._means.owner, lease_epoch=move.claim.epoch)))
-        works: dict[Claim, Next] = {}
-        for move, step in sorted(held, key=lambda each: step_order(each[1])):
+        ordered = held if len(held) == 1 else sorted(held, key=lambda each: step_order(each[1]))
+        for move, step in ordered:
             try:
                 # It was claimed just now; or its lease ran out, and is taken back for what is known.
                 begun = transition.started(step) if step.status is StepState.READY else step
                 works[move.claim] = move.build(transition, begun, met.workflow, met.policy)
             except Exception as error:
-                raise self._fault(move, error, moves) from error
+                raise _fault(move, error, moves) from error
         for move, step in held:
             # While a step is over without touching the outside, the next one is taken in the same append.
             try:
@@ -199,16 +206,10 @@ class Pump:
                     step, known = following, Known()
                     works[move.claim] = begin(transition, following, met.workflow, met.policy, known, new_nonce)
             except Exception as error:
-                raise self._fault(move, error, moves) from error
+                raise _fault(move, error, moves) from error
         commit = transition.commit()
-        commit.held = [move.claim for move in moves]
-        commit.strict = commit.moves_gate
+        commit.held, commit.strict = [move.claim for move in moves], commit.moves_gate
         return Sent(met, transition, commit, works, began)
-
-    @staticmethod
-    def _fault(move: Move, error: Exception, moves: Sequence[Move]) -> Exception:
-        """Say which move a fault is of, where there are several."""
-        return error if len(moves) == 1 or isinstance(error, NeedsItems) else _Fault(move, error)
 
     async def _on_the_book(self, moves: Sequence[Move], *, afresh: bool) -> None:
         """On the run as it is now, which is locked: whoever is here has lost a race, and is to win the next one.
@@ -232,8 +233,8 @@ class Pump:
                     move.goes_on &= found == HELD
                 sent = self._built(met, left) if left else None
                 if sent is not None:
-                    applied = await apply(connection, sent.commit)
-                    if applied is None:
+                    sent.commit.held = []  # their rows are locked, and one may be of a lease that has run out
+                    if (applied := await apply(connection, sent.commit)) is None:
                         raise _Refused(f"Run {run_id} has moved on.")
         except (_Fault, _Refused, asyncpg.TransactionRollbackError):
             raise

@@ -17,7 +17,7 @@ from uuid import UUID
 import structlog
 from msgspec.structs import replace
 
-from core.canonical import JsonObject
+from core.canonical import JsonObject, clean
 from core.db import Connection
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
@@ -25,7 +25,6 @@ from runtime.engine import doubt
 from runtime.engine.commit import HELD, Claim, StepRow
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import StepSetBack, WaitPostponed, WaitTimedOut
-from runtime.engine.finish import clean
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.states import StepState

@@ -10,13 +10,14 @@ from uuid import UUID
 import asyncpg
 import structlog
 
+from core.clock import Patience
 from core.errors import CountersealError
 from core.outage import report
 from runtime.engine.commit import Claim
 from runtime.queue.port import Delivery, WorkQueue
 from runtime.store import claims
 from runtime.work.driving import Drive
-from runtime.work.holding import Patience, Tools
+from runtime.work.holding import Tools
 from runtime.work.lease import Lease
 
 log = structlog.get_logger(__name__)

@@ -119,7 +119,7 @@ def test_fact_types_follow_the_schema(catalog: Catalog) -> None:
 def test_an_action_is_complete(catalog: Catalog) -> None:
     before = Before({"priority": "3"}, "4", {"number": "INC0010001", "short_description": "Mail is down"})
     action = build_action(catalog.get(UPDATE), {"sys_id": INCIDENT, "fields": {"priority": "1"}}, before)
-    assert (action.connector, action.operation, action.target) == ("servicenow", UPDATE, f"incident/{INCIDENT}")
+    assert (action.operation, action.target) == (UPDATE, f"incident/{INCIDENT}")
     assert action.fields == {"priority": "1"}
     assert (action.risk, action.side_effects, action.target_version) == (Risk.MEDIUM, SideEffects.EXTERNAL_CALL, "4")
     assert [(one.field, one.before, one.after) for one in action.changes] == [("priority", "3", "1")]

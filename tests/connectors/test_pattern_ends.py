@@ -8,8 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from connectors.catalog import Source, catalog_of, load_catalog
-from connectors.schema import check, validator_of
-from core.errors import InputError
+from connectors.schema import misfit, validator_of
 from core.expressions import POLICY_LIMITS, Environment
 from policy.model import Glob, Name
 from runtime.definition import model
@@ -83,8 +82,7 @@ def test_a_dollar_that_is_no_end_stays_one(schema: dict[str, Any], value: Any) -
 
 
 def test_the_message_shows_the_pattern_as_it_was_written() -> None:
-    with pytest.raises(InputError, match=r"must match the pattern \^a\$"):
-        check(validator_of({"pattern": "^a$"}), "a\n", where="input")
+    assert "must match the pattern ^a$" in str(misfit(validator_of({"pattern": "^a$"}), "a\n", where="input"))
 
 
 def test_operations_of_ones_own_are_checked_so() -> None:

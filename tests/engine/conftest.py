@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from connectors.catalog import Catalog, Source, load_catalog
-from core.ids import derived_id
+from core.canonical import derived_id
 from evidence.chain import Actor, ChainHead, verify_lines
 from runtime.definition.workflow import load_workflow
 from runtime.engine.commit import CommandRow, Commit, LedgerRow, QueueRow, StepRow, WaitRow

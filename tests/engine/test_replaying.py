@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.engine.events import EVENTS, CheckpointCommitted, DecisionMade, RunOpened, StepStarted, StepSucceeded
-from runtime.engine.finish import writes_of
 from runtime.engine.past import past_of
 from runtime.engine.replaying import Divergence, replay
 from runtime.engine.states import WaitKind
 from runtime.engine.told import Told, read_line
-from runtime.engine.transition import Transition
+from runtime.engine.transition import Transition, writes_of
 
 HEAD = "workflow: w\nversion: 1\nreference: r\nchannels: {seen: {reduce: append}}\nsteps:\n"
 

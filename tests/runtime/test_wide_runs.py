@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import orjson
 import pytest
 from msgspec import structs
 
@@ -574,11 +575,10 @@ async def test_each_outcome_whose_append_got_no_answer_is_told_once(
     widths: list[int] = []
 
     def fails(commit: Commit) -> str:
-        if not any(b'"type":"action.succeeded"' in line for line in commit.lines):
-            return ""
-        new = {claim.key for claim in commit.held} - failed
+        settled = {orjson.loads(line)["step"] for line in commit.lines if b'"type":"action.succeeded"' in line}
+        new = settled - failed
         failed.update(new)
-        widths.append(len(commit.held))
+        widths.append(len(settled))
         return fate if new else ""
 
     wire.fate = fails
@@ -595,3 +595,61 @@ async def test_each_outcome_whose_append_got_no_answer_is_told_once(
     assert sorted(outcomes) == sorted([*(f"each[{n}].put" for n in range(24)), "last"])
     assert (told(events, "action.in_doubt"), told(events, "action.late")) == ([], [])
     assert len(runtime.outside.effects) == 25
+
+
+@pytest.mark.req("Q-9")
+async def test_a_known_outcome_whose_lease_was_taken_away_is_told_after_that(runtime: Any) -> None:
+    """A sweeper takes the lease away; nobody has the step anew when the answer comes, and the view at hand is older."""
+    run = await begun(runtime, 2)
+    gates = gated(runtime, items(2))
+    worker = runtime.worker()
+    async with asyncio.TaskGroup() as group:
+        stop = asyncio.Event()
+        group.create_task(worker.run(stop))
+        await reached(gates)
+        await runtime.trouble.expire_leases(step="each[0].put")
+        assert await runtime.sweep() == 1
+        gates["i000"].opened.set()
+        await runtime.until(partial(_is_over, runtime, run, "each[0].put"))
+        gates["i001"].opened.set()
+        await runtime.until(partial(_has_ended, runtime, run))
+        stop.set()
+    assert [event for event in await runtime.events(run) if event == "step.succeeded"] == ["step.succeeded"] * 3
+    assert len(runtime.outside.effects) == 3
+
+
+async def _is_over(runtime: Any, run: UUID, step: str) -> bool:
+    return (await runtime.steps(run))[step] == "succeeded"
+
+
+async def _has_ended(runtime: Any, run: UUID) -> bool:
+    return (await runtime.status(run)) == "succeeded"
+
+
+@pytest.mark.req("Q-9")
+async def test_a_late_answer_between_a_decision_and_its_append_contradicts_nothing(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next holder has decided, at a time before that of the late answer, and appends after it."""
+    run = await begun(runtime, 2)
+    gate = gated(runtime, ["i000"])["i000"]
+    slow = asyncio.create_task(runtime.worker("slow").work_off())
+    await asyncio.wait_for(gate.reached.wait(), 60)
+    await runtime.time_passes()
+    await runtime.trouble.expire_leases()
+    assert await runtime.sweep() == 1
+
+    async def is_told() -> bool:
+        return "action.late" in await runtime.events(run)
+
+    async def late_first(connection: Connection, commit: Commit) -> Any:
+        if any(b'"each[0].put","ts"' in line and b'"step.started"' in line for line in commit.lines):
+            gate.opened.set()
+            await runtime.until(is_told)
+        return await apply(connection, commit)
+
+    monkeypatch.setattr(committing, "apply", late_first)
+    await runtime.worker("fast").work_off()
+    await slow
+    events = await over(runtime, run)
+    assert told(events, "action.late") == told(events, "action.doubt_resolved") == ["each[0].put"]

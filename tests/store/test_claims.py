@@ -15,7 +15,8 @@ from runtime.engine.transition import Transition
 from runtime.requests.steering import cancel_run
 from runtime.store import claims
 from runtime.store.commits import apply, apply_together
-from runtime.work.lease import Recent, claim_of, read_claimed
+from runtime.work.holding import claim_of, read_claimed
+from runtime.work.lease import Recent
 
 # Leases are taken by hand here, so rows move that no line of a run tells.
 pytestmark = pytest.mark.tampers

@@ -15,7 +15,7 @@ from evidence.commitments import blind
 from runtime.engine import events as e
 from runtime.engine.commit import PARKED, MutationRow
 from runtime.engine.crossing import Crossing, begin, checkpoint_of, cross
-from runtime.engine.fold import of_actions, of_steps
+from runtime.engine.fold import of_steps, of_waits
 from runtime.engine.graph import Graph
 from runtime.engine.plan import Recorded
 from runtime.engine.run import Run
@@ -30,7 +30,8 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
     found to make of the run; without it, the checkpoint's choices say so. ``ConsistencyError`` for a move that no table
     has, or a time before that of the step's last line; ``Diverged`` if a checkpoint is not the recorded one.
     """
-    if told.step in run.steps:
+    # A late answer is told by who has lost the step, at a time that whoever has it now knows nothing of.
+    if told.step in run.steps and not isinstance(told.event, e.ActionLate):
         if told.at < run.times.get(told.step, told.at):
             raise ConsistencyError(f"the time of {told.step} runs back")
         run.times[told.step] = told.at
@@ -145,27 +146,27 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.StepSetBack: of_steps.step_set_back,
     e.StepCanceled: of_steps.step_canceled,
     e.LeaseExpired: of_steps.lease_expired,
-    e.WaitOpened: of_steps.wait_opened,
-    e.WaitPostponed: of_steps.wait_postponed,
-    e.WaitCompleted: of_steps.wait_completed,
-    e.WaitTimedOut: of_steps.wait_timed_out,
-    e.WaitCanceled: of_steps.wait_canceled,
+    e.WaitOpened: of_waits.wait_opened,
+    e.WaitPostponed: of_waits.wait_postponed,
+    e.WaitCompleted: of_waits.wait_completed,
+    e.WaitTimedOut: of_waits.wait_timed_out,
+    e.WaitCanceled: of_waits.wait_canceled,
     e.DecisionMade: None,
-    e.ApprovalRequested: of_actions.asked,
-    e.ApprovalVoted: of_actions.voted,
+    e.ApprovalRequested: of_waits.asked,
+    e.ApprovalVoted: of_waits.voted,
     e.ApprovalVoteRefused: None,
-    e.ApprovalDecided: of_actions.answered,
-    e.ApprovalConsumed: of_actions.consumed,
-    e.ApprovalSuperseded: of_actions.superseded,
-    e.ApprovalExpired: of_actions.expired,
-    e.ApprovalReminded: of_actions.reminded,
-    e.ApprovalEscalated: of_actions.reminded,
-    e.ActionIntended: of_actions.intended,
-    e.ActionSucceeded: of_actions.action_succeeded,
-    e.ActionFailed: of_actions.action_failed,
-    e.ActionInDoubt: of_actions.in_doubt,
-    e.ActionHeld: of_actions.held,
-    e.ActionDoubtResolved: of_actions.doubt_resolved,
+    e.ApprovalDecided: of_waits.answered,
+    e.ApprovalConsumed: of_waits.consumed,
+    e.ApprovalSuperseded: of_waits.superseded,
+    e.ApprovalExpired: of_waits.expired,
+    e.ApprovalReminded: of_waits.reminded,
+    e.ApprovalEscalated: of_waits.reminded,
+    e.ActionIntended: of_steps.intended,
+    e.ActionSucceeded: of_steps.action_succeeded,
+    e.ActionFailed: of_steps.action_failed,
+    e.ActionInDoubt: of_steps.in_doubt,
+    e.ActionHeld: of_steps.held,
+    e.ActionDoubtResolved: of_steps.doubt_resolved,
     e.ActionRecalled: None,
-    e.ActionLate: of_actions.late,
+    e.ActionLate: of_steps.late,
 }

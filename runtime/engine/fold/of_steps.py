@@ -1,4 +1,4 @@
-"""The fold of steps and of what they wait for."""
+"""The fold of steps and of the receipts of their actions."""
 
 from __future__ import annotations
 
@@ -10,22 +10,13 @@ from msgspec.structs import replace
 
 from core.canonical import JsonObject
 from core.errors import ConsistencyError
+from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
 from runtime.engine import events as e
-from runtime.engine.commit import PARKED, StepRow, WaitRow, step_id_of, wait_of
+from runtime.engine.commit import PARKED, ReceiptRow, StepRow, WaitRow, wait_of
+from runtime.engine.fold.of_waits import answer, end_wait
 from runtime.engine.run import Run
-from runtime.engine.states import (
-    RUN,
-    STEP,
-    WAIT,
-    RunEvent,
-    RunState,
-    StepEvent,
-    StepState,
-    WaitEvent,
-    WaitKind,
-    WaitState,
-)
-from runtime.engine.told import Told
+from runtime.engine.states import RUN, STEP, RunEvent, RunState, StepEvent, StepState, WaitEvent, WaitKind, WaitState
+from runtime.engine.told import Told, parts
 
 
 def step_of(run: Run, told: Told) -> StepRow:
@@ -97,7 +88,7 @@ def _park(run: Run, told: Told, event: StepEvent, **changes: Any) -> None:
 def step_resumed(run: Run, told: Told, event: e.StepResumed) -> None:
     wait = run.waits.get(UUID(event.invocation.removeprefix("resume:")))
     if wait is not None and wait.status is WaitState.WAITING:
-        _end_wait(run, wait.wait_id, WaitEvent.COMPLETE)
+        end_wait(run, wait.wait_id, WaitEvent.COMPLETE)
     step = step_of(run, told)
     if step.superstep == run.superstep and step.key in run.state.parked:
         # Whoever reads the run back between here and the barrier sees a step that is ready, and not why it had parked.
@@ -119,7 +110,7 @@ def step_canceled(run: Run, told: Told, event: e.StepCanceled) -> None:
     if key in run.steps:
         _move(run, told, StepEvent.CANCEL, lease_owner=None)
     for wait in [wait for wait in run.waits.values() if wait.step_key == key and wait.status is WaitState.WAITING]:
-        _end_wait(run, wait.wait_id, WaitEvent.CANCEL)
+        end_wait(run, wait.wait_id, WaitEvent.CANCEL)
     run.state.parked.pop(key, None)
 
 
@@ -128,33 +119,86 @@ def lease_expired(run: Run, told: Told, event: e.LeaseExpired) -> None:
     _move(run, told, StepEvent.LEASE_EXPIRE, lease_owner=None, **changes)
 
 
-def _end_wait(run: Run, wait_id: UUID, event: WaitEvent, **changes: Any) -> None:
-    wait = run.waits.get(wait_id)
-    if wait is None:
-        raise ConsistencyError(f"there is no wait {wait_id}")
-    run.waits[wait_id] = replace(wait, status=WAIT.next[wait.status, event], due_in=None, **changes)
+def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
+    step = step_of(run, told)
+    if event.key is None:
+        changes: dict[str, Any] = {} if event.resolution is None else {"resolution": event.resolution}
+        changes |= {"attempt": event.attempt, "lease_epoch": step.lease_epoch, "error": None, "intended_at": told.at}
+        receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.RETRY, **changes)
+        run.receipts[event.receipt] = replace(receipt, action={**receipt.action, **(event.authority or {})})
+    else:
+        run.receipts[event.receipt] = ReceiptRow(
+            receipt_id=event.receipt,
+            step_key=step.key,
+            operation=event.operation,
+            target=event.target or "",
+            idempotency_key=event.key,
+            action_digest=event.digest or "",
+            action=event.proposed or {},
+            status=ReceiptStatus.INTENDED,
+            attempt=event.attempt,
+            lease_epoch=step.lease_epoch,
+            reversible=event.reversible,
+            reverse=event.reverse,
+            intended_at=told.at,
+            run_id=run.run_id,
+            shared=event.shared,
+            replaces=event.replaces,
+        )
+        run.steps[step.key] = replace(step, idempotency_key=event.key)
+        run.writes += 1
+    if event.approval is not None and event.approval in run.answers:
+        answer(run, event.approval, None, consumed=True)
 
 
-def wait_opened(run: Run, told: Told, event: e.WaitOpened) -> None:
-    key = told.step or ""
-    due = None if event.due is None else timedelta(seconds=event.due)
-    opened = (event.wait, step_id_of(run.run_id, key), key, event.kind, WaitState.WAITING, event.token)
-    run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation, parked=False)
+def _move_receipt(
+    run: Run, told: Told, receipt_id: UUID, event: ReceiptEvent | None = None, **changes: Any
+) -> ReceiptRow:
+    """Change a receipt, and move its status by the event if there is one; the receipt afterwards."""
+    receipt = run.receipts.get(receipt_id)
+    if receipt is None:
+        raise ConsistencyError(f"there is no receipt {receipt_id}")
+    if event is not None:
+        status = RECEIPT.next[ReceiptStatus(receipt.status), event]
+        settled = status in (ReceiptStatus.SUCCEEDED, ReceiptStatus.FAILED)
+        changes |= {"status": status, "settled_at": told.at if settled else None}
+    run.receipts[receipt_id] = receipt = replace(receipt, **changes)
+    return receipt
 
 
-def wait_postponed(run: Run, told: Told, event: e.WaitPostponed) -> None:
-    wait = run.waits[event.wait]
-    context = {**(wait.context or {}), "setbacks": event.setbacks} if event.setbacks else wait.context
-    run.waits[event.wait] = replace(wait, context=context, due_in=timedelta(seconds=event.due))
+def action_succeeded(run: Run, told: Told, event: e.ActionSucceeded) -> None:
+    came = {"output": event.output, "external_id": event.external_id, "usage": event.usage, "error": event.unusable}
+    _move_receipt(run, told, event.receipt, ReceiptEvent.SUCCEED, **came)
 
 
-def wait_completed(run: Run, told: Told, event: e.WaitCompleted) -> None:
-    _end_wait(run, event.wait, WaitEvent.COMPLETE, result=event.result)
+def action_failed(run: Run, told: Told, event: e.ActionFailed) -> None:
+    _move_receipt(run, told, event.receipt, ReceiptEvent.FAIL, error=event.detail)
 
 
-def wait_timed_out(run: Run, told: Told, event: e.WaitTimedOut) -> None:
-    _end_wait(run, event.wait, WaitEvent.TIME_OUT, result=event.result)
+def in_doubt(run: Run, told: Told, event: e.ActionInDoubt) -> None:
+    _move_receipt(run, told, event.receipt, ReceiptEvent.DOUBT, resolution=event.why)
 
 
-def wait_canceled(run: Run, told: Told, event: e.WaitCanceled) -> None:
-    _end_wait(run, event.wait, WaitEvent.CANCEL)
+def held(run: Run, told: Told, event: e.ActionHeld) -> None:
+    _move_receipt(run, told, event.receipt, resolution=event.why)
+
+
+def doubt_resolved(run: Run, told: Told, event: e.ActionDoubtResolved) -> None:
+    match event.resolution:
+        case Resolution.APPLIED:
+            _move_receipt(
+                run, told, event.receipt, ReceiptEvent.RESOLVE_APPLIED, output=event.output, resolution=event.how
+            )
+        case Resolution.FAILED:
+            _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
+        case Resolution.NOT_APPLIED:
+            pass  # the intent that follows moves the receipt
+
+
+def late(run: Run, told: Told, event: e.ActionLate) -> None:
+    """A second answer is kept beside the receipt; no status changes by it."""
+    if event.receipt not in run.receipts and told.step not in run.steps and told.step not in run.past:
+        return  # a run at rest has let go of the receipts of steps that are left behind
+    receipt, (facts, values) = _move_receipt(run, told, event.receipt), parts(event)
+    del facts["receipt"]
+    run.receipts[event.receipt] = replace(receipt, late=(*receipt.late, {**facts, **values}))

@@ -1,0 +1,158 @@
+"""Identity: principals, the persons of a directory whom they speak for, and those who shaped an action. Pure.
+
+A principal is a text ``kind:id``, such as ``slack:T0TEAM/U0USER`` or ``email:ana.lee@example.com``. People are compared
+by the id of a person of the directory alone, never by what somebody sent (promise 12).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct, convert, to_builtins
+
+from core.canonical import JsonObject
+
+
+class Kind(StrEnum):
+    """The kind of a principal. ``servicenow`` holds a user name, a sys_id or an e-mail, as ServiceNow gave it."""
+
+    PERSON = "person"
+    SLACK = "slack"
+    BEARER = "token"
+    OS = "os"
+    SERVICENOW = "servicenow"
+    EMAIL = "email"
+    OIDC = "oidc"
+
+
+# The subjects of an OIDC issuer differ by case; Slack writes its ids in capitals; all else is blind to case.
+_IN_ITS_CASE: Mapping[Kind, Callable[[str], str]] = {Kind.OIDC: str, Kind.SLACK: str.upper}
+# ServiceNow names people in each of these ways, and an e-mail names the same person wherever it stands.
+_SAME = {Kind.SERVICENOW: Kind.EMAIL, Kind.BEARER: Kind.PERSON}
+
+
+def principal(kind: Kind, name: str) -> str:
+    """The principal of a kind with this name, normalised."""
+    return f"{kind}:{_IN_ITS_CASE.get(kind, str.casefold)(_plain(name))}"
+
+
+def normalised(text: str) -> str:
+    """The principal without spaces at its ends, controls and lookalike forms, in one case where its kind is case-blind.
+
+    A text that begins with no kind is stripped only.
+    """
+    kind, _, name = text.partition(":")
+    known = _plain(kind).casefold()
+    return principal(Kind(known), name) if name and known in set(Kind) else _plain(text)
+
+
+def _plain(name: str) -> str:
+    """The name in Unicode's compatibility form: no letters of another width, nothing invisible, single spaces."""
+    seen = unicodedata.normalize("NFKC", name)
+    return " ".join("".join(letter for letter in seen if unicodedata.category(letter) != "Cf").split())
+
+
+def readings(text: str) -> Iterator[str]:
+    """Yield the principals that a text may mean: the one that it names, or one of each kind where it names no kind."""
+    given = normalised(text)
+    kind, _, name = given.partition(":")
+    kinds = [Kind(kind)] if name and kind in set(Kind) else [*Kind]
+    name = name if len(kinds) == 1 else given
+    for one in kinds if name else ():
+        yield principal(one, name)
+        if one in _SAME:
+            yield principal(_SAME[one], name)
+
+
+class Entry(Struct, frozen=True):
+    """A person of a directory, or a service account, which has an ``owner``: the id of a person. ``groups`` are names.
+
+    ``principals`` are those that the entry claims, besides its own id. Who is not ``active`` never votes.
+    """
+
+    id: str
+    name: str
+    active: bool = True
+    groups: frozenset[str] = frozenset()
+    principals: tuple[str, ...] = ()
+    owner: str | None = None
+
+
+class Directory(Struct, frozen=True):
+    """The people of a tenant as one directory lists them. ``digest`` tells it from all others; "" if there is none."""
+
+    digest: str
+    entries: Mapping[str, Entry]
+    claimed: Mapping[str, str | None]
+
+    @classmethod
+    def of(cls, digest: str, entries: Iterable[Entry]) -> Directory:
+        """The directory of these entries. A principal that two of them claim is nobody's."""
+        found = {entry.id: entry for entry in entries}
+        claimed: dict[str, str | None] = {}
+        for entry in found.values():
+            for claim in claims(entry):
+                claimed[claim] = entry.id if claimed.get(claim, entry.id) == entry.id else None
+        return cls(digest, found, claimed)
+
+    def entry(self, text: str) -> Entry | None:
+        """The one entry that a principal, or a name of any kind, belongs to; None if there is none, or several."""
+        found = self._entries(text)
+        return self.entries[found.pop()] if len(found) == 1 else None
+
+    def resolve(self, text: str) -> str | None:
+        """The id of the one person whom a principal, or a name of any kind, speaks for; None is *unresolved*.
+
+        A service account speaks for its owner.
+        """
+        people = self.people(text)
+        return next(iter(people)) if len(people) == 1 else None
+
+    def people(self, text: str) -> frozenset[str]:
+        """The ids of all persons whom the text may mean: more than one where a name without a kind is ambiguous."""
+        found = (self.entries[entry_id] for entry_id in self._entries(text))
+        return frozenset(entry.owner or entry.id for entry in found)
+
+    def _entries(self, text: str) -> set[str]:
+        return {found for reading in readings(text) if (found := self.claimed.get(reading)) is not None}
+
+
+def claims(entry: Entry) -> Iterator[str]:
+    """Yield every principal of an entry, normalised; its id is one."""
+    yield principal(Kind.PERSON, entry.id)
+    for text in entry.principals:
+        yield normalised(text)
+
+
+class Role(StrEnum):
+    """The part of a contributor in an action."""
+
+    REQUESTER = "requester"
+    UPDATER = "updater"
+    STEP_ADDER = "step_adder"
+    FORM_FILLER = "form_filler"
+    SIGNAL_SENDER = "signal_sender"
+    EDITOR = "editor"
+    BEARER = "token_owner"
+    AGENT_OWNER = "agent_owner"
+
+
+class Contributor(Struct, frozen=True):
+    """One who shaped an action. ``person`` is who that was by the directory when it was recorded; None: nobody."""
+
+    role: Role
+    principal: str
+    person: str | None
+
+    def to_json(self) -> JsonObject:
+        """A JSON object that ``from_json`` reads back to an equal value."""
+        told: JsonObject = to_builtins(self)
+        return told
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Contributor:
+        """Read what ``to_json`` wrote; ``ValueError`` for anything else."""
+        return convert(value, cls)

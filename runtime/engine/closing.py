@@ -1,0 +1,81 @@
+"""The closing of a run: its result, and what it closes, withdraws and ends elsewhere (X-20, Q-21, V-13). Pure."""
+
+from __future__ import annotations
+
+from approvals.model import ApprovalStatus
+from core.canonical import Json, JsonObject, canonical_bytes
+from core.errors import InputError
+from runtime.engine import events as e
+from runtime.engine.draft import Draft
+from runtime.engine.errors import ErrorClass, StepError
+from runtime.engine.states import STEP, RunState, WaitKind, WaitState
+
+_ELSEWHERE = frozenset({WaitKind.CHILD, WaitKind.EXTERNAL, WaitKind.TASK})
+
+
+class Closing(Draft):
+    """A draft that can close its run."""
+
+    def conclude(self) -> None:
+        """Everything is done: the run succeeds with its result (P-8), or fails because that cannot be made."""
+        result = None
+        if self.graph.result is not None:
+            try:
+                result = self.graph.result.render(self.variables(""))
+                canonical_bytes(result)
+            except InputError as error:
+                problem = StepError(ErrorClass.EXPRESSION, None, str(error), {"step": "result"})
+                self.close(RunState.FAILED_TERMINAL, problem.to_json())
+                return
+        self.close(RunState.SUCCEEDED, result=result)
+
+    def close(self, status: RunState, error: JsonObject | None = None, *, result: Json = None) -> None:
+        """The run is over: whatever waits is canceled, the evidence is ordered (X-20, Q-21)."""
+        state = self.run.state
+        self.rows.cancels_rest = bool(self.view.run.status is RunState.QUEUED or state.parked or state.open)
+        self._withdraw_questions()
+        self._end_elsewhere()
+        # A run may have more steps than are held here.
+        held = {key for key, row in self.run.steps.items() if row.status not in STEP.terminal}
+        for key in sorted(held | {*state.open} | {*state.parked}):
+            self.tell(e.StepCanceled(), step=key)
+        facts = error_facts(error) if error else None
+        self.tell(e.RunClosed(status, facts, error, result))
+        self.order("bundle", "final", {}, one_at_a_time=str(self.view.run_id))
+        if self.view.parent is not None:
+            self.order("return", "final", {"run": str(self.view.run_id)})
+
+    def _withdraw_questions(self) -> None:
+        """Cancel what people are asked. A question that was put in this very append is not posted after all."""
+        asked = self.view.run.answers
+        for approval, answer in [*self.run.answers.items()]:
+            if answer.status == ApprovalStatus.REQUESTED:
+                self.tell(e.ApprovalDecided(approval, ApprovalStatus.CANCELED))
+                if approval in asked:
+                    self.message("card", approval, ApprovalStatus.CANCELED)
+        unseen = {str(approval) for approval in self.run.answers if approval not in asked}
+        self.rows.commands = [row for row in self.rows.commands if row.payload.get("approval") not in unseen]
+
+    def _end_elsewhere(self) -> None:
+        """End what this run has begun outside, in another run or with people, if that is possible (V-13).
+
+        A task of this very append is not posted after all.
+        """
+        for wait in [*self.run.waits.values()]:
+            if wait.kind not in _ELSEWHERE or wait.status is not WaitState.WAITING:
+                continue
+            fresh, key = wait.wait_id not in self.view.run.waits, str(wait.wait_id)
+            if not (fresh and wait.kind is WaitKind.TASK) and (wait.context or {}).get("abandons") is True:
+                continue
+            self.tell(e.WaitCanceled(wait.wait_id, wait.kind), step=wait.step_key)
+            if wait.kind is not WaitKind.TASK:
+                self.order("cancel", key, {"wait": key})
+            elif fresh:
+                self.rows.commands = [row for row in self.rows.commands if row.payload.get("task") != key]
+            else:
+                self.order("task", f"{key}:canceled", {"task": key}, one_at_a_time=key)
+
+
+def error_facts(error: JsonObject) -> JsonObject:
+    """The public facts of an error: its class and code, never its message, which may hold values."""
+    return {name: error[name] for name in ("class", "code", "step") if name in error}

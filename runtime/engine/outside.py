@@ -1,0 +1,74 @@
+"""The part of an action that goes on outside: the wait for what it begins there, and the call that began it. Pure.
+
+It is waited for by a row that is there before it begins (V-1, V-3, V-9). The correlation key is derived from the run
+and the step, so the outside is given the same one at every attempt. The wait belongs to the lease that intends; a later
+lease of the step puts its own in the place of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from connectors.operation import Kind, Operation
+from connectors.port import Before, Call
+from core.canonical import JsonObject
+from core.ids import correlation_id
+from runtime.engine.commit import ReceiptRow, StepRow, expected_of
+from runtime.engine.events import WaitCanceled, WaitOpened
+from runtime.engine.graph import OperationNode
+from runtime.engine.instructions import Nonce
+from runtime.engine.states import WaitKind
+from runtime.engine.transition import Transition, seconds
+
+
+def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
+    """The call that a receipt recorded, exactly as it was intended."""
+    action: Mapping[str, Any] = receipt.action
+    read = action["before"]
+    before = None if read is None else Before(read["values"], read["version"], read["facts"])
+    seconds = operation.timeouts.perform.total_seconds()
+    key = correlation_of(receipt.run_id, receipt.step_key) if operation.kind is Kind.DURABLE else None
+    return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before, key)
+
+
+def correlation_of(run_id: UUID, step_key: str) -> str:
+    """The key under which the outside reports the end of what this step begins; the same at every attempt (V-9)."""
+    return str(correlation_id(run_id, f"external:{step_key}"))
+
+
+def expect_end(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> None:
+    """Write the wait with the intent of a durable operation: what is begun then, and answers at once, finds it (V-9).
+
+    A crash after this commit leaves the receipt in doubt and this wait open; the next lease closes both.
+    """
+    due, context, correlation = _outside(transition, step, operation)
+    wait = expected_of(transition.view.run_id, step)
+    opened = WaitOpened(wait, WaitKind.EXTERNAL, seconds(due), nonce(), context, correlation)
+    transition.tell(opened, step=step.key)
+
+
+def expect_no_more(transition: Transition, step: StepRow) -> None:
+    """Cancel the wait opened with the intent: nothing was started (refused, not sent, in doubt), or it has ended."""
+    transition.tell(WaitCanceled(expected_of(transition.view.run_id, step), WaitKind.EXTERNAL), step=step.key)
+
+
+def park_outside(
+    transition: Transition, step: StepRow, operation: Operation, nonce: Nonce, *, expected: bool = False
+) -> None:
+    """Park a step whose action goes on outside: it holds nothing. ``expected`` says that the wait is there."""
+    wait = expected_of(transition.view.run_id, step)
+    if expected:
+        transition.park_on(step, wait, WaitKind.EXTERNAL)
+    else:
+        transition.park(step, WaitKind.EXTERNAL, nonce(), *_outside(transition, step, operation), wait=wait)
+
+
+def _outside(transition: Transition, step: StepRow, operation: Operation) -> tuple[timedelta, JsonObject, str]:
+    """The time limit of what goes on outside, the context for its resume, and the key that it will name."""
+    leaf = transition.graph.leaf(step.key)
+    assert isinstance(leaf, OperationNode)
+    key = correlation_of(transition.view.run_id, step.key)
+    return leaf.timeout or operation.timeouts.complete, {"operation": operation.name}, key
