@@ -5,21 +5,28 @@ from __future__ import annotations
 import re
 import secrets
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-
-import asyncpg
 
 from core.canonical import JsonObject, sha256_hex
 from core.db import Database
 from core.errors import AuthenticationError, InputError, NotFoundError
-from evidence.chain import Actor, EventType
+from core.identity import Directory, Entry, Kind, Standing, principal
+from evidence.chain import Actor, EventType, timestamp
 from runtime.store import audit, tenants, tokens
+from runtime.store.tokens import Ending
 
 PREFIX = "cst_"
 _TOKEN = re.compile(r"cst_[A-Za-z0-9_-]{43}\Z")
 _HASH_PREFIX = re.compile(r"[0-9a-f]{8,64}\Z")
-_SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,99}\Z")
+LIFETIME_DEFAULT = timedelta(days=90)
+LIFETIME_MAX = timedelta(days=365)
+_ENDED = {
+    Ending.REVOKED: "it was revoked",
+    Ending.EXPIRED: "it has expired",
+    Ending.LEFT: "whoever it belongs to is not in the directory any more",
+    Ending.DEACTIVATED: "whoever it belongs to is deactivated in the directory",
+}
 
 
 class Role(StrEnum):
@@ -34,11 +41,16 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller, in the one tenant of the token. A person's ``subject`` is their id in the directory."""
+    """The caller, in the one tenant of the token. ``subject`` is the id of a person or service account there."""
 
     tenant: str
     subject: str
     roles: frozenset[str]
+
+    @property
+    def person(self) -> str:
+        """The caller as a principal that the directory resolves."""
+        return principal(Kind.PERSON, self.subject)
 
     @property
     def actor(self) -> Actor:
@@ -56,37 +68,74 @@ def token_hash(token: str) -> str:
 
 
 async def principal_of(database: Database, token: str) -> Principal:
-    """The principal of a token; ``AuthenticationError`` if it is unknown, expired or revoked."""
+    """The principal of a token; ``AuthenticationError`` says why it is good for nothing (any more)."""
+    why = "it is none of ours"
     if _TOKEN.match(token):
         async with database.connection() as connection:
             row = await tokens.owner(connection, token_hash(token))
-        if row is not None:
+        if row is not None and row["ended"] is None:
             return Principal(row["tenant_id"], row["subject"], frozenset(row["roles"]))
+        # Whoever holds the token may know: nobody else can name it.
+        why = _ENDED[row["ended"]] if row is not None else why
     remedy = "Create one with `counterseal token create`."
-    raise AuthenticationError("The bearer token is not valid: it is wrong, expired or revoked.", remedy=remedy)
+    raise AuthenticationError(f"The bearer token is not valid: {why}.", remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token that was just made. ``token`` is shown once; ``subject`` is the id in the directory."""
+
+    token: str
+    subject: str
+    expires_at: datetime
 
 
 async def create_token(
     database: Database, tenant: str, subject: str, roles: frozenset[Role], lifetime: timedelta | None, actor: Actor
-) -> str:
-    """Make a token and audit that it was made. Only its hash is kept. ``NotFoundError`` if there is no such tenant."""
-    if not _SUBJECT.match(subject):
-        remedy = "Use the person's id in the directory, or a name of letters, digits and . _ @ : -."
-        raise InputError("is not a subject.", where="subject", remedy=remedy)
+) -> NewToken:
+    """Make a token for somebody of the directory, for 90 days if no ``lifetime`` is given; audit that it was made.
+
+    ``NotFoundError`` if there is no such tenant, ``InputError`` for a subject or a lifetime that cannot be.
+    """
     if not roles:
         raise InputError("names no role.", where="role", remedy=f"One of {', '.join(Role)}.")
+    if lifetime is not None and lifetime > LIFETIME_MAX:
+        words = f"is longer than {LIFETIME_MAX.days} days."
+        raise InputError(words, where="expires", remedy=f"Give P{LIFETIME_MAX.days}D at most, and make a new one then.")
     token = PREFIX + secrets.token_urlsafe(32)
     names = sorted(str(role) for role in roles)
     async with database.transaction(tenant) as connection:
+        # Nobody leaves the directory meanwhile: publishing it takes this lock, too.
         await tenants.lock(connection, tenant)
-        try:
-            await tokens.create(connection, tenant, token_hash(token), subject, names, lifetime)
-        except asyncpg.ForeignKeyViolationError:
+        if not await tenants.exists(connection, tenant):
             remedy = f"Create it with `counterseal tenant create {tenant}`."
-            raise NotFoundError(f"There is no tenant {tenant!r}.", remedy=remedy) from None
-        data: JsonObject = {"token": token_hash(token)[:12], "subject": subject, "roles": [*names]}
+            raise NotFoundError(f"There is no tenant {tenant!r}.", remedy=remedy)
+        holder = _holder(await tenants.directory(connection, tenant), subject, roles)
+        given = (token_hash(token), holder.id, names, lifetime or LIFETIME_DEFAULT)
+        expires = await tokens.create(connection, tenant, *given)
+        data: JsonObject = {"token": token_hash(token)[:12], "subject": holder.id, "roles": [*names]}
+        data["expires"] = timestamp(expires)
         await audit.record(connection, tenant, EventType.TOKEN_CREATED, actor, data)
-    return token
+    return NewToken(token, holder.id, expires)
+
+
+def _holder(people: Directory, subject: str, roles: frozenset[Role]) -> Entry:
+    """The person or service account that a token is for; ``InputError`` for anybody else."""
+    # An id comes first: somebody else's account may have the same name.
+    holder = people.entry(principal(Kind.PERSON, subject)) or people.entry(subject)
+    if holder is None:
+        remedy = (
+            "Use a person's id in the directory; for a machine, add it there under service_accounts, with its owner. "
+            "`counterseal directory publish FILE` publishes it."
+        )
+        raise InputError(f"{subject!r} is nobody whom the directory knows.", where="subject", remedy=remedy)
+    if not holder.active:
+        remedy = "Take `active: false` away in the directory, and publish it."
+        raise InputError(f"{holder.id!r} is deactivated in the directory.", where="subject", remedy=remedy)
+    if holder.standing is Standing.MACHINE and Role.APPROVER in roles:
+        remedy = f"Leave the role out, or make a token for a person, such as its owner {holder.owner}."
+        raise InputError(f"{holder.id!r} is a service account, and those never decide.", where="role", remedy=remedy)
+    return holder
 
 
 async def revoke_token(database: Database, tenant: str, named: str, actor: Actor) -> int:

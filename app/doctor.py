@@ -23,7 +23,8 @@ from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
 from runtime.engine.intend import BrokenPolicy
 from runtime.keep.bundling import NOT_STORED, remedy
-from runtime.store import bundles, documents, tenants
+from runtime.requests import pausing
+from runtime.store import bundles, documents, inbox, tenants
 
 SECONDS_MAX = 15.0
 RUNS_SHOWN = 20
@@ -71,14 +72,18 @@ async def _bounded(what: str, look: AsyncIterator[Check]) -> list[Check]:
 
 
 async def _database(settings: Settings) -> list[Check]:
-    kind = "the embedded server" if settings.database_url is None else "COUNTERSEAL_DATABASE_URL"
+    kind = "the embedded server" if settings.embedded else "PostgreSQL"
     try:
-        async with storage.server(settings) as url:
-            found, head = await storage.schema_revision(url), storage.head_revision()
+        async with storage.server(settings) as logins:
+            url, head = logins.faces, storage.head_revision()
+            found = await storage.schema_revision(logins.owner or url)
             well = Check("database", State.OK, f"{kind} answers")
             if found != head:
                 words = f"at {found or 'nothing'}, needed is {head}; run `counterseal db upgrade`"
                 return [well, Check("schema", State.WARNING if settings.auto_migrate else State.BROKEN, words)]
+            for kind, login in (("faces", url), ("engine", logins.engine)):
+                if login is not None:
+                    await storage.check_login(kind, login)
             async with Database(url, FACES_ROLE) as database:
                 told = [check async for check in _documents(settings, database)]
             return [well, Check("schema", State.OK, f"at {head}, the newest"), *told]
@@ -93,12 +98,16 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
         policy = await definitions.policy(connection, tenant, found[0]["policy_digest"] if found else None)
         stored = await documents.newest_workflows(connection, tenant)
         refused = await bundles.failures(connection, tenant)
+        unstarted = await inbox.unstarted(connection, tenant)
+        held = await pausing.listed(connection, tenant)
     if not found:
         words = f"there is no tenant {tenant!r}; `counterseal tenant create {tenant}` creates it"
         yield Check("tenant", State.BROKEN, words)
         return
     for check in _evidence(refused):
         yield check
+    for one in held:
+        yield Check("paused", State.WARNING, f"{one}; `counterseal resume {one.what} {one.name}`")
     if policy is None:
         yield Check("policy", State.MISSING, "none is published, so every action is denied")
     elif isinstance(policy, BrokenPolicy):
@@ -112,6 +121,9 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
             yield Check(name, State.OK, f"needs {', '.join(needed) or 'no connector'}")
         except CountersealError as error:
             yield Check(name, State.BROKEN, str(error))
+    for workflow, number, reason, at in unstarted:
+        words = f"version {number} could not be started by the event of {at:%Y-%m-%d %H:%M:%SZ}: {reason}"
+        yield Check(f"trigger of {workflow}", State.WARNING, words)
 
 
 def _evidence(refused: Sequence[tuple[UUID, str]]) -> Iterator[Check]:

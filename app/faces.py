@@ -80,7 +80,7 @@ class Faces:
         from runtime.requests.directory import DatabaseDirectory
 
         groups = SlackUserGroups(self.slack, self.workspace) if self.slack is not None else None
-        return DatabaseDirectory(self.database, tenant, groups)
+        return DatabaseDirectory(self.database, self.definitions, tenant, groups)
 
     @cached_property
     def workspace(self) -> SlackWorkspace | None:
@@ -127,10 +127,10 @@ async def build_faces(
     ``NotFoundError`` if there is no tenant of that name, unless it is a ``new_tenant``, which the caller creates.
     """
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(storage.ready_database(settings))
-        faces = await faces_of(stack, settings, url, blobs)
+        logins = await stack.enter_async_context(storage.ready_database(settings))
+        faces = await faces_of(stack, settings, logins.faces, blobs)
         if not new_tenant:
-            await storage.require_tenants(faces.database, url, [settings.tenant])
+            await storage.require_tenants(faces.database, logins, [settings.tenant])
         yield faces
 
 

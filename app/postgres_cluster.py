@@ -83,7 +83,7 @@ class Cluster:
                 port = self._port()
                 if not _is_free(port):  # never chosen, or somebody else's since
                     port = free_port()
-                    _write(self._root / "port", str(port))
+                    write_private(self._root / "port", str(port))
                 if self._pg_ctl("start", f"--options=-p {port} {settings}", keep=alive) == 0:
                     return
                 if _is_free(port):  # then the port was not the reason
@@ -122,7 +122,7 @@ class Cluster:
         staging = Path(tempfile.mkdtemp(prefix="init-", dir=self._root))
         data, password = staging / "data", staging / "password"
         data.mkdir(mode=0o700)
-        _write(password, secrets.token_urlsafe(24))
+        write_private(password, secrets.token_urlsafe(24))
         self._account.own(staging, data, password)
         here = self._name_of(data)
         options = ["--username=postgres", "--auth=scram-sha-256", f"--pwfile={here}/../password", "--encoding=UTF8"]
@@ -184,7 +184,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _write(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Write a file for our eyes only, complete or not at all."""
     draft = path.with_suffix(".draft")
     draft.touch(mode=0o600)

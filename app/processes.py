@@ -22,6 +22,7 @@ from app.settings import Settings
 from app.wiring import App, build
 from core.clock import repeat, unless
 from core.db import Database
+from core.errors import ConfigurationError
 from runtime.keep.dispatcher import KIND_MAX
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 
@@ -45,8 +46,11 @@ async def run_settings(settings: Settings, duties: frozenset[Duty], announce: Ca
     stop = asyncio.Event()
     _stop_at_signals(stop)
     async with AsyncExitStack() as stack:
-        if settings.database_url is None:
+        if settings.embedded:
             stack.enter_context(file_locks.installation(settings.home))
+        if settings.faces_only and duties != {Duty.SERVE}:
+            words = "COUNTERSEAL_ENGINE_DATABASE_URL is not set, and this process works for the engine."
+            raise ConfigurationError(words, remedy="`counterseal db setup` makes it; only `serve` does without.")
         app = await stack.enter_async_context(build(settings, first_run=duties == frozenset(Duty)))
         await definitions.prepare(app.faces, app.connectors)
 
@@ -78,7 +82,7 @@ async def run(app: App, duties: frozenset[Duty], stop: asyncio.Event, announce: 
     Once they run, ``announce`` gets the URL where HTTP is served, None if it is not.
     """
     async with asyncio.TaskGroup() as group:
-        if app.settings.database_url is None:
+        if app.settings.embedded:
             group.create_task(storage.watch(app.settings, stop), name="postgres")
         group.create_task(storage.keep_schema(app.settings, stop), name="schema")
         wakes: dict[str, list[Callable[[], None]]] = defaultdict(list)

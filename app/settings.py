@@ -45,6 +45,7 @@ _NEEDED = (
     ("slack_bot_token", "slack_signing_secret"),
     ("bpmn_url", "bpmn_callback_url"),
     ("model_api_key", "model_url"),
+    ("engine_database_url", "faces_database_url"),
     ("sqs_queue_url", "sqs_dlq_url"),
     ("s3_bucket", "s3_object_lock_mode"),
 )
@@ -111,6 +112,7 @@ def _long_enough(value: SecretStr) -> SecretStr:
 Name: TypeAlias = Annotated[str, AfterValidator(_tenant)]
 Address: TypeAlias = Annotated[str, AfterValidator(_web_address)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
+DatabaseUrl: TypeAlias = Annotated[SecretStr, AfterValidator(_postgres)]
 Hosts: TypeAlias = Annotated[tuple[AllowedHost, ...], NoDecode, BeforeValidator(_hosts)]
 
 
@@ -129,7 +131,9 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, hide_input_in_errors=True)
 
     home: Path = Path(".counterseal")
-    database_url: Annotated[SecretStr, AfterValidator(_postgres)] | None = None
+    database_url: DatabaseUrl | None = None
+    engine_database_url: DatabaseUrl | None = None
+    faces_database_url: DatabaseUrl | None = None
     auto_migrate: bool = True
     tenant: Name = "default"
     workspace: Name = "main"
@@ -221,6 +225,16 @@ class Settings(BaseSettings):
     def tenants(self) -> tuple[str, ...]:
         """Every tenant that the settings name. A start is refused unless each is there."""
         return tuple(sorted({self.tenant, *(item.tenant for item in self.webhooks.values() if item.tenant)}))
+
+    @property
+    def embedded(self) -> bool:
+        """True if no database is named, so that one of our own runs below ``home``."""
+        return self.database_url is None and self.faces_database_url is None
+
+    @property
+    def faces_only(self) -> bool:
+        """True if this process is given no login of the engine, so that it can run nothing but faces."""
+        return self.faces_database_url is not None and self.engine_database_url is None
 
     @property
     def signing_key_path(self) -> Path:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec import structs
 
 from app.faces import Faces
 from approvals.content import CardContent
@@ -14,7 +17,8 @@ from core.errors import ConsistencyError, NotFoundError
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
 from runtime.engine.states import RunState
-from runtime.store import approvals, audit, read_models
+from runtime.requests.signaling import SignalAnswer, SignalCode
+from runtime.store import approvals, audit, inbox, read_models
 from runtime.store.read_models import Row
 from runtime.store.tasks import StoredTask
 
@@ -23,6 +27,31 @@ _SHOWN = (
     *("approval_id", "run_id", "kind", "status", "tier", "requester", "choice", "reason"),
     *("created_at", "expires_at", "decided_at"),
 )
+
+
+# What became of a signal. What is kept is for a run that is there now, unless nobody has ever waited for its key.
+_SIGNALED: Mapping[SignalCode, str] = {
+    SignalCode.DELIVERED: "It ended the wait at step {step} of run {run_id}.",
+    SignalCode.KEPT: "Nobody waits for {key!r} now. The signal is kept for {days} days, and goes to {whom}. If that is "
+    "not what you meant, compare the key with those that `counterseal run waits RUN` shows.",
+    SignalCode.LATE: "What this signal would have ended is over. It was recorded, and changes nothing.",
+    SignalCode.STALE: "The token is not that of the wait which is open now. It was recorded, and changes nothing.",
+    SignalCode.VERSION: "The run is at another version than the signal expects. It was recorded, and changes nothing.",
+    SignalCode.DUPLICATE: "The same was said before, without an `id`: it is taken for a repetition, and ends no wait. "
+    "Another wait is open; to end that one, say it with an `id` of its own.",
+    SignalCode.EXPIRED: "It was kept for {days} days, and nothing has waited for it. To say it anew, give it another "
+    "`id`.",
+}
+_ANYBODY = (
+    "the first wait for this key; if a run that is over has waited for it, only to one of a run that was there already"
+)
+
+
+def signal_sentence(answer: SignalAnswer, key: str) -> str:
+    """The outcome of a signal that was sent to ``key``, in words."""
+    whom = _ANYBODY if answer.run_id is None else f"run {answer.run_id} alone, once it waits for this key"
+    said = structs.asdict(answer)
+    return _SIGNALED[answer.code].format(**said, key=key, whom=whom, days=inbox.KEPT_FOR.days)
 
 
 async def run_row(faces: Faces, tenant: str, run_id: UUID, see: str = "") -> Row:
@@ -70,6 +99,7 @@ async def approval_detail(
         "state": str(view.state),
         "detail": view.detail,
         "late": view.late,
+        "paused": view.paused,
         "two_person": view.two_person,
         "votes": [
             {"person": v.voter, **{name: getattr(v, name) for name in ("name", "choice", "reason", "channel", "at")}}

@@ -16,6 +16,7 @@ from approvals.slack.payloads import Click, Clicker, Submission, TaskClick, Task
 from approvals.slack.workspace import SENTENCES, StrangerCode
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
+from core.identity import Kind, principal
 from evidence.chain import Actor, EventType
 from runtime.requests.voting import AnswerTo, VoteRequest
 from runtime.store import faces, tasks, tokens
@@ -112,7 +113,8 @@ class Interactions:
     ) -> Answer:
         if asked.choice is None:
             raise InputError("is no answer", where=where)
-        said = (self._tenant, asked.approval_id, person.id, asked.choice, reason, VoteChannel.SLACK)
+        who = principal(Kind.PERSON, person.id)
+        said = (self._tenant, asked.approval_id, who, asked.choice, reason, VoteChannel.SLACK)
         answer = await self._faces.voting.vote(VoteRequest(*said, nonce=asked.nonce, answer_to=to))
         self._faces.metrics.vote(VoteChannel.SLACK, answer.code)
         return Answer(answer.counted, answer.sentence, answer.code in _ABOUT_REASON)

@@ -7,7 +7,7 @@ installation without settings comes by itself, with ``up`` and the demo.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -15,11 +15,13 @@ import asyncpg
 import structlog
 
 import migrations
+from app import logins
 from app.embedded_postgres import EmbeddedPostgres
+from app.logins import Logins
 from app.settings import Settings
 from core.clock import rest
 from core.db import ENGINE_ROLE, Connection, Database, address
-from core.errors import ConfigurationError, NotFoundError, TransportError, nearest
+from core.errors import ConfigurationError, CountersealError, NotFoundError, TransportError, nearest
 from runtime.store import tenants
 
 log = structlog.get_logger(__name__)
@@ -37,7 +39,7 @@ _REVISION = "SELECT version_num FROM alembic_version"
 _STOP = (
     "Stop all of them (`up`, `serve`, `work`, `keep`), then start one of this release, or run `counterseal db upgrade`."
 )
-_REMEDY = "Check COUNTERSEAL_DATABASE_URL; `counterseal doctor` says what is reachable."
+_REMEDY = "Check COUNTERSEAL_DATABASE_URL, or the two logins' URLs; `counterseal doctor` says what is reachable."
 _ANOTHER = (
     "Keep it with the release that made it, for its evidence, and give this release an empty database "
     "(COUNTERSEAL_DATABASE_URL, or another COUNTERSEAL_HOME)."
@@ -45,15 +47,20 @@ _ANOTHER = (
 
 
 @asynccontextmanager
-async def server(settings: Settings) -> AsyncIterator[str]:
-    """The DSN of the server in use. The embedded one is started or joined, and left at the end."""
-    if settings.database_url is not None:
-        yield settings.database_url.get_secret_value()
+async def server(settings: Settings) -> AsyncIterator[Logins]:
+    """The addresses of the database in use. The embedded server is started or joined, and left at the end."""
+    named = (settings.faces_database_url, settings.engine_database_url, settings.database_url)
+    faces, engine, owner = (None if url is None else url.get_secret_value() for url in named)
+    if faces is not None:
+        yield Logins(faces, engine, owner)
+        return
+    if owner is not None:
+        yield logins.of_owner(owner)
         return
     embedded = EmbeddedPostgres(settings.home / "postgres")
     url = await asyncio.to_thread(embedded.start)
     try:
-        yield url
+        yield logins.of_owner(url)
     finally:
         await asyncio.to_thread(embedded.stop)
 
@@ -84,16 +91,65 @@ async def watch(settings: Settings, stop: asyncio.Event) -> None:
 
 
 @asynccontextmanager
-async def ready_database(settings: Settings) -> AsyncIterator[str]:
-    """Yield the DSN of ``server`` with the schema at head; upgrade it, unless COUNTERSEAL_AUTO_MIGRATE is off.
+async def ready_database(settings: Settings) -> AsyncIterator[Logins]:
+    """Yield the addresses of ``server`` with the schema at head; upgrade it, unless COUNTERSEAL_AUTO_MIGRATE is off.
 
-    The schema stays as it is meanwhile, but see ``keep_schema``.
+    Only who is given the owner's address can upgrade, and makes the two logins if they are missing. The schema stays as
+    it is meanwhile, but see ``keep_schema``. ``ConfigurationError`` for a login that is more than a login of ours.
     """
-    async with server(settings) as url, _connected(url) as connection:
-        if settings.auto_migrate and await _revision(connection) != head_revision():
-            await upgrade(url)
-        await _hold_schema(connection)
-        yield url
+    async with server(settings) as found:
+        if found.owner is not None and not await _at_head(found.faces):
+            await _prepare(found.owner, found, migrates=settings.auto_migrate)
+        async with _connected(found.faces) as connection:
+            await logins.check(connection, "faces")
+            await _hold_schema(connection)
+            yield found
+
+
+async def _at_head(url: str) -> bool:
+    """True if this login is there and sees the schema at head; an error is for whoever connects next to raise."""
+    with suppress(CountersealError, asyncpg.InsufficientPrivilegeError):
+        return await schema_revision(url) == head_revision()
+    return False
+
+
+async def _prepare(owner: str, found: Logins, *, migrates: bool) -> None:
+    before = await schema_revision(owner)
+    if migrates and before != head_revision():
+        await upgrade(owner)
+    if migrates or before == head_revision():
+        await make_logins(owner, found)
+
+
+async def make_logins(owner: str, made: Logins, *, renew: bool = True, keep: Callable[[], None] = lambda: None) -> None:
+    """Create both logins, or give them new passwords, in one transaction. The schema is at head.
+
+    ``keep`` writes down the passwords before they hold. A crash after it leaves those that held before; repeat it.
+    ``ConfigurationError`` if the owner may not create roles, or as ``logins.make``.
+    """
+    async with _connected(owner) as connection:
+        try:
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK_KEY)
+                await logins.make(connection, made, renew=renew)
+                keep()
+        except asyncpg.InsufficientPrivilegeError as error:
+            remedy = "Give `counterseal db setup` the address of the database's owner, who may create roles."
+            raise ConfigurationError(f"this database user may not make logins: {error}.", remedy=remedy) from None
+
+
+async def engine_of(found: Logins) -> str:
+    """The address under which the engine works here: its own, once it is known to be nobody else's, or the faces'."""
+    if found.engine is None:
+        return found.faces
+    await check_login("engine", found.engine)
+    return found.engine
+
+
+async def check_login(kind: str, url: str) -> None:
+    """Raise ``ConfigurationError`` if this login may be more than its role, ``TransportError`` if none is there."""
+    async with _connected(url) as connection:
+        await logins.check(connection, kind)
 
 
 async def keep_schema(settings: Settings, stop: asyncio.Event) -> None:
@@ -101,11 +157,11 @@ async def keep_schema(settings: Settings, stop: asyncio.Event) -> None:
 
     ``ConfigurationError`` if another release has upgraded it in between: this process may not go on with that.
     """
-    async with server(settings) as url:
+    async with server(settings) as found:
         while not stop.is_set():
             # While PostgreSQL is away everybody waits for it.
             with suppress(TransportError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-                async with _connected(url) as connection:
+                async with _connected(found.faces) as connection:
                     await _hold_schema(connection)
                     while not (stop.is_set() or connection.is_closed()):
                         await rest(stop, WATCH_SECONDS)
@@ -207,19 +263,24 @@ async def found_default_tenant(database: Database) -> None:
         await ensure_tenant(connection, DEFAULT_TENANT)
 
 
-async def require_tenants(database: Database, url: str, names: Iterable[str]) -> None:
-    """Raise ``NotFoundError`` for a missing tenant. ``database`` is under the faces' role, ``url`` its address."""
+async def require_tenants(database: Database, found: Logins, names: Iterable[str]) -> None:
+    """Raise ``NotFoundError`` for a missing tenant. ``database`` is under the faces' login."""
     for name in names:
         async with database.transaction(name) as connection:
             there = await tenants.exists(connection, name)
         if not there:
-            # The holder of the database's address operates the installation, and may know all its tenants.
-            async with Database(url, ENGINE_ROLE, connections=1) as engine, engine.transaction() as connection:
+            if found.engine is None:
+                raise _no_tenant(name)
+            # The holder of the engine's address operates the installation, and may know all its tenants.
+            async with Database(found.engine, ENGINE_ROLE, connections=1) as engine, engine.transaction() as connection:
                 raise await unknown_tenant(connection, name)
 
 
 async def unknown_tenant(connection: Connection, name: str) -> NotFoundError:
     """The error for a tenant that is not there. ``connection`` is under the engine's role."""
-    others = nearest(name, await tenants.names(connection))
+    return _no_tenant(name, nearest(name, await tenants.names(connection)))
+
+
+def _no_tenant(name: str, others: str = "") -> NotFoundError:
     remedy = f"`counterseal tenant create {name}` creates it."
     return NotFoundError(f"There is no tenant {name!r}.", remedy=f"{others} {remedy}".lstrip())

@@ -76,7 +76,7 @@ class App:
         bundling = Bundling(self.faces.blobs, self.signer, f"counterseal {version()}", self.definitions)
         errands = Errands(self.database, self.definitions, self.connectors)
         # Without a channel there is nowhere to show a card or a task; the same ones are answered over HTTP and here.
-        messages: dict[str, Handler] = dict.fromkeys(("card", "remind", "escalate", "note", "task"), _shown_nowhere)
+        messages: dict[str, Handler] = dict.fromkeys((*_SHOWN, "note", "task"), _shown_nowhere)
         channel = self.settings.slack_channel
         if self.messenger is not None and channel is not None:
             messages = Messages(self.messenger, channel, self.definitions).handlers()
@@ -102,6 +102,9 @@ class App:
         return Sweeper(self.database, self.definitions, lease=timedelta(seconds=self.settings.lease_seconds))
 
 
+_SHOWN = ("card", "remind", "escalate", "voided")
+
+
 async def _shown_nowhere(connection: Connection, message: Message) -> Deliver:
     log.info("no Slack channel is configured; answer on the command line or over HTTP", kind=message.kind)
     return partial(saying, Delivered())
@@ -124,12 +127,14 @@ async def build(
     ``NotFoundError`` for a tenant that they name and that is not there. On a ``first_run`` the default one is made.
     """
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(storage.ready_database(settings))
-        faces = await faces_of(stack, settings, url, blobs)
+        logins = await stack.enter_async_context(storage.ready_database(settings))
+        faces = await faces_of(stack, settings, logins.faces, blobs)
         if first_run and storage.DEFAULT_TENANT in settings.tenants:
             await storage.found_default_tenant(faces.database)
-        await storage.require_tenants(faces.database, url, settings.tenants)
+        await storage.require_tenants(faces.database, logins, settings.tenants)
         connections = settings.worker_concurrency + 8
+        # A process of faces alone never uses it: without the engine's login PostgreSQL refuses the role.
+        url = await storage.engine_of(logins)
         engine = await stack.enter_async_context(Database(url, ENGINE_ROLE, connections=connections))
         if connectors is None:
             catalog = faces.definitions.catalog

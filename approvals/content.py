@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from core.action import Change, Risk
 from core.canonical import JsonObject
 from core.errors import InputError
+from core.identity import Role
 
 
 class CardState(StrEnum):
@@ -30,6 +31,30 @@ class CardState(StrEnum):
     EXPIRED = "expired"
     SUPERSEDED = "superseded"
     CANCELED = "canceled"
+
+
+# What somebody has done to an action, by their part in it. "You requested this" and "Ana Lee requested this".
+PARTS = {
+    Role.REQUESTER: "requested this",
+    Role.UPDATER: "changed the record",
+    Role.STEP_ADDER: "added this step",
+    Role.FORM_FILLER: "filled in a form",
+    Role.SIGNAL_SENDER: "sent a signal",
+    Role.EDITOR: "edited this",
+    Role.BEARER: "had the token that was used",
+    Role.AGENT_OWNER: "had charge of the agent",
+}
+
+
+class ShapedBy(Struct, frozen=True, forbid_unknown_fields=True):
+    """A person who shaped what is asked: by name, what they did, and what is to be known about their vote ("" if not).
+
+    ``name`` is as the directory has it, or what was said of somebody whom it does not know.
+    """
+
+    name: str
+    did: str
+    note: str = ""
 
 
 class RuleReason(Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +77,8 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     ``reverse`` says how the action is undone, "" if it cannot be. ``changes`` are the proposed writes, ``inputs`` the
     action's other inputs. ``sensitive`` names fields of either whose values stay out of the channel. ``expires_at`` is
     ISO 8601 UTC. ``evidence`` is what the probe of an action in doubt reported, in its words.
-    ``tier`` is the weight that policy gives the decision, "" for none.
+    ``tier`` is the weight that policy gives the decision, "" for none. ``system`` is the outside system that would be
+    called, by address and account, "" for none. ``shaped_by`` are those who shaped it, besides the requester alone.
     """
 
     title: str
@@ -79,6 +105,8 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     sensitive: tuple[str, ...] = ()
     evidence: str = ""
     tier: str = ""
+    system: str = ""
+    shaped_by: tuple[ShapedBy, ...] = ()
 
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value."""

@@ -11,6 +11,7 @@ from msgspec import Struct
 from approvals.content import CardContent, CardState
 from approvals.fields import FormProblem
 from core.canonical import JsonObject
+from core.identity import Contributor, Standing
 from core.machine import Machine
 from core.terms import GroupQuorum, Terms
 
@@ -92,13 +93,15 @@ class VoteChannel(StrEnum):
 class Voter(Struct, frozen=True):
     """A person at the moment of voting. Groups are ``GroupQuorum.key`` values, resolved now.
 
-    ``unresolvable`` holds the groups whose members could not be looked up: they allow nobody.
+    ``unresolvable`` holds the groups whose members could not be looked up: they allow nobody. Whose ``standing`` is
+    another than that of a person never votes; ``person_id`` of a service account is its owner's.
     """
 
     person_id: str
     name: str
     groups: frozenset[str]
     unresolvable: frozenset[str] = frozenset()
+    standing: Standing = Standing.PERSON
 
 
 class Vote(Struct, frozen=True):
@@ -118,9 +121,9 @@ class Vote(Struct, frozen=True):
 
 
 class Approval(Struct, frozen=True):
-    """One question. ``excluded`` are people who never decide it (agent owner, editor), besides the requester.
+    """One question. ``contributors`` are those who shaped it; by default none of them decides it.
 
-    ``escalated`` says that the escalation is in force. ``nonce`` is what the buttons carry.
+    ``requester`` is only shown. ``escalated`` says that the escalation is in force, ``nonce`` is what buttons carry.
     """
 
     id: UUID
@@ -132,8 +135,8 @@ class Approval(Struct, frozen=True):
     action_digest: str
     nonce: str
     terms: Terms
-    requester: str | None
-    excluded: frozenset[str] = frozenset()
+    requester: str
+    contributors: tuple[Contributor, ...] = ()
     votes: tuple[Vote, ...] = ()
     expires_at: datetime | None = None
     escalated: bool = False
@@ -149,7 +152,7 @@ class GroupProgress(Struct, frozen=True):
 class CardView(Struct, frozen=True):
     """All that a face needs to draw one approval. ``detail`` says what became of it (result, error, by whom).
 
-    ``late`` says what a worker that had lost its lease told of it afterwards.
+    ``late`` says what a worker that had lost its lease told of it afterwards, ``paused`` what keeps it from going out.
     """
 
     approval_id: UUID
@@ -163,6 +166,7 @@ class CardView(Struct, frozen=True):
     detail: str = ""
     link: str = ""
     late: str = ""
+    paused: str = ""
 
 
 class TaskState(StrEnum):

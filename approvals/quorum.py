@@ -4,7 +4,8 @@ Rules, in the order in which they are applied:
 
 1. A question that is no longer open, has run out of time, was replaced (nonce) or is about something else (digest)
    takes no votes.
-2. The requester and the excluded people never count, unless the terms say so (``Counted.separation_waived``).
+2. Nobody who shaped what is asked counts, unless the terms allow their part in it (``Counted.separation_waived``).
+   Only active people of the directory count: no service account, nobody who is deactivated or unknown.
 3. Only members of a required group count, by the groups as resolved when they voted. A group that could not be resolved
    allows nobody.
 4. A refusal to approve, and every answer about an action in doubt, needs a reason.
@@ -16,13 +17,14 @@ Rules, in the order in which they are applied:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from approvals.content import PARTS
 from approvals.model import (
     Approval,
     ApprovalEvent,
@@ -34,7 +36,9 @@ from approvals.model import (
     Voter,
     choices_of,
 )
-from approvals.tally import current_votes, eligible_keys, plans, progress, quorum_met, separated, valid_votes
+from approvals.tally import current_votes, eligible_keys, plans, progress, quorum_met, separated, shaped, valid_votes
+from core.identity import Directory, Standing
+from core.terms import GroupSource
 
 REASON_CHARACTERS_MAX = 2000
 
@@ -50,6 +54,9 @@ class RefusalCode(StrEnum):
     SEPARATION = "separation_of_duties"
     UNRESOLVABLE = "group_unresolvable"
     NOT_ELIGIBLE = "not_eligible"
+    UNKNOWN = "not_in_directory"
+    DEACTIVATED = "deactivated"
+    MACHINE = "service_account"
     REASON_MISSING = "reason_missing"
     REASON_TOO_LONG = "reason_too_long"
     ALREADY_COUNTED = "already_counted"
@@ -59,7 +66,7 @@ class Counted(Struct, frozen=True):
     """The vote counts. ``effect`` is the event that it causes, None while others are awaited.
 
     ``decision`` is the choice that decided, set with ``effect``: for an action in doubt *happened* and *again* approve,
-    *fail* rejects. ``separation_waived`` asks for an audit event: the voter is the requester or excluded, and policy
+    *fail* rejects. ``separation_waived`` asks for an audit event: the voter shaped what is asked, and policy
     allows it.
     """
 
@@ -109,8 +116,23 @@ def consider(
         _event(choice) if decided else None,
         choice if decided else None,
         _counted_sentence(after, choice, decided),
-        separation_waived=separated(approval, voter.person_id),
+        separation_waived=shaped(approval, voter.person_id),
     )
+
+
+def counted_again(votes: Iterable[Vote], people: Directory) -> tuple[Vote, ...]:
+    """The votes that still count: of people who are there, are active, and are still in a group that they voted for.
+
+    What Slack said of its groups when somebody voted is not asked again.
+    """
+    kept = []
+    for vote in votes:
+        entry = people.entries.get(vote.voter)
+        if entry is not None and entry.standing is Standing.PERSON:
+            own = {f"{GroupSource.GROUP}:{name}" for name in entry.groups}
+            slack = {key for key in vote.groups if key.startswith(f"{GroupSource.SLACK_GROUP}:")}
+            kept.append(replace(vote, groups=vote.groups & (own | slack)))
+    return tuple(kept)
 
 
 def _event(choice: Choice) -> ApprovalEvent:
@@ -125,7 +147,9 @@ _OVER = {
         RefusalCode.ALREADY_DECIDED, "This request was canceled with its run; there is nothing to decide any more."
     ),
     ApprovalStatus.SUPERSEDED: NotCounted(
-        RefusalCode.CHANGED, "What was asked has changed since, so this request is void. A new request replaces it."
+        RefusalCode.CHANGED,
+        "This request is void: what it asked has changed, or its approval is too old, or of people who may vote no "
+        "more. A new request replaces it.",
     ),
 }
 
@@ -155,10 +179,26 @@ def _usable_groups(approval: Approval, voter: Voter) -> frozenset[str]:
     return (voter.groups - voter.unresolvable) & eligible_keys(approval)
 
 
+_NO_VOTER = {
+    Standing.UNKNOWN: NotCounted(
+        RefusalCode.UNKNOWN, "You are not in the directory, so this does not count. Ask an administrator to add you."
+    ),
+    Standing.DEACTIVATED: NotCounted(
+        RefusalCode.DEACTIVATED,
+        "You are deactivated in the directory, so this does not count. Ask an administrator if that is a mistake.",
+    ),
+    Standing.MACHINE: NotCounted(
+        RefusalCode.MACHINE, "A service account never decides, so this does not count. A person has to, by themselves."
+    ),
+}
+
+
 def _ineligible(approval: Approval, voter: Voter) -> NotCounted | None:
-    if separated(approval, voter.person_id) and not approval.terms.allow_requester:
-        role = "requested this" if voter.person_id == approval.requester else "own or edited what is to be done"
-        return NotCounted(RefusalCode.SEPARATION, f"You may not decide this: you {role}, and somebody else has to.")
+    if (role := separated(approval, voter.person_id)) is not None:
+        did = PARTS[role]
+        return NotCounted(RefusalCode.SEPARATION, f"You may not decide this: you {did}, and somebody else has to.")
+    if voter.standing in _NO_VOTER:
+        return _NO_VOTER[voter.standing]
     eligible = eligible_keys(approval)
     if _usable_groups(approval, voter):
         return None

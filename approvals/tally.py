@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from approvals.model import Approval, Choice, GroupProgress, Vote, VoteChannel
 from core.errors import nearest
+from core.identity import Contributor, Directory, Role
 from core.terms import GroupQuorum, GroupSource, Terms
 
 # The members of each group of the directory, by the group's name.
@@ -72,8 +73,7 @@ def valid_votes(approval: Approval) -> tuple[Vote, ...]:
     return tuple(
         vote
         for vote in current_votes(approval.votes)
-        if vote.digest == approval.action_digest
-        and (approval.terms.allow_requester or not separated(approval, vote.voter))
+        if vote.digest == approval.action_digest and not separated(approval, vote.voter)
     )
 
 
@@ -86,10 +86,12 @@ def quorum_met(approval: Approval, choice: Choice) -> bool:
     return any(plan_met(approval.terms, plan, supporters) for plan in plans(approval))
 
 
-def carried(terms: Terms, requester: str | None, votes: Iterable[Vote], choice: Choice, *, escalated: bool) -> bool:
-    """True if the last votes of the people who may decide carry this choice by these terms (promise 1)."""
-    valid = [vote for vote in current_votes(votes) if terms.allow_requester or vote.voter != requester]
-    supporters = [vote for vote in valid if vote.choice is choice]
+def carried(
+    terms: Terms, contributors: Iterable[Contributor], votes: Iterable[Vote], choice: Choice, *, escalated: bool
+) -> bool:
+    """True if the last votes of the people who may decide carry this choice by these terms (promises 1, 12)."""
+    barred = excluded(terms, contributors)
+    supporters = [vote for vote in current_votes(votes) if vote.choice is choice and vote.voter not in barred]
     return any(plan_met(terms, plan, supporters) for plan in plans_of(terms, escalated=escalated))
 
 
@@ -122,8 +124,29 @@ def _seated(plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
     return all(place(seat, set()) for seat in range(len(seats)))
 
 
-def separated(approval: Approval, person: str) -> bool:
-    return person == approval.requester or person in approval.excluded
+def excluded(terms: Terms, contributors: Iterable[Contributor]) -> Mapping[str, Role]:
+    """The people who may not decide, because they shaped what is asked; each with the first part that bars them."""
+    barred = [one for one in contributors if one.role not in terms.allow and one.person is not None]
+    return {one.person: one.role for one in reversed(barred) if one.person is not None}
+
+
+def separated(approval: Approval, person: str) -> Role | None:
+    """The part in what is asked that keeps this person from deciding it; None if nothing does (promise 12)."""
+    return excluded(approval.terms, approval.contributors).get(person)
+
+
+def shaped(approval: Approval, person: str) -> bool:
+    """True if the person had any part in what is asked, also one that the terms allow."""
+    return any(one.person == person for one in approval.contributors)
+
+
+def resolved(contributors: Iterable[Contributor], directory: Directory) -> tuple[Contributor, ...]:
+    """The contributors with everybody whom this directory takes a principal for, or the one before; else unresolved."""
+    return tuple(
+        Contributor(one.role, one.principal, person)
+        for one in contributors
+        for person in sorted({*directory.people(one.principal), *([one.person] if one.person else ())}) or [None]
+    )
 
 
 class Shortfall(Struct, frozen=True):
@@ -147,7 +170,7 @@ def shortfalls(terms: Terms, groups: Groups) -> list[Shortfall]:
 
 def stuck_requesters(terms: Terms, groups: Groups) -> list[str]:
     """The people on whose own requests nobody could decide: they may not, and too few are left. By name."""
-    if terms.allow_requester:
+    if Role.REQUESTER in terms.allow:
         return []
     plans = plans_of(terms, escalated=True)
     # In a group that fills every seat of every plan, and has one besides, one person less makes no difference.

@@ -41,7 +41,7 @@ async def measure(stage: Stage) -> list[Figure]:
 async def _one(stage: Stage, processes: int) -> Found:
     steps = stage.size(STEPS, 100)
     async with stage.world() as world, AsyncExitStack() as stack:
-        async with world.engine.transaction() as connection:
+        async with world.faces.transaction(texts.TENANT) as connection:
             # A rule that counts the run's writes must have seen all of them, so such decisions do not commute.
             policy = texts.policy(50, counting=False)
             await publish_policy(connection, world.definitions, texts.TENANT, policy, "policy.yaml", ACTOR)

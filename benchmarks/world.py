@@ -64,6 +64,7 @@ class NoOp:
     """The outside system. ``on_effect`` is awaited before each effect."""
 
     effects: int = 0
+    target: str = ""
     on_effect: Callable[[Call], Awaitable[None]] | None = None
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
@@ -230,7 +231,7 @@ async def _execute(url: str, statement: str) -> None:
 
 
 async def _publish(world: World) -> None:
-    async with world.engine.transaction() as connection:
+    async with world.faces.transaction(texts.TENANT) as connection:
         await ensure_tenant(connection, texts.TENANT, max_concurrency=SLOTS, max_writes_per_run=100_000)
         await publish_directory(connection, texts.TENANT, DIRECTORY, "directory.yaml", ACTOR)
         await publish_policy(connection, world.definitions, texts.TENANT, texts.policy(50), "policy.yaml", ACTOR)

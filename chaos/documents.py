@@ -170,6 +170,7 @@ people:
   - {id: ana.lee, name: Ana Lee, slack: U0ANA}
   - {id: ben.ortiz, name: Ben Ortiz, slack: U0BEN}
   - {id: cara.diaz, name: Cara Diaz, slack: U0CARA}
+  - {id: raj.quist, name: Raj Quist}
 groups:
   owners: [ana.lee, ben.ortiz, cara.diaz]
   operators: [ana.lee, ben.ortiz, cara.diaz]

@@ -15,7 +15,7 @@ from chaos.cases import OTHER, TENANT
 from chaos.eyes import AWAY
 from chaos.people import SLACK_USERS
 from connectors.catalog import load_catalog
-from core.db import ENGINE_ROLE, Database
+from core.db import FACES_ROLE, Database
 from core.errors import TransportError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
@@ -42,9 +42,9 @@ async def publish(url: str, folder: Path, people: list[str]) -> dict[tuple[str, 
     (folder / "operations" / "chaos.yaml").write_text(documents.OPERATIONS)
     await storage.upgrade(url)
     definitions = definitions_in(folder)
-    async with Database(url, ENGINE_ROLE) as engine:
+    async with Database(url, FACES_ROLE) as faces:
         for tenant in (TENANT, OTHER):
-            async with engine.transaction() as connection:
+            async with faces.transaction(tenant) as connection:
                 await ensure_tenant(connection, tenant, max_concurrency=documents.MAX_CONCURRENCY)
                 await publish_directory(connection, tenant, documents.DIRECTORY, "directory.yaml", _ACTOR)
                 await publish_policy(connection, definitions, tenant, documents.POLICY, "policy.yaml", _ACTOR)
@@ -52,7 +52,7 @@ async def publish(url: str, folder: Path, people: list[str]) -> dict[tuple[str, 
                 for name in sorted(documents.WORKFLOWS, key=lambda name: name != "inner"):
                     await publish_workflow(connection, definitions, tenant, documents.WORKFLOWS[name], name, _ACTOR)
         return {
-            (tenant, person): await create_token(engine, tenant, person, _ROLES, None, _ACTOR)
+            (tenant, person): (await create_token(faces, tenant, person, _ROLES, None, _ACTOR)).token
             for tenant in (TENANT, OTHER)
             for person in people
         }
@@ -72,7 +72,7 @@ class Office:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Change them until ``stop``."""
-        async with Database(self.url, ENGINE_ROLE, connections=1) as database:
+        async with Database(self.url, FACES_ROLE, connections=1) as database:
             while not stop.is_set():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(CHANGE_SECONDS):
@@ -89,9 +89,9 @@ class Office:
         )
         directory = documents.DIRECTORY.replace(f"owners: [{', '.join(_OWNERS)}]", f"owners: [{', '.join(owners)}]")
         for tenant in (TENANT, OTHER):
-            async with database.transaction() as connection:
+            async with database.transaction(tenant) as connection:
                 await publish_policy(connection, self.definitions, tenant, policy, "policy.yaml", _ACTOR)
-            async with database.transaction() as connection:
+            async with database.transaction(tenant) as connection:
                 await publish_directory(connection, tenant, directory, "directory.yaml", _ACTOR)
 
     def owned(self, person: str, at: float) -> bool:

@@ -43,7 +43,7 @@ def leaves(schema: JsonObject, value: Json) -> Iterator[Leaf]:
 
 
 def _walk(root: JsonObject, schema: Json, value: Json, path: str, above: Treatment, *, secret: bool) -> Iterator[Leaf]:
-    here = _resolved(root, schema)
+    here = resolved(root, schema)
     treatment = Treatment(str(here["x-evidence"])) if "x-evidence" in here else above
     hidden = secret or here.get("x-secret") is True
     if isinstance(value, dict) and value:
@@ -62,7 +62,7 @@ def _walk(root: JsonObject, schema: Json, value: Json, path: str, above: Treatme
 
 def _marks(root: JsonObject, schema: Json, depth: int) -> Iterator[tuple[Treatment | None, bool]]:
     """Every treatment and secrecy that a list's items, and what is in them, are declared with."""
-    here = _resolved(root, schema)
+    here = resolved(root, schema)
     if depth > LOCAL_REFERENCES_MAX or not here:
         return
     yield Treatment(str(here["x-evidence"])) if "x-evidence" in here else None, here.get("x-secret") is True
@@ -72,7 +72,7 @@ def _marks(root: JsonObject, schema: Json, depth: int) -> Iterator[tuple[Treatme
         yield from _marks(root, item, depth + 1)
 
 
-def _resolved(root: JsonObject, schema: Json) -> JsonObject:
+def resolved(root: JsonObject, schema: Json) -> JsonObject:
     """The schema with its local reference followed; empty if there is none, which hides and shows nothing more."""
     for _ in range(LOCAL_REFERENCES_MAX):
         if not isinstance(schema, dict):

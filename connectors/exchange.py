@@ -49,6 +49,13 @@ def http_url(text: str, what: str, setting: str, example: str) -> httpx.URL:
     return url
 
 
+def public_address(text: str, account: str | None = None) -> str:
+    """An address without secrets, and the account that is used there: how a target system is named (promise 3)."""
+    url = httpx.URL(text)
+    named = f"{url.scheme}://{url.netloc.decode('ascii')}{url.path.rstrip('/')}"
+    return f"{named} as {account}" if account else named
+
+
 def deadline_in(seconds: float) -> float:
     """The time of the event loop's clock in so many seconds."""
     return asyncio.get_running_loop().time() + seconds

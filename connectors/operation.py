@@ -21,6 +21,7 @@ from core.action import Risk, SideEffects
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.durations import Duration
 from core.errors import InputError, path_text
+from core.escaping import Language
 
 # ``{fields.priority}``, or ``{facts.number|sys_id}`` for the first that has a value.
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.]*(?:\|[A-Za-z_][\w.]*)*)\}")
@@ -276,7 +277,10 @@ def _check_keywords(schema: Json, *, marks: bool = True) -> None:
         raise ValueError(f"x-evidence is {treatment!r}; it must be one of {', '.join(EVIDENCE_TREATMENTS)}")
     if not isinstance(schema.get("x-secret", False), bool | dict):
         raise ValueError("x-secret must be true or false")
-    if not marks and {"x-evidence", "x-secret"} & schema.keys():
-        raise ValueError("x-evidence and x-secret belong in properties, items or additionalProperties")
+    language = schema.get("x-language", Language.HTML)
+    if not isinstance(language, dict) and language not in [*Language]:
+        raise ValueError(f"x-language is {language!r}; it must be one of {', '.join(Language)}")
+    if not marks and {"x-evidence", "x-secret", "x-language"} & schema.keys():
+        raise ValueError("x-evidence, x-secret and x-language belong in properties, items or additionalProperties")
     for name, item in schema.items():
         _check_keywords(item, marks=marks and name not in _CONDITIONAL)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
@@ -155,6 +156,13 @@ class Probe(Struct, frozen=True):
 class Connector(Protocol):
     """One outside system. Constructed only by ``app``; safe for concurrent use."""
 
+    @property
+    def target(self) -> str:
+        """The system that is called, by address and account, for people to read and for approvals to bind (promise 3).
+
+        Public, and without secrets. It is "" where an action itself names the system, or none is called.
+        """
+
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         """Read the target for the diff. Has no side effect. Called only for operations that declare ``diff``."""
 
@@ -173,6 +181,11 @@ class Connector(Protocol):
 
 class NothingBefore:
     """The half of a connector whose operations replace nothing: none of them declares ``diff``."""
+
+    @property
+    def target(self) -> str:
+        """No system besides what an action names itself."""
+        return ""
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         """Refuse: there is nothing that could be read first."""
@@ -218,6 +231,11 @@ class Connectors(dict[str, Connector]):
 
     ``ConfigurationError`` for another name: it says which setting would provide that connector.
     """
+
+    @cached_property
+    def targets(self) -> Mapping[str, str]:
+        """The system behind each connector, by the connector's name."""
+        return {name: connector.target for name, connector in self.items()}
 
     def __missing__(self, name: str) -> Connector:
         raise self.missing(name)

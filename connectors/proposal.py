@@ -56,12 +56,15 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
     )
 
 
-def action_digest(action: Action, policy_digest: str) -> str:
-    """SHA-256 over operation, input, target, the target's version as read, and the policy that judged it.
+def action_digest(action: Action, asked: Json = None) -> str:
+    """SHA-256 over operation, input, system, target, its version as read, who shaped it, and the terms of asking.
 
     Approvals bind to it (promise 3).
     """
-    bound = {"before": action.before, "input": action.input, "operation": action.operation, "policy": policy_digest}
+    judged: JsonObject = {"before": action.before, "input": action.input, "operation": action.operation}
+    bound: JsonObject = {"asked": asked, **judged}
+    if action.system or action.shaped:
+        bound |= {"system": action.system, "shaped": [*action.shaped]}
     return digest({**bound, "target": action.target, "target_version": action.target_version})
 
 

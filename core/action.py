@@ -42,7 +42,8 @@ class Action(Struct, frozen=True):
     of it). ``before`` holds the target's values as read, for the fields that the operation's ``diff`` names, and
     ``target_version`` the target's version at that read (for ServiceNow ``sys_mod_count``); both are None without a
     pre-read. ``reverse`` is the ``{operation, input}`` that restores every field whose value was read, None where there
-    is none (Q-4).
+    is none (Q-4). ``system`` is the outside system by address and account, "" for none. ``shaped`` are those who shaped
+    it besides the run's requester, each as ``<role>:<principal>``.
     """
 
     operation: str
@@ -56,6 +57,8 @@ class Action(Struct, frozen=True):
     reversible: bool
     summary: str
     reverse: JsonObject | None = None
+    system: str = ""
+    shaped: tuple[str, ...] = ()
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -67,6 +67,15 @@ def readings(text: str) -> Iterator[str]:
             yield principal(_SAME[one], name)
 
 
+class Standing(StrEnum):
+    """The standing of whoever acts: only a ``person`` who is there and active may vote."""
+
+    PERSON = "person"
+    UNKNOWN = "not_in_directory"
+    DEACTIVATED = "deactivated"
+    MACHINE = "service_account"
+
+
 class Entry(Struct, frozen=True):
     """A person of a directory, or a service account, which has an ``owner``: the id of a person. ``groups`` are names.
 
@@ -79,6 +88,22 @@ class Entry(Struct, frozen=True):
     groups: frozenset[str] = frozenset()
     principals: tuple[str, ...] = ()
     owner: str | None = None
+
+    @property
+    def person(self) -> str:
+        """The id of the person whom this entry counts as: its owner's, for a service account."""
+        return self.owner or self.id
+
+    @property
+    def standing(self) -> Standing:
+        """May this entry vote, and if not, why?"""
+        if self.owner is not None:
+            return Standing.MACHINE
+        return Standing.PERSON if self.active else Standing.DEACTIVATED
+
+    def accounts(self, kind: Kind) -> tuple[str, ...]:
+        """The names of the entry's principals of one kind, as they were written."""
+        return tuple(text.partition(":")[2] for text in self.principals if text.startswith(f"{kind}:"))
 
 
 class Directory(Struct, frozen=True):
@@ -98,9 +123,9 @@ class Directory(Struct, frozen=True):
                 claimed[claim] = entry.id if claimed.get(claim, entry.id) == entry.id else None
         return cls(digest, found, claimed)
 
-    def entry(self, text: str) -> Entry | None:
-        """The one entry that a principal, or a name of any kind, belongs to; None if there is none, or several."""
-        found = self._entries(text)
+    def entry(self, *texts: str) -> Entry | None:
+        """The one entry to which the principals, or names of any kind, belong; None if there is none, or several."""
+        found = self._entries(texts)
         return self.entries[found.pop()] if len(found) == 1 else None
 
     def resolve(self, text: str) -> str | None:
@@ -113,11 +138,14 @@ class Directory(Struct, frozen=True):
 
     def people(self, text: str) -> frozenset[str]:
         """The ids of all persons whom the text may mean: more than one where a name without a kind is ambiguous."""
-        found = (self.entries[entry_id] for entry_id in self._entries(text))
-        return frozenset(entry.owner or entry.id for entry in found)
+        return frozenset(self.entries[entry_id].person for entry_id in self._entries([text]))
 
-    def _entries(self, text: str) -> set[str]:
-        return {found for reading in readings(text) if (found := self.claimed.get(reading)) is not None}
+    def _entries(self, texts: Iterable[str]) -> set[str]:
+        every = (self.claimed.get(reading) for text in texts for reading in readings(text))
+        return {found for found in every if found is not None}
+
+
+NOBODY = Directory("", {}, {})
 
 
 def claims(entry: Entry) -> Iterator[str]:
@@ -125,6 +153,9 @@ def claims(entry: Entry) -> Iterator[str]:
     yield principal(Kind.PERSON, entry.id)
     for text in entry.principals:
         yield normalised(text)
+
+
+NOBODY = Directory("", {}, {})
 
 
 class Role(StrEnum):
@@ -141,7 +172,7 @@ class Role(StrEnum):
 
 
 class Contributor(Struct, frozen=True):
-    """One who shaped an action. ``person`` is who that was by the directory when it was recorded; None: nobody."""
+    """A part in the making of an action. ``person`` is whose it was by the directory of then; None is *unresolved*."""
 
     role: Role
     principal: str

@@ -2,22 +2,40 @@
 
 A text that is one expression keeps the expression's type; inside a longer text only strings, numbers and booleans
 have a place. An expression's result is never rendered again: a value that contains ``${{`` stays as it is.
+
+Where an input is a text of another language, values are escaped for it, and the author's own words are not; also a
+value that is the whole text, and every text in a list or map. ``${{ raw(…) }}`` puts a value in as it is.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from core.canonical import DEPTH_MAX, Json
 from core.errors import ExpressionError, path_text
+from core.escaping import Language, check_meaning, escaped
 from core.expressions import Bound, Environment, Expression
 
 TEXT_CHARACTERS_MAX = 256 * 1024
 
+# The whole of an expression, whose inside has to be an expression again: so the parentheses belong together.
+_RAW = re.compile(r"raw\s*\((.*)\)\Z", re.DOTALL)
+
 Path: TypeAlias = tuple[str | int, ...]
+
+
+class Languages(Protocol):
+    """The languages of the texts in a value."""
+
+    def at(self, path: Path) -> Language | None:
+        """The language of the text at this place; None if it is no other language's."""
+
+    def within(self, path: Path) -> bool:
+        """True if a text at this place or below it has a language."""
 
 
 class TemplateError(ExpressionError):
@@ -49,53 +67,73 @@ def compile_template(environment: Environment, text: str, want: str | None = Non
     return Template(environment, _compile_text(environment, text, want))
 
 
-def compile_value(environment: Environment, value: Json, where: str = "") -> Template:
-    """Compile every text in a nested value; other scalars pass through.
+def compile_value(
+    environment: Environment, value: Json, where: str = "", languages: Languages | None = None
+) -> Template:
+    """Compile every text in a nested value; other scalars pass through. ``languages`` says what is escaped, and how.
 
     ``TemplateError`` names the place, under the prefix ``where`` (such as ``with``): ``with.fields.priority``.
     """
-    return Template(environment, _compile(environment, value, (), where))
+    return Template(environment, _compile(environment, value, (), where, languages))
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A text with expressions in it; one alone keeps its type. ``place`` is its path in a nested value and a prefix."""
+    """A text with expressions in it; one alone keeps its type. ``place`` is its path in a nested value and a prefix.
+
+    Of the values, those at the indexes ``raw`` are not escaped.
+    """
 
     parts: tuple[str | Expression, ...]
     place: tuple[Path, str] | None = None
+    languages: Languages | None = None
+    raw: frozenset[int] = frozenset()
 
 
 _Node: TypeAlias = "_Text | dict[str, _Node] | list[_Node] | str | bool | int | float | None"
 
 
-def _compile_text(environment: Environment, text: str, want: str | None = None) -> _Text | str:
-    pieces = list(_split(text))
+def _compile_text(
+    environment: Environment, text: str, want: str | None = None, languages: Languages | None = None
+) -> _Text | str:
+    pieces, raw = list(_split(text)), set()
+    if languages is not None:
+        for at, (is_expression, piece) in enumerate(pieces):
+            if is_expression and (match := _RAW.match(piece)):
+                pieces[at] = (True, match[1])
+                raw.add(at)
     sources = [source for is_expression, source in pieces if is_expression]
     if len(sources) == 1 and all(is_expression or not piece.strip() for is_expression, piece in pieces):
-        return _Text((environment.compile(sources[0], want),))
+        return _Text((environment.compile(sources[0], want),), None, languages, frozenset({0} if raw else ()))
     if want is not None and (want != "string" or not sources):
         raise ExpressionError(f"{text!r} is not one ${{{{ … }}}} expression", remedy=f"It must give a {want}.")
     if not sources:
         return text
-    return _Text(tuple(environment.compile(piece) if is_expression else piece for is_expression, piece in pieces))
+    parts = tuple(environment.compile(piece) if is_expression else piece for is_expression, piece in pieces)
+    return _Text(parts, None, languages, frozenset(raw))
 
 
-def _compile(environment: Environment, value: Json, path: Path, prefix: str) -> _Node:
+def _compile(environment: Environment, value: Json, path: Path, prefix: str, languages: Languages | None) -> _Node:
     try:
         if len(path) > DEPTH_MAX:
             raise ExpressionError(f"is nested deeper than {DEPTH_MAX} levels")
         if isinstance(value, dict) and any("${{" in key for key in value):
             raise ExpressionError("has an expression in a key", remedy="Keys are fixed; only values can be computed.")
-        text = _compile_text(environment, value) if isinstance(value, str) else ""
+        text = _compile_text(environment, value, languages=_spoken(languages, path)) if isinstance(value, str) else ""
     except ExpressionError as error:
         raise TemplateError(error, path, prefix) from None
     if isinstance(text, _Text):
         return replace(text, place=(path, prefix))
     if isinstance(value, dict):
-        return {key: _compile(environment, item, (*path, key), prefix) for key, item in value.items()}
+        return {key: _compile(environment, item, (*path, key), prefix, languages) for key, item in value.items()}
     if isinstance(value, list):
-        return [_compile(environment, item, (*path, at), prefix) for at, item in enumerate(value)]
+        return [_compile(environment, item, (*path, at), prefix, languages) for at, item in enumerate(value)]
     return value
+
+
+def _spoken(languages: Languages | None, path: Path) -> Languages | None:
+    """The languages, if any is spoken at this place."""
+    return languages if languages is not None and languages.within(path) else None
 
 
 def _references(node: _Node) -> Iterator[str]:
@@ -116,13 +154,52 @@ def _render(node: _Node, bound: Bound) -> Json:
     if not isinstance(node, _Text):
         return node
     try:
+        if node.languages is not None and node.place is not None:
+            return _translated(node, node.languages, node.place[0], bound)
         if len(node.parts) == 1 and isinstance(node.parts[0], Expression):
             return node.parts[0].value(bound)
         text = "".join(part if isinstance(part, str) else _scalar(part, bound) for part in node.parts)
-        if len(text) > TEXT_CHARACTERS_MAX:
-            raise ExpressionError(f"gives {len(text)} characters; at most {TEXT_CHARACTERS_MAX} are accepted")
+        _check_length(text)
     except ExpressionError as error:
         raise error if node.place is None else TemplateError(error, *node.place) from None
+    return text
+
+
+def _check_length(text: str) -> None:
+    if len(text) > TEXT_CHARACTERS_MAX:
+        raise ExpressionError(f"gives {len(text)} characters; at most {TEXT_CHARACTERS_MAX} are accepted")
+
+
+def _translated(node: _Text, languages: Languages, path: Path, bound: Bound) -> Json:
+    """The value of a text in which other languages are spoken."""
+    language = languages.at(path)
+    if len(node.parts) == 1 and isinstance(node.parts[0], Expression):
+        value = node.parts[0].value(bound)
+        return value if node.raw else _escaped(value, languages, path)
+    made, authored = "", ""
+    for at, part in enumerate(node.parts):
+        if isinstance(part, str) or language is None or at in node.raw:
+            text = said = part if isinstance(part, str) else _scalar(part, bound)
+        else:
+            text, said = escaped(language, _scalar(part, bound)), "\0"
+        made, authored = made + text, authored + said
+    _check_length(made)
+    if language is not None:
+        check_meaning(language, made, authored)
+    return made
+
+
+def _escaped(value: Json, languages: Languages, path: Path) -> Json:
+    if isinstance(value, dict):
+        return {key: _escaped(item, languages, (*path, key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item, languages, (*path, at)) for at, item in enumerate(value)]
+    language = languages.at(path)
+    if language is None or not isinstance(value, str):
+        return value
+    text = escaped(language, value)
+    _check_length(text)
+    check_meaning(language, text, "")
     return text
 
 

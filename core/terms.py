@@ -9,6 +9,9 @@ from typing import Any
 from msgspec import Struct, convert, json
 
 from core.canonical import JsonObject
+from core.identity import Role
+
+FRESH_SECONDS = 24 * 3600
 
 
 class Tier(StrEnum):
@@ -17,6 +20,25 @@ class Tier(StrEnum):
     LOW = "low"
     MEDIUM = "medium"
     HIGH = "high"
+
+
+class Stopped(StrEnum):
+    """The kinds of what can be paused."""
+
+    TENANT = "tenant"
+    WORKFLOW = "workflow"
+    CONNECTOR = "connector"
+    RUN = "run"
+
+
+class Unresolved(StrEnum):
+    """The course where somebody who shaped an action is nobody whom the directory knows: deny it, or ask all the same.
+
+    Who is not known cannot be kept from voting on what they shaped (promise 12).
+    """
+
+    DENY = "deny"
+    ASK = "ask"
 
 
 class GroupSource(StrEnum):
@@ -59,18 +81,21 @@ class Escalation(Struct, frozen=True):
 class Terms(Struct, frozen=True):
     """The terms that policy sets for a question. No approvers means that nobody may approve.
 
-    ``two_person`` asks for at least two people, each of whom fills one seat only. ``allow_requester`` lifts the
-    separation of duties. ``expires_seconds`` None means that the question waits until it is decided or canceled.
-    ``remind_seconds`` count from the request.
+    ``two_person`` asks for at least two people, each of whom fills one seat only. Nobody who shaped what is asked
+    decides it, but for those whose part in it is in ``allow``. ``expires_seconds`` None means that the question waits
+    until it is decided or canceled. ``remind_seconds`` count from the request. An approval that was given
+    ``fresh_seconds`` ago, and not used since, is void.
     """
 
     tier: Tier
     approvers: tuple[GroupQuorum, ...]
     two_person: bool = False
-    allow_requester: bool = False
+    allow: tuple[Role, ...] = ()
+    unresolved: Unresolved = Unresolved.ASK
     expires_seconds: int | None = None
     remind_seconds: tuple[int, ...] = ()
     escalate: Escalation | None = None
+    fresh_seconds: int = FRESH_SECONDS
 
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value: as it is stored with the approval."""

@@ -25,6 +25,8 @@ class EventType(StrEnum):
     RUN_EXTENDED = "run.extended"
     RUN_CONTINUED = "run.continued"
     RUN_CANCELED = "run.canceled"
+    RUN_PAUSED = "run.paused"
+    RUN_RESUMED = "run.resumed"
     RUN_CLOSED = "run.closed"
     RUN_PURGED = "run.purged"
     STEP_STARTED = "step.started"
@@ -69,13 +71,19 @@ class EventType(StrEnum):
     TOKEN_CREATED = "token.created"  # noqa: S105  the name of an event
     TOKEN_REVOKED = "token.revoked"  # noqa: S105  the name of an event
     POLICY_PUBLISHED = "policy.published"
+    POLICY_PROPOSED = "policy.proposed"
+    POLICY_ACTIVATED = "policy.activated"
     WORKFLOW_PUBLISHED = "workflow.published"
     WORKFLOW_RETIRED = "workflow.retired"
+    WORKFLOW_UNSTARTED = "workflow.unstarted"
     DIRECTORY_PUBLISHED = "directory.published"
+    DIRECTORY_PROPOSED = "directory.proposed"
+    PAUSE_SET = "pause.set"
+    PAUSE_LIFTED = "pause.lifted"
 
 
 # The areas of the facts that belong to no run.
-_TENANTS = ("signal.", "task.", "request.", "evidence.", "token.", "policy.", "workflow.", "directory.")
+_TENANTS = ("signal.", "task.", "request.", "evidence.", "token.", "policy.", "workflow.", "directory.", "pause.")
 _TENANT_ONLY = {EventType.RUN_PURGED, *(kind for kind in EventType if kind.startswith(_TENANTS))}
 RUN_EVENTS: frozenset[EventType] = frozenset(EventType) - _TENANT_ONLY
 # A click that arrives after its run closed has no place in the run's closed chain. A late answer has one, unless
@@ -99,6 +107,11 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.RUN_OPENED: frozenset({"workflow"}),
     # committed: the reason under /cancel/reason, of the first of them if one was given
     EventType.RUN_CANCELED: frozenset(),
+    # committed: the reason under /paused/<version> or /resumed/<version>, if one was given
+    EventType.RUN_PAUSED: frozenset(),
+    EventType.RUN_RESUMED: frozenset(),
+    # paused: what, as kind:name; the reason is the operator's own words
+    **_every("pause.", "paused", "reason"),
     # count is filled in by the chain: the number of lines, this one included
     EventType.RUN_CLOSED: frozenset({"status", "count"}),
     # outcome: deny|needs_approval|allow; policy: {name, version, digest} or null; action: its digest (see blind)
@@ -123,7 +136,13 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.RUN_EXTENDED: frozenset({"number", "steps"}),
     EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
     EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
+    # author: who published the text; by: the person who proposed it; approver: who has put it in force
+    EventType.POLICY_ACTIVATED: frozenset({"name", "version", "digest", "author", "approver"}),
+    EventType.POLICY_PROPOSED: frozenset({"name", "version", "digest", "by"}),
+    EventType.DIRECTORY_PROPOSED: frozenset({"name", "version", "digest", "by"}),
     EventType.WORKFLOW_RETIRED: frozenset({"name", "version"}),
+    # a workflow that an event was to start, and could not; event: the SHA-256 of its content, its id in the inbox
+    EventType.WORKFLOW_UNSTARTED: frozenset({"name", "version", "event"}),
     # checks: those of the verifier that the bundle of this run, which was not signed, failed
     EventType.EVIDENCE_FAILED: frozenset({"run", "checks"}),
 }

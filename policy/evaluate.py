@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import cast
 
 from msgspec import Struct, to_builtins
@@ -15,8 +16,9 @@ from msgspec import Struct, to_builtins
 from core.action import Action
 from core.canonical import Json, JsonObject
 from core.errors import ExpressionError
-from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier
-from policy.facts import FactContext
+from core.identity import Role
+from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
+from policy.facts import EXTENSION, PUBLISHED, FactContext
 from policy.load import Policy, Rule
 from policy.model import STRENGTH, EscalateTo, RuleDocument, Ruling
 
@@ -67,9 +69,12 @@ class Decision:
         }
 
 
-def deny(code: str, sentence: str, policy_digest: str | None = None) -> Decision:
+def deny(
+    code: str, sentence: str, policy_digest: str | None = None, read: Mapping[str, object] = MappingProxyType({})
+) -> Decision:
     """A denial that is not a rule's: a cap (``cap:max_writes_per_run``), or a policy that is missing."""
-    return Decision(Ruling.DENY, policy_digest, (FiredRule(code, Ruling.DENY, sentence),), (), (sentence,))
+    fired = (FiredRule(code, Ruling.DENY, sentence),)
+    return Decision(Ruling.DENY, policy_digest, fired, (), (sentence,), None, read)
 
 
 def build_facts(action: Action, context: FactContext) -> dict[str, object]:
@@ -86,6 +91,8 @@ def build_facts(action: Action, context: FactContext) -> dict[str, object]:
             field for field, after in action.fields.items() if before is None or before.get(field) != after
         ],
         "action.present": list(action.fields),
+        "action.system": action.system,
+        "action.contributors": [f"{Role.REQUESTER}:{context.run_requested_by}", *action.shaped],
         "run.workflow": context.run_workflow,
         "run.version": context.run_version,
         "run.id": context.run_id,
@@ -93,6 +100,8 @@ def build_facts(action: Action, context: FactContext) -> dict[str, object]:
         "run.requested_by": context.run_requested_by,
         "run.trigger": context.run_trigger,
         "run.step": context.run_step,
+        "step.origin": EXTENSION if context.step_added_by else PUBLISHED,
+        "step.added_by": context.step_added_by,
         "actor.id": context.actor_id,
         "actor.kind": context.actor_kind,
         "counters.writes_in_run": context.writes_in_run,
@@ -131,7 +140,9 @@ def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str)
     fired.sort(key=lambda rule: rule.position)
     errors = tuple(RuleError(rule.id, str(error)) for rule, error in sorted(failed, key=lambda pair: pair[0].position))
     outcomes = {rule.outcome for rule in fired}
-    outcome = Ruling.DENY if errors else next((one for one in STRENGTH if one in outcomes), Ruling.DENY)
+    # A rule about another operation, which this one can do as well, lets nothing out by itself.
+    own = any(operation in rule.operations for rule in fired)
+    outcome = Ruling.DENY if errors or not own else next(one for one in STRENGTH if one in outcomes)
     decisive = [rule for rule in fired if rule.outcome is outcome]
     reasons = [f"Rule {error.rule} could not be evaluated: {error.message}" for error in errors]
     reasons += [rule.document.because or _PLAIN_REASONS[outcome].format(rule.id) for rule in decisive]
@@ -162,14 +173,19 @@ def terms_of(documents: Sequence[RuleDocument]) -> Terms:
     if first is not None:
         name, source = _group(first.to)
         escalate = Escalation(int(first.after.total_seconds()), GroupQuorum(name, 1, source))
+    tier = max((document.tier for document in documents), key=[*Tier].index)
+    usual = Unresolved.DENY if tier is Tier.HIGH else Unresolved.ASK
+    denies = any((document.unresolved or usual) is Unresolved.DENY for document in documents)
     return Terms(
-        tier=max((document.tier for document in documents), key=[*Tier].index),
+        tier=tier,
         approvers=tuple(GroupQuorum(name, of, source) for (name, source), of in quorum.items()),
         two_person=any(document.two_person for document in documents),
-        allow_requester=all(document.allow_requester for document in documents),
+        allow=tuple(role for role in Role if all(role in document.allow for document in documents)),
+        unresolved=Unresolved.DENY if denies else Unresolved.ASK,
         expires_seconds=int(expires.total_seconds()),
         remind_seconds=tuple(int(remind.total_seconds()) for remind in sorted(reminders)),
         escalate=escalate,
+        fresh_seconds=int(min(document.fresh_for for document in documents).total_seconds()),
     )
 
 
@@ -216,12 +232,13 @@ def explain(policy: Policy, action: Action, context: FactContext) -> Explanation
             id=rule.id,
             outcome=rule.outcome,
             when=rule.document.when,
-            matched=action.operation in rule.operations,
+            matched=rule.condition_for(action.operation) is not None,
             fired=rule.id in fired,
             error=errors.get(rule.id),
-            facts={name: cast(Json, facts[name]) for name in sorted(rule.condition.references) if name in facts},
-            missing=tuple(sorted(rule.condition.references - facts.keys())),
+            facts={name: cast(Json, facts[name]) for name in sorted(condition.references) if name in facts},
+            missing=tuple(sorted(condition.references - facts.keys())),
         )
         for rule in policy.rules
+        for condition in [rule.condition_for(action.operation) or rule.condition]
     ]
     return Explanation(decision, tuple(explained))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core.expressions import is_variable_name
 
@@ -16,6 +16,8 @@ BASE_FACTS: Mapping[str, str] = {
     "action.side_effects": "string",
     "action.changed": "list<string>",
     "action.present": "list<string>",
+    "action.system": "string",
+    "action.contributors": "list<string>",
     "run.workflow": "string",
     "run.version": "int",
     "run.id": "string",
@@ -23,6 +25,8 @@ BASE_FACTS: Mapping[str, str] = {
     "run.requested_by": "string",
     "run.trigger": "string",
     "run.step": "string",
+    "step.origin": "string",
+    "step.added_by": "string",
     "actor.id": "string",
     "actor.kind": "string",
     "counters.writes_in_run": "int",
@@ -36,17 +40,29 @@ COUNTER = "counters.writes_in_run"
 """The fact that other steps of the run change."""
 
 
+# The origin of a step: the workflow as it was published, or what somebody added to one run.
+PUBLISHED, EXTENSION = "published", "extension"
+
+
 @dataclass(frozen=True, slots=True)
 class OperationFacts:
-    """Facts of an operation's declaration: the type of each field it may write, the fields that its diff reads."""
+    """Facts of an operation's declaration: the type of each field it may write, the fields that its diff reads.
+
+    ``generics`` are the operations that can do what this one does, each with the condition under which an action of
+    theirs does: ``servicenow.record.update`` where ``action.target.startsWith('incident/')``.
+    """
 
     fields: Mapping[str, str]
     before: frozenset[str] = frozenset()
+    generics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FactContext:
-    """The origin of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one."""
+    """The origin of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one.
+
+    ``step_added_by`` is the principal that added the step to the run, "" for a step that was published.
+    """
 
     run_workflow: str = ""
     run_version: int = 0
@@ -55,6 +71,7 @@ class FactContext:
     run_requested_by: str = ""
     run_trigger: str = ""
     run_step: str = ""
+    step_added_by: str = ""
     actor_id: str = ""
     actor_kind: str = ""
     writes_in_run: int = 0

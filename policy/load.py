@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from msgspec import Struct
 
 from core.canonical import sha256_hex
-from core.documents import Document, load_document
+from core.documents import Document, Path, load_document
 from core.errors import DefinitionError, ExpressionError, Problem, nearest
 from core.expressions import POLICY_LIMITS, ConditionSet, Environment, Expression
 from core.validation import validate
@@ -18,7 +19,11 @@ from policy.model import APPROVAL_KEYS, PolicyDocument, RuleDocument, Ruling
 
 
 class Rule(Struct, frozen=True):
-    """A rule that is ready to be evaluated. The condition of one without ``when`` is ``true``."""
+    """A rule that is ready to be evaluated. The condition of one without ``when`` is ``true``.
+
+    ``restrains`` are the conditions under which it holds for operations that can do the same, besides those that it
+    matches. There it only denies, or asks for people where another rule lets the action out: it allows nothing.
+    """
 
     position: int
     id: str
@@ -26,6 +31,11 @@ class Rule(Struct, frozen=True):
     document: RuleDocument
     operations: frozenset[str]
     condition: Expression
+    restrains: Mapping[str, Expression] = {}
+
+    def condition_for(self, operation: str) -> Expression | None:
+        """The condition under which the rule holds for this operation; None if it never does."""
+        return self.condition if operation in self.operations else self.restrains.get(operation)
 
 
 class MatchingRules(Struct, frozen=True):
@@ -49,20 +59,24 @@ class Policy:
         """The rules that match each known operation, grouped when they are first asked for."""
 
     def _matching(self, operation: str) -> MatchingRules:
-        groups: list[tuple[dict[str, str], list[Rule]]] = []
+        groups: list[tuple[dict[str, str], list[tuple[Rule, Expression]]]] = []
         for rule in self.rules:
-            if operation not in rule.operations:
+            condition = rule.condition_for(operation)
+            if condition is None:
                 continue
-            reads = {name: rule.condition.environment.variables[name] for name in rule.condition.references}
+            reads = {name: condition.environment.variables[name] for name in condition.references}
             for types, group in groups:
                 if all(types.get(name, kind) == kind for name, kind in reads.items()):
                     types.update(reads)
-                    group.append(rule)
+                    group.append((rule, condition))
                     break
             else:
-                groups.append((reads, [rule]))
+                groups.append((reads, [(rule, condition)]))
         return MatchingRules(
-            tuple((tuple(rules), ConditionSet([rule.condition for rule in rules])) for _, rules in groups),
+            tuple(
+                (tuple(rule for rule, _ in group), ConditionSet([condition for _, condition in group]))
+                for _, group in groups
+            ),
             tuple(sorted({name for types, _ in groups for name in types})),
         )
 
@@ -77,25 +91,31 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
     content = validate(document, PolicyDocument)
     problems = list(_structure_problems(document, content))
     environments: dict[frozenset[tuple[str, str]], Environment] = {}
+
+    def compiled(source: str, names: Iterable[str]) -> Expression:
+        variables = declare(operations[name] for name in sorted(names))
+        key = frozenset(variables.items())
+        if key not in environments:
+            environments[key] = Environment(variables, POLICY_LIMITS)
+        return environments[key].compile(source, "bool")
+
     rules = []
     for index, rule in enumerate(content.rules):
         matched = _matched(rule, operations)
         if not matched:
             problems.append(_unmatched(document, index, rule, operations))
             continue
-        variables = declare(operations[name] for name in sorted(matched))
-        key = frozenset(variables.items())
         try:
             if "${{" in (rule.when or ""):
                 raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
-            if key not in environments:
-                environments[key] = Environment(variables, POLICY_LIMITS)
-            condition = environments[key].compile(rule.when or "true", "bool")
+            condition = compiled(rule.when or "true", matched)
+            siblings = _siblings(rule, matched, operations)
+            restrains = {name: compiled(source, {*matched, name}) for name, source in siblings.items()}
         except ExpressionError as error:
             message = f"rule {rule.id}: {error.message}"
             problems.append(document.problem(("rules", index, "when"), message, error.remedy))
             continue
-        rules.append(Rule(index, rule.id, rule.outcome, rule, matched, condition))
+        rules.append(Rule(index, rule.id, rule.outcome, rule, matched, condition, restrains))
     if problems:
         raise DefinitionError(tuple(sorted(problems, key=lambda problem: (problem.line, problem.column))))
     return Policy(content, text, rules, frozenset(operations))
@@ -109,6 +129,16 @@ def _matched(rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> fr
         for name in operations
         if pattern.fullmatch(name) and (connector is None or name.split(".", 1)[0] == connector)
     )
+
+
+def _siblings(rule: RuleDocument, matched: frozenset[str], operations: Mapping[str, OperationFacts]) -> dict[str, str]:
+    """The operations that can do what the matched ones do, each with the condition under which the rule holds there."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(matched) if rule.outcome is not Ruling.ALLOW else ():
+        for generic, condition in operations[name].generics.items():
+            if generic not in matched and generic in operations:
+                found.setdefault(generic, []).append(condition)
+    return {name: f"({' || '.join(many)}) && ({rule.when or 'true'}\n)" for name, many in found.items()}
 
 
 def _unmatched(document: Document, index: int, rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> Problem:
@@ -143,9 +173,15 @@ def _approval_problems(document: Document, index: int, rule: RuleDocument) -> It
         key = "approvers" if "approvers" in rule.model_fields_set else "outcome"
         remedy = "Name approvers, such as approvers: [{group: service-owners, of: 1}]."
         yield document.problem(("rules", index, key), f"rule {rule.id}: nobody could approve.", remedy)
+    for path, message in late_times(rule):
+        yield document.problem(("rules", index, *path), f"rule {rule.id}: {message}")
+
+
+def late_times(asked: Any) -> Iterator[tuple[Path, str]]:
+    """Yield the times of a rule or a gate that come when its question has expired already: their paths, and why."""
     late = "when the approval has expired already."
-    for at, remind in enumerate(rule.remind):
-        if remind >= rule.expires:
-            yield document.problem(("rules", index, "remind", at), f"rule {rule.id}: reminds {late}")
-    if rule.escalate is not None and rule.escalate.after >= rule.expires:
-        yield document.problem(("rules", index, "escalate", "after"), f"rule {rule.id}: escalates {late}")
+    for at, remind in enumerate(asked.remind):
+        if remind >= asked.expires:
+            yield ("remind", at), f"reminds {late}"
+    if asked.escalate is not None and asked.escalate.after >= asked.expires:
+        yield ("escalate", "after"), f"escalates {late}"

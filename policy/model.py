@@ -9,9 +9,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.durations import Duration
-from core.terms import Tier
+from core.identity import Role
+from core.terms import FRESH_SECONDS, Tier, Unresolved
 
 EXPIRES_DEFAULT = timedelta(hours=24)
+FRESH_DEFAULT = timedelta(seconds=FRESH_SECONDS)
 
 
 class Ruling(StrEnum):
@@ -75,7 +77,9 @@ class Escalate(_Part):
     to: EscalateTo
 
 
-APPROVAL_KEYS = ("tier", "approvers", "two_person", "allow_requester", "expires", "remind", "escalate")
+APPROVAL_KEYS = (
+    "tier", "approvers", "two_person", "allow", "unresolved", "expires", "fresh_for", "remind", "escalate",
+)  # fmt: skip
 
 
 class RuleDocument(_Part):
@@ -88,8 +92,10 @@ class RuleDocument(_Part):
     tier: Tier = Tier.MEDIUM
     approvers: tuple[Approver, ...] = ()
     two_person: bool = False
-    allow_requester: bool = False
+    allow: tuple[Role, ...] = ()
+    unresolved: Unresolved | None = None
     expires: Duration = EXPIRES_DEFAULT
+    fresh_for: Duration = FRESH_DEFAULT
     remind: tuple[Duration, ...] = ()
     escalate: Escalate | None = None
     because: Text | None = None

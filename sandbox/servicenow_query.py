@@ -38,11 +38,16 @@ _TESTS: Final[Mapping[str, Callable[[str, str], bool]]] = {
 Test = Callable[[Mapping[str, str]], bool]
 
 
+def _conditions(query: str) -> list[str]:
+    """The parts between carets; a doubled caret is one in a value."""
+    return [part.replace("\0", "^") for part in query.replace("^^", "\0").split("^") if part]
+
+
 def select(records: Iterable[Mapping[str, str]], query: str) -> list[Mapping[str, str]]:
     """The records that satisfy the query, in its order. QueryError names the part that is not understood."""
     groups: list[list[Test]] = []
     orders: list[tuple[str, bool]] = []
-    for part in filter(None, query.split("^")):
+    for part in _conditions(query):
         if part == "EQ":
             continue
         if part.startswith("ORDERBY"):

@@ -101,11 +101,14 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def template_database(postgres_url: str) -> Iterator[str]:
     """The name of a database with the schema at head, made once."""
-    from app import storage
+    from app import logins, storage
 
     name = f"template_{uuid4().hex}"
     asyncio.run(_execute(postgres_url, f'CREATE DATABASE "{name}"'))
-    asyncio.run(storage.upgrade(_named(postgres_url, name)))
+    url = _named(postgres_url, name)
+    asyncio.run(storage.upgrade(url))
+    # One set of logins for every database of the session: processes that are given the owner's address use it.
+    asyncio.run(storage.make_logins(url, logins.of_owner(url)))
     yield name
     asyncio.run(_execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 
-from app.cli import documents, evidence, people, queues, runs, service, signals
+from app.cli import documents, evidence, pausing, people, queues, runs, service, signals
 from app.cli.outcome import DOCUMENTED, Commands, explained
 
 root = Commands(
@@ -17,7 +17,7 @@ root = Commands(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in service.TOP:
+for command in (*service.TOP, *pausing.TOP):
     root.command()(command)
 for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):
     root.add_typer(group)

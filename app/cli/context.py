@@ -47,13 +47,17 @@ async def overview(tenant: str | None = None) -> AsyncIterator[tuple[Settings, D
 
     ``InputError`` if ``tenant`` cannot be a tenant's name, ``NotFoundError`` if there is none of that name.
     """
-    from app.storage import ready_database, unknown_tenant
+    from app.storage import engine_of, ready_database, unknown_tenant
     from core.db import ENGINE_ROLE, Database
     from runtime.store import tenants
 
     found = settings(quiet=True)
     wanted = name(tenant, "--tenant") if tenant else None
-    async with ready_database(found) as url, Database(url, ENGINE_ROLE, connections=1) as database:
+    async with (
+        ready_database(found) as logins,
+        Database(logins.of_engine, ENGINE_ROLE, connections=1) as database,
+    ):
+        await engine_of(logins)
         if wanted is not None:
             async with database.transaction() as connection:
                 if not await tenants.exists(connection, wanted):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from connectors.catalog import Catalog
     from policy.load import Policy
     from runtime.definition.catalog import Definitions
+    from runtime.requests.publishing import Published
 
 __all__ = ["directory", "policy", "schema", "workflow"]
 
@@ -39,13 +40,13 @@ async def policy_check(
 ) -> None:
     """Check policies without publishing them; needs no database."""
     from runtime.definition import deciders
-    from runtime.definition.model import load_directory
+    from runtime.definition.people import load_directory
 
     definitions = _definitions()
     groups = None
     if directory_file is not None:
         content = load_directory(context.read_text(directory_file), str(directory_file))
-        groups = {name: frozenset(members) for name, members in content.groups.items()}
+        groups = content.deciders
 
     async def check(path: Path) -> dict[str, Any]:
         """Check a policy. ``warnings``: cases that nobody could decide; ``DefinitionError`` if nobody ever could."""
@@ -86,6 +87,29 @@ async def policy_publish(file: File, as_json: Json = False) -> None:
     await _publish("policy", [file], as_json)
 
 
+@policy.command("activate")
+async def policy_activate(
+    version: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="A published version, such as ops@7.")],
+    as_json: Json = False,
+) -> None:
+    """Make a published version the active policy: also an older one, or one that a second person has to confirm."""
+    from runtime.requests import publishing
+
+    name, _, number = version.rpartition("@")
+    if not name or not number.isdecimal():
+        raise InputError(
+            f"{version!r} is no version.", where="NAME@VERSION", remedy="Such as ops@7; see `policy list`."
+        )
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        who = context.actor(faces.settings)
+        done = await publishing.activate_policy(connection, faces.settings.tenant, name, int(number), who)
+    if as_json:
+        print_json(asdict(done))
+        return
+    typer.echo(f"policy {done.name} version {done.version} {_standing(done, 'is active', 'was active already')}")
+    _warn(done.warnings)
+
+
 @directory.command("publish")
 async def directory_publish(file: File, as_json: Json = False) -> None:
     """Replace the tenant's people and groups. Takes effect with the next vote."""
@@ -109,12 +133,19 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
         print_json([asdict(one) for one in published])
         return
     for one in published:
-        words = "published" if one.changed else "was published already"
+        words = _standing(one, "published", "was published already")
         typer.echo(f"{kind} {one.name} version {one.version} {words} ({one.digest[:12]})")
         _warn(one.warnings)
         if one.retired:
             words = "stays retired: give the text a new number to use it."
             typer.echo(f"{kind} {one.name} version {one.version} {words}", err=True)
+
+
+def _standing(done: Published, changed: str, same: str) -> str:
+    if done.waits:
+        return "is proposed: it takes another of the group policy_approvers to do the same"
+    looked = f"; {done.questions} open questions are judged by it now" if done.questions else ""
+    return changed + looked if done.changed else same
 
 
 @policy.command("list")

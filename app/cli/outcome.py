@@ -32,11 +32,13 @@ class Exit(IntEnum):
     CONFIGURATION = 3
     CONFLICT = 4
     UNAVAILABLE = 5
+    KEPT = 6
 
 
 DOCUMENTED = """
 Exit codes: 0 done · 1 failed, or a verification failed · 2 wrong usage or input · 3 a setting is missing or wrong ·
-4 not found, not allowed, or moved on meanwhile · 5 something outside cannot be reached.
+4 not found, not allowed, or moved on meanwhile · 5 something outside cannot be reached ·
+6 recorded, and nobody waits for it now.
 """
 
 CODES: Mapping[str, Exit] = {

@@ -100,6 +100,7 @@ async def show(
         "result": None if row["result"] is None else orjson.dumps(row["result"]).decode(),
         "editions": ", ".join(row["editions"]) if len(row["editions"]) > 1 else None,
         "late": " ".join(row["late"]) or None,
+        "paused": "; ".join(f"{one['what']} {one['name']}: {one['reason']}" for one in row["paused"]) or None,
         "payloads_removed_at": row["purged_at"],
     }
     fields = {name: row[name] for name in (*heads, "finished_at")}
@@ -125,6 +126,7 @@ def _error(error: dict[str, Any] | None) -> str | None:
 
 
 async def _show(run_id: UUID) -> dict[str, Any]:
+    from runtime.requests import pausing
     from runtime.store import approvals as questions
     from runtime.store import read_models
 
@@ -135,10 +137,11 @@ async def _show(run_id: UUID) -> dict[str, Any]:
         lines = await faces.looking.lines(tenant, run_id)
         async with faces.database.transaction(tenant) as connection:
             row = await read_models.run(connection, tenant, run_id)
+            held = await pausing.of_run(connection, tenant, run_id)
             approvals = await questions.approvals_page(connection, tenant, many, run_id=run_id)
     assert row is not None, "a run that was seen stays"
     return {
-        "run": {**row, "late": seen.late},
+        "run": {**row, "late": seen.late, "paused": [asdict(one) for one in held]},
         "steps": [dict(item) for item in seen.steps[:many]],
         "receipts": [dict(item) for item in seen.receipts[:many]],
         "approvals": [{name: item[name] for name in _APPROVAL} for item in approvals],

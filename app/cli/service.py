@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_one, print_rows
-from core.errors import ConsistencyError, InputError
+from core.errors import ConfigurationError, ConsistencyError, InputError
+
+if TYPE_CHECKING:
+    from app.logins import Logins
 
 db = Commands(name="db", help="The database's schema.")
 token = Commands(name="token", help="Bearer tokens for HTTP.")
@@ -97,43 +101,87 @@ async def db_upgrade(as_json: Json = False) -> None:
     """Bring the database's schema to this release's; safe to run at any time."""
     from app import storage
 
-    async with storage.server(context.settings()) as url:
-        before, after = await storage.schema_revision(url), storage.head_revision()
-        await storage.upgrade(url)
+    async with storage.server(context.settings()) as logins:
+        owner = _owner(logins)
+        before, after = await storage.schema_revision(owner), storage.head_revision()
+        await storage.upgrade(owner)
     words = f"The schema is at {after}." if before == after else f"From {before or 'nothing'} to {after}."
     print_one({"before": before, "after": after}, words, as_json=as_json)
 
 
+@db.command("setup")
+async def db_setup(
+    directory: Annotated[
+        Path | None, typer.Option(help="Write faces.env and engine.env there, for their owner's eyes only.")
+    ] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Give logins that are there new passwords.")] = False,
+) -> None:
+    """Bring the schema to this release's and make the two logins, one for faces and one for the engine, as the owner
+    of the database, whose address is COUNTERSEAL_DATABASE_URL. Prints or writes the settings with their passwords.
+    """
+    from app import logins, storage
+    from app.postgres_cluster import write_private
+
+    settings = context.settings()
+    if settings.database_url is None:
+        remedy = "Set it to the address of the database's owner. The embedded server needs no setup."
+        raise ConfigurationError("COUNTERSEAL_DATABASE_URL is not set.", remedy=remedy)
+    made = logins.drawn(settings.database_url.get_secret_value())
+    owner = _owner(made)
+
+    def keep() -> None:
+        for kind, line in logins.settings_of(made).items():
+            if directory is None:
+                typer.echo(line, nl=False)
+            else:
+                write_private(directory / f"{kind}.env", line)
+
+    await storage.upgrade(owner)
+    await storage.make_logins(owner, made, renew=renew, keep=keep)
+    if directory is not None:
+        typer.echo(f"Written to {directory}/faces.env and {directory}/engine.env.")
+
+
+def _owner(logins: Logins) -> str:
+    if logins.owner is None:
+        words = "COUNTERSEAL_DATABASE_URL is not set: only the owner of the database may change it."
+        raise ConfigurationError(words, remedy="Set it to the owner's address for this command.")
+    return logins.owner
+
+
 @token.command("create")
 async def token_create(
-    subject: Annotated[str, typer.Option(help="Whose it is: for people, their id in the directory.")],
+    subject: Annotated[str, typer.Option(help="Whose it is: a person's id in the directory, or a service account's.")],
     role: Annotated[list[str], typer.Option(help="admin, operator, approver, auditor or trigger; repeat for several.")],
     tenant: Tenant = None,
-    expires: Annotated[str | None, typer.Option(help="How long it lives, such as P30D or PT8H.")] = None,
+    expires: Annotated[str, typer.Option(help="How long it lives, such as PT8H; P365D at most.")] = "P90D",
     as_json: Json = False,
 ) -> None:
-    """Create a token and print it, once: only its hash is kept."""
+    """Create a token and print it, once: only its hash is kept.
+
+    It ends when it expires, when it is revoked, and when its person leaves the directory or is deactivated in it.
+    """
     from app import access
     from core.durations import parse_duration
 
     for name in role:
         context.check_word(name, list(access.Role), "role")
     roles = frozenset(map(access.Role, role))
-    lifetime = parse_duration(expires) if expires else None
+    lifetime = parse_duration(expires)
     async with context.faces(tenant) as faces:
         owner, who = faces.settings.tenant, context.actor(faces.settings)
         made = await access.create_token(faces.database, owner, subject, roles, lifetime, who)
-    print_one({"token": made, "subject": subject, "roles": sorted(roles)}, made, as_json=as_json)
+    print_one({**asdict(made), "roles": sorted(roles)}, made.token, as_json=as_json)
 
 
 @token.command("list")
 async def token_list(tenant: Tenant = None, as_json: Json = False) -> None:
-    """List tokens by the beginning of their hashes."""
+    """List tokens by the beginning of their hashes, and why those that are good no more have ended."""
     from runtime.store import tokens
 
     async with context.faces(tenant) as faces, faces.database.transaction(faces.settings.tenant) as connection:
         rows = [dict(row) for row in await tokens.listed(connection, faces.settings.tenant)]
-    columns = ("token", "subject", "roles", "created_at", "expires_at", "revoked_at")
+    columns = ("token", "subject", "roles", "created_at", "expires_at", "ended")
     print_rows(rows, columns, as_json=as_json, empty="There are no tokens.")
 
 

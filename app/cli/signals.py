@@ -31,7 +31,10 @@ async def send(
     version: Annotated[int | None, typer.Option(min=1, help="Only for the run at this version.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Send a signal. Exit 4 if it is late, stale, for another version of the run, or a duplicate."""
+    """Send a signal. Exit 6 if nobody waits for it now and it is kept, 4 if it is late, stale, for another version of
+    the run, or a duplicate.
+    """
+    from app.shown import signal_sentence
     from runtime.requests.signaling import Signal, Signaling
 
     if error is not None and output is not None:
@@ -48,9 +51,9 @@ async def send(
         tenant, actor = faces.settings.tenant, context.actor(faces.settings)
         sent = Signal(tenant, key, id_ or None, actor, **said)
         answer = await Signaling(faces.database, faces.definitions).signal(sent)
-    print_fields(structs.asdict(answer), as_json=as_json)
-    if answer.code not in ("delivered", "kept"):
-        raise typer.Exit(Exit.CONFLICT)
+    print_fields({**structs.asdict(answer), "sentence": signal_sentence(answer, key)}, as_json=as_json)
+    if answer.code != "delivered":
+        raise typer.Exit(Exit.KEPT if answer.code == "kept" else Exit.CONFLICT)
 
 
 @run.command("waits")

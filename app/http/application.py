@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, FastAPI, Request, Security
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Security
+from fastapi.dependencies.models import Dependant
 from fastapi.security import HTTPBearer
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from app.faces import Faces, version
-from app.http import approvals, definitions, problems, runs, signals, signed, tasks
+from app.http import approvals, definitions, pauses, problems, runs, signals, signed, tasks
 from app.http.dependencies import FacesDep, principal
 from app.http.middleware import Bearer, Bounded, Observe
+from core.errors import InputError, nearest
+from runtime.requests import pausing
 from runtime.store import queue_reads, read_models
 
 router = APIRouter(tags=["system"])
 ROUTERS = (
     *(runs.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
-    *(definitions.router, signed.router, router),
+    *(definitions.router, pauses.router, signed.router, router),
 )
 
 _DESCRIPTION = """
@@ -26,6 +31,21 @@ Every request but `/healthz` needs a bearer token (`counterseal token create`), 
 signature. A token belongs to one tenant and has one or more of the roles admin, operator, approver, auditor, trigger;
 no role contains another. Errors are RFC 9457 problems; lists are pages with a cursor.
 """
+
+
+async def _known_parameters(request: Request) -> None:
+    """Refuse a query parameter that the route does not take: a mistyped filter would be a yes to another question."""
+    if not request.query_params:
+        return
+    known = _parameters(request.scope["route"].dependant)
+    for name in request.query_params:
+        if name not in known:
+            remedy = nearest(name, known, "This path takes") or "This path takes no query parameters."
+            raise InputError("is not a query parameter of this path.", where=name[:80], remedy=remedy)
+
+
+def _parameters(part: Dependant) -> set[str]:
+    return {field.alias for field in part.query_params}.union(*map(_parameters, part.dependencies))
 
 
 def create_app(faces: Faces) -> FastAPI:
@@ -38,6 +58,7 @@ def create_app(faces: Faces) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(_known_parameters)],
     )
     application.state.faces = faces
     application.state.slack = signed.slack_endpoint_of(faces)
@@ -59,11 +80,14 @@ async def healthz() -> dict[str, str]:
 
 
 @router.get("/readyz", summary="Whether requests can be served")
-async def readyz(request: Request, faces: FacesDep) -> dict[str, str]:
-    """Answers 200 if the database answers, 503 otherwise. Any valid token."""
-    async with faces.database.transaction(principal(request).tenant) as connection:
-        await connection.execute("SELECT 1")
-    return {"status": "ready", "database": "ok"}
+async def readyz(request: Request, faces: FacesDep) -> dict[str, Any]:
+    """Answers 200 if the database answers, 503 otherwise. Any valid token.
+
+    `paused` says what of the token's tenant is paused. That is no reason to restart or avoid this process: it still
+    serves all requests, and a pause outlives it.
+    """
+    held = await faces.ask(principal(request).tenant, pausing.listed)
+    return {"status": "ready", "database": "ok", "paused": [f"{one.what} {one.name}".strip() for one in held]}
 
 
 # So many rows of a kind are counted at most, so that a look costs the same however many there are.

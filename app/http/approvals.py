@@ -25,6 +25,7 @@ router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 REFUSED: Mapping[RefusalCode, int] = {
     RefusalCode.ALREADY_COUNTED: 200,
     **dict.fromkeys((RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE), 403),
+    **dict.fromkeys((RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE), 403),
     **dict.fromkeys((RefusalCode.ALREADY_DECIDED, RefusalCode.EXPIRED, RefusalCode.STALE, RefusalCode.CHANGED), 409),
     **dict.fromkeys((RefusalCode.WRONG_CHOICE, RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG), 422),
 }
@@ -71,11 +72,14 @@ class ApprovalOut(BaseModel):
 
 
 class ApprovalDetail(ApprovalOut):
-    """One question with its votes, and what has become of the action; ``late`` holds answers that came too late."""
+    """One question with its votes, and what has become of the action; ``late`` holds answers that came too late,
+    ``paused`` what keeps the action from going out.
+    """
 
     state: str
     detail: str
     late: str
+    paused: str
     two_person: bool
     votes: list[VoteOut]
     progress: list[GroupOut]
@@ -115,7 +119,7 @@ async def one(approval_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]
 async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) -> Any:
     """Votes as the token's subject. Groups, quorum and separation of duties are read now."""
     request = VoteRequest(
-        who.tenant, approval_id, who.subject, body.choice, body.reason, VoteChannel.HTTP, digest=body.digest
+        who.tenant, approval_id, who.person, body.choice, body.reason, VoteChannel.HTTP, digest=body.digest
     )
     answer = await faces.voting.vote(request)
     faces.metrics.vote(VoteChannel.HTTP, answer.code)

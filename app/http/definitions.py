@@ -38,7 +38,9 @@ class Document(models.In):
 class PublishedOut(BaseModel):
     """A published version; ``changed`` is false if exactly this was published before.
 
-    ``warnings`` name the questions that nobody in the tenant's directory could decide.
+    ``warnings`` name the questions that nobody in the tenant's directory could decide. ``waits`` says that it is not in
+    force until another of the group ``policy_approvers`` does the same. ``questions`` counts the open ones that it is
+    judged over now.
     """
 
     name: str
@@ -46,6 +48,8 @@ class PublishedOut(BaseModel):
     digest: str
     changed: bool
     warnings: list[str]
+    waits: bool
+    questions: int
 
 
 class Version(BaseModel):
@@ -133,6 +137,14 @@ async def policies(who: Reader, faces: FacesDep) -> dict[str, Any]:
 async def publish_policy(body: Document, who: Admin, faces: FacesDep, response: Response) -> Published:
     """Publishes a policy. It judges every action from now on, also those that an earlier policy had approved."""
     return await _publish(publishing.publish_policy, body, who, faces, response)
+
+
+@router.post("/policies/{name}/{version}/activate", response_model=PublishedOut, summary="Activate a policy")
+async def activate_policy(name: Name, version: Number, who: Admin, faces: FacesDep) -> Published:
+    """Makes a published version the active policy, also an older one. Where the directory has a group
+    `policy_approvers`, it takes two of it: the first call proposes.
+    """
+    return await faces.ask(who.tenant, publishing.activate_policy, name, version, who.actor)
 
 
 @router.get("/schemas/{name}", response_class=Response, summary="The JSON Schema of a kind of document")

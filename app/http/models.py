@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.changes import ChangeKind
+from core.terms import Stopped
 from runtime.engine.states import RunState
 
 Item = TypeVar("Item")
@@ -86,6 +87,16 @@ class BundleInfo(BaseModel):
     bytes: int
 
 
+class PauseOut(BaseModel):
+    """A pause in force: of a tenant, a workflow, a connector or a run."""
+
+    what: Stopped
+    name: str
+    by: str
+    reason: str
+    at: datetime
+
+
 class RunDetail(Run):
     """One run with the state of its audit chain and its evidence, null until it was written.
 
@@ -94,7 +105,8 @@ class RunDetail(Run):
     ``result`` is what it hands over once it has succeeded. ``parent_run_id`` is the run that it belongs to;
     ``children`` are the oldest hundred of the ``children_count`` that belong to it. ``extensions`` counts the
     additions to its graph. ``bundle`` is the newest of the ``editions``, which are named oldest first: a late answer
-    after the run's end makes a longer one. ``late`` says what workers told after they had lost their leases.
+    after the run's end makes a longer one. ``late`` says what workers told after they had lost their leases. ``paused``
+    are the pauses that hold it up now.
     """
 
     audit_count: int
@@ -108,6 +120,7 @@ class RunDetail(Run):
     editions: list[str]
     late: list[str]
     evidence_problem: str | None
+    paused: list[PauseOut]
 
 
 class Step(BaseModel):

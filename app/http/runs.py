@@ -21,7 +21,7 @@ from core.ids import new_id
 from evidence.chain import EventType
 from runtime.engine.states import RunState
 from runtime.keep.bundling import NOT_STORED, remedy
-from runtime.requests import starting, steering
+from runtime.requests import pausing, starting, steering
 from runtime.requests.starting import Started, StartRequest
 from runtime.store import audit, read_models
 from runtime.store.read_models import Row, RunFilter
@@ -87,7 +87,7 @@ async def one(run_id: UUID, who: Reader, faces: FacesDep, response: Response) ->
     seen = await faces.looking.at(who.tenant, run_id)
     row = await run_row(faces, who.tenant, run_id)
     response.headers["ETag"] = etag(row["version"])
-    return {**row, "late": seen.late}
+    return {**row, "late": seen.late, "paused": await faces.ask(who.tenant, pausing.of_run, run_id)}
 
 
 @router.get("/{run_id}/steps", response_model=models.Page[models.Step], summary="The steps of a run")

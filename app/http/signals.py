@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -16,7 +15,7 @@ from app.access import Role
 from app.http import models, problems
 from app.http.dependencies import FacesDep, Operator, Paged, Reader, Signaler
 from app.http.runs import etag
-from app.shown import run_row
+from app.shown import run_row, signal_sentence
 from core.errors import InputError
 from runtime.definition.edges import EdgeKind, edges_of, nodes_of
 from runtime.requests.signaling import ID_CHARACTERS_MAX, Signal, SignalCode, Signaling
@@ -25,16 +24,6 @@ from runtime.store import read_models
 
 router = APIRouter(prefix="/v1/signals", tags=["signals"])
 extending = APIRouter(prefix="/v1/runs", tags=["runs"])
-
-# The reasons why a signal that is on record changes nothing.
-SENTENCES: Mapping[SignalCode, str] = {
-    SignalCode.LATE: "What this signal would have ended is over. It was recorded, and changes nothing.",
-    SignalCode.STALE: "The token is not that of the wait which is open now. It was recorded, and changes nothing.",
-    SignalCode.VERSION: "The run is at another version than the signal expects. It was recorded, and changes nothing.",
-    SignalCode.DUPLICATE: "The same was said before, without an `id`: it is taken for a repetition, and ends no wait. "
-    "Another wait is open; to end that one, say it with an `id` of its own.",
-    SignalCode.EXPIRED: "It was kept for 30 days, and nothing has waited for it. To say it anew, give it another `id`.",
-}
 
 Key = Annotated[str, Path(description="The correlation key of the wait; `/` and other characters percent-encoded")]
 
@@ -62,13 +51,16 @@ class SignalIn(models.In):
 
 
 class SignalOut(BaseModel):
-    """The result of a signal. `kept`: nothing waits for it yet. `repeated`: it was known before."""
+    """The result of a signal, and `sentence`, which says it in words. `kept`: nothing waits for it yet. `repeated`: it
+    was known before.
+    """
 
     code: SignalCode
     id: str
     repeated: bool
     run_id: UUID | None
     step: str | None
+    sentence: str
 
 
 @router.post(
@@ -92,12 +84,13 @@ async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: Fac
         return problems.problem(422, "input", "A signal has an output or an error, not both.", where="error")
     sent = Signal(who.tenant, correlation_key, body.id, who.actor, **said)
     answer = await Signaling(faces.database, faces.definitions).signal(sent)
-    if sentence := SENTENCES.get(answer.code):
+    sentence = signal_sentence(answer, correlation_key)
+    if answer.code not in (SignalCode.DELIVERED, SignalCode.KEPT):
         more: dict[str, Any] = {"repeated": answer.repeated, "run_id": str(answer.run_id), "step": answer.step}
         return problems.problem(409, str(answer.code), sentence, **more)
     if answer.code is SignalCode.KEPT:
         response.status_code = 202
-    return structs.asdict(answer)
+    return {**structs.asdict(answer), "sentence": sentence}
 
 
 _VERSION = re.compile(r'\s*"?(?P<version>[1-9][0-9]{0,8})"?\s*\Z')

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import orjson
 from fastapi import APIRouter, Request
+from msgspec import structs
 from slack_bolt.authorization import AuthorizeResult
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
@@ -43,7 +44,8 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
     """Signed by `X-Counterseal-Timestamp`, Unix seconds within 300 of now, and `X-Counterseal-Signature`: HMAC-SHA256
     with the endpoint's secret over `{timestamp}.{body}`, in hexadecimal or base64, optionally after `sha256=`.
 
-    The answer lists the runs that this event has started, now or at an earlier delivery of the same event.
+    The answer lists the runs that this event has started, now or at an earlier delivery of the same event, and the
+    workflows that it was to start and could not. 200: it starts nothing. 422: nothing of what it was to start.
     """
     configured = faces.settings.webhooks.get(endpoint)
     if configured is None:
@@ -64,12 +66,20 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
     try:
         # Acknowledged only after the runs are committed (promise 4).
         async with faces.database.transaction(tenant) as connection:
-            started = await start_from_servicenow(connection, faces.definitions, tenant, workspace, endpoint, event)
+            place = (connection, faces.definitions, tenant, workspace, endpoint)
+            started, unstarted = await start_from_servicenow(*place, event)
     except InputError as error:
         await _refused(Refusal(400, "unusable", ""), faces, tenant, endpoint)
         return problems.of_error(error)
     runs = [{"run_id": str(run.run_id), "created": run.created, "reference": run.reference} for run in started]
-    return JSONResponse({"runs": runs}, status_code=202)
+    failed = [structs.asdict(one) for one in unstarted]
+    if failed and not runs:
+        faces.metrics.refusal("servicenow", "unstarted")
+        return problems.problem(422, "unstarted", "No workflow could be started by this event.", unstarted=failed)
+    words = f"{len(runs)} started, {len(failed)} could not be started." if failed else f"{len(runs)} started."
+    nothing = "Nothing is started: no workflow that is published here takes this event."
+    answer = {"runs": runs, "unstarted": failed, "sentence": words if runs else nothing}
+    return JSONResponse(answer, status_code=202 if runs else 200)
 
 
 def verify(headers: Mapping[str, str], body: bytes, secret: str, now: float) -> Refusal | None:

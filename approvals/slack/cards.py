@@ -128,10 +128,13 @@ def _short_body(view: CardView) -> list[Block]:
         *("*Cannot be undone*" for _ in range(not content.reversible)),
         *_if_short("*Request*", content.title),
         *_if_short("*Target*", content.target),
+        *_if_short("*System*", content.system),
         *_if_short("*Operation*", content.operation),
         *_if_short("*Requested by*", content.requester),
+        *(f"{code(one.name)} {one.did}" for one in content.shaped_by if len(shown(one.name)) <= _SHORT),
         *_if_short("*Outcome*", view.detail),
         *_if_short("*Late answer*", view.late),
+        *_if_short("*Paused*", view.paused),
         f"{len(view.votes)} votes so far.",
         "*Review* shows all of it.",
     ]
@@ -182,9 +185,15 @@ def decision_lines(content: CardContent) -> list[str]:
         *(entry("*What the target system says*", content.evidence) if content.evidence else []),
         *(entry(f"{risk} · approval tier", content.tier) if content.tier else [risk]),
         *reversal_lines(content),
-        *entry("*Requested by*", content.requester),
+        *people_lines(content),
         f"*Expires* {moment(content.expires_at)}" if content.expires_at else "*Expires* never by itself",
     ]
+
+
+def people_lines(content: CardContent) -> list[str]:
+    """Everybody who shaped what is asked, each with what they did."""
+    shaped = [entry("•", one.name, note=", ".join(filter(None, (one.did, one.note)))) for one in content.shaped_by]
+    return _section("*Shaped by*", shaped) or entry("*Requested by*", content.requester)
 
 
 def detail_lines(content: CardContent) -> list[str]:
@@ -192,6 +201,7 @@ def detail_lines(content: CardContent) -> list[str]:
     policy, version = content.policy_name, f"version {content.policy_version}"
     return [
         *entry("Target", content.target),
+        *(entry("System", content.system) if content.system else []),
         *entry("Operation", content.operation),
         *_section("Also sent", (_values(item.field, value=item.value) for item in content.inputs)),
         *origin_lines(content),
@@ -233,6 +243,8 @@ def _values(field: str, **values: Json) -> list[str]:
 def outcome_lines(view: CardView) -> list[str]:
     """The outcome, unless a vote's reason, shown as well, says just that; and the late answer, if any."""
     late = entry("*Late answer*", view.late) if view.late else []
+    if view.paused:
+        late += entry("*Paused*", f"{view.paused} Answers count, and nothing goes out until it is resumed.")
     if not view.detail or any(view.detail == vote.reason for vote in current_votes(view.votes)):
         return late
     return [*entry("*Outcome*", view.detail), *late]

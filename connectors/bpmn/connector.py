@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from connectors.bpmn.client import NOT_FOUND, OWN_PREFIX, BpmnSettings, EngineClient, items, plain, typed, value_of
 from connectors.catalog import Catalog
-from connectors.exchange import deadline_in, seconds_to
+from connectors.exchange import deadline_in, public_address, seconds_to
 from connectors.port import (
     Call,
     Completion,
@@ -54,6 +54,11 @@ class BpmnConnector(NothingBefore):
         self._settings = settings
         self._catalog = catalog
         self._client = EngineClient(settings)
+
+    @property
+    def target(self) -> str:
+        """The address, and the account where it is known."""
+        return public_address(self._settings.url, self._settings.username)
 
     async def perform(self, call: Call) -> Outcome:
         """Start a process unless it is there already, or correlate a message, as the operation's handler says."""

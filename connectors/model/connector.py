@@ -8,7 +8,7 @@ from decimal import Decimal
 import genai_prices
 import httpx
 
-from connectors.exchange import BODY_BYTES_MAX, Answer, exchange, harmless, http_url, json_of, tls
+from connectors.exchange import BODY_BYTES_MAX, Answer, exchange, harmless, http_url, json_of, public_address, tls
 from connectors.port import Call, Done, Failure, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject
@@ -34,6 +34,11 @@ class ModelConnector(NothingBefore):
         self._settings = settings
         self._url = settings.base_url.rstrip("/")
         self._client = httpx.AsyncClient(verify=tls(), headers={"Authorization": f"Bearer {settings.api_key}"})
+
+    @property
+    def target(self) -> str:
+        """The address, and the account where it is known."""
+        return public_address(self._url)
 
     async def perform(self, call: Call) -> Outcome:
         """One completion. An answer that should be JSON and is not counts as failed, with its usage."""

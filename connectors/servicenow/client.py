@@ -58,6 +58,11 @@ class ServiceNowSettings(Struct, frozen=True):
         """The name that our writes bear."""
         return self.username or (self.auth.username if isinstance(self.auth, BasicAuth) else None)
 
+    @property
+    def account(self) -> str:
+        """The account that is used, for people to read."""
+        return self.integration_user or (self.auth.client_id if isinstance(self.auth, ClientCredentials) else "")
+
 
 class TableClient:
     """Reads and writes records. Safe for concurrent use; one token is shared and refreshed once on 401."""

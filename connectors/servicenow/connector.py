@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from connectors.catalog import Catalog
+from connectors.exchange import public_address
 from connectors.operation import Operation
 from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.proposal import diff_fields, writes_of
@@ -25,6 +26,11 @@ class ServiceNowConnector:
         self._settings = settings
         self._catalog = catalog
         self._client = TableClient(settings)
+
+    @property
+    def target(self) -> str:
+        """The address, and the account where it is known."""
+        return public_address(self._settings.base_url, self._settings.account)
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         """The fields that the diff names, and ``sys_mod_count`` as the version. A field that is absent is left out."""

@@ -18,7 +18,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from connectors.exchange import retry_after_seconds
+from connectors.exchange import public_address, retry_after_seconds
 from connectors.port import Call, Done, Failure, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 
 EVENT_TYPE = "counterseal_action"
@@ -51,6 +51,11 @@ class SlackConnector(NothingBefore):
         self._settings = settings
         # No retry handlers: the default one repeats a post whose connection broke, and so posts twice.
         self._client = AsyncWebClient(settings.token, base_url=settings.base_url, retry_handlers=[])
+
+    @property
+    def target(self) -> str:
+        """The address, and the account where it is known."""
+        return public_address(self._settings.base_url)
 
     async def perform(self, call: Call) -> Outcome:
         """Post the message, once."""

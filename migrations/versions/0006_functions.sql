@@ -1,5 +1,5 @@
 CREATE FUNCTION append(_run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
-  _error jsonb, _canceling jsonb, _finished bool, _checks_policy bool, _policy text, _reference text, _result jsonb,
+  _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
   _extended int, _gate int, _writes_max int, _moved int, _latest timestamptz, _lines bytea, _vals bytea,
   _wakes_steps bool, _wakes_messages bool, _unqueued text[], _rest jsonb, _held text[], _leases uuid[],
   _epochs int[],
@@ -9,6 +9,9 @@ CREATE FUNCTION append(_run_id uuid, _version int, _status text, _superstep int,
 DECLARE its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
   met int; notified bool;
 BEGIN
+  IF _acts_for IS NOT NULL THEN
+    notified := pg_advisory_xact_lock_shared(hashtextextended('counterseal.intents:' || _acts_for, 0)) IS NULL;
+  END IF;
   IF _held IS NOT NULL THEN
     PERFORM FROM queue q WHERE q.run_id = _run_id AND q.step_key = ANY (_held) AND q.status = 'leased'
       AND q.lease_id = _leases[array_position(_held, q.step_key)]
@@ -16,6 +19,12 @@ BEGIN
     ORDER BY q.step_key FOR NO KEY UPDATE;
     GET DIAGNOSTICS met = ROW_COUNT;
     IF met <> cardinality(_held) THEN
+      RETURN NULL;
+    END IF;
+  END IF;
+  IF _rest ? 'people' THEN
+    IF NOT EXISTS (SELECT FROM runs r JOIN tenants t USING (tenant_id)
+        WHERE r.run_id = _run_id AND t.directory_digest = _rest ->> 'people') THEN
       RETURN NULL;
     END IF;
   END IF;
@@ -31,8 +40,8 @@ BEGIN
     purge_at = CASE WHEN _finished THEN now() + retention ELSE purge_at END
   WHERE run_id = _run_id AND gate = _gate AND (_version IS NULL OR version = _version)
     AND coalesce(_latest <= clock_timestamp() + interval '10 seconds', true)
-    AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (NOT _checks_policy
-      OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM _policy)
+    AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (_stop IS NULL
+      OR (SELECT t.stop_number FROM tenants t WHERE t.tenant_id = runs.tenant_id) = _stop)
   RETURNING tenant_id, workspace_id, cap, version, executing, audit_count
   INTO its_tenant, its_workspace, its_cap, its_version, its_executing, its_count;
   IF NOT FOUND THEN
@@ -165,7 +174,7 @@ BEGIN
 END $function$;
 
 CREATE FUNCTION append_to_run(_run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
-  _error jsonb, _canceling jsonb, _finished bool, _checks_policy bool, _policy text, _reference text, _result jsonb,
+  _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
   _extended int, _gate int, _writes_max int, _moved int, _latest timestamptz, _lines bytea, _vals bytea,
   _wakes_steps bool, _wakes_messages bool, _unqueued text[], _rest jsonb, _held text[], _leases uuid[],
   _epochs int[],
@@ -178,7 +187,7 @@ BEGIN
   IF EXISTS (
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
-    WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.reference_set,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
+    WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.resumed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
       OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
         AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,approvals,votes,cancels_rest}'::text[] <> '{}' THEN
@@ -195,7 +204,7 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  RETURN append(_run_id, _version, _status, _superstep, _executing, _width, _writes, _count, _error, _canceling, _finished, _checks_policy, _policy, _reference, _result, _extended, _gate, _writes_max, _moved, _latest, _lines, _vals, _wakes_steps, _wakes_messages, _unqueued, _rest, _held, _leases, _epochs) IS NOT NULL;
+  RETURN append(_run_id, _version, _status, _superstep, _executing, _width, _writes, _count, _error, _canceling, _finished, _acts_for, _stop, _reference, _result, _extended, _gate, _writes_max, _moved, _latest, _lines, _vals, _wakes_steps, _wakes_messages, _unqueued, _rest, _held, _leases, _epochs) IS NOT NULL;
 END $function$;
 
 CREATE FUNCTION open_run(_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
@@ -264,7 +273,7 @@ BEGIN
   PERFORM pg_notify('counterseal_messages', '');
 END $function$;
 
-CREATE FUNCTION read_run(_run_id uuid, _whole bool, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digest text, max_writes_per_run int, now timestamptz,
+CREATE FUNCTION read_run(_run_id uuid, _whole bool, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digest text, directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, now timestamptz,
   firsts int[], lines bytea[], vals bytea[]) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
@@ -278,15 +287,15 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at) x) AS run, r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state, t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
+    r.purged_at) x) AS run, r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state, t.policy_digest, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
 FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
     array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
   FROM journal j WHERE j.run_id = r.run_id AND (_whole OR j.n >= r.state_n OR j.n = 1)) tail ON true WHERE r.run_id = _run_id;
 END $function$;
 
-CREATE FUNCTION read_question(_approval_id uuid, _person text, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digest text, max_writes_per_run int, firsts int[],
-  lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb, person jsonb) LANGUAGE plpgsql SECURITY DEFINER
+CREATE FUNCTION read_question(_approval_id uuid, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digest text, directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, firsts int[],
+  lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 DECLARE bound text; 
@@ -299,13 +308,10 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at) x) AS run, r.run_key, r.state, t.policy_digest, t.max_writes_per_run, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
+    r.purged_at) x) AS run, r.run_key, r.state, t.policy_digest, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
-    WHERE v.approval_id = a.approval_id) AS votes,
-  (SELECT jsonb_build_object('name', p.name, 'slack', p.slack_user_id, 'groups', (SELECT jsonb_agg(m.group_name)
-      FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
-    FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = _person) AS person
+    WHERE v.approval_id = a.approval_id) AS votes
 FROM approvals a JOIN runs r ON r.run_id = a.run_id JOIN tenants t ON t.tenant_id = a.tenant_id LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
     array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals

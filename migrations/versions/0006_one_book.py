@@ -12,6 +12,7 @@ down_revision = branch_labels = depends_on = None
 ENGINE = "counterseal_engine"
 FACES = "counterseal_faces"
 APPENDER = "counterseal_appender"
+FINDER = "counterseal_finder"
 BOTH = f"{ENGINE}, {FACES}"
 OWN = "tenant_id = current_setting('counterseal.tenant', true)"
 
@@ -49,27 +50,26 @@ BORN = {
 }
 # Rights to write. What was recorded is never changed, and nobody deletes it but ``purge_records``, once its time is
 # over. Only the engine lets an effect out, and nobody forgets one.
-ALL = "INSERT, UPDATE, DELETE"
 ENGINES = {
-    **dict.fromkeys("audit_events journal ledger remains".split(), "INSERT"),
-    "effects": "INSERT, UPDATE",
-    **dict.fromkeys(
-        """tenants workspaces caps workflows policies people group_members tokens runs queue waits approvals votes inbox
-        commands bundles""".split(),
-        ALL,
-    ),
+    **dict.fromkeys("audit_events journal ledger remains bundles".split(), "INSERT"),
+    **dict.fromkeys("effects waits approvals votes inbox commands workspaces".split(), "INSERT, UPDATE"),
+    "queue": "INSERT, UPDATE, DELETE",
+    "tenants": "UPDATE",
+    **dict.fromkeys("caps workflows policies people group_members tokens".split(), ""),
+    "runs": "",
 }
+# Of a run the engine changes neither whose it is, nor what opens its book, nor how long that is kept.
+RUNS_KEPT = "run_id tenant_id run_key retention created_at purged_at".split()
 # A face writes what it hears, documents, tokens and who a tenant is. Runs it changes by the appender's functions alone.
 FACES_OWN = {
     "inbox": "INSERT, UPDATE (processed_at, result)",
     "audit_events": "INSERT",
     "tenants": "INSERT (tenant_id, stream_id),"
-    " UPDATE (policy_digest, max_concurrency, max_runs_per_min, max_writes_per_run, weight, audit_count, audit_head)",
+    " UPDATE (policy_digest, paused, resumed, max_concurrency, max_runs_per_min, max_writes_per_run, weight,"
+    " audit_count, audit_head)",
     "caps": "INSERT, UPDATE (slots)",
     "workflows": "INSERT, UPDATE (retired_at)",
     "policies": "INSERT",
-    "people": "INSERT, DELETE",
-    "group_members": "INSERT, DELETE",
     "tokens": "INSERT, UPDATE (revoked_at)",
 }
 # The appender never logs in: it owns the functions, with the rights of their statements. A row lock takes UPDATE.
@@ -83,9 +83,11 @@ APPENDS = {
     "commands": "SELECT, INSERT",
     "workspaces": "SELECT, INSERT",
     **dict.fromkeys(("journal", "ledger"), "SELECT, INSERT"),
-    **dict.fromkeys("tenants caps workflows people group_members remains".split(), "SELECT"),
+    **dict.fromkeys("people group_members".split(), "SELECT, INSERT, DELETE"),
+    **dict.fromkeys("caps workflows remains audit_events".split(), "SELECT"),
+    "tenants": "SELECT, UPDATE (directory_digest)",
 }
-FUNCTIONS = "append_to_run open_run order_message read_run read_question".split()
+FUNCTIONS = "replace_directory append_to_run open_run order_message read_run read_question".split()
 
 
 def upgrade() -> None:
@@ -94,7 +96,7 @@ def upgrade() -> None:
     for file, end in (("0006_tables.sql", ";\n"), ("0006_functions.sql", ";\n\n")):
         for statement in Path(__file__).with_name(file).read_text().rstrip(";\n").split(end):
             run(statement)
-    for role in (ENGINE, FACES, APPENDER):
+    for role in (ENGINE, FACES, APPENDER, FINDER):
         run(
             f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN "
             f"CREATE ROLE {role} NOLOGIN; END IF; END $$"
@@ -102,7 +104,7 @@ def upgrade() -> None:
         run(f"GRANT {role} TO CURRENT_USER")
         run(f"GRANT USAGE ON SCHEMA public TO {role}")
     for table, writes in ENGINES.items():
-        run(f"GRANT SELECT, {writes} ON {table} TO {ENGINE}")
+        run(f"GRANT {', '.join(filter(None, ('SELECT', writes)))} ON {table} TO {ENGINE}")
         run(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
         run(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
         run(f"CREATE POLICY engine ON {table} TO {ENGINE} USING (true) WITH CHECK (true)")
@@ -113,17 +115,21 @@ def upgrade() -> None:
     for role, rights in ((FACES, FACES_OWN), (APPENDER, APPENDS)):
         for table, writes in rights.items():
             run(f"GRANT {writes} ON {table} TO {role}")
+    run(f"GRANT UPDATE ({_columns_but('runs', *RUNS_KEPT)}) ON runs TO {ENGINE}")
+    run(f"GRANT SELECT ON alembic_version TO {BOTH}")
     _refuse_illegal_moves()
+    _publish_directory()
     _own_functions()
+    _guard_intents()
     _find_owners()
     _purge()
     _read_line_by_line()
 
 
-def _columns_but(table: str, hidden: str) -> str:
+def _columns_but(table: str, *hidden: str) -> str:
     return op.get_bind().exec_driver_sql(
         f"SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = '{table}'::regclass "
-        f"AND attnum > 0 AND NOT attisdropped AND attname <> '{hidden}'"
+        f"AND attnum > 0 AND NOT attisdropped AND attname <> ALL ('{{{','.join(hidden)}}}')"
     ).scalar_one()
 
 
@@ -158,6 +164,19 @@ def _refuse_illegal_moves() -> None:
         f"IF TG_OP = 'INSERT' OR OLD.status || ' ' || NEW.status <> ALL (TG_ARGV) THEN {refuse}; END IF; "
         "RETURN NULL; END $$"
     )
+    # The time of the erasure follows from the end of the run and its retention; whoever moves it may only put it off.
+    ended = "NEW.status = ANY ('{succeeded,failed_terminal,canceled}') AND NEW.purge_at >= now() + NEW.retention"
+    op.execute(
+        "CREATE FUNCTION refuse_purge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"IF (NEW.purge_at >= OLD.purge_at) IS NOT TRUE AND ({ended}) IS NOT TRUE THEN "
+        "RAISE EXCEPTION 'retention cannot be brought forward' USING ERRCODE = 'insufficient_privilege'; END IF; "
+        "RETURN NULL; END $$"
+    )
+    op.execute(
+        "CREATE TRIGGER kept AFTER UPDATE OF purge_at ON runs FOR EACH ROW "
+        "WHEN (NEW.purge_at <> OLD.purge_at OR OLD.purge_at IS NULL AND NEW.purge_at IS NOT NULL) "
+        "EXECUTE FUNCTION refuse_purge()"
+    )
     for table, moves in MOVES.items():
         # PostgreSQL reads a trigger's condition anew for every statement, so it is short. Before the move, the trigger
         # would lock the row once more.
@@ -173,19 +192,69 @@ def _refuse_illegal_moves() -> None:
         )
 
 
+def _publish_directory() -> None:
+    """Create what replaces people and groups: only with a line of the audit that says so, in the same transaction.
+
+    A row that is seen and whose transaction goes on is one of this transaction.
+    """
+    told = (
+        "SELECT FROM tenants t JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq = t.audit_count - 1 "
+        "WHERE t.tenant_id = _tenant AND e.type = 'directory.published' AND pg_xact_status("
+        "((pg_current_xact_id()::text::bigint >> 32 << 32) + e.xmin::text::bigint)::text::xid8) = 'in progress'"
+    )
+    op.execute(
+        "CREATE FUNCTION replace_directory(_people jsonb, _members jsonb, _digest text, _tenant text) RETURNS void "
+        "LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$ BEGIN "
+        f"PERFORM set_config('counterseal.tenant', _tenant, true); IF NOT EXISTS ({told}) THEN "
+        "RAISE EXCEPTION 'a directory is replaced by its publication alone' USING ERRCODE = 'insufficient_privilege'; "
+        "END IF; DELETE FROM group_members WHERE tenant_id = _tenant; DELETE FROM people WHERE tenant_id = _tenant; "
+        "INSERT INTO people SELECT * FROM jsonb_populate_recordset(NULL::people, _people); "
+        "INSERT INTO group_members SELECT * FROM jsonb_populate_recordset(NULL::group_members, _members); "
+        "UPDATE tenants SET directory_digest = _digest WHERE tenant_id = _tenant; END $$"
+    )
+
+
+def _guard_intents() -> None:
+    """Move the number that every intent is guarded by, whoever changes the policy in force, the people or what is paused.
+
+    The lock is the one that appends with intents share until they have ended. So the change is answered after every
+    append that began before it, and whichever append had to wait reads the number that this has made.
+    """
+    op.execute(
+        "CREATE FUNCTION move_stop_number() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "PERFORM pg_advisory_xact_lock(hashtextextended('counterseal.intents:' || NEW.tenant_id, 0)); "
+        "NEW.stop_number := OLD.stop_number + 1; "
+        "NEW.judge_after := '00000000-0000-0000-0000-000000000000'; RETURN NEW; END $$"
+    )
+    op.execute(
+        "CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digest, directory_digest, paused ON tenants FOR EACH ROW "
+        "WHEN ((OLD.policy_digest, OLD.directory_digest, OLD.paused) IS DISTINCT FROM "
+        "(NEW.policy_digest, NEW.directory_digest, NEW.paused)) "
+        "EXECUTE FUNCTION move_stop_number()"
+    )
+
+
 def _find_owners() -> None:
     """Create the lookups that faces need before they know the tenant: each takes an unguessable key."""
     op.execute(
-        "CREATE FUNCTION token_owner(hash text) RETURNS TABLE (tenant_id text, subject text, roles text[]) "
-        "LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public AS $$ SELECT tenant_id, subject, roles "
-        "FROM tokens WHERE token_hash = hash AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()) $$"
+        "CREATE FUNCTION token_owner(hash text) RETURNS TABLE (tenant_id text, subject text, roles text[], ended text) "
+        "LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public AS $$ SELECT t.tenant_id, t.subject, t.roles, "
+        "CASE WHEN t.revoked_at IS NOT NULL THEN 'revoked' WHEN t.expires_at <= now() THEN 'expired' "
+        "WHEN p.person_id IS NULL OR p.owner IS NOT NULL AND o.person_id IS NULL THEN 'left' "
+        "WHEN NOT (p.active AND coalesce(o.active, true)) THEN 'deactivated' END "
+        "FROM tokens t LEFT JOIN people p ON p.tenant_id = t.tenant_id AND p.person_id = t.subject "
+        "LEFT JOIN people o ON o.tenant_id = t.tenant_id AND o.person_id = p.owner WHERE t.token_hash = hash $$"
     )
     op.execute(
         "CREATE FUNCTION approval_owner(id uuid) RETURNS text LANGUAGE sql STABLE SECURITY DEFINER "
         "SET search_path = public AS $$ SELECT tenant_id FROM approvals WHERE approval_id = id $$"
     )
+    # Their owner is nobody either: as the engine's, they would be its to alter.
+    for table in ("tokens", "people", "approvals"):
+        op.execute(f"GRANT SELECT ON {table} TO {FINDER}")
+        op.execute(f"CREATE POLICY finder ON {table} FOR SELECT TO {FINDER} USING (true)")
     for signature in ("token_owner(text)", "approval_owner(uuid)"):
-        _give(signature, ENGINE, FACES)
+        _give(signature, FINDER, FACES)
 
 
 def _purge() -> None:
@@ -195,7 +264,8 @@ def _purge() -> None:
     over = "FROM runs r WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
     op.execute(
         "CREATE FUNCTION purge_records(id uuid) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = public "
-        f"AS $$ DELETE FROM ledger t USING {over[5:]} UPDATE journal t SET vals = NULL {over} $$"
+        f"AS $$ DELETE FROM ledger t USING {over[5:]} UPDATE journal t SET vals = NULL {over} "
+        "UPDATE runs SET purged_at = now(), purge_at = NULL, run_key = NULL WHERE run_id = id AND purge_at <= now() $$"
     )
     op.execute("REVOKE ALL ON FUNCTION purge_records(uuid) FROM PUBLIC")
     op.execute(f"GRANT EXECUTE ON FUNCTION purge_records(uuid) TO {ENGINE}")

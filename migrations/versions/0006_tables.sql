@@ -6,8 +6,12 @@ CREATE TABLE audit_events (
   stream_id uuid NOT NULL, seq bigint NOT NULL, tenant_id text NOT NULL, type text NOT NULL, line bytea NOT NULL,
   hash text NOT NULL, CONSTRAINT pk_audit_events PRIMARY KEY (stream_id, seq)
 );
+-- `stop_number` moves with `policy_digest` and `paused`, and guards every intent. `paused` holds what is stopped, by key;
+-- `resumed` are keys whose steps a keeper has still to set going, `judge_after` is how far it has come with the open
+-- questions, which the new policy judges, and whose cards say what is paused.
 CREATE TABLE tenants (
-  tenant_id text NOT NULL, policy_digest text, max_concurrency int DEFAULT '16' NOT NULL, max_runs_per_min int,
+  tenant_id text NOT NULL, policy_digest text, directory_digest text, stop_number int DEFAULT '0' NOT NULL,
+  paused jsonb, resumed text[], judge_after uuid, max_concurrency int DEFAULT '16' NOT NULL, max_runs_per_min int,
   max_writes_per_run int, weight double precision DEFAULT '1' NOT NULL,
   virtual_start double precision DEFAULT '0' NOT NULL, virtual_time double precision DEFAULT '0' NOT NULL,
   starts_left double precision, starts_left_at timestamptz, stream_id uuid NOT NULL,
@@ -36,11 +40,11 @@ CREATE INDEX ix_inbox_correlation ON inbox (tenant_id, correlation_key) WHERE co
 CREATE INDEX ix_inbox_kept ON inbox (tenant_id, correlation_key, received_at) WHERE processed_at IS NULL AND
   correlation_key IS NOT NULL;
 CREATE INDEX ix_inbox_open ON inbox (received_at) WHERE processed_at IS NULL;
+-- The people of a tenant, and its service accounts: those have an `owner`, who is one of the people.
 CREATE TABLE people (
-  tenant_id text NOT NULL, person_id text NOT NULL, name text NOT NULL, slack_user_id text,
-  CONSTRAINT pk_people PRIMARY KEY (tenant_id, person_id),
-  CONSTRAINT fk_people_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id),
-  CONSTRAINT uq_people_tenant_id_slack_user_id UNIQUE (tenant_id, slack_user_id)
+  tenant_id text NOT NULL, person_id text NOT NULL, name text NOT NULL, active boolean DEFAULT 'true' NOT NULL,
+  owner text, principals text[] DEFAULT '{}' NOT NULL, CONSTRAINT pk_people PRIMARY KEY (tenant_id, person_id),
+  CONSTRAINT fk_people_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 );
 CREATE TABLE policies (
   tenant_id text NOT NULL, digest text NOT NULL, name text NOT NULL, version int NOT NULL, source text NOT NULL,
@@ -69,8 +73,8 @@ CREATE INDEX ix_runs_purge ON runs (tenant_id, purge_at) WHERE purge_at IS NOT N
 CREATE INDEX ix_runs_recent ON runs (tenant_id, created_at, run_id);
 CREATE TABLE tokens (
   token_hash text NOT NULL, tenant_id text NOT NULL, subject text NOT NULL, roles text[] NOT NULL,
-  created_at timestamptz DEFAULT now() NOT NULL, expires_at timestamptz, revoked_at timestamptz,
-  CONSTRAINT pk_tokens PRIMARY KEY (token_hash),
+  created_at timestamptz DEFAULT now() NOT NULL, expires_at timestamptz DEFAULT now() + interval '90 days' NOT NULL,
+  revoked_at timestamptz, CONSTRAINT pk_tokens PRIMARY KEY (token_hash),
   CONSTRAINT fk_tokens_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 );
 CREATE TABLE workflows (
@@ -164,6 +168,7 @@ CREATE TABLE waits (
 );
 CREATE INDEX ix_waits_correlation ON waits (tenant_id, correlation_key) WHERE correlation_key IS NOT NULL;
 CREATE INDEX ix_waits_due ON waits (tenant_id, due_at) WHERE status = 'waiting';
+CREATE INDEX ix_waits_paused ON waits (tenant_id, (context ->> 'paused')) WHERE kind = 'pause' AND status = 'waiting';
 CREATE INDEX ix_waits_open ON waits (run_id) WHERE status = 'waiting';
 CREATE INDEX ix_waits_tasks ON waits (tenant_id, wait_id) WHERE kind = 'task';
 CREATE TABLE votes (

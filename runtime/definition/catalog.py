@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from connectors.catalog import Catalog
 from core.db import Connection, DatabaseClock, within
 from core.errors import CountersealError, NotFoundError
+from core.identity import NOBODY, Directory
 from policy.facts import OperationFacts
 from policy.load import Policy, load_policy
+from runtime.definition.siblings import generics_of
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
 from runtime.engine.commit import MutationRow
 from runtime.engine.graph import Graph
@@ -21,7 +23,7 @@ from runtime.engine.intend import ActivePolicy, BrokenPolicy
 from runtime.engine.run import Definition
 from runtime.engine.told import Diverged
 from runtime.engine.workflow import Workflow
-from runtime.store import books, documents
+from runtime.store import books, documents, tenants
 from runtime.store.books import Book
 from runtime.store.documents import StoredWorkflow
 
@@ -48,8 +50,12 @@ class _Recent(OrderedDict[Key, Value]):
 
 def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     """The facts that policies may use of each operation, from the declarations."""
-    types = {name: (operation.fact_types(), operation.diff) for name, operation in catalog.operations.items()}
-    return {name: OperationFacts(fields, frozenset(fields if diff else ())) for name, (fields, diff) in types.items()}
+    found = {}
+    for name, operation in catalog.operations.items():
+        fields = operation.fact_types()
+        before = frozenset(fields if operation.diff else ())
+        found[name] = OperationFacts(fields, before, generics_of(operation, catalog.operations))
+    return found
 
 
 class Definitions:
@@ -61,6 +67,7 @@ class Definitions:
         self._workflows: _Recent[tuple[str, int, str], Workflow] = _Recent()
         self._extended: _Recent[tuple[UUID, int], Workflow] = _Recent()
         self._policies: _Recent[str, Policy | BrokenPolicy] = _Recent()
+        self._directories: _Recent[str, Directory] = _Recent()
         # What a name meant when a run was started with it last, and the database's time then. Whether it still means
         # that is checked by the statement that opens the next run.
         self.startable: _Recent[tuple[str, str, int | None], tuple[Workflow, DatabaseClock]] = _Recent()
@@ -118,6 +125,16 @@ class Definitions:
             return known
         file = f"{stored.name}@{stored.version}"
         return self._workflows.put(key, load_workflow(stored.source, file, thaw_operations(stored.operations)))
+
+    async def directory(self, connection: Connection, tenant: str, digest: str | None) -> Directory:
+        """The tenant's people: as published under this digest, or since, if another directory has taken its place."""
+        if digest is None:
+            return NOBODY
+        known = self._directories.known(tenant)
+        if known is not None and known.digest == digest:
+            return known
+        async with within(connection, tenant):
+            return self._directories.put(tenant, await tenants.directory(connection, tenant))
 
     async def policy(self, connection: Connection, tenant: str, digest: str | None) -> ActivePolicy:
         """The policy with this digest. What cannot be read or found is broken, and allows nothing (fail-closed)."""

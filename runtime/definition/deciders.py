@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from approvals.tally import Groups, shortfalls, stuck_requesters
 from core.documents import Document, Path, load_document
 from core.errors import Problem
+from core.identity import Role
 from core.terms import GroupQuorum, Terms, Tier
 from core.validation import validate
 from policy.evaluate import terms_of
@@ -56,7 +57,7 @@ def _asked(part: BaseModel, path: Path) -> Iterator[_Asked]:
             yield path, ("approvers", "approvers"), "", gate_terms(part)
         case AssignDocument():
             # Whoever is assigned does the task; that the requester does it is no fault.
-            terms = Terms(Tier.MEDIUM, (GroupQuorum(part.group),), allow_requester=True)
+            terms = Terms(Tier.MEDIUM, (GroupQuorum(part.group),), allow=(Role.REQUESTER,))
             yield path, ("group", "group"), "", terms
         case EscalationDocument():
             yield path, ("escalate", "escalate"), "", Terms(Tier.MEDIUM, (GroupQuorum(part.escalate),))

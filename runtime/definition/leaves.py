@@ -15,18 +15,21 @@ from msgspec.structs import replace
 
 from approvals.forms import check_form
 from connectors.catalog import Catalog
+from connectors.languages import InputLanguages
 from connectors.operation import Kind, Operation
 from core.canonical import Json
 from core.documents import Document
 from core.errors import ExpressionError, InputError, Problem
 from core.expressions import WORKFLOW_LIMITS, Environment
-from core.templates import Template, TemplateError, compile_template, compile_value
+from core.templates import Languages, Template, TemplateError, compile_template, compile_value
 from core.terms import GroupQuorum, Terms, Tier
+from policy.evaluate import terms_of
+from policy.load import late_times
+from policy.model import Approver, RuleDocument
 from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, StepDocument
 from runtime.engine import graph
 from runtime.engine.graph import Branch, Leaf, Scope
 
-GATE_EXPIRES_SECONDS = 24 * 3600
 ESCALATION_EXPIRES_SECONDS = 7 * 24 * 3600
 _ERROR_VARIABLES = dict.fromkeys(("error.class", "error.code", "error.message", "error.step"), "string")
 # In the place of what has a fault. A document with problems is refused, so it is never rendered.
@@ -86,9 +89,9 @@ class LeafCompiler(ABC):
         """A text with expressions. If it has a fault, that is noted, and nothing stands for it."""
         return self._compiled(scope, key, partial(compile_template, text=text, want=want))
 
-    def value(self, scope: StepScope, key: Path, value: Json) -> Template:
-        """A nested value with expressions at its leaves; of faults as ``template``."""
-        return self._compiled(scope, key, partial(compile_value, value=value))
+    def value(self, scope: StepScope, key: Path, value: Json, languages: Languages | None = None) -> Template:
+        """A nested value with expressions at its leaves; faults as ``template``, languages as ``compile_value``."""
+        return self._compiled(scope, key, partial(compile_value, value=value, languages=languages))
 
     def _compiled(self, scope: StepScope, key: Path, compiled_in: Callable[[Environment], Template]) -> Template:
         try:
@@ -180,7 +183,7 @@ class LeafCompiler(ABC):
             self.problem((*scope.path, "timeout"), f"{operation.name} answers within its call.", remedy)
         self.operations[operation.name] = operation
         self._check_names(operation, step.with_, scope)
-        inputs = self.value(scope, ("with",), step.with_)
+        inputs = self.value(scope, ("with",), step.with_, InputLanguages(operation.input_schema))
         common = self._common(entry, signal=durable)
         return graph.OperationNode(**common, operation=operation.name, inputs=inputs, timeout=step.timeout)
 
@@ -200,6 +203,8 @@ class LeafCompiler(ABC):
         gate = entry.step.approve
         assert gate is not None
         summary = self.template(entry.scope, ("approve", "summary"), gate.summary)
+        for path, message in late_times(gate):
+            self.problem((*entry.scope.path, "approve", *path), f"It {message}")
         return graph.GateNode(**self._common(entry), summary=summary, terms=gate_terms(gate).to_json())
 
     def _wait(self, entry: Entry) -> graph.TimerNode | graph.SignalNode | None:
@@ -260,11 +265,11 @@ def _named(text: str) -> dict[str, Any]:
 
 
 def gate_terms(gate: GateDocument) -> Terms:
-    """The terms under which a gate asks people."""
-    return Terms(
-        tier=Tier(gate.tier),
-        approvers=(GroupQuorum(gate.approvers.group, gate.quorum),),
-        two_person=gate.two_person,
-        expires_seconds=int(gate.expires.total_seconds()) if gate.expires else GATE_EXPIRES_SECONDS,
-        remind_seconds=tuple(int(remind.total_seconds()) for remind in gate.remind),
-    )
+    """The terms under which a gate asks people: those of a rule that says the same."""
+    given, asked = gate.approvers, {name: getattr(gate, name) for name in _OF_RULES}
+    several = given if isinstance(given, tuple) else (Approver(group=given.group, of=gate.quorum or 1),)
+    rule = RuleDocument.model_construct(approvers=several, **asked)
+    return terms_of([rule])
+
+
+_OF_RULES = ("tier", "two_person", "allow", "expires", "remind", "escalate")

@@ -1,17 +1,16 @@
-"""Workflows and directories as people write them: pydantic models of the YAML, one field per key."""
+"""Workflows as people write them: pydantic models of the YAML, one field per key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from core.documents import Path, load_document
 from core.durations import Duration
-from core.errors import DefinitionError
 from core.expressions import is_variable_name
-from core.validation import validate
+from core.identity import Role
+from core.terms import Tier
+from policy.model import EXPIRES_DEFAULT, Approver, Escalate
 from runtime.engine.graph import Reducer
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z][a-z0-9-]*$")]
@@ -56,21 +55,40 @@ class Triggers(DocumentPart):
 
 
 class ApproverDocument(DocumentPart):
-    """A group whose members may answer a gate."""
+    """A group whose members may answer a gate; ``quorum`` beside it says how many."""
 
     group: Annotated[str, Field(min_length=1, max_length=100)]
 
 
+def _one_or_several(value: object) -> str:
+    return "several" if isinstance(value, list | tuple) else "one"
+
+
+Approvers = Annotated[
+    Annotated[ApproverDocument, Tag("one")]
+    | Annotated[tuple[Approver, ...], Field(min_length=1, max_length=20), Tag("several")],
+    Discriminator(_one_or_several),
+]
+
+
 class GateDocument(DocumentPart):
-    """A question to people that belongs to the workflow itself, not to an action."""
+    """A question to people that belongs to the workflow itself, not to an action. Its terms are those of a rule."""
 
     summary: Annotated[str, Field(min_length=1, max_length=2000)]
-    approvers: ApproverDocument
-    quorum: Annotated[int, Field(ge=1, le=20)] = 1
-    tier: Literal["low", "medium", "high"] = "medium"
+    approvers: Approvers
+    quorum: Annotated[int, Field(ge=1, le=20)] | None = None
+    tier: Tier = Tier.MEDIUM
     two_person: bool = False
-    expires: Duration | None = None
+    allow: tuple[Role, ...] = ()
+    expires: Duration = EXPIRES_DEFAULT
     remind: tuple[Duration, ...] = ()
+    escalate: Escalate | None = None
+
+    @model_validator(mode="after")
+    def _one_quorum(self) -> GateDocument:
+        if self.quorum is not None and not isinstance(self.approvers, ApproverDocument):
+            raise ValueError("say how many of each group by `of`; `quorum` belongs to a single group")
+        return self
 
 
 class WaitDocument(DocumentPart):
@@ -189,52 +207,3 @@ class WorkflowDocument(DocumentPart):
     retention: Duration | None = None
     result: Any = None
     steps: Annotated[tuple[StepDocument, ...], Field(min_length=1, max_length=500)]
-
-
-class PersonDocument(DocumentPart):
-    """One person; ``slack`` is their Slack account: the member id (U…), or with its workspace (T…/U…).
-
-    A member id alone is one of the workspace in which the app is installed.
-    """
-
-    id: PersonName
-    name: Annotated[str, Field(min_length=1, max_length=200)]
-    slack: Annotated[str, Field(pattern=r"^([TE][A-Z0-9]{2,20}/)?[UW][A-Z0-9]{2,20}$")] | None = None
-
-
-class DirectoryDocument(DocumentPart):
-    """People and groups of one tenant; publishing it replaces what was there."""
-
-    directory: PersonName
-    version: Annotated[int, Field(ge=1)] = 1
-    people: Annotated[tuple[PersonDocument, ...], Field(max_length=10_000)]
-    groups: dict[PersonName, tuple[PersonName, ...]] = {}
-
-
-def load_directory(text: str, file: str) -> DirectoryDocument:
-    """Read and check a directory. ``DefinitionError`` lists every problem with its place."""
-    document = load_document(text, file)
-    content = validate(document, DirectoryDocument)
-    if problems := tuple(document.problem(*fault) for fault in _faults(content)):
-        raise DefinitionError(problems)
-    return content
-
-
-def _faults(content: DirectoryDocument) -> Iterator[tuple[Path, str, str]]:
-    """Find what the types do not see: the place of each fault, what it is, and the remedy."""
-    ids: set[str] = set()
-    accounts: set[str | None] = set()
-    for number, person in enumerate(content.people):
-        if person.id in ids:
-            yield ("people", number, "id"), f"The person {person.id!r} is here twice.", ""
-        if person.slack is not None and person.slack in accounts:
-            yield ("people", number, "slack"), f"The Slack account {person.slack} belongs to two people.", ""
-        ids.add(person.id)
-        accounts.add(person.slack)
-    for group, persons in content.groups.items():
-        for number, name in enumerate(persons):
-            if name not in ids:
-                message = f"The group {group!r} names {name!r}, who is not among the people."
-                yield ("groups", group, number), message, "Add the person, or take it out."
-            elif name in persons[:number]:
-                yield ("groups", group, number), f"{name!r} is in {group!r} twice.", ""

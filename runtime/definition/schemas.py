@@ -19,7 +19,8 @@ from pydantic import BaseModel
 
 from connectors.catalog import OperationsDocument
 from policy.model import APPROVAL_KEYS, PolicyDocument, Ruling
-from runtime.definition.model import KINDS, DirectoryDocument, WorkflowDocument
+from runtime.definition.model import KINDS, WorkflowDocument
+from runtime.definition.people import DirectoryDocument
 
 # What core.expressions.is_variable_name says of one name.
 IDENTIFIER = r"^(?!(?:in|true|false|null)$)[A-Za-z_][A-Za-z0-9_]*$"

@@ -15,19 +15,35 @@ from pydantic import Field, ValidationError
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
-from core.canonical import sha256_hex
+from core.canonical import Json, sha256_hex
 from core.documents import Document, load_document
 from core.errors import DefinitionError, InputError, path_text
 from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import RUN_VARIABLES, GraphCompiler
 from runtime.definition.leaves import Path, StepScope
-from runtime.definition.model import DocumentPart, Identifier, ServiceNowTrigger, StepDocument, WorkflowDocument
+from runtime.definition.model import (
+    ChannelDocument,
+    DocumentPart,
+    Identifier,
+    ServiceNowTrigger,
+    StepDocument,
+    WorkflowDocument,
+)
 from runtime.engine.commit import MutationRow
-from runtime.engine.graph import Channel, Graph
+from runtime.engine.flow import flow_of
+from runtime.engine.graph import Channel, GateNode, Graph, Reducer, Scope
 from runtime.engine.run import State
 from runtime.engine.workflow import ServiceNowStart, Workflow
 
 STEPS_MAX = 500
+
+
+# What a first write can be added to. The other reducers say by null that nothing was written yet.
+_EMPTY: Mapping[Reducer, Json] = {Reducer.APPEND: [], Reducer.UNION: [], Reducer.MERGE: {}, Reducer.SUM: 0}
+
+
+def _initial(channel: ChannelDocument) -> Json:
+    return _EMPTY.get(channel.reduce) if channel.initial is None else channel.initial
 
 
 def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
@@ -44,7 +60,7 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
     if compiler.problems:
         raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
     channels = {
-        name: Channel(name, channel.reduce, channel.keep, channel.initial, channel.ledger)
+        name: Channel(name, channel.reduce, channel.keep, _initial(channel), channel.ledger)
         for name, channel in content.channels.items()
     }
     graph = Graph(
@@ -57,6 +73,7 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
         read=frozenset(compiler.read),
         failed=compiler.failed,
         result=result,
+        flow=flow_of(root),
     )
     return Workflow(
         name=content.workflow,
@@ -134,13 +151,15 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
     steps = list(content.steps)
     newest = len(steps)
     for mutation in mutations:
-        newest, steps = len(steps), _added(steps, read_extension(mutation.source))
+        newest, steps = len(steps), _added(steps, read_extension(mutation.source), mutation.gates)
     if len(steps) > STEPS_MAX:
         raise InputError(f"makes {len(steps)} steps; a graph has at most {STEPS_MAX}", where="steps")
     compiler = _Compiler(document, Catalog(operations), newest)
     root = compiler.compile(content.model_copy(update={"steps": tuple(steps)}))
     read = base.graph.read | compiler.read
-    graph = replace(base.graph, root=root, leaves=compiler.leaves, read=read, failed=compiler.failed)
+    graph = replace(
+        base.graph, root=root, leaves=compiler.leaves, read=read, failed=compiler.failed, flow=flow_of(root)
+    )
     return replace(base, graph=graph, operations=compiler.operations)
 
 
@@ -158,12 +177,26 @@ class _Compiler(GraphCompiler):
         raise InputError(message, where=path_text(path), remedy=remedy)
 
 
-def _added(steps: list[StepDocument], extension: ExtensionDocument) -> list[StepDocument]:
-    """The list with the new steps at its end. Without needs of its own, the first one takes the place of what waits."""
+def open_gates(graph: Graph, state: State) -> tuple[str, ...]:
+    """The steps of the root that are, or hold, a gate on which people have not decided yet."""
+    roots = {inner.id: node.id for node in graph.root.nodes for inner in Scope((node,)).walk()}
+    gates = [key for key in (*state.open, *state.parked) if isinstance(graph.leaf(key), GateNode)]
+    return tuple(sorted({roots[key.rpartition(".")[2]] for key in gates}))
+
+
+def _added(steps: list[StepDocument], extension: ExtensionDocument, gates: Sequence[str]) -> list[StepDocument]:
+    """The list with the new steps at its end. Without needs of its own, the first one takes the place of what waits.
+
+    None of them begins before the ``gates`` are decided: those who are asked have not seen it.
+    """
     named = {_name(step, number): number for number, step in enumerate(steps)}
     new = list(extension.steps)
     if extension.before and new[0].needs is None and (first := named.get(extension.before[0])) is not None:
         new[0] = new[0].model_copy(update={"needs": _needs(steps, first)})
+    for place, step in enumerate(new) if gates else ():
+        if place == 0 or step.needs is not None:
+            all_needs = dict.fromkeys((*_needs([*steps, *new], len(steps) + place), *gates))
+            new[place] = step.model_copy(update={"needs": tuple(all_needs)})
     for before in extension.before:
         number = named.get(before)
         if number is None:

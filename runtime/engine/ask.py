@@ -24,6 +24,7 @@ from core.terms import Terms
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import Decision
 from policy.load import Policy
+from runtime.engine import contributors
 from runtime.engine.commit import StepRow
 from runtime.engine.events import ApprovalConsumed, ApprovalRequested, ApprovalSuperseded
 from runtime.engine.graph import GateNode
@@ -36,13 +37,14 @@ DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
 
 
 class Question(Struct, frozen=True):
-    """A question to people. Their answer binds to ``digest``; ``blinded`` how the audit shows it."""
+    """A question to people. Their answer binds to ``digest``; ``marks`` say who shaped it, besides the requester."""
 
     kind: ApprovalKind
     digest: str
     terms: Terms
     card: CardContent
     action: JsonObject | None = None
+    marks: frozenset[str] = frozenset()
 
 
 def put(transition: Transition, step: StepRow, question: Question, nonce: str, error: JsonObject | None = None) -> UUID:
@@ -56,7 +58,9 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
     expires = question.terms.expires_seconds or DOUBT_EXPIRES_SECONDS
     card = question.card.to_json()
     shown = commit(view.run.run_key, card_path(approval_id), card)
-    put = asked(str(question.kind), view.run.requested_by, question.terms.to_json())
+    people = contributors.people_of(view.run, question.marks, view.directory) if question.marks else ()
+    shaped = [one.to_json() for one in people] or None
+    put = asked(str(question.kind), view.run.requested_by, question.terms.to_json(), shaped)
     bound = question.kind is not ApprovalKind.GATE
     transition.tell(
         ApprovalRequested(
@@ -73,6 +77,7 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
             shown=card,
             proposed=question.action,
             expires=expires,
+            contributors=shaped,
         ),
         step=step.key,
     )
@@ -83,9 +88,13 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
     return approval_id
 
 
-def supersede(transition: Transition, step: StepRow, approval_id: UUID) -> None:
-    """Void a question that is not the one to be asked any more, or an approval of it, and show that on its card."""
-    transition.tell(ApprovalSuperseded(approval_id), step=step.key)
+def supersede(transition: Transition, step: StepRow, approval_id: UUID, why: str | None = None) -> None:
+    """Void a question that is not the one to be asked any more, or an approval of it, and show that on its card.
+
+    ``why`` says what else is the matter with the approval, by the people of the directory as it is now.
+    """
+    people = transition.view.directory.digest if why is not None else None
+    transition.tell(ApprovalSuperseded(approval_id, why, people), step=step.key)
     transition.message("card", approval_id, ApprovalStatus.SUPERSEDED)
 
 
@@ -99,9 +108,10 @@ def card_path(approval_id: UUID) -> str:
     return approval_path(approval_id) + path_of("card")
 
 
-def asked(kind: str, requester: str, terms: JsonObject) -> JsonObject:
-    """The question's kind, requester and terms: answers are judged by these, so the audit commits to them."""
-    return {"kind": kind, "requester": requester, "terms": terms}
+def asked(kind: str, requester: str, terms: JsonObject, shaped: list[JsonObject] | None) -> JsonObject:
+    """The question's kind, terms and who shaped it: answers are judged by these, so the audit commits to them."""
+    told: JsonObject = {"kind": kind, "requester": requester, "terms": terms}
+    return told if shaped is None else {**told, "contributors": [*shaped]}
 
 
 def ladder(terms: Terms, expires: int) -> list[tuple[str, int]]:
@@ -130,11 +140,8 @@ def action_card(
         for name, value in action.input.items()
         if name not in action.fields and value != action.fields
     )
-    rules = tuple(
-        RuleReason(rule.id, rule.because or "")
-        for rule in (decision.rules if decision else ())
-        if decision and rule.outcome == decision.outcome
-    )
+    fired = decision.rules if decision else ()
+    decisive = [rule for rule in fired if decision and rule.outcome == decision.outcome]
     return CardContent(
         title=action.summary,
         summary=action.summary,
@@ -150,7 +157,7 @@ def action_card(
         run_id=str(view.run_id),
         reference=_reference(transition),
         step=step.key,
-        rules=rules,
+        rules=tuple(RuleReason(rule.id, rule.because or "") for rule in decisive),
         changes=action.changes,
         inputs=inputs,
         expires_at=_expiry(transition, terms.expires_seconds or 0),
@@ -160,7 +167,14 @@ def action_card(
         sensitive=_secret_fields(operation),
         evidence=evidence,
         tier=str(terms.tier),
+        system=action.system,
+        shaped_by=contributors.shaped_by(view.run, marks_of(transition, step), terms, view.directory),
     )
+
+
+def marks_of(transition: Transition, step: StepRow) -> frozenset[str]:
+    """The marks of those who shaped what this step would do now."""
+    return contributors.marks_of(transition.run.state, transition.graph, step.key)
 
 
 def _reverse_words(action: Action) -> str:
@@ -170,7 +184,7 @@ def _reverse_words(action: Action) -> str:
     return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."
 
 
-def _gate_card(transition: Transition, step: StepRow, summary: str, expires_seconds: int) -> CardContent:
+def _gate_card(transition: Transition, step: StepRow, summary: str, terms: Terms, marks: frozenset[str]) -> CardContent:
     """The card of a gate: a question of the workflow, without an action."""
     view = transition.view
     return CardContent(
@@ -191,10 +205,11 @@ def _gate_card(transition: Transition, step: StepRow, summary: str, expires_seco
         rules=(),
         changes=(),
         inputs=(),
-        expires_at=_expiry(transition, expires_seconds),
+        expires_at=_expiry(transition, terms.expires_seconds or 0),
         policy_name="",
         policy_version=0,
         policy_digest_short="",
+        shaped_by=contributors.shaped_by(view.run, marks, terms, view.directory),
     )
 
 
@@ -234,7 +249,7 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
         fail_expression(transition, step, error)
         return Over()
     if given is not None and given.digest == question.digest:
-        transition.tell(ApprovalConsumed(given.approval_id), step=step.key)
+        transition.tell(ApprovalConsumed(given.approval_id, transition.view.directory.digest), step=step.key)
         finish(transition, step, {"approved": True, "reason": given.reason})
         return Over()
     if given is not None:
@@ -259,6 +274,8 @@ def _gate_question(transition: Transition, step: StepRow, leaf: GateNode) -> Que
     if problem := unfit(summary, "The summary"):
         raise ExpressionError(problem)
     terms = Terms.from_json(leaf.terms)
-    card = _gate_card(transition, step, str(summary), terms.expires_seconds or 0)
+    marks = contributors.everybody(transition.run.state)
+    card = _gate_card(transition, step, str(summary), terms, marks)
     shown: list[Json] = [card.title, card.summary, card.target, card.reference, card.requester, terms.to_json()]
-    return Question(ApprovalKind.GATE, digest(["gate", str(view.run_id), step.key, *shown]), terms, card)
+    bound = digest(["gate", str(view.run_id), step.key, *shown])
+    return Question(ApprovalKind.GATE, bound, terms, card, marks=marks)

@@ -72,12 +72,16 @@ class LedgerRow(Struct, frozen=True):
 
 
 class MutationRow(Struct, frozen=True):
-    """One extension of a run's graph (V-6): the steps as they were sent, and the declarations of their operations."""
+    """One extension of a run's graph (V-6): the steps as they were sent, and the declarations of their operations.
+
+    ``gates`` are the steps with a gate that stood open, which the new ones wait for.
+    """
 
     number: int
     actor: str
     source: JsonObject
     operations: JsonObject
+    gates: tuple[str, ...] = ()
 
 
 class QueueRow(Struct, frozen=True):
@@ -138,7 +142,7 @@ class EffectRow(Struct, frozen=True):
 
 
 class ApprovalRow(Struct, frozen=True):
-    """A new approval."""
+    """A new approval. ``contributors`` are those who shaped what is asked; None for the run's requester alone."""
 
     approval_id: UUID
     step_id: UUID
@@ -153,10 +157,11 @@ class ApprovalRow(Struct, frozen=True):
     action: JsonObject | None
     expires_in: timedelta
     status: str = ApprovalStatus.REQUESTED
+    contributors: list[JsonObject] | None = None
 
 
 class ApprovalMove(Struct, frozen=True):
-    """An approval's change of status; ``consumed`` when its action is about to be performed."""
+    """An approval's change of status; ``consumed`` when its action is about to be performed, ``at`` when decided."""
 
     approval_id: UUID
     status: str
@@ -164,6 +169,7 @@ class ApprovalMove(Struct, frozen=True):
     reason: str | None = None
     consumed: bool = False
     escalated: bool = False
+    at: datetime | None = None
 
 
 class VoteRow(Struct, frozen=True):
@@ -191,8 +197,9 @@ class Commit(Struct):
     ``strict`` says that it must have seen everything, so that the run must be at ``expected_version`` too.
     ``moves_gate`` says that later appends must have seen this one. ``executing`` and ``writes`` are differences;
     ``writes_max`` bounds the run's writes; where a rule has ``counted`` them no other may have come in between.
-    ``held`` guards that these leases are still the newest of their steps, and ``checks_policy`` that the tenant's
-    active policy is still ``expected_policy``, with which the decisions in here were made.
+    ``held`` guards that these leases are still the newest of their steps, and ``stop`` that the tenant's policy and
+    pauses are still those of that number, by which the decisions in here were made; ``people`` that its directory still
+    has this digest, by which the votes of the approvals that are used in here were counted.
 
     ``queued`` are the steps that may be claimed now, ``requeued`` those whose lease has run out, ``unqueued`` those
     that stand in line or are held no more. ``taken`` says under which step's lease each other was taken; ``handed`` are
@@ -224,8 +231,8 @@ class Commit(Struct):
     extended: int = 0
     finished: bool = False
     cancels_rest: bool = False
-    checks_policy: bool = False
-    expected_policy: str | None = None
+    stop: int | None = None
+    people: str | None = None
     lease: timedelta = timedelta(seconds=30)
     held: Sequence[Claim] = ()
     queued: list[QueueRow] = field(default_factory=list)

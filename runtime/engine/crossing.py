@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject, canonical_bytes, derived_id
 from core.errors import ExpressionError, InputError
+from runtime.engine import contributors
 from runtime.engine.commit import CheckpointRow, LedgerRow, StepRow
 from runtime.engine.graph import Channel, Graph, Reducer
 from runtime.engine.plan import Choices, Planner
@@ -66,6 +67,8 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
     if len(rows) > 1:
         rows.sort(key=step_order)
     current = [row for row in rows if row.superstep == run.superstep]
+    if state.shaped or run.waits or run.votes:
+        contributors.settled(run, state, current, graph)
     ledger: list[LedgerRow] = []
     references: list[tuple[str, str]] = []
     for row in current:

@@ -23,11 +23,13 @@ from policy.model import Ruling
 from runtime.engine import ask
 from runtime.engine.ask import Question
 from runtime.engine.commit import ReceiptRow, StepRow
+from runtime.engine.contributors import whole
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionDoubtResolved, ActionHeld, ActionInDoubt, ApprovalConsumed
-from runtime.engine.instructions import Inquire, Next, Nonce, Over, Perform
+from runtime.engine.instructions import Inquire, Next, Nonce, Over, Perform, still_approved
 from runtime.engine.intend import Proposal, ask_approval, denied, intend_again, judge, record_decision, tell_of, void
-from runtime.engine.outside import call_of, expect_end, park_outside
+from runtime.engine.outside import call_of, expect_end, moved, park_outside, system_of
+from runtime.engine.pausing import stopped
 from runtime.engine.transition import GIVEN_UP, Transition, finish
 
 # Who is asked about an action that policy had let out without an approval.
@@ -89,9 +91,10 @@ def ask_people(
     asked: JsonObject = {"remind_seconds": [], "escalate": None, "expires_seconds": ask.DOUBT_EXPIRES_SECONDS}
     terms = Terms.from_json({**stored, **asked})
     call = call_of(operation, receipt)
-    action = build_action(operation, call.input, call.before)
+    action = replace(build_action(operation, call.input, call.before), system=system_of(receipt))
     card = ask.action_card(transition, step, operation, action, terms, evidence=evidence)
-    ask.put(transition, step, Question(ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card), nonce())
+    told = (ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card, None, ask.marks_of(transition, step))
+    ask.put(transition, step, Question(*told), nonce())
 
 
 def given_up(transition: Transition, receipt: ReceiptRow, how: str) -> None:
@@ -104,8 +107,9 @@ def under_way(transition: Transition, step: StepRow) -> None:
     message = "Another run or step is doing this, and its outcome is not known yet."
     error = StepError(ErrorClass.CONSISTENCY, "effect_under_way", message)
     if not look_later(transition, step, error, PROBE_AFTER):
-        told = replace(error, message=f"{message} Resolve that one, then start this run again.")
-        transition.fail(step, told.to_json())
+        transition.fail(
+            step, replace(error, message=f"{message} Resolve that one, then start this run again.").to_json()
+        )
 
 
 def look_later(
@@ -155,18 +159,26 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
     """An earlier lease recorded an intent and no outcome: find out what became of it."""
     transition, given, rule = p.transition, p.known.given, p.operation.in_doubt
     receipt = mark(transition, receipt, "the worker that intended it is gone")
-    if given is not None and given.kind is ApprovalKind.IN_DOUBT and given.digest == receipt.action_digest:
-        if given.choice is Choice.HAPPENED:
-            _consume(p)
-            how = f"a person said it happened: {given.reason}"
-            applied(transition, p.step, p.operation, receipt, {}, how, p.nonce)
-            return Over()
+    answered = given is not None and given.kind is ApprovalKind.IN_DOUBT and given.digest == receipt.action_digest
+    if answered and given is not None and given.choice is Choice.HAPPENED:
+        _consume(p)
+        applied(transition, p.step, p.operation, receipt, {}, f"a person said it happened: {given.reason}", p.nonce)
+        return Over()
+    canceling, elsewhere = transition.view.run.canceling is not None, moved(transition, p.operation, receipt)
+    if elsewhere and not canceling:
+        _consume(p)
+        void(p)
+        _ask_or_wait(p, receipt, elsewhere)
+        return Over()
+    if answered and given is not None:
         return _again(p, receipt, f"a person said to do it again: {given.reason}")
-    if transition.view.run.canceling is not None and rule is not InDoubtRule.PROBE:
+    if canceling and (elsewhere or rule is not InDoubtRule.PROBE):
         # Nothing more goes out for this run, and nobody can be asked: the evidence says that it is in doubt.
         transition.cancel_step(p.step)
         return Over()
     if rule is InDoubtRule.PROBE:
+        if stopped(transition, p.step, p.operation, p.nonce):
+            return Over()
         since = (transition.view.now - receipt.intended_at).total_seconds()
         return Inquire(p.step, p.operation, call_of(p.operation, receipt), receipt, p.known, since)
     if given is not None and given.kind is ApprovalKind.ACTION:
@@ -215,6 +227,8 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
         given_up(transition, receipt, f"{how}; the run is being canceled")
         transition.cancel_step(p.step)
         return Over()
+    if stopped(transition, p.step, p.operation, p.nonce):
+        return Over()
     dedupes = p.operation.in_doubt is InDoubtRule.IDEMPOTENT
     if not dedupes and put_off(transition, p.step, p.operation, receipt, how):
         return Over()
@@ -225,24 +239,21 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
         given_up(transition, receipt, how)
         transition.fail(p.step, StepError(ErrorClass.TRANSPORT, "not_applied", how).to_json())
         return Over()
-    call = call_of(p.operation, receipt)
-    action = build_action(p.operation, call.input, call.before)
+    call, place = call_of(p.operation, receipt), (transition.run.state, transition.graph, p.step.key)
+    action = whole(*place, build_action(p.operation, call.input, call.before), system_of(receipt))
     decision = judge(transition, p.step, p.workflow, p.policy, action, counted=True)
-    bound = receipt.action_digest
-    decision_id = record_decision(transition, p.step, p.policy, decision, action.operation, bound)
+    bound, terms, given = receipt.action_digest, decision.approval, p.known.given
+    decision_id = record_decision(transition, p.step, p.policy, decision, action, bound)
     if decision.outcome is Ruling.DENY:
         return _denied(p, receipt, how, decision, absent=absent)
-    terms = decision.approval
-    if decision.outcome is Ruling.ALLOW or _covers(receipt, terms):
+    if decision.outcome is Ruling.ALLOW or _covers(transition, receipt, terms):
         void(p)
         return _intend_again(p, receipt, how, decision_id)
-    given = p.known.given
     if given is None or given.kind is not ApprovalKind.ACTION or (given.digest, given.terms) != (bound, terms):
         void(p)
         p = replace(p, known=replace(p.known, before=call.before))
-        tell_of(
-            transition, receipt, ActionHeld(receipt.receipt_id, f"{how}; policy asks for an approval before it is sent")
-        )
+        held = f"{how}; policy asks for an approval before it is sent"
+        tell_of(transition, receipt, ActionHeld(receipt.receipt_id, held))
         return ask_approval(p, action, decision, bound, f"It was sent before, and is in doubt. {how}")
     # From now on this approval is what lets the action out, and its people are those who are asked about it.
     authority: JsonObject = {"approval": str(given.approval_id), "terms": given.terms.to_json()}
@@ -251,15 +262,16 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
 
 def _consume(p: Proposal) -> None:
     """Use up the answer that people gave about the doubt: it is acted on once."""
-    given = p.known.given
+    given, digest = p.known.given, p.transition.view.directory.digest
     if given is not None and given.kind is ApprovalKind.IN_DOUBT:
-        p.transition.tell(ApprovalConsumed(given.approval_id), step=p.step.key)
+        p.transition.tell(ApprovalConsumed(given.approval_id, digest), step=p.step.key)
 
 
-def _covers(receipt: ReceiptRow, terms: Terms | None) -> bool:
-    """True if the approval that let this very action out asked for what policy asks for now."""
+def _covers(transition: Transition, receipt: ReceiptRow, terms: Terms | None) -> bool:
+    """True if the approval that let this very action out still carries it, and asked for what policy asks for now."""
     stored = receipt.action.get("terms")
-    return receipt.action.get("approval") is not None and isinstance(stored, dict) and Terms.from_json(stored) == terms
+    asked = isinstance(stored, dict) and Terms.from_json(stored) == terms
+    return asked and still_approved(transition.run, transition.view.directory, receipt) is not None
 
 
 def _denied(p: Proposal, receipt: ReceiptRow, how: str, decision: Decision, *, absent: bool) -> Next:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
+from types import MappingProxyType
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -111,11 +112,22 @@ _OUTCOMES = frozenset({
 
 
 class Draft:
-    """Events told of a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored."""
+    """Events told of a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored.
 
-    def __init__(self, view: RunView, graph: Graph, *, lease: timedelta = timedelta(seconds=30)) -> None:
+    ``systems`` are the outside systems that would be called now, by connector (``connectors.port.Connector.target``).
+    """
+
+    def __init__(
+        self,
+        view: RunView,
+        graph: Graph,
+        *,
+        lease: timedelta = timedelta(seconds=30),
+        systems: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.view = view
         self.graph = graph
+        self.systems = systems
         self.run = view.run.copy()
         self.rows = Commit(
             run_id=view.run_id,
@@ -179,6 +191,8 @@ class Draft:
         """Everything that this append writes, with its lines."""
         rows, run_key = self.rows, self.view.run.run_key
         _derive(rows, self.view.run, self.run)
+        if any(move.consumed for move in rows.approvals):
+            rows.people = self.view.directory.digest
         rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
         rows.moves_gate = rows.cancels_rest or _place(self.run) != _place(self.view.run)
         lines = [line_of(told, run_key) for told in self._told]

@@ -20,6 +20,10 @@ from runtime.engine.errors import REJECTED, ErrorClass
 class Renderable(Protocol):
     """A compiled expression, template or structure of templates. Pure; ``ExpressionError`` on any error."""
 
+    @property
+    def references(self) -> frozenset[str]:
+        """The variables that it reads."""
+
     def render(self, values: Mapping[str, object]) -> Json:
         """The value for these variables."""
 
@@ -181,9 +185,7 @@ class WhileNode:
     body: Scope
 
 
-Leaf: TypeAlias = (
-    OperationNode | GateNode | TimerNode | SignalNode | TaskNode | ChildNode | ContinueNode
-)  # fmt: skip
+Leaf: TypeAlias = OperationNode | GateNode | TimerNode | SignalNode | TaskNode | ChildNode | ContinueNode
 Composite: TypeAlias = IfNode | ForeachNode | WhileNode
 Node: TypeAlias = Leaf | Composite
 
@@ -213,13 +215,17 @@ def scopes_of(node: Node) -> tuple[Scope, ...]:
             return tuple(node.branches.values())
 
 
+# What shapes a node: all that its expressions and those around it read, and what decides if it is taken.
+Flow: TypeAlias = tuple[frozenset[str], frozenset[str]]
+
+
 @dataclass(frozen=True)
 class Graph:
     """A workflow version, ready to be run. ``leaves`` finds a leaf by the id that ends every step key.
 
     ``read`` holds the ids whose output some expression reads: only those outputs are carried in checkpoints.
     ``failed`` maps each node inside a branch to the leaf whose failure that branch is about. ``result`` is what a
-    parent gets when the run has succeeded.
+    parent gets when the run has succeeded. ``flow`` is what shapes each node, by its id (``runtime.engine.flow``).
     """
 
     name: str
@@ -231,6 +237,7 @@ class Graph:
     read: frozenset[str]
     failed: Mapping[str, str] = field(default_factory=dict)
     result: Renderable | None = None
+    flow: Mapping[str, Flow] = field(default_factory=dict)
 
     def leaf(self, step_key: str) -> Leaf:
         """The leaf behind a step key such as ``assign`` or ``each[3].assign``."""

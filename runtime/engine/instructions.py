@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
@@ -10,22 +11,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, ApprovalStatus, Choice, Vote, VoteChannel
-from approvals.tally import carried
+from approvals.quorum import counted_again
+from approvals.tally import carried, resolved
 from connectors.operation import Operation
 from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
+from core.identity import Contributor, Directory
 from core.terms import Terms
 from runtime.engine.commit import ApprovalRow, Claim, ReceiptRow, StepRow, VoteRow, WaitRow
+from runtime.engine.contributors import barred_from
 from runtime.engine.run import Run, RunView
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.told import Diverged
 
+# Why an approval that was given is void before anything was done by it.
+STALE = "stale"
+LEFT = "votes_lost"
+
 
 class Given(Struct, frozen=True):
-    """An approval that was given and that no action has consumed yet.
-
-    ``carried`` says that the votes in the book meet its terms, whatever was told of the decision.
-    """
+    """An approval that was given, at the time of ``at``, by the ``votes`` in the book."""
 
     approval_id: UUID
     kind: ApprovalKind
@@ -33,13 +38,34 @@ class Given(Struct, frozen=True):
     choice: Choice
     reason: str
     terms: Terms
-    carried: bool
+    contributors: tuple[Contributor, ...]
+    votes: tuple[Vote, ...]
+    escalated: bool
+    at: datetime
+
+    @property
+    def carried(self) -> bool:
+        """True if the votes in the book meet its terms, whatever was told of the decision."""
+        approves = self.choice not in (Choice.REJECT, Choice.FAIL)
+        return approves and carried(self.terms, self.contributors, self.votes, self.choice, escalated=self.escalated)
+
+    def stands(self, people: Directory) -> bool:
+        """True if the votes of those who may still vote, by the directory as it is now, meet its terms (promise 12)."""
+        votes, shaped = counted_again(self.votes, people), resolved(self.contributors, people)
+        return carried(self.terms, shaped, votes, self.choice, escalated=self.escalated)
+
+    def void(self, view: RunView) -> str | None:
+        """The reason why it is good no more, though nothing was done by it yet; None if it is."""
+        if (view.now - self.at).total_seconds() > self.terms.fresh_seconds:
+            return STALE
+        return None if self.stands(view.directory) else LEFT
 
 
 class Known(Struct, frozen=True):
     """The facts about this step from earlier leases, and from the target.
 
-    ``wait`` is the newest wait of the step that was not canceled, other than for an approval that was given or a retry.
+    ``wait`` is the newest wait of the step that was not canceled, other than a retry, a pause or one for an approval
+    that was given.
     ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none.
     """
 
@@ -88,7 +114,10 @@ class Inquire(Struct, frozen=True):
 
 
 class StartRun(Struct, frozen=True):
-    """Start another run; ``waits`` says whether the step waits for its end. Starting it again finds it there."""
+    """Start another run; ``waits`` says whether the step waits for its end. Starting it again finds it there.
+
+    ``shaped`` are the marks of those who shaped its input.
+    """
 
     step: StepRow
     run_id: UUID
@@ -96,15 +125,20 @@ class StartRun(Struct, frozen=True):
     version: int | None
     inputs: JsonObject
     waits: bool
+    shaped: tuple[str, ...] = ()
 
 
 class OtherRun(Struct, frozen=True):
-    """The outcome of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started."""
+    """The outcome of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started.
+
+    ``shaped`` are the marks of those who shaped what it came to.
+    """
 
     status: str = ""
     result: Json = None
     error: JsonObject | None = None
     problem: str | None = None
+    shaped: tuple[str, ...] = ()
 
 
 class Over(Struct, frozen=True):
@@ -144,22 +178,37 @@ def open_wait(run: Run, step_key: str) -> WaitRow | None:
 def _given(run: Run, step_key: str) -> Given | None:
     given = None
     for approval_id, answer in run.answers.items():
-        asked = run.approvals[approval_id]
-        if asked.step_key == step_key and answer.status == ApprovalStatus.APPROVED and not answer.consumed:
-            assert answer.choice is not None, "it is told with the decision"
-            terms, choice = Terms.from_json(asked.terms), Choice(answer.choice)
-            votes = [_vote(row, asked) for row in run.votes if row.approval_id == approval_id]
-            given = Given(
-                approval_id=approval_id,
-                kind=ApprovalKind(asked.kind),
-                digest=asked.action_digest,
-                choice=choice,
-                reason=answer.reason or "",
-                terms=terms,
-                carried=choice not in (Choice.REJECT, Choice.FAIL)
-                and carried(terms, asked.requester, votes, choice, escalated=answer.escalated),
-            )
+        if run.approvals[approval_id].step_key == step_key and not answer.consumed:
+            given = given_of(run, approval_id) or given
     return given
+
+
+def given_of(run: Run, approval_id: UUID) -> Given | None:
+    """The approval, used or not; None if it was not given, or if the run has let go of it."""
+    answer, asked = run.answers.get(approval_id), run.approvals.get(approval_id)
+    if answer is None or asked is None or answer.status != ApprovalStatus.APPROVED:
+        return None
+    assert answer.choice is not None, "it is told with the decision"
+    assert answer.at is not None, "so is its time"
+    return Given(
+        approval_id=approval_id,
+        kind=ApprovalKind(asked.kind),
+        digest=asked.action_digest,
+        choice=Choice(answer.choice),
+        reason=answer.reason or "",
+        terms=Terms.from_json(asked.terms),
+        contributors=barred_from(run, asked),
+        votes=tuple(_vote(row, asked) for row in run.votes if row.approval_id == approval_id),
+        escalated=answer.escalated,
+        at=answer.at,
+    )
+
+
+def still_approved(run: Run, people: Directory, receipt: ReceiptRow) -> UUID | None:
+    """The approval by which this action went out before, if its votes still carry it by the directory as it is now."""
+    approval = receipt.action.get("approval")
+    given = given_of(run, UUID(approval)) if isinstance(approval, str) else None
+    return given.approval_id if given is not None and given.stands(people) else None
 
 
 def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
@@ -168,11 +217,11 @@ def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
 
 
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:
-    """The newest wait that was not canceled, other than a retry or one for an answer that was given."""
+    """The newest wait that was not canceled, other than a retry, a pause or one for an answer that was given."""
     last = None
     for wait in run.waits.values():
-        retry = wait.kind is WaitKind.RETRY or wait.status is WaitState.CANCELED
-        if wait.step_key == step_key and not retry and (wait.kind is not WaitKind.APPROVAL or wait.result is not None):
+        passed = wait.kind in (WaitKind.RETRY, WaitKind.PAUSE) or wait.status is WaitState.CANCELED
+        if wait.step_key == step_key and not passed and (wait.kind is not WaitKind.APPROVAL or wait.result is not None):
             last = wait
     return last
 

@@ -14,15 +14,16 @@ from msgspec import Struct
 from approvals.model import ApprovalKind
 from connectors.operation import KeyScope, Kind, Operation
 from connectors.port import Before, Call
+from connectors.proposal import action_digest
 from core.action import Action
 from core.canonical import Json, JsonObject, derived_id
-from core.terms import Terms
+from core.terms import Terms, Unresolved
 from evidence.chain import Actor
 from evidence.commitments import blind
 from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import COUNTER, FactContext
 from policy.load import Policy
-from runtime.engine import ask
+from runtime.engine import ask, contributors
 from runtime.engine.ask import Question
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import ErrorClass, StepError
@@ -37,9 +38,11 @@ from runtime.engine.events import (
 )
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import Known, Next, Nonce, Over, Perform
-from runtime.engine.outside import correlation_of, expect_end
+from runtime.engine.outside import SYSTEM, correlation_of, expect_end
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
+
+UNRESOLVED = "contributors:unresolved"
 
 
 class BrokenPolicy(Struct, frozen=True):
@@ -105,6 +108,7 @@ def judge(
     if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
         sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
         return deny("cap:max_writes_per_run", sentence, policy.digest if policy else None)
+    state = transition.run.state
     context = FactContext(
         run_workflow=view.workflow,
         run_version=view.workflow_version,
@@ -113,13 +117,30 @@ def judge(
         run_requested_by=view.run.requested_by,
         run_trigger=view.trigger_type,
         run_step=step.key,
+        step_added_by=contributors.added_by(state, step.key) if state.shaped else "",
         actor_id=f"workflow:{view.workflow}",
         actor_kind="workflow",
         writes_in_run=writes,
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
     )
-    return evaluate(policy, build_facts(action, context), action.operation)
+    decision = evaluate(policy, build_facts(action, context), action.operation)
+    terms = decision.approval
+    if terms is None or terms.unresolved is Unresolved.ASK:
+        return decision
+    people = contributors.people_of(transition.run, ask.marks_of(transition, step), view.directory)
+    refusal = contributors.refusal(people, terms.tier)
+    return deny(UNRESOLVED, refusal, decision.policy_digest, decision.facts_read) if refusal else decision
+
+
+def binding(action: Action, decision: Decision) -> str:
+    """The digest that an approval binds to: the action, and the terms and rules by which policy asks for it.
+
+    Not the policy's own digest: another policy that decides the same voids nothing.
+    """
+    assert decision.approval is not None
+    rules: list[Json] = [rule.id for rule in decision.rules if rule.outcome is decision.outcome]
+    return action_digest(action, {"rules": rules, "terms": decision.approval.to_json()})
 
 
 def denied(decision: Decision) -> StepError:
@@ -128,7 +149,7 @@ def denied(decision: Decision) -> StepError:
 
 
 def record_decision(
-    transition: Transition, step: StepRow, policy: ActivePolicy, decision: Decision, operation: str, bound: str
+    transition: Transition, step: StepRow, policy: ActivePolicy, decision: Decision, action: Action, bound: str
 ) -> UUID:
     """Tell the decision about the action with this digest; the id of the decision.
 
@@ -136,7 +157,7 @@ def record_decision(
     """
     view, rows = transition.view, transition.rows
     usable = policy if isinstance(policy, Policy) else None
-    rows.checks_policy, rows.expected_policy = True, view.policy_digest
+    rows.stop = view.stop
     rows.counted |= COUNTER in decision.facts_read
     name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
     decision_id = derived_id(view.run_id, name)
@@ -149,7 +170,7 @@ def record_decision(
     made = DecisionMade(
         decision=decision_id,
         action=blind(view.run.run_key, bound),
-        operation=operation,
+        operation=action.operation,
         outcome=str(decision.outcome),
         policy=named,
         rules=rules,
@@ -159,6 +180,7 @@ def record_decision(
         faults=[{"rule": e.rule, "message": e.message} for e in decision.errors],
         reasons=list(decision.reasons),
         facts=read,
+        contributors=[*action.shaped] or None,
     )
     actor = Actor("policy", f"{usable.name}@{usable.version}" if usable else "none")
     transition.tell(made, step=step.key, actor=actor)
@@ -194,6 +216,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         approval=authority.approval,
         replaces=previous.receipt_id if previous is not None else None,
         shared=p.operation.idempotency.scope is not KeyScope.STEP,
+        directory=view.directory.digest if authority.approval is not None else None,
         key=key,
         digest=authority.bound,
         target=action.target,
@@ -219,7 +242,8 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
     terms = decision.approval
     told = (p.transition, p.step, p.operation, action, terms)
     card = ask.action_card(*told, decision=decision, policy=readable(p.policy), evidence=evidence)
-    question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before))
+    marks = ask.marks_of(p.transition, p.step)
+    question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before), marks)
     ask.put(p.transition, p.step, question, p.nonce())
     return Over()
 
@@ -232,7 +256,8 @@ def action_json(action: Action, before: Before | None) -> JsonObject:
     read: Json = None
     if before is not None:
         read = {"values": before.values, "version": before.version, "facts": before.facts}
-    return {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
+    told: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
+    return {**told, SYSTEM: action.system} if action.system else told
 
 
 def intend_again(
@@ -254,6 +279,7 @@ def intend_again(
         attempt=receipt.attempt + 1,
         decision=str(decision),
         approval=UUID(approval) if isinstance(approval, str) else None,
+        directory=transition.view.directory.digest if approval is not None else None,
         resolution=how,
         authority=authority,
     )

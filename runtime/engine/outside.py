@@ -23,6 +23,9 @@ from runtime.engine.instructions import Nonce
 from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition, seconds
 
+# In an action as it is kept: the system that it was sent to, where one is known.
+SYSTEM = "system"
+
 
 def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
     """The call that a receipt recorded, exactly as it was intended."""
@@ -34,9 +37,24 @@ def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
     return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before, key)
 
 
+def system_of(receipt: ReceiptRow) -> str:
+    """The system that the action of this receipt was sent to; "" where none is known."""
+    return str(receipt.action.get(SYSTEM) or "")
+
+
 def correlation_of(run_id: UUID, step_key: str) -> str:
     """The key under which the outside reports the end of what this step begins; the same at every attempt (V-9)."""
     return str(correlation_id(run_id, f"external:{step_key}"))
+
+
+def moved(transition: Transition, operation: Operation, receipt: ReceiptRow) -> str:
+    """The reason why a doubt is not for the system of today to settle; "" if it is.
+
+    Another system than the action was sent to knows nothing of it, and nobody has approved it there (promise 3).
+    """
+    sent, now = system_of(receipt), transition.systems.get(operation.connector, "none")
+    same = sent in ("", now)
+    return "" if same else f"It was sent to {sent}. The system now is {now}, so it is neither probed nor sent."
 
 
 def expect_end(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> None:

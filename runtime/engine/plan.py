@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from core.canonical import Json, canonical_bytes
 from core.errors import ConsistencyError, ExpressionError, InputError
+from runtime.engine import contributors
 from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, Leaf, Renderable, Scope, WhileNode
 from runtime.engine.run import FAILED, SKIPPED, SUCCEEDED, Loop, State, Window
 
@@ -241,6 +242,7 @@ class Planner(Struct):
             for held in (self.state.status, self.state.outputs):
                 for finished in [name for name in held if name.startswith(prefix)]:
                     del held[finished]
+            contributors.forget(self.state, prefix)
 
     def _value(self, source: Renderable, key: str, kind: type) -> Json:
         value = self.choices.choose(self.state, source, key)

@@ -121,7 +121,7 @@ def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> Ma
     values: dict[str, Json] = {"output": event.output}
     leaf: LeafNode = graph.leaf(told.step or "")
     ended = [wait for wait in run.waits.values() if wait.step_key == told.step and wait.status is WaitState.COMPLETED]
-    ended = [wait for wait in ended if wait.kind not in (WaitKind.APPROVAL, WaitKind.RETRY)]
+    ended = [wait for wait in ended if wait.kind not in (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE)]
     if ended:
         result = ended[-1].result or {}
         values["signal"] = {"payload": event.output, "by": result.get("by"), "kind": str(ended[-1].kind)}

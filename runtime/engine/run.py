@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject
+from core.identity import NOBODY, Directory
 from evidence.chain import ChainHead
 from runtime.engine.commit import (
     ApprovalMove,
@@ -58,7 +59,8 @@ class State(Struct):
     ``channels`` is the author's business state, and ``reference`` the run's business reference once a step has named
     it anew. ``outputs`` and ``status`` are keyed by step key, for scopes that are still active; ``branches`` remembers
     each condition's outcome; ``failures`` the leaves whose branch is being done; ``open`` are the leaves of the current
-    super-step, ``parked`` maps those that wait to ``<kind>:<wait id>``.
+    super-step, ``parked`` maps those that wait to ``<kind>:<wait id>``. ``shaped`` says who
+    shaped what, besides the requester (``runtime.engine.contributors``).
     """
 
     channels: JsonObject
@@ -70,6 +72,7 @@ class State(Struct):
     open: list[str] = field(default_factory=list)
     parked: dict[str, str] = field(default_factory=dict)
     reference: str | None = None
+    shaped: dict[str, list[str]] = field(default_factory=dict)
 
     def to_json(self) -> JsonObject:
         """The checkpoint's content; empty parts are left out."""
@@ -87,6 +90,7 @@ class State(Struct):
             "open": list(self.open),
             "parked": dict(self.parked),
             "reference": self.reference,
+            "shaped": {name: [*marks] for name, marks in self.shaped.items()},
         }
         return {name: value for name, value in whole.items() if value or name == "channels"}
 
@@ -105,6 +109,7 @@ class State(Struct):
             open=list(value.get("open", [])),
             parked=dict(value.get("parked", {})),
             reference=value.get("reference"),
+            shaped=dict(value.get("shaped", {})),
         )
 
     def copy(self) -> State:
@@ -113,7 +118,7 @@ class State(Struct):
         return replace(self, loops=loops, **{name: getattr(self, name).copy() for name in _OF_STATE})
 
 
-_OF_STATE = ("channels", "outputs", "status", "branches", "failures", "open", "parked")
+_OF_STATE = ("channels", "outputs", "status", "branches", "failures", "open", "parked", "shaped")
 
 
 def _loop_json(loop: Loop) -> JsonObject:
@@ -164,6 +169,7 @@ class Run(Struct):
     requested_by: str
     state: State
     canceling: JsonObject | None = None
+    paused: bool = False
     error: JsonObject | None = None
     result: Json = None
     finished: bool = False
@@ -242,7 +248,8 @@ class RunView(Struct, frozen=True):
     the run, 0 if there is none. ``parent`` is the run that waits for this one, ``depth`` how many runs are above it.
     ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
     database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run cannot be read, and
-    only its lines say what of it is open.
+    only its lines say what of it is open. ``directory`` holds the tenant's people as they were when it was read.
+    ``stop`` is the number of the tenant's policy and of what is ``paused``.
     """
 
     run_id: UUID
@@ -261,11 +268,15 @@ class RunView(Struct, frozen=True):
     deadline_at: datetime | None
     policy_digest: str | None
     writes_max: int | None
+    stop: int = 0
+    paused: Mapping[str, Any] = field(default_factory=dict)
     parent: UUID | None = None
     depth: int = 0
     kept_at: int = 0
     blind: bool = False
     error: timedelta = timedelta(0)
+    directory_digest: str | None = None
+    directory: Directory = NOBODY
 
     @property
     def definition(self) -> Definition:

@@ -132,6 +132,7 @@ class WaitKind(StrEnum):
 
     APPROVAL = "approval"
     RETRY = "retry"
+    PAUSE = "pause"
     TASK = "task"
     TIMER = "timer"
     SIGNAL = "signal"

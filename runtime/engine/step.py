@@ -24,16 +24,18 @@ from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from runtime.engine import ask, doubt, waits
 from runtime.engine.commit import ReceiptRow, StepRow
+from runtime.engine.contributors import whole
 from runtime.engine.doubt import PROBE_AFTER, resolve, under_way
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import ActionFailed, ActionRecalled, ActionSucceeded, WaitCanceled
 from runtime.engine.graph import GateNode, OperationNode
-from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit
+from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit, still_approved
 from runtime.engine.intend import (
     ActivePolicy,
     Authority,
     Proposal,
     ask_approval,
+    binding,
     denied,
     intend,
     is_own,
@@ -43,6 +45,7 @@ from runtime.engine.intend import (
     void,
 )
 from runtime.engine.outside import expect_no_more, park_outside
+from runtime.engine.pausing import stopped
 from runtime.engine.plan import variables
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition, fail_expression, finish
@@ -77,6 +80,10 @@ def begin(
         if not doubtful and transition.view.run.canceling is None:
             transition.fail(step, _NOT_APPROVED.to_json())
             return Over()
+    elif known.given is not None and (why := known.given.void(transition.view)) is not None:
+        # Nobody did wrong: its votes are too old, or those who gave them may not vote any more. It is asked anew.
+        ask.supersede(transition, step, known.given.approval_id, why)
+        known = replace(known, given=None)
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
         return waits.ended(transition, step, leaf, known.wait)
     if isinstance(leaf, GateNode):
@@ -107,7 +114,10 @@ def _propose(p: Proposal) -> Next:
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):
             raise ExpressionError(problem)
+        system = p.transition.systems.get(p.operation.connector, "")
         action = build_action(p.operation, inputs, known.before)
+        if system or p.transition.run.state.shaped:
+            action = whole(p.transition.run.state, p.transition.graph, p.step.key, action, system)
         key = idempotency_key(
             p.operation,
             action,
@@ -122,6 +132,9 @@ def _propose(p: Proposal) -> Next:
         return Over()
     if known.receipt is not None and known.receipt.status == ReceiptStatus.SUCCEEDED:
         return _recall(p, known.receipt)
+    p.transition.rows.stop = view.stop  # whatever calls from here on is refused by a pause that comes first
+    if view.paused and stopped(p.transition, p.step, p.operation, p.nonce):
+        return Over()
     shared = p.operation.has_effect and p.operation.idempotency.scope is not KeyScope.STEP
     if shared and not known.receipt_checked:
         # Another run or step may have performed this effect since we last looked.
@@ -153,8 +166,8 @@ def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
 
 def _decide(p: Proposal, action: Action, key: str) -> Next:
     decision = judge(p.transition, p.step, p.workflow, p.policy, action)
-    bound = action_digest(action, decision.policy_digest or "")
-    decision_id = record_decision(p.transition, p.step, p.policy, decision, action.operation, bound)
+    bound = action_digest(action) if decision.approval is None else binding(action, decision)
+    decision_id = record_decision(p.transition, p.step, p.policy, decision, action, bound)
     given = p.known.given
     approval = None if given is None and p.known.receipt is None else _matching(p, bound)
     if decision.outcome is Ruling.DENY:
@@ -177,8 +190,7 @@ def _matching(p: Proposal, bound: str) -> UUID | None:
     if receipt is None or not is_own(p.transition, p.step, receipt):
         return None  # an approval that another run was given lets nothing out here
     if receipt.status == ReceiptStatus.FAILED and receipt.action_digest == bound:
-        approval = receipt.action.get("approval")
-        return UUID(approval) if isinstance(approval, str) else None
+        return still_approved(p.transition.run, p.transition.view.directory, receipt)
     return None
 
 

@@ -14,6 +14,7 @@ from core.canonical import JsonObject, clean, derived_id, unfit
 from core.errors import ExpressionError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
+from runtime.engine import contributors
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import RunContinued, WaitCanceled, WaitCompleted, WaitTimedOut
@@ -114,7 +115,7 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
     if other.problem is not None:
         transition.fail(step, StepError(ErrorClass.DEFINITION, "not_started", other.problem).to_json())
         return Over()
-    transition.tell(RunContinued(work.run_id, work.workflow), step=step.key)
+    transition.tell(RunContinued(work.run_id, work.workflow, [*other.shaped] or None), step=step.key)
     if transition.view.run.canceling is not None:
         if isinstance(leaf, ChildNode) and not leaf.abandons:
             transition.order("cancel", f"run:{work.run_id}", {"run": str(work.run_id)})
@@ -222,4 +223,5 @@ def _start(transition: Transition, step: StepRow, leaf: ChildNode | ContinueNode
     if problem := unfit(inputs, "What `with` gives"):
         raise ExpressionError(problem)
     run_id = derived_id(transition.view.run_id, f"run:{step.key}")
-    return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, isinstance(leaf, ChildNode))
+    shaped = tuple(sorted(contributors.marks_of(transition.run.state, transition.graph, step.key)))
+    return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, isinstance(leaf, ChildNode), shaped)

@@ -155,7 +155,7 @@ def _canceled(run: Run, key: bytes) -> bundle.CancelRecord | None:
 def _approval(past: Past, row: ApprovalRow, key: bytes) -> bundle.ApprovalRecord:
     """One question with its answer. Of a person's votes on it the last one stands, and its reason is shown."""
     path, answer = card_path(row.approval_id), past.run.answers[row.approval_id]
-    place, put = approval_path(row.approval_id), asked(row.kind, row.requester, row.terms)
+    place, put = approval_path(row.approval_id), asked(row.kind, row.requester, row.terms, row.contributors)
     own = [vote for vote in past.votes if _vote_of(vote).approval == row.approval_id]
     standing = {vote.actor.id: vote.seq for vote in own}
     in_doubt = row.kind == ApprovalKind.IN_DOUBT and answer.choice is not None

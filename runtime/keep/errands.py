@@ -31,7 +31,7 @@ from runtime.engine import states
 from runtime.engine.commit import ReceiptRow
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.instructions import OtherRun, last_receipt
-from runtime.engine.outside import call_of
+from runtime.engine.outside import call_of, system_of
 from runtime.engine.states import RunState, WaitKind
 from runtime.engine.waits import child_result
 from runtime.engine.workflow import Workflow
@@ -127,6 +127,8 @@ class Errands(Struct, frozen=True):
             return Later(str(error), counted=True)
         if not isinstance(connector, DurableConnector):
             return Undeliverable(f"The connector of {operation.name} cannot end what it has begun.")
+        if (begun := system_of(receipt)) not in ("", connector.target):
+            return Undeliverable(f"It was begun at {begun}, and {connector.target or 'another system'} is called now.")
         outcome = await connector.cancel(call_of(operation, receipt), receipt.external_id)
         match outcome:
             case Done():

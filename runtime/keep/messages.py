@@ -19,15 +19,18 @@ from approvals.model import ApprovalStatus
 from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
 from core.db import Connection
 from runtime.definition.catalog import Definitions
+from runtime.engine.review import VOIDED
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
 from runtime.requests.looking import receipt_of
 from runtime.store import approvals, tasks
 from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
 
+ANEW = "If people are still to decide it, a new card asks them; no answer to this one counts."
+
 
 class Messages(Struct, frozen=True):
-    """Delivers messages of the kinds ``card``, ``remind``, ``escalate``, ``note`` and ``task`` to one channel."""
+    """Delivers messages of the kinds ``card``, ``remind``, ``escalate``, ``voided``, ``note``, ``task``."""
 
     messenger: Messenger
     channel: str
@@ -35,7 +38,7 @@ class Messages(Struct, frozen=True):
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers by kind of message."""
-        kinds = {"card": self.card, "remind": self.remind, "escalate": self.escalate}
+        kinds = {"card": self.card, "remind": self.remind, "escalate": self.escalate, VOIDED: self.voided}
         return {**kinds, "note": self.note, "task": self.task}
 
     async def card(self, connection: Connection, message: Message) -> Deliver:
@@ -69,6 +72,11 @@ class Messages(Struct, frozen=True):
         text = f"Nobody has decided in time: members of {who} may decide this now, too."
         return partial(self._thread, stored, message, text)
 
+    async def voided(self, connection: Connection, message: Message) -> Deliver:
+        """Tell below the card, to whoever was asked, that the question is void."""
+        stored = await _approval(connection, message)
+        return partial(self._below, stored, message, f"A new policy decides otherwise, so this is void. {ANEW}")
+
     async def note(self, connection: Connection, message: Message) -> Deliver:
         """Answer one person."""
         return partial(self._note, message)
@@ -82,6 +90,9 @@ class Messages(Struct, frozen=True):
     async def _thread(self, stored: StoredApproval, message: Message, text: str) -> Result:
         if stored.approval.status != ApprovalStatus.REQUESTED:
             return Delivered()
+        return await self._below(stored, message, text)
+
+    async def _below(self, stored: StoredApproval, message: Message, text: str) -> Result:
         if stored.message is None:
             return Later("The card is not posted yet.")
         return _result(await self.messenger.post_thread(stored.message, text, str(message.command_id)))

@@ -33,9 +33,10 @@ from runtime.engine.graph import NO_GRAPH
 from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
+from runtime.keep.reviewing import review_question
 from runtime.requests.looking import folded
 from runtime.requests.signaling import Signaling
-from runtime.store import audit, books, retention, sweeps
+from runtime.store import audit, books, pauses, retention, sweeps
 from runtime.store.commits import apply
 from runtime.store.views import load, load_to_end
 from runtime.work.setbacks import PAUSE, lease_over, leased, set_back_wait
@@ -90,11 +91,31 @@ class Sweeper(Struct):
             count += await self._guarded(self._expire_lease(run_id, claim), run_id)
         for run_id, step_key, wait_id, age in due.waits:
             count += await self._guarded(self._end_wait(run_id, step_key, wait_id, age), run_id)
+        for tenant in due.changed:
+            count += await self._guarded(self._follow(tenant, max(1, sweeps.BATCH // len(due.changed))), None)
         for run_id in due.purges:
             count += await self._guarded(self._purge(run_id), run_id)
         for kept in due.kept:
             count += await self._guarded(signaling.deliver(kept), kept.run_id)
         return count
+
+    async def _follow(self, tenant: str, most: int) -> int:
+        """Do what follows a change of a tenant's policy or pauses, up to so many steps and as many questions."""
+        async with self.database.connection() as connection:
+            change = await pauses.change(connection, tenant)
+            steps = await pauses.parked(connection, tenant, change.resumed, most) if change.resumed else []
+            after = change.after
+            asked = [] if after is None else await pauses.questions(connection, tenant, after, most)
+        moved = 0
+        for step in steps:
+            moved += await self._guarded(self._end_wait(*step, 0), step[0])
+        for approval_id in asked:
+            moved += await self._guarded(review_question(self.database, self.definitions, approval_id), None)
+        last = asked[-1] if len(asked) == most else None
+        async with self.database.connection() as connection:
+            await pauses.redraw(connection, change, asked)
+            await pauses.followed(connection, change, last, over=not steps and last is None)
+        return moved if last is None else sweeps.BATCH  # there are more, so the next sweep follows at once
 
     async def _guarded(self, repair: Any, run_id: UUID | None) -> int:
         """One run's repair, whose failure is no other run's business."""
@@ -155,7 +176,7 @@ class Sweeper(Struct):
             match wait.kind:
                 case WaitKind.APPROVAL:
                     _climb(transition, step, wait, age)
-                case WaitKind.RETRY:
+                case WaitKind.RETRY | WaitKind.PAUSE:
                     transition.resume(step, wait)
                 case _ if step.status is not StepState.WAITING:
                     # What is being begun outside is not waited for yet; whoever begins it says what comes of that.

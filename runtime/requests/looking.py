@@ -204,7 +204,7 @@ class Looking(Struct, frozen=True):
 def _judge(policies: Mapping[str, ActivePolicy], event: DecisionMade) -> tuple[str, list[Json]] | None:
     """The recorded decision, made once more by the same policy over the same facts (promise 1)."""
     policy = readable(policies.get(str((event.policy or {}).get("digest"))))
-    if policy is None or any(str(rule).startswith("cap:") for rule in event.rules):
+    if policy is None or any(str(rule).startswith(("cap:", "contributors:")) for rule in event.rules):
         return None
     decision = evaluate(policy, event.facts or {}, event.operation)
     return str(decision.outcome), [rule.id for rule in decision.rules]

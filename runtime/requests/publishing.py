@@ -18,14 +18,16 @@ from msgspec import Struct
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
 from core.errors import ConsistencyError, DefinitionError, InputError
+from core.identity import Directory
 from core.ids import new_id
 from evidence.chain import Actor, EventType
 from runtime.definition import deciders
 from runtime.definition.catalog import Definitions
 from runtime.definition.deciders import Findings
-from runtime.definition.model import load_directory
+from runtime.definition.people import load_directory
 from runtime.definition.workflow import load_workflow
-from runtime.store import audit, documents, tenants
+from runtime.requests.twofold import POLICY_APPROVERS, approvers, first_of_two
+from runtime.store import audit, documents, pauses, tenants
 from runtime.store.documents import Edition, Past, StoredWorkflow
 
 
@@ -34,7 +36,8 @@ class Published:
     """A publication; ``changed`` is False if exactly this was published before.
 
     ``retired`` says that it was, and has been retired since: publishing it again does not bring it back. ``warnings``
-    say in which cases nobody could decide what it asks people.
+    say in which cases nobody could decide what it asks people. ``waits`` says that it is not in force until a second
+    person of ``POLICY_APPROVERS`` says so too; ``questions`` counts the open ones that a new policy is judged over now.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Published:
     changed: bool
     retired: bool = False
     warnings: tuple[str, ...] = ()
+    waits: bool = False
+    questions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +117,42 @@ async def retire_workflow(connection: Connection, tenant: str, name: str, versio
 async def publish_policy(
     connection: Connection, definitions: Definitions, tenant: str, text: str, file: str, actor: Actor
 ) -> Published:
-    """Publish a policy and make it the tenant's active one. ``DefinitionError`` lists what is wrong with it.
+    """Publish a policy, and make it the tenant's active one as ``activate_policy`` does.
 
-    So it is with one whose approvers could not decide, by the tenant's directory; without a directory it is a warning.
+    ``DefinitionError`` lists what is wrong with it. So it is with one whose approvers could not decide, by the tenant's
+    directory; without a directory it is a warning.
     """
     policy = definitions.compile_policy(text, file)
     await tenants.lock(connection, tenant)
-    changed = await documents.publish_policy(connection, tenant, policy, text, actor.id)
-    warnings: tuple[str, ...] = ()
-    if changed:
+    if await documents.store_policy(connection, tenant, policy, text, actor.id):
         data: JsonObject = {"name": policy.name, "version": policy.version, "digest": policy.digest}
         await audit.record(connection, tenant, EventType.POLICY_PUBLISHED, actor, data)
-        warnings = _refuse(deciders.of_policy(text, file, await tenants.groups(connection, tenant)))
-    return Published(policy.name, policy.version, policy.digest, changed, warnings=warnings)
+    return await activate_policy(connection, tenant, policy.name, policy.version, actor, file)
+
+
+async def activate_policy(
+    connection: Connection, tenant: str, name: str, version: int, actor: Actor, file: str = ""
+) -> Published:
+    """Make a published version the tenant's active policy; errors as of ``publish_policy``, and ``NotFoundError``.
+
+    Where the directory has a group ``POLICY_APPROVERS``, it takes two of it: the first one proposes it. The answer
+    means that no append with an intent is under way any more that the policy before has decided (promise 11).
+    """
+    await tenants.lock(connection, tenant)
+    digest, text, author = await documents.policy_of(connection, tenant, name, version)
+    if await documents.active_policy(connection, tenant) == digest:
+        return Published(name, version, digest, False)
+    warnings = _refuse(deciders.of_policy(text, file or f"{name}@{version}", await tenants.groups(connection, tenant)))
+    data: JsonObject = {"name": name, "version": version, "digest": digest}
+    events = (EventType.POLICY_PROPOSED, EventType.POLICY_ACTIVATED)
+    first = await first_of_two(connection, tenant, events, data, actor)
+    if first is None:
+        return Published(name, version, digest, False, warnings=warnings, waits=True)
+    await documents.activate_policy(connection, tenant, digest)
+    told: JsonObject = {**data, "author": author, "approver": actor.id}
+    await audit.record(connection, tenant, EventType.POLICY_ACTIVATED, actor, told | ({"by": first} if first else {}))
+    questions = await pauses.open_questions(connection, tenant)
+    return Published(name, version, digest, True, warnings=warnings, questions=questions)
 
 
 def _refuse(found: Findings) -> tuple[str, ...]:
@@ -153,12 +181,15 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
     """
     content = load_directory(text, file)
     await tenants.lock(connection, tenant)
-    people = [(person.id, person.name, person.slack) for person in content.people]
-    members = [(group, person) for group, persons in content.groups.items() for person in persons]
-    await tenants.replace_directory(connection, tenant, people, members)
     digest = sha256_hex(text.encode())
+    people = Directory.of(digest, content.entries)
     data: JsonObject = {"name": content.directory, "version": content.version, "digest": digest}
+    if approvers(await tenants.directory(connection, tenant)) != approvers(people):
+        events = (EventType.DIRECTORY_PROPOSED, EventType.DIRECTORY_PUBLISHED)
+        if await first_of_two(connection, tenant, events, data, actor) is None:
+            return Published(content.directory, content.version, digest, False, waits=True)
     await audit.record(connection, tenant, EventType.DIRECTORY_PUBLISHED, actor, data)
+    await tenants.replace_directory(connection, tenant, people)
     warnings = await undecided(connection, tenant)
     return Published(content.directory, content.version, digest, True, warnings=warnings)
 
@@ -216,6 +247,8 @@ async def renew_policy(
     past = await documents.past_policies(connection, before.tenant)
     if edition == past.in_use:
         return Published(edition.name, edition.version, edition.digest, False)
+    if approvers(await tenants.directory(connection, before.tenant)):
+        return Left(edition.name, edition.version, f"a policy is put in force by two of the group {POLICY_APPROVERS}")
     another_text = edition not in past.editions and _of_number(edition, past.editions)
     if not another_text and (why := _not_forward(edition, past, before.policy)):
         return Left(edition.name, edition.version, f"{why}; `counterseal policy publish {file}` activates it")
@@ -230,6 +263,11 @@ async def renew_directory(connection: Connection, before: Before, text: str, fil
     if edition == past.in_use:
         return Published(edition.name, edition.version, edition.digest, False)
     by_hand = f"`counterseal directory publish {file}` publishes it"
+    people = Directory.of(edition.digest, found.entries)
+    now = approvers(await tenants.directory(connection, before.tenant))
+    if now and now != approvers(people):
+        why = f"it changes the group {POLICY_APPROVERS}, which takes two of it; {by_hand}"
+        return Left(edition.name, edition.version, why)
     if edition not in past.editions and _of_number(edition, past.editions):
         raise ConsistencyError(
             f"The directory {edition.name} version {edition.version} in {file} was published with another text.",

@@ -29,7 +29,7 @@ from runtime.engine.draft import ENGINE
 from runtime.engine.instructions import open_wait
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
-from runtime.store import audit, faces, inbox
+from runtime.store import audit, faces, inbox, runs
 from runtime.store.inbox import Found, Notice
 from runtime.store.views import load, step_is_over
 
@@ -172,6 +172,9 @@ class Signaling(Struct, frozen=True):
         else:
             result: JsonObject = {"output": signal.output} if signal.error is None else {"error": signal.error}
             said_to = (self.definitions, signal.tenant_id, (found.run_id, found.step_key, found.wait_id))
+            if signal.source == OF_RUNS:
+                ending = await runs.ending_of(connection, UUID(signal.correlation_key))
+                result["shaped"] = [*await runs.shapers_of(connection, ending, self.definitions.graphs)]
             strict = signal.version is not None
             await end_wait(connection, *said_to, result, signal.actor, lock=lock, strict=strict)
             code = SignalCode.DELIVERED

@@ -36,6 +36,7 @@ class StartRequest(Struct, frozen=True):
     """An order to start a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1).
 
     ``run_id`` is given where another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
+    ``shaped`` are the marks of those who shaped the input besides who requests (``runtime.engine.contributors``).
     """
 
     tenant_id: str
@@ -48,6 +49,7 @@ class StartRequest(Struct, frozen=True):
     run_id: UUID | None = None
     parent: UUID | None = None
     depth: int = 0
+    shaped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ async def _open(
         inputs=request.trigger,
         reference=view.run.reference,
         requested_by=request.requested_by,
+        shaped=[*request.shaped] or None,
     )
     error = transition.open(opening, request.actor)
     new_run = NewRun(

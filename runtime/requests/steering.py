@@ -15,7 +15,7 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.definition.catalog import Definitions
-from runtime.definition.workflow import check_past, extended, read_extension
+from runtime.definition.workflow import check_past, extended, open_gates, read_extension
 from runtime.engine.commit import MutationRow
 from runtime.engine.events import RunExtended
 from runtime.engine.graph import NO_GRAPH
@@ -60,7 +60,8 @@ class Extending(Struct, frozen=True):
             before = await self.definitions.of_run(connection, view.definition)
             check_past(before.graph, view.run.state, extension)
             known = await books.extensions(connection, run_id, view.run.run_key, view.run.extensions)
-            added = MutationRow(view.run.extensions + 1, actor.id, dict(source), {})
+            gates = open_gates(before.graph, view.run.state)
+            added = MutationRow(view.run.extensions + 1, actor.id, dict(source), {}, gates)
             after = extended(base, [*known, added], self.definitions.catalog)
             adopted = await self._outputs(connection, view, before, after)
             transition = Transition(view, after.graph)
@@ -68,7 +69,9 @@ class Extending(Struct, frozen=True):
             path = path_of("mutation", str(added.number))
             committed = commit_fields(view.run.run_key, path, added.source)
             frozen = {name: value for name, value in after.frozen_operations.items() if name not in before.operations}
-            event = RunExtended(added.number, [*names], committed, added.source, frozen, adopted or None)
+            event = RunExtended(
+                added.number, [*names], committed, added.source, frozen, adopted or None, [*gates] or None
+            )
             transition.extend(event, actor)
             if not await faces.append(connection, transition.commit()):
                 raise VersionMoved("The run has just moved on.", remedy="Look at it again, then extend it.")

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from core.canonical import Json, JsonObject, clean, digest, sha256_hex
 from core.db import Connection
-from core.errors import CountersealError, ExpressionError, InputError
+from core.errors import ExpressionError, InputError
+from core.identity import Role, normalised
 from core.templates import Template
-from evidence.chain import Actor
+from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
+from runtime.engine.contributors import mark
 from runtime.requests.starting import Started, StartRequest, start_run
-from runtime.store import documents, inbox
+from runtime.store import audit, documents, inbox
 
 log = structlog.get_logger(__name__)
 
 REFERENCE_CHARACTERS_MAX = 500
+PRINCIPAL_CHARACTERS_MAX = 200
 _UNMADE = {
     "when": ("the condition of workflow {} cannot be evaluated on", "Send the fields that it reads."),
     "dedupe": (
@@ -25,13 +30,22 @@ _UNMADE = {
 }
 
 
+class Unstarted(Struct, frozen=True):
+    """A workflow that listens to an event, or may do so, and that could not be started by it; ``reason`` says why."""
+
+    workflow: str
+    version: int
+    reason: str
+
+
 async def start_from_servicenow(
     connection: Connection, definitions: Definitions, tenant: str, workspace: str, endpoint: str, event: JsonObject
-) -> list[Started]:
+) -> tuple[list[Started], list[Unstarted]]:
     """Start what listens to this event, in the caller's transaction; the runs, those started before included.
 
     The inbox row is written first, under the event's own content: the same delivery again finds it, and the runs' own
     uniqueness makes the rest idempotent. A crash before the commit leaves nothing, and ServiceNow sends it again.
+    A workflow that cannot be started fails alone: the others start, and the audit and the inbox say which one failed.
     """
     table, kind = _read(event)
     source = f"servicenow:{endpoint}"
@@ -39,32 +53,48 @@ async def start_from_servicenow(
     await inbox.record(connection, tenant, source, notification, event)
     # Separation of duties needs the person whom the directory knows, not the record id of a user.
     opened_by = event.get("opened_by_user_name") or event.get("opened_by")
-    started = []
+    requester = opened_by if isinstance(opened_by, str) and opened_by else source
+    request = StartRequest(
+        tenant_id=tenant,
+        workspace_id=workspace,
+        trigger_type="servicenow",
+        trigger_ref="",
+        trigger=event,
+        requested_by=requester,
+        actor=Actor("webhook", endpoint),
+        shaped=_changed_by(event, requester),
+    )
+    started, unstarted = [], []
     for stored in await documents.newest_workflows(connection, tenant):
         try:
             workflow = definitions.compiled(stored)
-        except CountersealError as error:
-            # This one is unavailable; the others start all the same (X-2).
-            log.error("a workflow cannot be read", name=stored.name, version=stored.version, reason=str(error))
-            continue
-        listens = workflow.servicenow
-        if listens is None or listens.table != table or kind not in listens.events:
-            continue
-        if listens.when is None or _rendered(listens.when, "when", workflow.name, event) is True:
-            dedupe = clean(_rendered(listens.dedupe, "dedupe", workflow.name, event))
-            request = StartRequest(
-                tenant_id=tenant,
-                workspace_id=workspace,
-                trigger_type="servicenow",
-                trigger_ref=_bounded(f"{endpoint}:{kind}:{dedupe}"),
-                trigger=event,
-                requested_by=opened_by if isinstance(opened_by, str) and opened_by else source,
-                actor=Actor("webhook", endpoint),
-            )
-            started.append(await start_run(connection, workflow, request))
-    runs: JsonObject = {"runs": [str(run.run_id) for run in started]}
-    await inbox.processed(connection, tenant, source, notification, runs)
-    return started
+            listens = workflow.servicenow
+            if listens is None or listens.table != table or kind not in listens.events:
+                continue
+            if listens.when is None or _rendered(listens.when, "when", workflow.name, event) is True:
+                dedupe = clean(_rendered(listens.dedupe, "dedupe", workflow.name, event))
+                named = replace(request, trigger_ref=_bounded(f"{endpoint}:{kind}:{dedupe}"))
+                started.append(await start_run(connection, workflow, named))
+        except (InputError, ValueError) as error:
+            # All of this is found before anything is written of the run. ValueError: a declaration of another release.
+            log.error("a workflow cannot be started", name=stored.name, version=stored.version, reason=str(error))
+            unstarted.append(Unstarted(stored.name, stored.version, str(error)))
+    # The tenant's row is locked last: whoever starts a run may wait for another who starts the same.
+    for one in unstarted:
+        failed: JsonObject = {"name": one.workflow, "version": one.version, "event": notification}
+        await audit.record(connection, tenant, EventType.WORKFLOW_UNSTARTED, request.actor, failed)
+    outcome: JsonObject = {"runs": [str(run.run_id) for run in started], "unstarted": [*map(asdict, unstarted)]}
+    await inbox.processed(connection, tenant, source, notification, outcome)
+    return started, unstarted
+
+
+def _changed_by(event: JsonObject, requester: str) -> tuple[str, ...]:
+    """The mark of who changed the record, and so shaped all that comes of it, where that is not who requests anyway."""
+    changed_by = event.get("sys_updated_by")
+    if not isinstance(changed_by, str) or not changed_by.strip():
+        return ()
+    named = normalised(clean(changed_by, PRINCIPAL_CHARACTERS_MAX))
+    return () if named.casefold() == normalised(requester).casefold() else (mark(Role.UPDATER, named),)
 
 
 def _read(event: JsonObject) -> tuple[str, str]:

@@ -15,13 +15,14 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel, Voter
+from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel
 from approvals.ports import Membership
 from approvals.quorum import Counted, NotCounted, RefusalCode, consider
 from approvals.tally import plans
 from core.canonical import Json, JsonObject, check_text
 from core.db import Connection, Database, within
 from core.errors import ConsistencyError
+from core.identity import Entry
 from core.ids import new_id
 from core.terms import GroupQuorum, GroupSource
 from evidence.chain import Actor, EventType, timestamp
@@ -34,7 +35,7 @@ from runtime.engine.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRe
 from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.states import CommandState
 from runtime.engine.transition import Transition
-from runtime.requests.directory import DatabaseDirectory
+from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, as_people, voter_of
 from runtime.requests.looking import receipt_of
 from runtime.requests.signaling import CONFLICTS_MAX
 from runtime.store import approvals, audit, faces
@@ -48,6 +49,7 @@ ASKED_ANEW = (
 # Refusals that say something about who tried what; a second click on a decided card says nothing.
 _TELLING = frozenset({
     RefusalCode.STALE, RefusalCode.CHANGED, RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE,
+    RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE, RefusalCode.EXPIRED, RefusalCode.ALREADY_COUNTED,
 })  # fmt: skip
 
 
@@ -59,7 +61,10 @@ class AnswerTo(Struct, frozen=True):
 
 
 class VoteRequest(Struct, frozen=True):
-    """One person's answer, as a face received it. ``nonce`` and ``digest`` must match where they are given."""
+    """One person's answer, as a face received it. ``nonce`` and ``digest`` must match where they are given.
+
+    ``person_id`` is a principal, or a name in any kind: the directory says whose it is.
+    """
 
     tenant_id: str
     approval_id: UUID
@@ -104,7 +109,7 @@ class Voting(Struct, frozen=True):
             reached = self.database.transaction(request.tenant_id) if lock else self.database.connection()
             try:
                 async with reached as connection:
-                    stored, answer = await self._judge(connection, request, slack, lock=lock)
+                    stored, entry, answer = await self._judge(connection, request, slack, lock=lock)
                     if lock and callable(answer):
                         answer = await answer(connection)
                 # It may wait for others, which need a connection: none is held meanwhile.
@@ -116,7 +121,7 @@ class Voting(Struct, frozen=True):
                 return answer
             # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
             if slack is None and (wanted := _slack_groups(stored)):
-                slack = await self._ask_slack(stored, wanted)
+                slack = await self._ask_slack(entry, wanted)
         raise ConsistencyError("The run changed during every attempt to record this vote.", remedy="Try again.")
 
     async def view(self, tenant: str, approval_id: UUID) -> CardView:
@@ -132,22 +137,24 @@ class Voting(Struct, frozen=True):
             note = _answer(stored, answer_to, sentence)
             await faces.order_message(connection, tenant, stored.approval.run_id, NOTE, note)
 
-    async def _ask_slack(self, stored: StoredApproval, wanted: list[GroupQuorum]) -> Membership:
+    async def _ask_slack(self, entry: Entry | None, wanted: list[GroupQuorum]) -> Membership:
         if self.directory is None:
             return Membership(frozenset(), frozenset(group.key for group in wanted))
-        return await self.directory.slack_membership((stored.person or {}).get("slack"), wanted)
+        return await self.directory.slack_membership(entry, wanted)
 
     async def _judge(
         self, connection: Connection, request: VoteRequest, slack: Membership | None, *, lock: bool
-    ) -> tuple[StoredApproval, VoteAnswer | _Decided | None]:
-        """The approval, and the answer or what is to be appended; neither where Slack has to be asked first."""
-        named = (request.tenant_id, request.approval_id, request.person_id)
+    ) -> tuple[StoredApproval, Entry | None, VoteAnswer | _Decided | None]:
+        """The approval and who votes, and the answer or what is to be appended; not where Slack has to be asked."""
+        named = (request.tenant_id, request.approval_id)
         stored, view = await approvals.read_to_decide(connection, *named, self.definitions.graphs, lock=lock)
+        people = await self.definitions.directory(connection, request.tenant_id, stored.directory_digest)
+        entry = people.entry(request.person_id)
         if slack is None and _slack_groups(stored):
-            return stored, None
+            return stored, entry, None
         judged = consider(
-            stored.approval,
-            _voter(request, stored, slack or Membership(frozenset(), frozenset())),
+            as_people(stored.approval, people),
+            voter_of(request.person_id, entry, slack or NO_GROUPS),
             request.choice,
             request.reason,
             at=stored.now,
@@ -156,30 +163,25 @@ class Voting(Struct, frozen=True):
             digest=request.digest,
         )
         if isinstance(judged, NotCounted):
-            return stored, await _refuse(connection, request, stored, judged)
+            return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), judged)
         workflow = await self.definitions.of_run(connection, view.definition)
         transition = Transition(view, workflow.graph)
         step = view.run.steps[stored.approval.step_key]
         gate = stored.approval.kind is ApprovalKind.GATE
         if gate and not ask.gate_still_asks(transition, step, stored.approval.action_digest):
-            return stored, _ask_anew(transition, request, stored, _wait(transition, step))
+            actor = actor_of(request.person_id, entry)
+            return stored, entry, _ask_anew(transition, request, stored, actor, _wait(transition, step))
         status = _count(transition, stored, judged)
         answer = VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
-        return stored, _decided(transition, stored, request.answer_to, answer)
+        return stored, entry, _decided(transition, stored, request.answer_to, answer)
 
 
 def _slack_groups(stored: StoredApproval) -> list[GroupQuorum]:
     return [group for plan in plans(stored.approval) for group in plan if group.source is GroupSource.SLACK_GROUP]
 
 
-def _voter(request: VoteRequest, stored: StoredApproval, slack: Membership) -> Voter:
-    person = stored.person or {}
-    own = frozenset(f"{GroupSource.GROUP}:{name}" for name in person.get("groups") or ())
-    return Voter(request.person_id, person.get("name") or request.person_id, own | slack.groups, slack.unresolvable)
-
-
 async def _refuse(
-    connection: Connection, request: VoteRequest, stored: StoredApproval, refused: NotCounted
+    connection: Connection, request: VoteRequest, stored: StoredApproval, actor: Actor, refused: NotCounted
 ) -> VoteAnswer:
     """Record a refusal that tells something, and answer; a crash before the commit leaves a click without an answer."""
     approval = stored.approval
@@ -191,7 +193,6 @@ async def _refuse(
                 "code": str(refused.code),
                 "channel": str(request.channel),
             }
-            actor = Actor("person", request.person_id)
             await audit.record(connection, request.tenant_id, EventType.APPROVAL_VOTE_REFUSED, actor, data)
         if request.answer_to is not None:
             note = _answer(stored, request.answer_to, refused.sentence)
@@ -199,14 +200,15 @@ async def _refuse(
     return VoteAnswer(False, str(refused.code), refused.sentence, str(approval.status), approval.run_id)
 
 
-def _ask_anew(transition: Transition, request: VoteRequest, stored: StoredApproval, wait: WaitRow) -> _Decided:
+def _ask_anew(
+    transition: Transition, request: VoteRequest, stored: StoredApproval, actor: Actor, wait: WaitRow
+) -> _Decided:
     """The gate would ask something else now: the vote does not count, and whoever claims the step puts that question.
 
     One guarded commit: after a crash before it everything is as it was, after it the step is ready to ask again.
     """
     approval = stored.approval
     step = transition.view.run.steps[approval.step_key]
-    actor = Actor("person", request.person_id)
     refused = ApprovalVoteRefused(approval.id, str(RefusalCode.CHANGED), str(request.channel))
     transition.tell(refused, step=step.key, actor=actor)
     ask.supersede(transition, step, approval.id)

@@ -20,13 +20,16 @@ from approvals.tally import progress
 from core.canonical import JsonObject
 from core.db import Connection, within
 from core.errors import NotFoundError
+from core.identity import Contributor
 from core.terms import Terms
 from evidence.receipts import ReceiptStatus
 from runtime.engine.commit import ApprovalRow
+from runtime.engine.contributors import barred_from, told_of
 from runtime.engine.events import ApprovalRequested
+from runtime.engine.pausing import Pause, keys_of
 from runtime.engine.run import RunView
 from runtime.engine.told import Diverged, check_stored, read_line
-from runtime.store.journal import KEPT_ON, LOCKED, RUN_ROW, TAIL, appends
+from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, appends
 from runtime.store.read_models import LAST_ID, LAST_TIME, Row, Statement, every, first
 from runtime.store.views import Graphs, loaded
 
@@ -40,26 +43,23 @@ _READ = """
 SELECT {0} to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
-    WHERE v.approval_id = a.approval_id) AS votes,
-  (SELECT jsonb_build_object('name', p.name, 'slack', p.slack_user_id, 'groups', (SELECT jsonb_agg(m.group_name)
-      FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
-    FROM people p WHERE p.tenant_id = a.tenant_id AND p.person_id = $2) AS person
+    WHERE v.approval_id = a.approval_id) AS votes
 FROM approvals a {1} WHERE a.approval_id = $1"""
-_READ_ONE = _READ.format(f"{ASKED},", ASKED_IN)
+_READ_ONE = _READ.format(
+    f"{ASKED}, t.paused, t.directory_digest,", f"{ASKED_IN} JOIN tenants t ON t.tenant_id = a.tenant_id"
+)
 
 # The approval as ``_READ`` gives it, and its run, of one snapshot: see ``runtime.store.faces``.
-_READ_QUESTION = "SELECT * FROM read_question($1, $2, $3, $4)"
-_OF_RUN = f"{RUN_ROW.format('r')}, r.run_key, r.state, t.policy_digest, t.max_writes_per_run, tail.*,"
+_READ_QUESTION = "SELECT * FROM read_question($1, $2, $3)"
+_OF_RUN = f"{RUN_ROW.format('r')}, r.run_key, r.state, {OF_TENANT}, tail.*,"
 _ITS_RUN = "JOIN runs r ON r.run_id = a.run_id JOIN tenants t ON t.tenant_id = a.tenant_id"
-READ_BY = "_approval_id uuid, _person text, _tenant text, _lock bool"
+READ_BY = "_approval_id uuid, _tenant text, _lock bool"
 READ_QUESTION = LOCKED.format(
     "(SELECT a.run_id FROM approvals a WHERE a.approval_id = _approval_id)",
-    _READ.format(_OF_RUN, f"{_ITS_RUN} {TAIL.format('r', KEPT_ON.format('r'))}")
-    .replace("$1", "_approval_id")
-    .replace("$2", "_person"),
+    _READ.format(_OF_RUN, f"{_ITS_RUN} {TAIL.format('r', KEPT_ON.format('r'))}").replace("$1", "_approval_id"),
 )
-QUESTION = """run json, run_key bytea, state bytea, policy_digest text, max_writes_per_run int, firsts int[],
-  lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb, person jsonb"""
+QUESTION = f"""run json, run_key bytea, state bytea, {OF_TENANT_TYPES}, firsts int[],
+  lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb"""
 
 _SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id = $1"
 
@@ -68,8 +68,8 @@ _SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id =
 class StoredApproval:
     """An approval with everything that a vote or a card needs.
 
-    ``card`` is as it was shown; it is empty if the approval was read to decide on it. ``person`` is the directory's
-    entry of the person asked about (name, Slack id, groups), None if there is none.
+    ``card`` is as it was shown; it is empty if the approval was read to decide on it. ``directory_digest`` names the
+    tenant's directory as it was then, ``paused`` is what was paused in the tenant.
     """
 
     approval: Approval
@@ -80,32 +80,33 @@ class StoredApproval:
     consumed: bool
     now: datetime
     created_at: datetime
-    person: Mapping[str, Any] | None
+    directory_digest: str | None
     message: MessageRef | None
+    paused: Mapping[str, Any]
 
 
-async def read(connection: Connection, approval_id: UUID, person_id: str = "") -> StoredApproval:
+async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
     """One approval; ``NotFoundError`` if there is none that this connection may see."""
-    row = await connection.fetchrow(_READ_ONE, approval_id, person_id)
+    row = await connection.fetchrow(_READ_ONE, approval_id)
     asked = question(_there(row, approval_id), approval_id)
-    return _stored(row, asked, asked.digest, asked.shown or {})
+    return _stored(row, asked, asked.digest, asked.shown or {}, told_of(asked))
 
 
 async def read_to_decide(
-    connection: Connection, tenant: str, approval_id: UUID, person_id: str, graphs: Graphs, *, lock: bool
+    connection: Connection, tenant: str, approval_id: UUID, graphs: Graphs, *, lock: bool
 ) -> tuple[StoredApproval, RunView]:
     """One approval and its run, by one statement; ``lock`` holds the run until the transaction ends.
 
     What was asked is in the run, unless its step is left behind.
     """
-    row = await connection.fetchrow(_READ_QUESTION, approval_id, person_id, tenant, lock)
+    row = await connection.fetchrow(_READ_QUESTION, approval_id, tenant, lock)
     view = await loaded(connection, _there(row, approval_id), graphs)
     asked = view.run.approvals.get(approval_id)
     if asked is not None:
-        stored = _stored(row, asked, asked.action_digest, {})
+        stored = _stored(row, asked, asked.action_digest, {}, barred_from(view.run, asked))
     else:
         async with within(connection, tenant):
-            stored = await read(connection, approval_id, person_id)
+            stored = await read(connection, approval_id)
     return stored, replace(view, kept_at=view.version)
 
 
@@ -115,11 +116,17 @@ def _there(row: Any, approval_id: UUID) -> Any:
     return row
 
 
-def _stored(row: Any, asked: ApprovalRequested | ApprovalRow, digest: str, card: JsonObject) -> StoredApproval:
+def _stored(
+    row: Any,
+    asked: ApprovalRequested | ApprovalRow,
+    digest: str,
+    card: JsonObject,
+    shaped: tuple[Contributor, ...],
+) -> StoredApproval:
     item = row["approval"]
     message = MessageRef(item["channel"], item["message_ts"]) if item["message_ts"] else None
     return StoredApproval(
-        approval=_approval(item, asked, digest, row["votes"] or []),
+        approval=_approval(item, asked, digest, shaped, row["votes"] or []),
         card=card,
         choice=item["choice"],
         reason=item["reason"],
@@ -127,9 +134,16 @@ def _stored(row: Any, asked: ApprovalRequested | ApprovalRow, digest: str, card:
         consumed=item["consumed_at"] is not None,
         now=row["now"],
         created_at=datetime.fromisoformat(item["created_at"]),
-        person=row["person"],
+        directory_digest=row["directory_digest"],
         message=message,
+        paused=row["paused"] or {},
     )
+
+
+async def run_of(connection: Connection, approval_id: UUID) -> UUID:
+    """The run of an approval; ``NotFoundError`` if there is none that this connection may see."""
+    row = await connection.fetchrow("SELECT run_id FROM approvals WHERE approval_id = $1", approval_id)
+    return UUID(str(_there(row, approval_id)["run_id"]))
 
 
 async def shown(connection: Connection, approval_id: UUID, message: MessageRef) -> None:
@@ -154,7 +168,11 @@ def question(row: Any, approval_id: UUID) -> ApprovalRequested:
 
 
 def _approval(
-    item: Mapping[str, Any], asked: ApprovalRequested | ApprovalRow, digest: str, votes: list[Any]
+    item: Mapping[str, Any],
+    asked: ApprovalRequested | ApprovalRow,
+    digest: str,
+    shaped: tuple[Contributor, ...],
+    votes: list[Any],
 ) -> Approval:
     return Approval(
         id=UUID(item["approval_id"]),
@@ -167,6 +185,7 @@ def _approval(
         nonce=asked.nonce,
         terms=Terms.from_json(asked.terms or {}),
         requester=asked.requester,
+        contributors=shaped,
         votes=tuple(_vote(entry["vote"], entry["name"], digest) for entry in votes),
         expires_at=datetime.fromisoformat(item["expires_at"]),
         escalated=item["escalated"],
@@ -194,6 +213,8 @@ _AFTER_APPROVAL: dict[str | None, CardState] = {
     ReceiptStatus.FAILED: CardState.FAILED,
     ReceiptStatus.IN_DOUBT: CardState.IN_DOUBT,
 }
+# In these states something is still to go out.
+_WAITING = (CardState.PENDING, CardState.RECORDED)
 _ENDS = {
     ApprovalStatus.REQUESTED: CardState.PENDING,
     ApprovalStatus.REJECTED: CardState.REJECTED,
@@ -207,11 +228,13 @@ def card_view(stored: StoredApproval, receipt: Mapping[str, Any] | None, link: s
     """The card as a face draws it: the frozen content and what has become of it; ``receipt`` is that of its action."""
     approval = stored.approval
     state, detail = _state(stored, receipt if stored.consumed else None)
+    content = CardContent.from_json(stored.card)
+    keys = keys_of(content.workflow, content.connector, approval.run_id) if state in _WAITING else []
     return CardView(
         approval_id=approval.id,
         nonce=approval.nonce,
         kind=approval.kind,
-        content=CardContent.from_json(stored.card),
+        content=content,
         state=state,
         votes=approval.votes,
         progress=progress(approval),
@@ -219,6 +242,7 @@ def card_view(stored: StoredApproval, receipt: Mapping[str, Any] | None, link: s
         detail=detail,
         link=link,
         late=" ".join(late["says"] for late in receipt["late"]) if receipt else "",
+        paused="; ".join(str(Pause.of(key, stored.paused[key])) for key in keys if key in stored.paused),
     )
 
 

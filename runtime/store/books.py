@@ -112,7 +112,9 @@ async def extensions(connection: Connection, run_id: UUID, run_key: bytes, count
 def extensions_in(told: Iterable[Told]) -> list[MutationRow]:
     """The extensions among these events."""
     return [
-        MutationRow(each.event.number, each.actor.id, each.event.source, each.event.operations)
+        MutationRow(
+            each.event.number, each.actor.id, each.event.source, each.event.operations, tuple(each.event.gates or ())
+        )
         for each in told
         if isinstance(each.event, RunExtended)
     ]

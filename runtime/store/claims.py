@@ -24,7 +24,7 @@ import asyncpg
 
 from core.db import Connection
 from runtime.engine.commit import Claim
-from runtime.store.journal import KEPT_ON, RUN_ROW, TAIL
+from runtime.store.journal import KEPT_ON, OF_TENANT, RUN_ROW, TAIL
 
 # The cap on starts is a token bucket of one minute's starts that refills all the time. A transaction that has waited
 # for another may have begun before it: time does not run backwards for that.
@@ -141,7 +141,7 @@ step AS (
 # which the same workers take, the book is not read for each.
 _FOUND = f"""
 SELECT {RUN_ROW.format("run")}, run.state, to_jsonb(step) AS step, run.run_key,
-  t.policy_digest, t.max_writes_per_run, clock_timestamp() AS now, tail.*
+  {OF_TENANT}, clock_timestamp() AS now, tail.*
 FROM {{source}} LEFT JOIN (run JOIN step USING (run_id)) ON true
 LEFT JOIN tenants t ON t.tenant_id = run.tenant_id
 {TAIL.format("run", f"({KEPT_ON.format('run')}) AND run.executing <= 1")}"""

@@ -34,9 +34,12 @@ MESSAGES_CHANNEL = "counterseal_messages"
 # A time that is further ahead of the database's own was made up, or is of a clock that cannot be trusted.
 AHEAD = "10 seconds"
 
+# The lock of a tenant's intents.
+INTENTS_KEY = "hashtextextended('counterseal.intents:' || {0}, 0)"
+
 # The values of an append as the functions take them: first what a face sends too, then what is the engine's.
 SENT = """_run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
-  _error jsonb, _canceling jsonb, _finished bool, _checks_policy bool, _policy text, _reference text, _result jsonb,
+  _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
   _extended int, _gate int, _writes_max int, _moved int, _latest timestamptz, _lines bytea, _vals bytea,
   _wakes_steps bool, _wakes_messages bool, _unqueued text[], _rest jsonb, _held text[], _leases uuid[],
   _epochs int[]"""
@@ -56,6 +59,23 @@ _HELD = """
     END IF;
   END IF;"""
 
+# What lets something out shares this lock until it has ended. Whoever changes the policy in force, the people, or what
+# is paused takes it alone, in the trigger that moves ``stop_number``: so that one is answered when every append begun
+# before has ended, and an append that had to wait for it reads the number as it is then, in the next statement.
+STOP = f"""
+  IF _acts_for IS NOT NULL THEN
+    notified := pg_advisory_xact_lock_shared({INTENTS_KEY.format("_acts_for")}) IS NULL;
+  END IF;"""
+
+# Votes were counted by a directory: of a newer one they are counted again (promise 12).
+_COUNTED = """
+  IF _rest ? 'people' THEN
+    IF NOT EXISTS (SELECT FROM runs r JOIN tenants t USING (tenant_id)
+        WHERE r.run_id = _run_id AND t.directory_digest = _rest ->> 'people') THEN
+      RETURN NULL;
+    END IF;
+  END IF;"""
+
 # A run has begun once it is neither queued nor canceled before that.
 GUARD = f"""
   UPDATE runs SET version = version + 1, gate = gate + _moved, status = _status, superstep = _superstep,
@@ -70,8 +90,8 @@ GUARD = f"""
     purge_at = CASE WHEN _finished THEN now() + retention ELSE purge_at END
   WHERE run_id = _run_id AND gate = _gate AND (_version IS NULL OR version = _version)
     AND coalesce(_latest <= clock_timestamp() + interval '{AHEAD}', true)
-    AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (NOT _checks_policy
-      OR (SELECT t.policy_digest FROM tenants t WHERE t.tenant_id = runs.tenant_id) IS NOT DISTINCT FROM _policy)
+    AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (_stop IS NULL
+      OR (SELECT t.stop_number FROM tenants t WHERE t.tenant_id = runs.tenant_id) = _stop)
   RETURNING tenant_id, workspace_id, cap, version, executing, audit_count
   INTO its_tenant, its_workspace, its_cap, its_version, its_executing, its_count;
   IF NOT FOUND THEN
@@ -111,7 +131,9 @@ def _if(condition: str, statement: str) -> str:
 
 # Where an append leaves its run, as ``Applied``; NULL if the guard does not hold.
 APPEND = "".join((
+    STOP,
     _HELD,
+    _COUNTED,
     GUARD,
     _if("_lines IS NOT NULL", JOURNAL),
     _FREES_SLOT,
@@ -172,11 +194,12 @@ async def apply_together(connection: Connection, commits: Sequence[Commit]) -> d
 def sent(commit: Commit, *, engine: bool = False) -> list[object]:
     """The values of ``SENT``, and of ``ENGINES`` too if the engine sends them."""
     wakes_steps, wakes_messages = bool(commit.queued or commit.requeued), bool(commit.commands)
+    acts_for = None if commit.stop is None else commit.tenant_id
     held = commit.held
     values: list[object] = [
         commit.run_id, commit.expected_version if commit.strict else None, str(commit.status), commit.superstep,
         commit.executing, commit.width, commit.writes, len(commit.lines), commit.error, commit.canceling,
-        commit.finished, commit.checks_policy, commit.expected_policy, commit.reference, commit.result,
+        commit.finished, acts_for, commit.stop, commit.reference, commit.result,
         commit.extended, commit.gate, commit.writes_max if commit.writes or commit.counted else None,
         int(commit.moves_gate), commit.latest, b"\n".join(commit.lines) or None, commit.values, wakes_steps,
         wakes_messages, commit.unqueued or None, rest(commit), [claim.key for claim in held] or None,
@@ -196,4 +219,6 @@ def rest(commit: Commit) -> dict[str, Json] | None:
     found = {name: sent_of(name, commit) for name in PARTS if getattr(commit, name)}
     if commit.executing < 0 and not commit.moves_gate:  # it may be the last of its super-step
         found["barrier"] = True
+    if commit.people is not None:
+        found["people"] = commit.people
     return found or None

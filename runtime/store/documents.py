@@ -88,7 +88,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant_id, name, version) DO NO
 
 _PUBLISH_POLICY = """
 INSERT INTO policies (tenant_id, digest, name, version, source, published_by) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (tenant_id, digest) DO NOTHING"""
+ON CONFLICT (tenant_id, digest) DO NOTHING RETURNING digest"""
 
 _SAME_POLICY_VERSION = "SELECT digest FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3"
 
@@ -106,6 +106,11 @@ _DIRECTORIES = """
 SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
 WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC"""
 
+_POLICY_OF = """
+SELECT digest, source, published_by FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3"""
+_PROPOSED = """
+SELECT e.type, e.line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
+WHERE t.tenant_id = $1 AND e.type = ANY ($2) ORDER BY e.seq DESC"""
 _ACTIVE_TEXT = """
 SELECT p.name, p.version, p.source FROM tenants t JOIN policies p ON p.tenant_id = t.tenant_id
   AND p.digest = t.policy_digest WHERE t.tenant_id = $1"""
@@ -192,18 +197,50 @@ async def publish_workflow(connection: Connection, tenant: str, stored: StoredWo
 
 
 async def publish_policy(connection: Connection, tenant: str, policy: Policy, source: str, by: str) -> bool:
-    """Store a policy with its text and make it the tenant's active one; False if it was active already.
+    """Store a policy with its text and make it the tenant's active one; False if it was active already."""
+    await store_policy(connection, tenant, policy, source, by)
+    return await activate_policy(connection, tenant, policy.digest)
 
-    Decisions that are being committed at this moment see the change in their guard and are judged again.
-    """
+
+async def store_policy(connection: Connection, tenant: str, policy: Policy, source: str, by: str) -> bool:
+    """Store a policy with its text; False if it was there. ``ConsistencyError`` for another text of its version."""
     name, version, digest = policy.name, policy.version, policy.digest
     if await connection.fetchval(_SAME_POLICY_VERSION, tenant, name, version) not in (None, digest):
         raise ConsistencyError(
             f"Policy {name} version {version} is published with another text, and versions never change.",
             remedy=f"Give this text a new number, such as version: {version + 1}.",
         )
-    await connection.execute(_PUBLISH_POLICY, tenant, digest, name, version, source, by)
+    return await connection.fetchrow(_PUBLISH_POLICY, tenant, digest, name, version, source, by) is not None
+
+
+async def activate_policy(connection: Connection, tenant: str, digest: str) -> bool:
+    """Make a stored policy the active one; False if it is. Appends with decisions that began before have ended then.
+
+    Decisions that are being committed at this moment see the change in their guard and are judged again.
+    """
     return await connection.fetchrow(_ACTIVATE_POLICY, tenant, digest) is not None
+
+
+async def policy_of(connection: Connection, tenant: str, name: str, version: int) -> tuple[str, str, str]:
+    """Digest, text and author of a policy's version; ``NotFoundError`` names what is published."""
+    row = await connection.fetchrow(_POLICY_OF, tenant, name, version)
+    if row is None:
+        known = sorted(f"{one.name}@{one.version}" for one in (await past_policies(connection, tenant)).editions)
+        remedy = nearest(f"{name}@{version}", known, "Published") or "Publish it: `counterseal policy publish FILE`."
+        raise NotFoundError(f"There is no policy {name}@{version}.", remedy=remedy)
+    return row["digest"], row["source"], row["published_by"]
+
+
+async def proposers(connection: Connection, tenant: str, proposed: str, settled: str, digest: str) -> list[str]:
+    """The persons who have proposed this text since something of its kind was put in force last, by the audit."""
+    found = []
+    for row in await connection.fetch(_PROPOSED, tenant, [proposed, settled]):
+        if row["type"] == settled:
+            break
+        data = orjson.loads(row["line"])["data"]
+        if data["digest"] == digest:
+            found.append(str(data["by"]))
+    return found
 
 
 async def past_policies(connection: Connection, tenant: str) -> Past:

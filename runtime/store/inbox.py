@@ -79,6 +79,17 @@ SELECT t.tenant_id FROM tenants t WHERE EXISTS (
   SELECT FROM waits w WHERE w.tenant_id = t.tenant_id AND w.correlation_key = $1 AND w.kind = 'external') LIMIT 1"""
 
 
+# What events were to start lately, and could not: the newest reason for each workflow, from the tenant's last lines.
+_UNSTARTED = """
+SELECT DISTINCT ON (u.workflow) u.workflow, u.version, u.reason, i.received_at FROM tenants t
+JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq >= t.audit_count - 1000 AND e.type = 'workflow.unstarted'
+CROSS JOIN LATERAL (SELECT convert_from(e.line, 'UTF8')::jsonb AS line) l
+JOIN inbox i ON i.tenant_id = t.tenant_id AND i.source = 'servicenow:' || (l.line #>> '{actor,id}')
+  AND i.notification_id = l.line #>> '{data,event}'
+CROSS JOIN LATERAL jsonb_to_recordset(i.result -> 'unstarted') AS u(workflow text, version int, reason text)
+WHERE t.tenant_id = $1 AND u.workflow = l.line #>> '{data,name}' ORDER BY u.workflow, e.seq DESC"""
+
+
 class Notice(Struct, frozen=True):
     """A notification as it was kept. ``result`` says what became of it, None while nothing has."""
 
@@ -156,3 +167,8 @@ async def tenant_of(connection: Connection, key: str) -> str | None:
     """Whose run began what has this key outside; None if nobody's did. Under the engine's role, which sees all."""
     tenant: str | None = await connection.fetchval(_TENANT_OF, key)
     return tenant
+
+
+async def unstarted(connection: Connection, tenant: str) -> list[tuple[str, int, str, datetime]]:
+    """The workflows that events could not start lately: name, version, the newest reason, and when the event came."""
+    return [tuple(row) for row in await connection.fetch(_UNSTARTED, tenant)]

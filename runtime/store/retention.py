@@ -60,10 +60,10 @@ _EVENT = """
 UPDATE inbox SET payload = '{}' WHERE tenant_id = $2 AND source = $3 AND notification_id = $4
   AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(result->'runs') e JOIN runs r ON r.run_id = e::uuid
     WHERE r.run_id <> $1 AND r.purged_at IS NULL)"""
-# Checkpoints, the ledger and the values of the book: nobody may change these but this function.
+# The ledger, the values of the book and the run's key: nobody may change these but this function, and when it is time.
 _RECORDS = "SELECT purge_records($1)"
 _RUN = f"""
-UPDATE runs SET purged_at = now(), purge_at = NULL, run_key = NULL, result = NULL, error = {_facts("error")},
+UPDATE runs SET result = NULL, error = {_facts("error")},
   canceling = {_facts("canceling")}, version = version + 1 WHERE run_id = $1"""
 
 _KEEP = """

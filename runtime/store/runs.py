@@ -8,6 +8,7 @@ import asyncpg
 
 from core.db import Connection
 from core.errors import NotFoundError
+from runtime.engine import contributors
 from runtime.engine.commit import ReceiptRow
 from runtime.engine.told import Diverged
 from runtime.store import retention
@@ -17,7 +18,12 @@ _RUN_OF_TRIGGER = """
 SELECT run_id, reference FROM runs
 WHERE tenant_id = $1 AND workflow = $2 AND trigger_type = $3 AND trigger_ref = $4"""
 
-_ENDING = "SELECT tenant_id, status, result, error, parent_run_id, trigger_ref FROM runs WHERE run_id = $1"
+# Only who ends a wait or adds steps can have shaped what a run comes to.
+_ENDING = """
+SELECT tenant_id, run_id, status, result, error, parent_run_id, trigger_ref, extensions > 0
+  OR EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.result ->> 'by' IS NOT NULL)
+  AS shaped
+FROM runs r WHERE r.run_id = $1"""
 _WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
 # Only where to look. What became of the attempt is told by the book of its run, or by what retention left.
 _BY_KEY = "SELECT run_id, receipt_id FROM effects WHERE tenant_id = $1 AND key = $2"
@@ -29,6 +35,14 @@ async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
     if row is None:
         raise NotFoundError(f"There is no run {run_id}.")
     return row
+
+
+async def shapers_of(connection: Connection, ending: asyncpg.Record, graphs: Graphs) -> tuple[str, ...]:
+    """The marks of everybody who has shaped anything in a run, of which ``ending_of`` was read."""
+    if not ending["shaped"]:
+        return ()
+    view = await load(connection, UUID(int=ending["run_id"].int), graphs)
+    return tuple(sorted(contributors.everybody(view.run.state)))
 
 
 async def run_of_trigger(

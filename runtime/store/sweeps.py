@@ -80,7 +80,8 @@ SELECT (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS wo
   (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, wait_id, extract(epoch FROM now() - created_at)))
     FROM due_waits) AS waits,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, source, notification_id, run_id)) FROM kept) AS kept,
-  (SELECT jsonb_agg(run_id) FROM due_purges) AS purges"""
+  (SELECT jsonb_agg(run_id) FROM due_purges) AS purges,
+  (SELECT array_agg(tenant_id) FROM tenants WHERE resumed IS NOT NULL OR judge_after IS NOT NULL) AS changed"""
 
 _TAKE_AWAY = """
 SELECT owner FROM queue
@@ -92,7 +93,8 @@ _FORGET = "DELETE FROM queue WHERE run_id = $1 AND step_key = $2"
 class Due(Struct, frozen=True):
     """Leases by run, waits as (run, step key, wait, age in seconds), how many messages and steps were freed for others.
 
-    ``kept`` are signals that have a wait by now, or none for too long, ``purges`` are runs whose retention is over.
+    ``kept`` are signals that have a wait by now, or none for too long, ``purges`` are runs whose retention is over,
+    ``changed`` are tenants whose policy or pauses have changed, which is still to be followed.
     """
 
     leases: tuple[tuple[UUID, Claim], ...]
@@ -100,6 +102,7 @@ class Due(Struct, frozen=True):
     freed: int
     kept: tuple[Kept, ...]
     purges: tuple[UUID, ...]
+    changed: tuple[str, ...]
 
 
 async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
@@ -116,6 +119,7 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
         row["freed"],
         tuple(Kept(tenant, source, key, run and UUID(run)) for tenant, source, key, run in row["kept"] or ()),
         tuple(UUID(run) for run in row["purges"] or ()),
+        tuple(row["changed"] or ()),
     )
 
 

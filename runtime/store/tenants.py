@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-import asyncpg
-
 from core.db import Connection
 from core.errors import ConsistencyError
+from core.identity import Directory, Entry
 
 MAX_CONCURRENCY_DEFAULT = 16
 
@@ -17,11 +15,12 @@ _CREATE = """
 INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2) ON CONFLICT (tenant_id) DO NOTHING RETURNING tenant_id"""
 _GROUPS = """
 SELECT group_name, array_agg(person_id) AS members FROM group_members WHERE tenant_id = $1 GROUP BY group_name"""
-_OF_SLACK = "SELECT person_id, name FROM people WHERE tenant_id = $1 AND slack_user_id = ANY($2)"
-_PERSON = """
-SELECT p.name, p.slack_user_id, (SELECT array_agg(m.group_name) FROM group_members m
-  WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id) AS groups
-FROM people p WHERE p.tenant_id = $1 AND p.person_id = $2"""
+_DIRECTORY = """
+SELECT t.directory_digest, p.person_id, p.name, p.active, p.owner, p.principals, m.groups
+FROM tenants t LEFT JOIN people p USING (tenant_id) LEFT JOIN (
+  SELECT person_id, array_agg(group_name) AS groups FROM group_members WHERE tenant_id = $1 GROUP BY person_id
+) m USING (person_id) WHERE t.tenant_id = $1"""
+_DIGEST = "SELECT directory_digest FROM tenants WHERE tenant_id = $1"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('counterseal.publishing:' || $1, 0))"
 _LISTED = """
 SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digest, created_at
@@ -100,30 +99,45 @@ async def groups(connection: Connection, tenant: str) -> dict[str, frozenset[str
     return {row["group_name"]: frozenset(row["members"]) for row in rows}
 
 
-async def people_of_slack(connection: Connection, tenant: str, accounts: Sequence[str]) -> list[asyncpg.Record]:
-    """Id and name of each person whose entry in the directory names one of these Slack accounts."""
-    return await connection.fetch(_OF_SLACK, tenant, accounts)
+async def directory_digest(connection: Connection, tenant: str) -> str | None:
+    """The digest of the directory that was published last."""
+    digest: str | None = await connection.fetchval(_DIGEST, tenant)
+    return digest
 
 
-async def person(connection: Connection, tenant: str, person_id: str) -> asyncpg.Record | None:
-    """Name, Slack account and groups of a person of the directory."""
-    return await connection.fetchrow(_PERSON, tenant, person_id)
+async def directory(connection: Connection, tenant: str) -> Directory:
+    """The people and service accounts as they are now, with the digest that says so, by one statement."""
+    rows = await connection.fetch(_DIRECTORY, tenant)
+    entries = [
+        Entry(
+            id=row["person_id"],
+            name=row["name"],
+            active=row["active"],
+            groups=frozenset(row["groups"] or ()),
+            principals=tuple(row["principals"]),
+            owner=row["owner"],
+        )
+        for row in rows
+        if row["person_id"] is not None
+    ]
+    return Directory.of((rows[0]["directory_digest"] if rows else None) or "", entries)
 
 
-async def replace_directory(
-    connection: Connection,
-    tenant: str,
-    people: Sequence[tuple[str, str, str | None]],
-    members: Sequence[tuple[str, str]],
-) -> None:
-    """Replace people (id, name, Slack id) and group members (group, person)."""
-    await connection.execute("DELETE FROM group_members WHERE tenant_id = $1", tenant)
-    await connection.execute("DELETE FROM people WHERE tenant_id = $1", tenant)
-    await connection.executemany(
-        "INSERT INTO people (tenant_id, person_id, name, slack_user_id) VALUES ($1, $2, $3, $4)",
-        [(tenant, *person) for person in people],
-    )
-    await connection.executemany(
-        "INSERT INTO group_members (tenant_id, group_name, person_id) VALUES ($1, $2, $3)",
-        [(tenant, *member) for member in members],
-    )
+async def replace_directory(connection: Connection, tenant: str, directory: Directory) -> None:
+    """Replace the people, the service accounts and the groups, after the audit's line that says so.
+
+    Who is not active is a member of no group.
+    """
+    entries = directory.entries.values()
+    people = [
+        {"tenant_id": tenant, "person_id": one.id, "name": one.name, "active": one.active, "owner": one.owner}
+        | {"principals": [*one.principals]}
+        for one in entries
+    ]
+    members = [
+        {"tenant_id": tenant, "group_name": group, "person_id": one.id}
+        for one in entries
+        if one.active
+        for group in sorted(one.groups)
+    ]
+    await connection.execute("SELECT replace_directory($1, $2, $3, $4)", people, members, directory.digest, tenant)

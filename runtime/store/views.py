@@ -28,12 +28,12 @@ from runtime.engine.replaying import unopened
 from runtime.engine.run import Definition, NeedsItems, Run, RunView
 from runtime.engine.states import STEP, RunState, StepState
 from runtime.engine.told import KEPT, Diverged, Told, names, read_line
-from runtime.store.journal import KEPT_ON, LOCKED, RUN_ROW, TAIL, Append, appends
+from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, Append, appends
 
 log = structlog.get_logger(__name__)
 
 _READ = f"""
-SELECT {RUN_ROW.format("r")}, r.run_key, {{0}} AS state, t.policy_digest, t.max_writes_per_run, now() AS now, tail.*
+SELECT {RUN_ROW.format("r")}, r.run_key, {{0}} AS state, {OF_TENANT}, now() AS now, tail.*
 FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id {TAIL.format("r", "{1}")} WHERE r.run_id = {{2}}"""
 SELECT = _READ.format("CASE WHEN $2 THEN NULL ELSE r.state END", "$2 OR " + KEPT_ON.format("r"), "$1")
 _AFTER = _READ.format("NULL::bytea", "j.n > $2", "$1")
@@ -45,7 +45,7 @@ _LOCK = "SELECT version FROM runs WHERE run_id = $1 FOR UPDATE"
 _READ_RUN = "SELECT * FROM read_run($1, $2, $3, $4)"
 READ_RUN_BY = "_run_id uuid, _whole bool, _tenant text, _lock bool"
 READ_RUN = LOCKED.format("_run_id", SELECT.replace("$1", "_run_id").replace("$2", "_whole"))
-VIEW = """run json, run_key bytea, state bytea, policy_digest text, max_writes_per_run int, now timestamptz,
+VIEW = f"""run json, run_key bytea, state bytea, {OF_TENANT_TYPES}, now timestamptz,
   firsts int[], lines bytea[], vals bytea[]"""
 
 
@@ -189,14 +189,19 @@ async def _followed(connection: Connection, row: Any, graphs: Graphs, before: Ru
     """An earlier view with what has been told since; None if that does not follow, or does not reach back so far."""
     definition, head = _places(row)
     if before.head.count > head.count:
-        fresh = {"now": row["now"], "policy_digest": row["policy_digest"], "writes_max": row["max_writes_per_run"]}
-        return replace(before, error=timedelta(0), **fresh)
+        return replace(before, error=timedelta(0), now=row["now"], **_of_tenant(row))
     since = [append for append in _appends(row) if append.first_seq >= before.head.count]
     if _head_after(before.head, since) != head:
         return None
     told = [told for append in since for told in append.told(before.run.run_key)]
     run = refold(before.run.copy(), told, await graphs(connection, definition))
     return _view(row, definition, head, run.rest())
+
+
+def _of_tenant(row: Any) -> dict[str, Any]:
+    named = {name: row[name] for name in ("policy_digest", "directory_digest")}
+    stop = {"stop": row["stop_number"], "paused": row["paused"] or {}}
+    return {**named, **stop, "writes_max": row["max_writes_per_run"]}
 
 
 def _appends(row: Any) -> list[Append]:
@@ -233,8 +238,7 @@ def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunVie
         },
         now=row["now"],
         deadline_at=datetime.fromisoformat(stored["deadline_at"]) if stored["deadline_at"] else None,
-        policy_digest=row["policy_digest"],
-        writes_max=row["max_writes_per_run"],
+        **_of_tenant(row),
         parent=UUID(stored["parent_run_id"]) if stored["parent_run_id"] else None,
         depth=stored["depth"],
         kept_at=stored["state_n"],

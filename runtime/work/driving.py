@@ -167,7 +167,7 @@ class Drive:
         if work.waits and other.problem is None:
             await self._drive_within(work.run_id)
             async with tools.database.connection() as connection:
-                other = await look(connection, work.run_id)
+                other = await look(connection, work.run_id, tools.definitions)
 
         def settled(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
             return waits.started(transition, replace(work, step=step), other, new_nonce)
@@ -234,14 +234,16 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 run_id=work.run_id,
                 parent=view.run_id if work.waits else None,
                 depth=view.depth + 1,
+                shaped=work.shaped,
             )
             await start_named(connection, definitions, work.workflow, work.version, request)
-            return await look(connection, work.run_id)
+            return await look(connection, work.run_id, definitions)
     except CountersealError as error:
         return OtherRun(problem=str(error))
 
 
-async def look(connection: Connection, run_id: UUID) -> OtherRun:
-    """The status, result and error of the other run."""
+async def look(connection: Connection, run_id: UUID, definitions: Definitions) -> OtherRun:
+    """The status, result and error of the other run, and who shaped them."""
     row = await runs.ending_of(connection, run_id)
-    return OtherRun(row["status"], row["result"], row["error"])
+    shaped = await runs.shapers_of(connection, row, definitions.graphs)
+    return OtherRun(row["status"], row["result"], row["error"], shaped=shaped)

@@ -42,7 +42,8 @@ class Tools:
     @cached_property
     def _means(self) -> Means:
         write = committer(self.database.connection)
-        return Means(self.database, self.definitions, write, self.recent, self.owner, self.lease)
+        systems = self.connectors.targets
+        return Means(self.database, self.definitions, write, self.recent, self.owner, self.lease, systems)
 
     @cached_property
     def _pumps(self) -> WeakValueDictionary[UUID, Pump]:
@@ -79,7 +80,7 @@ async def read_claimed(
 
 def _is_first(met: Met, record: asyncpg.Record, claim: Claim) -> bool:
     """True if nothing can have happened to this step but this claim, so that what is known of the run is enough."""
-    same = met.view.gate == record["run"]["gate"] and met.view.policy_digest == record["policy_digest"]
+    same = met.view.gate == record["run"]["gate"] and met.view.stop == record["stop_number"]
     return same and claim.epoch == 1 and _is_ready(met, claim)
 
 

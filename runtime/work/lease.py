@@ -125,6 +125,9 @@ async def meet(connection: Connection, definitions: Definitions, view: RunView, 
     """A run as its book has given it, which was asked for at that monotonic time, with what it is decided by."""
     workflow = await definitions.of_run(connection, view.definition)
     policy = await definitions.policy(connection, view.tenant_id, view.policy_digest)
+    people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
+    if people is not view.directory:
+        view = replace(view, directory=people)
     return Met(view, view, view.version, workflow, policy, DatabaseClock(view.now, asked))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -40,8 +40,7 @@ from runtime.work.lease import Lease, LostLease, Met, Move, Moved, Recent, Sent,
 
 log = structlog.get_logger(__name__)
 
-TOGETHER_MAX = 64
-CONFLICTS_MAX = 20
+TOGETHER_MAX, CONFLICTS_MAX = 64, 20
 # Of a run with many steps at once, those that are driven here are ready at almost the same moment: so long is waited.
 LINGER_SECONDS = 0.005
 
@@ -60,7 +59,7 @@ class _Fault(ConsistencyError):
 
 @dataclass(frozen=True)
 class Means:
-    """The means of making appends. ``owner`` is this worker's name in leases, ``lease`` how long one holds."""
+    """The means of making appends. ``owner`` names this worker in leases of ``lease``, ``systems`` is what it calls."""
 
     database: Database
     definitions: Definitions
@@ -68,6 +67,7 @@ class Means:
     recent: Recent
     owner: str
     lease: timedelta
+    systems: Mapping[str, str]
 
 
 def _fault(move: Move, error: Exception, moves: Sequence[Move]) -> Exception:
@@ -181,7 +181,7 @@ class Pump:
     def _built(self, met: Met, moves: Sequence[Move]) -> Sent | None:
         """The append of these moves. None where a lease cannot be held any more, as far as can be seen from here."""
         began = Lease.now()
-        transition = Transition(met.view, met.workflow.graph, lease=self._means.lease)
+        transition = Transition(met.view, met.workflow.graph, lease=self._means.lease, systems=self._means.systems)
         works, held = dict[Claim, Next](), list[tuple[Move, StepRow]]()
         for move in moves:
             step = met.view.run.steps.get(move.claim.key)

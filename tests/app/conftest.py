@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import hashlib
 import hmac
 import json
@@ -41,6 +42,7 @@ from sandbox.slack import Slack, SlackConfig
 from sandbox.slack_state import TEAM_ID, User
 from tests.support.books import Books
 from tests.support.outside import Outside
+from tests.support.people import add_person
 from tests.support.trouble import Trouble
 
 WEBHOOK_SECRET = "a-webhook-secret-of-tests"
@@ -133,12 +135,14 @@ rules:
     because: Danger needs a person.
 """
 
-PEOPLE = """
+# Whoever runs the tests starts runs on the command line.
+PEOPLE = f"""
 directory: tests
 people:
-  - {id: ann, name: Ann, slack: U0ANN}
-  - {id: bob, name: Bob, slack: U0BOB}
-  - {id: eve, name: Eve, slack: U0EVE}
+  - {{id: ann, name: Ann, slack: U0ANN}}
+  - {{id: bob, name: Bob, slack: U0BOB}}
+  - {{id: eve, name: Eve, slack: U0EVE}}
+  - {{id: tess, name: Tess, os: {getpass.getuser()}}}
 groups:
   leads: [ann, bob]
 """
@@ -185,7 +189,11 @@ class Installation:
     async def token(
         self, *roles: Role, subject: str = "tess", tenant: str = "default", lifetime: timedelta | None = None
     ) -> str:
-        return await access.create_token(self.app.faces.database, tenant, subject, frozenset(roles), lifetime, TESTER)
+        """A token of this subject, who is in the directory from now on."""
+        await add_person(self.engine, tenant, subject)
+        faces = self.app.faces.database
+        made = await access.create_token(faces, tenant, subject, frozenset(roles), lifetime, TESTER)
+        return made.token
 
     async def publish(self, tenant: str = "default") -> None:
         """The workflows, the policy and the people of these tests."""

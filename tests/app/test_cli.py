@@ -163,7 +163,7 @@ def test_settings_and_reach_have_codes_of_their_own(command: Any, clean_environm
     clean_environment.setenv("COUNTERSEAL_PORT", "x")
     command("run", "list", exit_code=Exit.CONFIGURATION)
     clean_environment.delenv("COUNTERSEAL_PORT")
-    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
+    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody:word@127.0.0.1:9/nothing")
     command("run", "list", exit_code=Exit.UNAVAILABLE)
     clean_environment.setenv("COUNTERSEAL_HOST", "256.0.0.1")
     command("db", "upgrade", exit_code=Exit.UNAVAILABLE)
@@ -173,7 +173,8 @@ def test_every_error_of_the_tree_has_an_exit_code() -> None:
     assert set(CODES) == set(problems.STATUS)
 
 
-def test_tokens_are_made_listed_and_revoked(command: Any) -> None:
+def test_tokens_are_made_listed_and_revoked(command: Any, documents) -> None:
+    command("directory", "publish", documents["people"])
     made = command.json(
         "token", "create", "--subject", "ann", "--role", "approver", "--role", "auditor", "--expires", "P1D"
     )
@@ -201,7 +202,7 @@ def test_a_tenants_caps_are_set_and_kept(command: Any) -> None:
 def test_documents_are_checked_with_their_places_and_without_a_database(
     command: Any, clean_environment, documents, tmp_path: Path, capsys
 ) -> None:
-    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
+    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody:word@127.0.0.1:9/nothing")
     command("workflow", "check", documents["simple"], documents["asking"])
     command("policy", "check", documents["policy"])
     broken = tmp_path / "broken.yaml"
@@ -247,7 +248,7 @@ def test_the_doctor_says_what_is_missing_and_what_is_broken(command: Any, clean_
     clean_environment.setenv("COUNTERSEAL_BPMN_URL", "http://127.0.0.1:9/engine-rest")
     checks = {item["what"]: item["state"] for item in command.json("doctor", exit_code=Exit.FAILED)}
     assert checks["slack cards"] == checks["connector slack"] == checks["connector bpmn"] == "broken"
-    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
+    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody:word@127.0.0.1:9/nothing")
     clean_environment.setenv("COUNTERSEAL_HOME", documents["simple"])  # a file, in which no bundle can be stored
     checks = {item["what"]: item["state"] for item in command.json("doctor", exit_code=Exit.FAILED)}
     assert checks["database"] == checks["evidence store"] == "broken"

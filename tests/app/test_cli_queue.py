@@ -91,7 +91,7 @@ def test_what_has_failed_is_sent_again(published: Any, outside_world: Any, work_
 
 
 def test_a_database_that_is_away_is_said_in_a_line(command: Any, clean_environment: Any) -> None:
-    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/none")
+    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody:word@127.0.0.1:9/none")
     assert command("queue", "status", "--json", exit_code=Exit.UNAVAILABLE) == ""
     assert "PostgreSQL cannot be reached" in command.said
 

@@ -91,7 +91,18 @@ def test_a_run_that_waits_is_signaled(published: Any, outside_world, work_off, t
 
 def test_a_signal_is_kept_repeated_or_an_error(published: Any, outside_world, work_off) -> None:
     command = published
-    early = command.json("signal", "send", "paid:E", "--error", "declined", "--message", "No money", "--id", "bank-9")
+    early = command.json(
+        "signal",
+        "send",
+        "paid:E",
+        "--error",
+        "declined",
+        "--message",
+        "No money",
+        "--id",
+        "bank-9",
+        exit_code=Exit.KEPT,
+    )
     assert (early["code"], early["repeated"], early["id"]) == ("kept", False, "bank-9")
     run_id = started(command, "waiting", "E")
     work_off(outside_world)

@@ -84,7 +84,7 @@ def test_a_rule_that_nobody_can_decide_is_named_with_its_numbers(terms: str, mes
         ("approvers: [{group: leads, of: 3}]", "ann, bob, cid"),
         ("approvers: [{group: leads, of: 2}]", ""),
         ("approvers: [{group: duty}]", "dan"),
-        ("approvers: [{group: duty}], allow_requester: true", ""),
+        ("approvers: [{group: duty}], allow: [requester]", ""),
         ("approvers: [{group: duty}], escalate: {after: PT1H, to: {group: leads}}", ""),
         ("approvers: [{group: leads}, {group: pair}], two_person: true", ""),
         ("approvers: [{group: pair}, {group: same}], two_person: true", "ann, bob"),

@@ -118,7 +118,7 @@ branching version 1 · Branches
 def test_check_tells_what_a_workflow_would_do(
     definitions_command: DefinitionsCommand, branching: Path, clean_environment
 ) -> None:
-    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
+    clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody:word@127.0.0.1:9/nothing")
     assert definitions_command("workflow", "check", str(branching)) == (
         f"{branching}: ok (branching version 1)\n" + TOLD
     )

@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator
 
 from app.access import Role
 from core.canonical import digest
+from tests.support.asking import owning
 
 TEXT = """
 workflow: extra
@@ -86,7 +87,7 @@ async def test_a_webhook_starts_no_retired_version(installation: Any) -> None:
     assert (await client.post("/v1/workflows/simple/1/retire")).json()["starts_with"] is None
     event = {"table": "incident", "event": "insert", "number": "INC7", "sys_id": "s7", "sys_mod_count": "0"}
     answer = await installation.webhook(event)
-    assert (answer.status_code, answer.json()) == (202, {"runs": []})
+    assert (answer.status_code, answer.json()["runs"]) == (200, [])
     assert await installation.books.runs() == []
 
 
@@ -125,7 +126,7 @@ async def test_numbers_and_names_that_cannot_be_are_refused(installation: Any) -
 
 @pytest.mark.req("X-2")
 async def test_a_version_that_this_release_cannot_read_is_shown_with_the_reason(installation: Any) -> None:
-    async with installation.engine.connection() as connection:
+    async with owning(installation.engine) as connection:
         await connection.execute("UPDATE workflows SET source = 'workflow: simple\nsteps: 7' WHERE name = 'simple'")
     client = await installation.client(Role.ADMIN)
     shown = (await client.get("/v1/workflows/simple/1")).json()

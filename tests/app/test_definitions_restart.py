@@ -24,8 +24,9 @@ from app.wiring import build
 from connectors.port import Connectors
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError
+from core.terms import Stopped
 from evidence.chain import Actor
-from runtime.requests import publishing
+from runtime.requests import pausing, publishing
 from tests.support.books import Books
 
 POLICY = """
@@ -97,16 +98,26 @@ async def _state(faces: Faces) -> tuple[Any, ...]:
 async def test_a_restart_does_not_undo_an_emergency(faces: Faces, definitions_dir: Path) -> None:
     _lay_out(definitions_dir)
     await definitions.prepare(faces)
-    assert await _state(faces) == ("restarts@1", ["ann", "eve"], 1, 3)
+    assert await _state(faces) == ("restarts@1", ["ann", "eve"], 1, 4)
     await _by_hand(faces, policy=DENY, people=WITHOUT_EVE, flow=_version(FLOW, 2))
     after = await _state(faces)
-    assert after == ("restarts@2", ["ann"], 2, 6)
+    assert after == ("restarts@2", ["ann"], 2, 8)
     with capture_logs() as logs:
         await definitions.prepare(faces)
     assert await _state(faces) == after
     said = {entry["name"]: entry["reason"] for entry in logs if entry["event"] == "definition not published"}
     assert "restarts version 2" in said["restarts"]
     assert "counterseal directory publish" in said["people"]
+
+
+@pytest.mark.req("X-1")
+async def test_a_restart_undoes_no_pause(faces: Faces, definitions_dir: Path) -> None:
+    _lay_out(definitions_dir)
+    await definitions.prepare(faces)
+    await pausing.pause(faces.database, faces.definitions, "default", Stopped.WORKFLOW, "flow", "No.", ADMIN)
+    _lay_out(definitions_dir, policy=_version(POLICY, 2), people=_numbered(2), flow=_version(FLOW, 2))
+    await definitions.prepare(faces)
+    assert [one.name for one in await faces.ask("default", pausing.listed)] == ["flow"]
 
 
 async def test_an_emergency_under_another_name_stands_against_newer_files(faces: Faces, definitions_dir: Path) -> None:
@@ -126,19 +137,19 @@ async def test_an_older_folder_that_was_never_published_does_not_win(faces: Face
     older = _numbered(2).replace("[ann, eve]", "[ann]")
     _lay_out(definitions_dir, policy=_version(POLICY, 2), people=older, flow=_version(FLOW, 2))
     await definitions.prepare(faces)
-    assert await _state(faces) == before == ("restarts@3", ["ann", "eve"], None, 4)
+    assert await _state(faces) == before == ("restarts@3", ["ann", "eve"], None, 5)
 
 
 async def test_what_is_newer_is_published_at_start_once(faces: Faces, definitions_dir: Path) -> None:
     _lay_out(definitions_dir)
     for _ in range(3):
         await definitions.prepare(faces)
-    assert (await _state(faces))[3] == 3, "one event of each, and none for a start that changes nothing"
+    assert (await _state(faces))[3] == 4, "one event of each, two of a policy, none later"
     people = _numbered(2).replace("[ann, eve]", "[ann]")
     _lay_out(definitions_dir, policy=_version(POLICY, 2), people=people, flow=_version(FLOW, 2))
     for _ in range(3):
         await definitions.prepare(faces)
-    assert await _state(faces) == ("restarts@2", ["ann"], 2, 6)
+    assert await _state(faces) == ("restarts@2", ["ann"], 2, 8)
 
 
 async def test_several_versions_in_one_folder_end_with_the_highest(faces: Faces, definitions_dir: Path) -> None:
@@ -171,8 +182,11 @@ async def test_another_text_of_the_same_version_is_said_and_not_published(faces:
 
 async def test_twenty_tokens_that_are_made_at_once_are_all_made(database_url: str) -> None:
     async with Database(database_url, FACES_ROLE, connections=20) as database:
-        making = (create_token(database, "default", f"p{n}", frozenset(Role), None, ADMIN) for n in range(20))
-        assert len(set(await asyncio.gather(*making))) == 20
+        text = "directory: d\npeople: [{id: ann, name: Ann}]\n"
+        async with database.transaction("default") as connection:
+            await publishing.publish_directory(connection, "default", text, "d", ADMIN)
+        making = (create_token(database, "default", "ann", frozenset(Role), None, ADMIN) for _ in range(20))
+        assert len({made.token for made in await asyncio.gather(*making)}) == 20
 
 
 @pytest.fixture
@@ -233,4 +247,4 @@ async def test_twenty_that_start_together_on_an_empty_database_all_come_up(
             group.create_task(process())
         group.create_task(tasks())
     async with build_faces(given) as faces:
-        assert await _state(faces) == ("restarts@1", ["ann", "eve"], 1, 3)
+        assert await _state(faces) == ("restarts@1", ["ann", "eve"], 1, 4)

@@ -15,12 +15,14 @@ from app import definitions
 from app.settings import Settings
 from app.wiring import App, build
 from connectors.port import Connectors
+from core.db import ENGINE_ROLE, Database
 from core.errors import ConfigurationError
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue
 from runtime.requests import publishing
 from runtime.requests.starting import StartRequest, start_run
 from runtime.store import documents
+from tests.support.asking import owning
 from tests.support.books import Books
 
 ASKS = """
@@ -148,7 +150,11 @@ async def test_frozen_declarations_that_cannot_be_read_make_only_that_version_un
     _lay_out(definitions_dir, ASKS)
     async with build(settings, connectors=Connectors({})) as app:
         await definitions.prepare(app.faces)
-        async with app.database.connection() as connection:
+        assert settings.database_url is not None
+        async with (
+            Database(settings.database_url.get_secret_value(), ENGINE_ROLE) as database,
+            owning(database) as connection,
+        ):
             await connection.execute("""UPDATE workflows SET operations = '{"probe.effect.apply": {"name": "x"}}'""")
     async with build(settings, connectors=Connectors({})) as app:
         with capture_logs() as logs:

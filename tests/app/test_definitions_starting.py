@@ -10,6 +10,7 @@ import pytest
 
 from app.access import Role
 from app.cli import main
+from tests.support.asking import owning
 
 EXTRA = "workflow: extra\nversion: 1\nreference: x\nsteps:\n  - {id: a, do: probe.effect.apply, with: {name: x}}\n"
 
@@ -57,7 +58,7 @@ async def test_a_key_finds_its_run_whatever_has_become_of_the_workflow(installat
 async def test_a_workflow_that_cannot_be_read_does_not_stop_the_others(installation: Any) -> None:
     client = await installation.client(Role.ADMIN)
     await _publish(client, 1)
-    async with installation.engine.connection() as connection:
+    async with owning(installation.engine) as connection:
         await connection.execute("UPDATE workflows SET source = 'workflow: extra' WHERE name = 'extra'")
     event = {"table": "incident", "event": "insert", "number": "INC7", "sys_id": "s7", "sys_mod_count": "0"}
     answer = await installation.webhook(event)

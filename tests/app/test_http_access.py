@@ -56,6 +56,10 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", "/v1/schemas/workflow", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", "/v1/policies", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/policies", {"source": "x"}, {Role.ADMIN}),
+    ("POST", "/v1/policies/simple/1/activate", None, {Role.ADMIN}),
+    ("GET", "/v1/pauses", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("POST", "/v1/pauses", {"what": "tenant", "reason": "x"}, {Role.ADMIN, Role.OPERATOR}),
+    ("POST", "/v1/pauses/resume", {"what": "tenant"}, {Role.ADMIN, Role.OPERATOR}),
 ]
 
 
@@ -153,7 +157,12 @@ async def test_only_the_hash_of_a_token_is_stored_and_its_making_is_audited(inst
     rows = await installation.all("SELECT * FROM tokens")
     assert token not in str(rows)
     (event,) = await installation.tenant_events("token.created")
-    assert event["data"] == {"token": access.token_hash(token)[:12], "subject": "ann", "roles": ["operator"]}
+    assert event["data"] == {
+        "token": access.token_hash(token)[:12],
+        "subject": "ann",
+        "roles": ["operator"],
+        "expires": event["data"]["expires"],
+    }
     assert token not in str(event)
 
 
@@ -186,4 +195,4 @@ async def test_a_query_that_forgets_its_tenant_sees_nothing(installation) -> Non
         assert await tenants_seen(connection) <= {"other"}
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         async with database.transaction("other") as connection:
-            await connection.execute("INSERT INTO people VALUES ('default', 'x', 'X', NULL)")
+            await connection.execute("INSERT INTO people VALUES ('default', 'x', 'X')")

@@ -38,7 +38,7 @@ async def test_ten_deliveries_of_one_event_at_once_start_one_run(installation) -
 
 async def test_an_event_that_nobody_listens_to_is_acknowledged_and_kept(installation) -> None:
     answer = await installation.webhook({**EVENT, "table": "problem"})
-    assert (answer.status_code, answer.json()) == (202, {"runs": []})
+    assert (answer.status_code, answer.json()["runs"]) == (200, [])
     assert (await installation.books.notice()).processed
 
 

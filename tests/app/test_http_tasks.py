@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from app.access import Role
+from tests.support.asking import owning
 
 ONBOARDING = """
 workflow: onboarding
@@ -97,7 +98,7 @@ async def test_a_right_counts_at_the_moment_of_completing(tasked: Any) -> None:
     run_id = await tasked.parked("onboarding", "C1")
     path = f"/v1/tasks/{await task_of(tasked, run_id)}/complete"
     client = await tasked.client(Role.APPROVER, subject="ann")
-    async with tasked.engine.connection() as connection:
+    async with owning(tasked.engine) as connection:
         await connection.execute("DELETE FROM group_members WHERE person_id = 'ann'")
     assert (await client.post(path, json={"value": VALUE})).status_code == 403
 

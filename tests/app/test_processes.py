@@ -199,13 +199,13 @@ async def test_a_schema_that_is_behind_is_upgraded_or_said(settings, postgres_ur
     url = settings.database_url.get_secret_value()
     assert await storage.schema_revision(url) == storage.head_revision()
     async with storage.ready_database(settings) as found:
-        assert found == url
+        assert found.owner == url
     empty = load_settings(database_url=postgres_url, auto_migrate=False)
     with pytest.raises(ConfigurationError, match="counterseal db upgrade"):
         async with storage.ready_database(empty):
             raise AssertionError
     with pytest.raises(TransportError, match="COUNTERSEAL_DATABASE_URL"):
-        await storage.schema_revision("postgresql://nobody@127.0.0.1:9/nothing")
+        await storage.schema_revision("postgresql://nobody:word@127.0.0.1:9/nothing")
 
 
 async def test_with_no_settings_a_database_is_found_in_home(clean_environment, tmp_path: Path) -> None:

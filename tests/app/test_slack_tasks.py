@@ -18,6 +18,7 @@ from sandbox.faults import Effect, Fault, FaultKind
 from sandbox.slack import SlackConfig
 from sandbox.slack_state import Message, View
 from sandbox.world import SandboxConfig, World, sandbox_world
+from tests.support.asking import owning
 
 CHANNEL = "C0OPS"
 PEOPLE = """
@@ -193,9 +194,10 @@ async def test_who_may_not_complete_a_task_is_told_so_and_sees_no_form(workspace
 async def test_the_right_is_read_when_the_form_arrives(workspace: Workspace) -> None:
     run_id = await workspace.asked()
     ana, ben = await workspace.open_form("U0ANA"), await workspace.open_form("U0BEN")
-    async with workspace.installation.engine.connection() as connection:
+    async with owning(workspace.installation.engine) as connection:
         await connection.execute("DELETE FROM group_members WHERE person_id = 'ana'")
-        await connection.execute("UPDATE people SET slack_user_id = NULL WHERE person_id = 'ben'")
+        await connection.execute("UPDATE people SET principals = '{}' WHERE person_id = 'ben'")
+        await connection.execute("UPDATE tenants SET directory_digest = 'another'")
     assert (await workspace.send(ana, ENTERED)).errors == {}
     assert "You are not in the group leads" in workspace.said()
     assert (await workspace.send(ben, ENTERED, "U0BEN")).errors == {}

@@ -24,6 +24,7 @@ from starlette.routing import Route
 from approvals.content import CardContent, CardState, InputField, RuleReason
 from approvals.model import Approval, ApprovalKind, ApprovalStatus, CardView, TaskState, TaskView
 from core.action import Change, Risk
+from core.identity import Contributor, Role
 from core.terms import GroupQuorum, Terms, Tier
 
 APPROVAL_ID = UUID("01890000-0000-7000-8000-000000000001")
@@ -109,6 +110,7 @@ def approval(content: CardContent) -> Approval:
         nonce="nonce-1",
         terms=Terms(Tier.MEDIUM, (GroupQuorum("leads", 1),)),
         requester="rita",
+        contributors=(Contributor(Role.REQUESTER, "rita", "rita"),),
     )
 
 

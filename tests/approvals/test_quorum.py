@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from approvals.model import APPROVAL, Approval, ApprovalEvent, ApprovalKind, ApprovalStatus, Choice, VoteChannel, Voter
 from approvals.quorum import Counted, NotCounted, RefusalCode, consider
-from approvals.tally import progress
+from approvals.tally import carried, progress, resolved
+from core.identity import Contributor, Directory, Entry, Role
 from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 LEADS, OWNERS = GroupQuorum("leads", 1), GroupQuorum("owners", 1)
+OWNER = Contributor(Role.BEARER, "token:bot", "owner")
 
 
 def voter_of(person: str, *groups: str, unresolvable: tuple[str, ...] = ()) -> Voter:
@@ -128,12 +130,39 @@ def test_nobody_named_means_nobody(approval: Approval) -> None:
 @pytest.mark.parametrize("choice", [Choice.APPROVE, Choice.REJECT])
 @pytest.mark.parametrize("person", ["rita", "owner"])
 def test_separation_of_duties(approval: Approval, person: str, choice: Choice) -> None:
-    approval = replace(approval, excluded=frozenset({"owner"}))
+    approval = replace(approval, contributors=(*approval.contributors, OWNER))
     assert code_of(voted(approval, voter_of(person, "leads"), choice)[0]) is RefusalCode.SEPARATION
-    waived = with_terms(approval, LEADS, allow_requester=True)
+    waived = with_terms(approval, LEADS, allow=(Role.REQUESTER, Role.BEARER))
     outcome, _ = voted(waived, voter_of(person, "leads"), choice)
     assert isinstance(outcome, Counted)
     assert outcome.separation_waived
+
+
+def test_who_had_another_part_too_is_kept_out_by_that(approval: Approval) -> None:
+    both = replace(
+        approval, contributors=(*approval.contributors, Contributor(Role.FORM_FILLER, "person:rita", "rita"))
+    )
+    waived = with_terms(both, LEADS, allow=(Role.REQUESTER,))
+    outcome, _ = voted(waived, voter_of("rita", "leads"))
+    assert isinstance(outcome, NotCounted)
+    assert outcome.sentence == "You may not decide this: you filled in a form, and somebody else has to."
+
+
+def test_votes_of_those_who_shaped_it_carry_nothing_before_the_intent(approval: Approval) -> None:
+    voted_by_owner = voted(with_terms(approval, LEADS), voter_of("owner", "leads"))[1]
+    counted = (voted_by_owner.terms, voted_by_owner.contributors), voted_by_owner.votes
+    assert carried(*counted[0], counted[1], Choice.APPROVE, escalated=False)
+    assert not carried(counted[0][0], (*counted[0][1], OWNER), counted[1], Choice.APPROVE, escalated=False)
+
+
+def test_a_contributor_is_everybody_whom_the_directory_may_mean() -> None:
+    directory = Directory.of("d", [Entry("ana", "Ana", principals=("servicenow:al",)), Entry("al", "Al")])
+    unknown, both = (Contributor(Role.UPDATER, f"servicenow:{name}", None) for name in ("nobody", "al"))
+    assert resolved([unknown], directory) == (unknown,)
+    assert {one.person for one in resolved([both], directory)} == {"ana"}
+    assert {one.person for one in resolved([replace(both, principal="al")], directory)} == {"ana", "al"}
+    # Who it was when it was recorded stays, whatever the directory says now.
+    assert {one.person for one in resolved([replace(both, person="ben")], directory)} == {"ana", "ben"}
 
 
 def test_reasons(approval: Approval) -> None:
@@ -279,7 +308,8 @@ def test_approved_exactly_when_the_quorum_is_met(
     two_person=st.booleans(),
 )
 def test_never_approved_without_enough_outsiders(approval: Approval, votes: list, two_person: bool) -> None:
-    current = with_terms(replace(approval, excluded=frozenset({"owner"})), GroupQuorum("a", 1), two_person=two_person)
+    shaped = replace(approval, contributors=(*approval.contributors, OWNER))
+    current = with_terms(shaped, GroupQuorum("a", 1), two_person=two_person)
     supporters: set[str] = set()
     for person, groups, choice in votes:
         before = current.status

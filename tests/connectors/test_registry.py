@@ -10,7 +10,7 @@ from connectors.catalog import Catalog
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.port import Call, Connector, Connectors, Done, ProbeVerdict
-from connectors.servicenow.client import BasicAuth, ServiceNowSettings
+from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
 from connectors.transform.connector import TransformConnector
@@ -66,3 +66,26 @@ async def test_transform_hands_back_its_value(make_call: MakeCall) -> None:
     connector, call = TransformConnector(), make_call("transform.data.apply", {"value": {"a": [1, None]}})
     assert await connector.perform(call) == Done({"value": {"a": [1, None]}})
     assert (await connector.probe(call, seconds_since_intent=0)).verdict is ProbeVerdict.NOT_APPLIED
+
+
+async def test_a_target_is_an_address_and_an_account_without_a_secret(catalog: Catalog) -> None:
+    address = "https://somebody:s3cret@dev1.service-now.com:8443/"
+    servicenow = ServiceNowConnector(ServiceNowSettings(address, BasicAuth("bot", "s3cret")), catalog)
+    oauth = ServiceNowSettings("https://dev1.service-now.com", ClientCredentials("client", "s3cret"))
+    named = ServiceNowSettings("https://dev1.service-now.com", ClientCredentials("client", "s3cret"), "bot")
+    connectors = {
+        "https://dev1.service-now.com:8443 as bot": servicenow,
+        "https://dev1.service-now.com as client": ServiceNowConnector(oauth, catalog),
+        "https://dev1.service-now.com as bot": ServiceNowConnector(named, catalog),
+        "https://slack.com/api": SlackConnector(SlackSettings("xoxb-s3cret")),
+        "https://api.openai.com/v1": ModelConnector(ModelSettings("https://api.openai.com/v1/", "s3cret", "openai")),
+        "https://bpm.example/engine-rest as ben": BpmnConnector(
+            BpmnSettings("https://bpm.example/engine-rest", "ben", "s3cret"), catalog
+        ),
+    }
+    for target, connector in connectors.items():
+        assert connector.target == target
+        await connector.aclose()
+    # What it calls is named by the action itself, or nothing is called at all.
+    assert [HttpConnector(HttpSettings()).target, TransformConnector().target] == ["", ""]
+    assert Connectors({"transform": TransformConnector()}).targets == {"transform": ""}

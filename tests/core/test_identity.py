@@ -33,6 +33,7 @@ DIRECTORY = Directory.of("d", [RAJ, BEN, ROBOT])
         ("oidc:https://idp.example#Raj ", "oidc:https://idp.example#Raj"),
         ("person:raj.quist", "person:raj.quist"),
         ("person:raj\u200b.quist", "person:raj.quist"),
+        ("person:\uff32aj.quist", "person:raj.quist"),
         (" raj.quist ", "raj.quist"),
     ],
 )

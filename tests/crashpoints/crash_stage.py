@@ -25,6 +25,7 @@ from approvals.ports import Absent, MessageRef, Posted
 from connectors.catalog import Source, load_catalog
 from connectors.port import Connectors, Done, NotSent, Parked, Probe, ProbeVerdict
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from core.terms import Stopped
 from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
@@ -36,6 +37,7 @@ from runtime.keep.errands import Errands
 from runtime.keep.messages import Messages
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
+from runtime.requests import pausing
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
 from runtime.requests.signaling import Signal, Signaling
 from runtime.requests.starting import StartRequest, start_run
@@ -55,13 +57,17 @@ SPENT = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class Plan:
-    """The moment to die: ``before`` or ``after`` the call of this number took effect; None lives."""
+    """The moment to die: ``before`` or ``after`` the call of this number took effect; None lives.
+
+    ``stop`` says how everything is stopped (``pause``, ``deny``) before anybody goes on with what was left.
+    """
 
     folder: str
     url: str
     workload: str
     number: int | None = None
     when: str = "before"
+    stop: str = ""
 
 
 class Killer:
@@ -151,6 +157,8 @@ class Ledger:
 
 class Outside:
     """The target system: it applies whatever it is told, and can say what it was told."""
+
+    target = ""
 
     def __init__(self, ledger: Ledger, refuses_first: frozenset[str]) -> None:
         self._ledger = ledger
@@ -247,7 +255,7 @@ class Stage:
 
     async def prepare(self) -> None:
         """The tenant and its documents; idempotent."""
-        async with self.engine.transaction() as connection:
+        async with self.faces.transaction(TENANT) as connection:
             await ensure_tenant(connection, TENANT, max_concurrency=4)
             await publish_directory(connection, TENANT, crash_workloads.DIRECTORY, "directory.yaml", ACTOR)
             await publish_policy(connection, self.definitions, TENANT, crash_workloads.POLICY, "policy.yaml", ACTOR)
@@ -269,6 +277,32 @@ class Stage:
         moved = sum(await asyncio.gather(*(worker.work_off() for worker in self.workers)))
         moved += await self.dispatcher.work_off() + await self.sweeper.sweep()
         return bool(moved) or await self.people() or await self.clock()
+
+    async def stop(self) -> None:
+        """Stop everything, go on until nothing moves, and note the intents before and after; then end a pause."""
+        paused = (self.faces, self.definitions, TENANT, Stopped.TENANT, "")
+        if self.plan.stop == "pause":
+            await pausing.pause(*paused, "An emergency.", ACTOR)
+        else:
+            async with self.faces.transaction(TENANT) as connection:
+                deny = crash_workloads.DENY
+                await publish_policy(connection, self.definitions, TENANT, deny, "policy.yaml", ACTOR)
+        before = await self._intents()
+        await _recover(self.trouble)
+        await self.to_rest()
+        self.ledger.add(what="stopped", before=before, after=await self._intents())
+        if self.plan.stop == "pause":
+            await pausing.resume(*paused, "", ACTOR)
+
+    async def _intents(self) -> int:
+        runs = await self.books.runs()
+        return sum([len(await self.books.events(run.id, type="action.intended")) for run in runs])
+
+    async def to_rest(self) -> None:
+        """Go on until nothing moves."""
+        quiet = 0
+        while quiet < 2:
+            quiet = 0 if await self.go_on() else quiet + 1
 
     async def people(self) -> bool:
         """Answer as each person who is asked, again until the answer is acknowledged."""
@@ -322,11 +356,11 @@ async def _act(plan: Plan) -> None:
         stage = Stage(plan, engine, faces, own, killer)
         await stage.prepare()
         first = len(killer.calls)
+        if plan.stop:
+            await stage.stop()
         await _recover(stage.trouble)
         await stage.start()
-        quiet = 0
-        while quiet < 2:
-            quiet = 0 if await stage.go_on() else quiet + 1
+        await stage.to_rest()
     numbered = {"first": first, "calls": killer.calls}
     (Path(plan.folder) / "calls.json").write_text(json.dumps(numbered))
 

@@ -40,6 +40,7 @@ rules:
     outcome: needs_approval
     approvers: [{group: owners}]
 """
+DENY = "policy: crash\nversion: 2\nrules:\n  - {id: none, match: {connector: probe}, outcome: deny}\n"
 DIRECTORY = """
 directory: people
 people: [{id: olga, name: Olga}]

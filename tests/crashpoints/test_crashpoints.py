@@ -128,6 +128,34 @@ async def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(
     assert reached > 0
 
 
+@pytest.mark.timeout(3600 if DEEP else 240)
+@pytest.mark.parametrize("workload", ["w1", "retry", "durable"])
+@pytest.mark.parametrize("stop", ["pause", "deny"])
+async def test_after_a_stop_nothing_more_is_intended_wherever_it_had_crashed(
+    fresh: Fresh, tmp_path: Path, workload: str, stop: str, record_property: Any
+) -> None:
+    """Promise 11. After a pause that is over the run comes to its usual end, by the same checks."""
+    points = await numbered(fresh, tmp_path, workload)
+    reached = 0
+    for number, name, when in chosen(points):
+        folder = tmp_path / f"{number}-{when}"
+        folder.mkdir()
+        url = await fresh()
+        reached += await acted(crash_stage.Plan(str(folder), url, workload, number, when)) == -signal.SIGKILL
+        assert await acted(crash_stage.Plan(str(folder), url, workload, stop=stop)) == 0, f"{when} {number} {name}"
+        (stopped,) = crash_stage.Ledger(folder / "ledger.jsonl").all(what="stopped")
+        assert stopped["before"] == stopped["after"], f"{when} {number} {name}: {stopped}"
+        if stop == "pause":
+            await check(url, folder, workload)
+            continue
+        async with books_at(url) as books:
+            assert {run.status for run in await books.runs()} <= {"succeeded", "failed_terminal"}
+            happened = {fact["name"] for fact in crash_stage.Ledger(folder / "ledger.jsonl").all(what="effect")}
+            assert happened <= crash_workloads.WORKLOADS[workload].effects
+    record_property(SUMMARY, f"{workload}, then {stop}: {len(points) * 2} crash points, {reached} tried")
+    assert reached > 0
+
+
 async def check(url: str, folder: Path, workload: str) -> None:
     """All invariants, by the database, by what happened outside, and by the evidence."""
     work = crash_workloads.WORKLOADS[workload]

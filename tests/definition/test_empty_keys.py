@@ -13,7 +13,7 @@ from core.documents import load_document
 from core.errors import DefinitionError, InputError, Problem
 from policy.load import load_policy
 from runtime.definition.catalog import operation_facts
-from runtime.definition.model import load_directory
+from runtime.definition.people import load_directory
 from runtime.definition.schemas import SchemaName, schema_text
 from runtime.definition.workflow import load_workflow, read_extension
 

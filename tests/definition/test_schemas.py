@@ -18,7 +18,8 @@ from core.errors import DefinitionError
 from policy.load import load_policy
 from runtime.definition import schemas
 from runtime.definition.catalog import operation_facts
-from runtime.definition.model import KINDS, WorkflowDocument, load_directory
+from runtime.definition.model import KINDS, WorkflowDocument
+from runtime.definition.people import load_directory
 from runtime.definition.schemas import SchemaName, schema_text
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -49,7 +49,7 @@ def _verify_elsewhere(bundle: Path, sha256: str, folder: Path) -> None:
     away.mkdir()
     moved = shutil.copy(bundle, away / "bundle.zip")
     key = shutil.copy(bundle.parent / "evidence.pub.pem", away)
-    environment = {**_environment(away), "COUNTERSEAL_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing"}
+    environment = {**_environment(away), "COUNTERSEAL_DATABASE_URL": "postgresql://nobody:word@127.0.0.1:1/nothing"}
     for command in (["app", "evidence", "verify"], ["evidence.verify"]):
         done = subprocess.run(
             [sys.executable, "-m", *command, str(moved), "--key", str(key)],

@@ -44,7 +44,10 @@ async def test_the_demo_leaves_the_installation_alone_and_says_how_to_speak_to_i
     before = await _run(tmp_path, *us, "policy", "list", "--json")
 
     # Settings of the installation's: the demo would not even start with them.
-    elsewhere = {"COUNTERSEAL_DATABASE_URL": "postgresql://nobody@127.0.0.1:9/nothing", "COUNTERSEAL_TENANT": "acme"}
+    elsewhere = {
+        "COUNTERSEAL_DATABASE_URL": "postgresql://nobody:word@127.0.0.1:9/nothing",
+        "COUNTERSEAL_TENANT": "acme",
+    }
     told = await _run(tmp_path, *us, "demo", "--auto", **elsewhere)
     assert all(run["verified"] for run in json.loads(told.splitlines()[-1])["runs"])
 

@@ -73,6 +73,7 @@ class Formula:
     """A stand-in for an expression: a function of the same variables."""
 
     of: Callable[[Mapping[str, Any]], Any]
+    references: frozenset[str] = frozenset()
 
     def render(self, values: Mapping[str, object]) -> Any:
         try:

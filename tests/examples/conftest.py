@@ -46,6 +46,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 TESTER = Actor("test", "tester")
 REQUESTER = "raj.quist"
+STAFF = "service_accounts:\n  - {id: bpmn-engine, owner: tess}\n  - {id: agent, owner: tess}\n"
 SECONDS_MAX = 20.0
 
 
@@ -106,9 +107,10 @@ class Office:
         """A token of this subject, made once."""
         if subject not in self.tokens:
             database = self.app.faces.database
-            self.tokens[subject] = await access.create_token(
-                database, self.settings.tenant, subject, frozenset(roles or Role), None, TESTER
-            )
+            # No machine decides.
+            given = frozenset(roles or Role) - ({Role.APPROVER} if subject == "agent" else set())
+            made = await access.create_token(database, self.settings.tenant, subject, given, None, TESTER)
+            self.tokens[subject] = made.token
         return self.tokens[subject]
 
     async def http(self, method: str, path: str, subject: str = "tess", **more: Any) -> httpx.Response:
@@ -126,7 +128,9 @@ class Office:
         """Publish workflows, a policy, and people; those of files by their path."""
         faces, tenant = self.app.faces, self.settings.tenant
         async with faces.database.transaction(tenant) as connection:
-            await publishing.publish_directory(connection, tenant, _text(people), "people", TESTER)
+            text = _text(people).replace("people:\n", "people:\n  - {id: tess, name: Tess}\n")
+            text = text.replace("service_accounts:\n", STAFF)
+            await publishing.publish_directory(connection, tenant, text, "people", TESTER)
             await publishing.publish_policy(connection, faces.definitions, tenant, _text(policy), "policy", TESTER)
             for text in texts:
                 await publishing.publish_workflow(connection, faces.definitions, tenant, _text(text), "test", TESTER)
@@ -331,9 +335,12 @@ async def office(
     monkeypatch.setattr(doubt, "rest", arrivals.rest)
     # The token with which processes report exists before the engine that is told it.
     async with build_faces(_settings(database_url, home, None, unused_tcp_port)) as faces:
-        token = await access.create_token(
-            faces.database, faces.settings.tenant, "bpmn-engine", frozenset({Role.TRIGGER}), None, TESTER
-        )
+        text = f"directory: first\n{STAFF}people: [{{id: tess, name: Tess}}]\n"
+        tenant = faces.settings.tenant
+        async with faces.database.transaction(tenant) as connection:
+            await publishing.publish_directory(connection, tenant, text, "people", TESTER)
+        engine = (frozenset({Role.TRIGGER}), None, TESTER)
+        token = (await access.create_token(faces.database, tenant, "bpmn-engine", *engine)).token
     async with AsyncExitStack() as exits:
         config = SandboxConfig(bpmn=BpmnConfig(callback_token=token, callback_backoff=(0.05, 0.2)))
         world = await exits.enter_async_context(sandbox_world(config))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from core.action import Action
 from core.canonical import canonical_bytes
+from core.identity import Role
 from core.terms import Escalation, GroupQuorum, GroupSource, Tier
 from policy.evaluate import Decision, build_facts, deny, evaluate, explain
 from policy.facts import FactContext, OperationFacts
@@ -173,7 +174,7 @@ class TestApprovalTerms:
   outcome: needs_approval
   tier: low
   approvers: [{{group: owners, of: 1}}, {{slack_group: S0IT, of: 2}}]
-  allow_requester: true
+  allow: [requester, updater]
   expires: P2D
   remind: [PT1H, PT20H]
   escalate: {{after: PT12H, to: {{slack_group: S0OPS}}}}
@@ -199,12 +200,31 @@ class TestApprovalTerms:
             GroupQuorum("S0IT", 2, GroupSource.SLACK_GROUP),
             GroupQuorum("S0IT", 1, GroupSource.GROUP),
         )
-        assert (terms.two_person, terms.allow_requester) == (True, False)
+        assert (terms.two_person, terms.allow) == (True, ())
         assert terms.expires_seconds == 8 * 3600
         assert terms.remind_seconds == (3600, 4 * 3600)
         assert terms.escalate == Escalation(6 * 3600, GroupQuorum("managers"))
         assert decision.reasons == ("Rule a asks for an approval.", "It matters.")
         assert canonical_bytes(decision.to_json())
+
+    @pytest.mark.parametrize(
+        ("rules", "allowed", "unresolved"),
+        [
+            (["tier: high, allow: [requester]"], (Role.REQUESTER,), "deny"),
+            (["tier: high, unresolved: ask"], (), "ask"),
+            (["tier: low, unresolved: deny"], (), "deny"),
+            (["tier: high, unresolved: ask", "tier: low, allow: [requester, updater]"], (), "deny"),
+            (["tier: low, allow: [form_filler, updater]", "allow: [updater]"], (Role.UPDATER,), "ask"),
+        ],
+    )
+    def test_rules_together_allow_what_each_of_them_allows(
+        self, load: Load, update: Update, rules: list[str], allowed: tuple[Role, ...], unresolved: str
+    ) -> None:
+        needs = f"{UPDATE}, outcome: needs_approval, approvers: [{{group: g}}]"
+        policy = load("".join(f"- {{id: r{n}, {needs}, {rule}}}\n" for n, rule in enumerate(rules)))
+        terms = decide(policy, update({})).approval
+        assert terms is not None
+        assert (terms.allow, terms.unresolved) == (allowed, unresolved)
 
     def test_what_holds_without_being_written(self, load: Load, update: Update) -> None:
         policy = load(f"- {{id: a, {UPDATE}, outcome: needs_approval, approvers: [{{group: g}}]}}")
@@ -214,10 +234,12 @@ class TestApprovalTerms:
             "tier": "medium",
             "approvers": [{"group": "g", "of": 1, "source": "group"}],
             "two_person": False,
-            "allow_requester": False,
+            "allow": [],
+            "unresolved": "ask",
             "expires_seconds": 24 * 3600,
             "remind_seconds": [],
             "escalate": None,
+            "fresh_seconds": 24 * 3600,
         }
 
 

@@ -21,6 +21,7 @@ from runtime.queue.sqs import SqsQueue
 from runtime.requests.starting import StartRequest, start_run
 from runtime.store import claims, documents
 from runtime.store.documents import StoredWorkflow
+from tests.support.asking import owning
 from tests.support.trouble import Trouble
 
 OPERATIONS = """
@@ -74,7 +75,7 @@ class Office:
 async def office(database_url: str) -> AsyncIterator[Office]:
     workflow = load_workflow(ONE_STEP, "one.yaml", load_catalog([Source("probe.yaml", OPERATIONS)]))
     async with Database(database_url, ENGINE_ROLE) as database:
-        async with database.transaction() as connection:
+        async with owning(database) as connection:
             await connection.execute("INSERT INTO tenants (tenant_id, stream_id) VALUES ('acme', gen_random_uuid())")
             stored = (workflow.name, workflow.version, workflow.digest, ONE_STEP, workflow.frozen_operations)
             await documents.publish_workflow(connection, "acme", StoredWorkflow(*stored), "test")

@@ -38,8 +38,10 @@ from runtime.work.holding import Tools
 from runtime.work.worker import Worker
 from tests.support import oracle
 from tests.support.arrivals import Arrivals
+from tests.support.asking import owning
 from tests.support.books import Books
 from tests.support.outside import Gate, Outside
+from tests.support.people import add_person
 from tests.support.trouble import Trouble
 
 OPERATIONS = """
@@ -182,7 +184,7 @@ class Runtime:
         return Worker(tools, PostgresQueue(idle=timedelta(milliseconds=20)), concurrency=concurrency)
 
     async def tenant(self, tenant: str = "acme", *, concurrency: int = 16, **columns: Any) -> None:
-        async with self.database.transaction() as connection:
+        async with owning(self.database) as connection:
             await connection.execute(
                 "INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, gen_random_uuid())", tenant
             )
@@ -193,30 +195,16 @@ class Runtime:
     async def publish(self, text: str, tenant: str = "acme") -> None:
         workflow = load_workflow(text, "test.yaml", self.catalog)
         stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
-        async with self.database.transaction() as connection:
+        async with owning(self.database) as connection:
             await documents.publish_workflow(connection, tenant, stored, "test")
 
     async def policy(self, text: str = ALLOW_ALL, tenant: str = "acme") -> None:
         policy = self.definitions.compile_policy(text, "policy.yaml")
-        async with self.database.transaction() as connection:
+        async with owning(self.database) as connection:
             await documents.publish_policy(connection, tenant, policy, text, "test")
 
     async def person(self, person: str, groups: tuple[str, ...] = (), tenant: str = "acme") -> None:
-        async with self.database.transaction() as connection:
-            await connection.execute(
-                "INSERT INTO people (tenant_id, person_id, name, slack_user_id) VALUES ($1, $2, $3, $4)",
-                tenant,
-                person,
-                person.title(),
-                f"U{person.upper()}",
-            )
-            for group in groups:
-                await connection.execute(
-                    "INSERT INTO group_members (tenant_id, group_name, person_id) VALUES ($1, $2, $3)",
-                    tenant,
-                    group,
-                    person,
-                )
+        await add_person(self.database, tenant, person, groups, principals=(f"slack:U{person.upper()}",))
 
     async def start(
         self,
@@ -306,7 +294,7 @@ class Runtime:
     async def errands(self) -> int:
         """Deliver what runs order elsewhere, as a dispatcher does; messages to people are left."""
         handlers = Errands(self.database, self.definitions, self.connectors).handlers()
-        await self.trouble.drop_messages("card", "bundle", "task", "note", "remind", "escalate")
+        await self.trouble.drop_messages("card", "bundle", "task", "note", "remind", "escalate", "voided")
         return await Dispatcher(self.database, handlers, "d").work_off()
 
     async def go_on(self) -> None:
@@ -386,7 +374,8 @@ class Runtime:
             return await connection.fetch(sql, *parameters)
 
     async def execute(self, sql: str, *parameters: Any) -> None:
-        async with self.database.connection() as connection:
+        """Arrange something as the database's owner."""
+        async with owning(self.database) as connection:
             await connection.execute(sql, *parameters)
 
     async def status(self, run_id: UUID) -> str:

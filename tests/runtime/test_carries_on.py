@@ -22,7 +22,9 @@ from sqlalchemy.engine import make_url
 from app import storage
 from connectors.port import NotSent
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from core.terms import Stopped
 from runtime.engine.states import WaitKind
+from runtime.requests import pausing
 
 FIXTURE = Path(__file__).with_name("parked_0_2_0.sql.gz")
 REVISION = "0006"
@@ -44,6 +46,7 @@ FORM = "{type: object, properties: {ok: {type: boolean}}}"
 STEPS = {
     WaitKind.APPROVAL: "{id: it, do: probe.effect.apply, with: {name: ask}}",
     WaitKind.RETRY: "{id: it, do: probe.effect.apply, with: {name: busy}}",
+    WaitKind.PAUSE: "{id: it, do: probe.effect.apply, with: {name: a}}",
     WaitKind.TASK: f"{{id: it, task: {{title: Look, assign: {{group: owners}}, form: {FORM}}}}}",
     WaitKind.TIMER: "{id: it, wait: {for: PT1H}}",
     WaitKind.SIGNAL: "{id: it, wait: {signal: go, correlate: here}}",
@@ -59,6 +62,11 @@ def text(kind: WaitKind) -> str:
     return f"workflow: {kind}\nversion: 1\nsteps:\n  - {STEPS[kind]}\n  - {after}\n"
 
 
+def paused(runtime: Any) -> tuple[Any, ...]:
+    """The one workflow of the runs that is paused, as the verbs take it."""
+    return runtime.faces, runtime.definitions, "acme", Stopped.WORKFLOW, str(WaitKind.PAUSE)
+
+
 async def park(runtime: Any) -> None:
     """One run parked on each kind of wait."""
     await runtime.tenant()
@@ -69,6 +77,7 @@ async def park(runtime: Any) -> None:
     for kind in WaitKind:
         await runtime.publish(text(kind))
         await runtime.start(str(kind))
+    await pausing.pause(*paused(runtime), "Wait.", runtime.actor)
     await runtime.worker().work_off()
     kinds = {wait.kind for wait in await runtime.books.waits(open=True)}
     assert kinds == {str(kind) for kind in WaitKind}
@@ -114,6 +123,7 @@ async def test_runs_that_0_2_0_left_parked_go_on_to_their_ends(older: Any) -> No
     await older.complete("olga", {"ok": True})
     for key in ("go:here", "inner:there", waits["external"].correlation_key):
         assert (await older.signal(key, {})).code == "delivered"
+    await pausing.resume(*paused(older), "", older.actor)
     await older.trouble.make_waits_due()
     await older.go_on()
     runs = await older.books.runs()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from connectors.port import NotSent, Refused, Usage
+from tests.runtime.test_again import approved_by
 
 EFFECT = """
 workflow: effect
@@ -181,12 +182,25 @@ async def test_a_refusal_is_final(runtime: Any) -> None:
     await runtime.history(run_id)
 
 
-@pytest.mark.req("Q-14")
-async def test_a_retry_under_another_policy_is_another_action_under_the_same_key(runtime: Any) -> None:
-    runtime.outside.script["a"] = [NotSent("refused"), NotSent("refused")]
+async def test_a_retry_under_another_policy_that_decides_the_same_is_the_same_action(runtime: Any) -> None:
+    runtime.outside.script["a"] = [NotSent("refused")]
     run_id = await runtime.go(EFFECT, policy=ALLOW)
     await runtime.policy(ANOTHER)
     await runtime.wait_is_due()
+    receipt = await runtime.books.receipt()
+    assert (receipt.status, receipt.attempt) == ("succeeded", 2)
+    await runtime.history(run_id)
+
+
+@pytest.mark.req("Q-14")
+async def test_a_retry_that_a_policy_asks_about_is_another_action_under_the_same_key(runtime: Any) -> None:
+    runtime.outside.script["a"] = [NotSent("refused"), NotSent("refused")]
+    run_id = await runtime.go(EFFECT, policy=ALLOW)
+    await runtime.person("lea", ("leads",))
+    await runtime.policy(approved_by("leads", 2))
+    await runtime.wait_is_due()
+    assert (await runtime.vote("lea", "approve")).counted
+    await runtime.worker().work_off()
     await runtime.policy(ALLOW)
     await runtime.wait_is_due()
     assert await runtime.status(run_id) == "succeeded"

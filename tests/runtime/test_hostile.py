@@ -112,6 +112,7 @@ rules:
     match: {operation: probe.record.update}
     outcome: needs_approval
     tier: high
+    unresolved: ask
     approvers: [{group: owners, of: 1}]
     expires: PT8H
     remind: [PT1H]
@@ -179,6 +180,7 @@ class StormyOutside:
     turns: Counter[str] = field(default_factory=Counter)
     versions: Counter[str] = field(default_factory=Counter)
     fates: Counter[str] = field(default_factory=Counter)
+    target: str = ""
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         if self._fate(call, "read") < 0.1:

@@ -76,7 +76,9 @@ async def test_a_vote_counted_twice(runtime: Any) -> None:
     run_id = (await runtime.start("w")).run_id
     await runtime.worker().work_off()
     approval, voting = await runtime.question(), Voting(runtime.faces, runtime.definitions)
-    in_slack = await DatabaseDirectory(runtime.faces, "acme", None).person_of_slack_user("T1", "UANA")
+    in_slack = await DatabaseDirectory(runtime.faces, runtime.definitions, "acme", None).person_of_slack_user(
+        "T1", "UANA"
+    )
     assert in_slack is not None
 
     async def vote(person: str, channel: VoteChannel) -> Any:
@@ -84,9 +86,7 @@ async def test_a_vote_counted_twice(runtime: Any) -> None:
 
     assert (await vote(in_slack.id, VoteChannel.SLACK)).code == "counted"
     assert (await vote("ana", VoteChannel.CLI)).code == "already_counted"
-    await runtime.execute(
-        "INSERT INTO group_members (tenant_id, group_name, person_id) VALUES ('acme', 'managers', 'ana')"
-    )
+    await runtime.person("ana", ("managers",))
     assert (await vote("ana", VoteChannel.HTTP)).code == "counted"  # it says more now, and replaces the first
     assert [vote.person for vote in await runtime.books.votes()] == ["ana"]
     assert (await runtime.books.approval(id=approval)).status == "requested"

@@ -173,6 +173,7 @@ async def test_the_evidence_verifies_as_before_and_the_removal_is_on_record(keep
 @pytest.mark.req("X-20")
 async def test_nothing_is_removed_before_its_time_or_before_the_evidence_is_stored(keeper: Keeper) -> None:
     runtime, run_id = keeper.runtime, await keeper.run()
+    await runtime.sweep()  # the policy is new
     await keeper.time_is_over(run_id)
     before = await runtime.fingerprint()
     assert await runtime.sweep() == 0
@@ -348,6 +349,7 @@ steps:
     assert (await runtime.status(run_id)).startswith(ending)
     await runtime.at_rest()
     assert await runtime.books.places() == []
+    await runtime.sweep()  # the policy is new
     await runtime.trouble.put_all_waits_in_the_past(timedelta(hours=1))
     await runtime.errands()
     before = await runtime.fingerprint()

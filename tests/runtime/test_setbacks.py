@@ -425,7 +425,7 @@ async def test_triggers_told_apart_by_a_long_text_start_a_run_each(runtime: Any)
     for end in ("a", "b", "a"):
         event = {"table": "t", "event": "insert", "key": "x" * 900 + end}
         async with runtime.database.transaction() as connection:
-            started += await start_from_servicenow(connection, runtime.definitions, "acme", "main", "sn", event)
+            started += (await start_from_servicenow(connection, runtime.definitions, "acme", "main", "sn", event))[0]
     assert [run.created for run in started] == [True, True, False]
     assert started[0].run_id == started[2].run_id != started[1].run_id
 

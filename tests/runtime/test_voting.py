@@ -45,6 +45,7 @@ rules:
     match: {operation: probe.record.update}
     outcome: needs_approval
     tier: high
+    unresolved: ask
     approvers: [{group: owners, of: OF}]
     expires: PT8H
     remind: [PT1H]
@@ -265,7 +266,8 @@ async def test_a_quorum_of_two_needs_two_people(office: Office) -> None:
 
 @pytest.mark.req("P-12")
 @pytest.mark.parametrize(
-    ("person", "code"), [("requester", "separation_of_duties"), ("cara", "not_eligible"), ("nobody", "not_eligible")]
+    ("person", "code"),
+    [("requester", "separation_of_duties"), ("cara", "not_eligible"), ("nobody", "not_in_directory")],
 )
 async def test_who_may_not_vote_is_told_why_and_the_attempt_is_audited(office: Office, person: str, code: str) -> None:
     run_id = await office.open()

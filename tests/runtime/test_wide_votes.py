@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ from runtime.engine.events import ApprovalReminded
 from runtime.engine.instructions import open_wait
 from runtime.engine.transition import Transition
 from runtime.requests import signaling
-from runtime.store import approvals
+from runtime.requests.voting import VoteRequest, Voting
 from runtime.store.commits import apply
 from runtime.store.views import load
 from tests.runtime.conftest import ALLOW_ALL
@@ -147,11 +147,15 @@ class Between:
         self.reads: dict[str, int] = defaultdict(int)
         self.read: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.go: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        self._read = approvals.read_to_decide
-        monkeypatch.setattr(approvals, "read_to_decide", self._held_up)
+        judge = Voting._judge
 
-    async def _held_up(self, connection: Any, tenant: str, question: UUID, person: str, *more: Any, **how: Any) -> Any:
-        found, who = await self._read(connection, tenant, question, person, *more, **how), f"{person}:{question}"
+        async def held_up(voting: Voting, connection: Any, request: VoteRequest, *more: Any, **how: Any) -> Any:
+            return await self._held_up(request, judge(voting, connection, request, *more, **how))
+
+        monkeypatch.setattr(Voting, "_judge", held_up)
+
+    async def _held_up(self, request: VoteRequest, judging: Awaitable[Any]) -> Any:
+        found, who = await judging, f"{request.person_id}:{request.approval_id}"
         self.reads[who] += 1
         self.read[who].set()
         await self.go[who].wait()

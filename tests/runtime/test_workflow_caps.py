@@ -38,7 +38,7 @@ steps:
 
 async def published(runtime: Any, *texts: str) -> None:
     for text in texts:
-        async with runtime.database.transaction() as connection:
+        async with runtime.faces.transaction("acme") as connection:
             await publish_workflow(connection, runtime.definitions, "acme", text, "test.yaml", runtime.actor)
 
 

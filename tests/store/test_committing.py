@@ -108,7 +108,7 @@ async def test_one_whose_run_moved_on_is_left_out_whole_and_the_others_are_not(h
 
 async def test_one_that_was_decided_under_another_policy_is_left_out(held: Held) -> None:
     judged = held.settle(0)
-    judged.checks_policy, judged.expected_policy = True, "another"
+    judged.stop = -1
     assert await together(held, [judged, held.settle(1)]) == {held.views[1].run_id}
     assert await held.ended() == [False, True, False]
 

@@ -162,7 +162,7 @@ async def test_the_database_allows_exactly_the_births_of_the_tables(runtime: Any
         default = next(str(s) for s in type(next(iter(machine.table))[0]) if f"'{s}'" in born)
         for state in type(next(iter(machine.table))[0]):
             async with runtime.database.connection() as connection:
-                await connection.execute("BEGIN")
+                await connection.execute("BEGIN; SET LOCAL ROLE NONE")
                 try:
                     await connection.execute(ROWS[table].replace(f"'{default}'", f"'{state}'"), "acme", run_id)
                     legal = True
@@ -220,7 +220,7 @@ async def test_who_names_no_tenant_sees_nothing_and_writes_nothing(bound: tuple[
         changed = {await connection.execute(statement) for statement in _updates(rights)}
         deleted = {await connection.execute(f"DELETE FROM {name}") for name in _those_with(rights, "DELETE")}
     assert seen == dict.fromkeys(_readable(rights), 0)
-    assert (changed, deleted) == ({"UPDATE 0"}, {"DELETE 0"})
+    assert (changed, deleted - {"DELETE 0"}) == ({"UPDATE 0"}, set())
     assert await _refused(database, rights, None, "alpha") == list(ROWS)
 
 

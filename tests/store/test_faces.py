@@ -104,9 +104,10 @@ async def test_what_is_installed_is_what_the_store_renders(runtime: Any) -> None
 async def test_the_owner_of_the_functions_is_nobody(runtime: Any) -> None:
     async with runtime.database.connection() as connection:
         query = "SELECT rolcanlogin, rolsuper, rolbypassrls, rolcreaterole FROM pg_roles WHERE rolname = $1"
-        assert not any(await connection.fetchrow(query, "counterseal_appender"))
-        for role in (ENGINE_ROLE, FACES_ROLE):
-            assert not await connection.fetchval("SELECT pg_has_role($1, 'counterseal_appender', 'member')", role)
+        for nobody in ("counterseal_appender", "counterseal_finder"):
+            assert not any(await connection.fetchrow(query, nobody))
+            for role in (ENGINE_ROLE, FACES_ROLE):
+                assert not await connection.fetchval("SELECT pg_has_role($1, $2, 'member')", role, nobody)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ async def test_another_tenant_s_run_is_neither_read_nor_appended_to(runtime: Any
         assert not await faces.append(connection, structs.replace(transition.commit(), tenant_id="acme"))
         assert await connection.fetch("SELECT * FROM read_run($1, false, 'acme', true)", run_id) == []
         question = (await runtime.books.approval(tenant="beta")).id
-        assert await connection.fetch("SELECT * FROM read_question($1, 'olga', 'acme', false)", question) == []
+        assert await connection.fetch("SELECT * FROM read_question($1, 'acme', false)", question) == []
         await faces.order_message(connection, "acme", run_id, "note", {})
         assert await connection.fetch("SELECT current_setting('counterseal.tenant', true)") in ([("",)], [(None,)])
     assert await runtime.status(run_id) == "waiting_approval"

@@ -66,7 +66,7 @@ async def test_a_workflow_with_a_cap_is_told_apart(runtime: Any) -> None:
     await runtime.tenant()
     await runtime.policy()
     text = ONE.replace("reference", "caps: {max_concurrency: 2}\nreference")
-    async with runtime.database.transaction() as connection:
+    async with runtime.faces.transaction("acme") as connection:
         await publish_workflow(connection, runtime.definitions, "acme", text, "test.yaml", runtime.actor)
     for number in range(3):
         await runtime.start("one", ref=str(number))

@@ -123,7 +123,7 @@ async def test_a_steps_append_writes_two_rows_however_long_its_run_is(
 ) -> None:
     """The book's next row and the run's row; the place in the queue goes on to the next step."""
     async with new_world(postgres_url, tmp_path) as world:
-        async with world.engine.transaction() as connection:
+        async with world.faces.transaction(texts.TENANT) as connection:
             policy = texts.policy(50, counting=False)  # a decision that has counted writes meets no other
             await publish_policy(connection, world.definitions, texts.TENANT, policy, "policy.yaml", ACTOR)
             await publish_workflow(connection, world.definitions, texts.TENANT, LONG, "long.yaml", ACTOR)

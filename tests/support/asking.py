@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import orjson
 
-from core.db import Connection, Database
+from core.db import Connection, Database, within
 
 Source: TypeAlias = "Database | Connection"
 
@@ -21,6 +21,14 @@ async def asking(source: Source) -> AsyncIterator[Connection]:
             yield connection
     else:
         yield source
+
+
+@asynccontextmanager
+async def owning(source: Source) -> AsyncIterator[Connection]:
+    """A connection in a transaction that may write what no role may: as the user that the test logs in as."""
+    async with asking(source) as connection, within(connection, None):
+        await connection.execute("SET LOCAL ROLE NONE")
+        yield connection
 
 
 async def reads_json(connection: Connection) -> Connection:

@@ -430,6 +430,11 @@ class Books:
         """The chain of one run as it is stored, also if a line cannot be read any more."""
         return [row["line"] for row in await self._rows(_EVENTS, run)]
 
+    async def directory_digest(self, tenant: str) -> str:
+        """The digest of the tenant's people."""
+        (row,) = await self._rows("SELECT directory_digest FROM tenants WHERE tenant_id = $1", tenant)
+        return str(row["directory_digest"])
+
     async def tenant_events(self, tenant: str, **wanted: object) -> list[Event]:
         """The tenant's own chain."""
         rows = await self._rows("SELECT stream_id FROM tenants WHERE tenant_id = $1", tenant)

@@ -35,8 +35,8 @@ class Outside:
 
     ``script`` holds the next answers by name; ``gates`` hold calls up; ``reshape`` changes every answer of a call that
     was done. ``remembers`` is whether it can be asked. ``may_repeat`` are the names whose effect may land once more,
-    because a person said so. ``check_strictly`` ends a test: the same key has not landed twice, and nothing was called
-    that nobody expects.
+    because a person said so. ``target`` is the system that it says it is. ``check_strictly`` ends a test: the same key
+    has not landed twice, and nothing was called that nobody expects.
     """
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -53,6 +53,7 @@ class Outside:
     inside: int = 0
     crowd: int = 0
     remembers: bool = True
+    target: str = ""
     may_repeat: set[str] = field(default_factory=set)
     _unexpected: list[str] = field(default_factory=list)
     _asked: set[str | None] = field(default_factory=set)

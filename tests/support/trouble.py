@@ -18,7 +18,7 @@ import orjson
 
 from core.db import ENGINE_ROLE, Database
 from runtime.engine.told import pack_values, unpack_values
-from tests.support.asking import Source, asking
+from tests.support.asking import Source, owning
 
 # The lines of each append of a run, each with its values if it has any.
 Appends: TypeAlias = "list[list[tuple[bytes, Any]]]"
@@ -53,13 +53,19 @@ def _count(tag: str) -> int:
 
 
 class Trouble:
-    """Moves time and leases about, as the engine's role. Each way tells how many rows it met."""
+    """Moves time and leases about, as the database's owner. Each way tells how many rows it met."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     async def _do(self, sql: str, *parameters: object) -> int:
-        async with asking(self._source) as connection:
+        async with owning(self._source) as connection:
+            return _count(await connection.execute(sql, *parameters))
+
+    async def _do_behind(self, sql: str, *parameters: object) -> int:
+        """The same, behind the triggers."""
+        async with owning(self._source) as connection:
+            await connection.execute("SET LOCAL session_replication_role = replica")
             return _count(await connection.execute(sql, *parameters))
 
     # -- leases of steps ----------------------------------------------------------------------------------------------
@@ -256,12 +262,12 @@ class Trouble:
 
     async def make_purge_due(self, run: UUID | None = None, *, after: timedelta = timedelta()) -> int:
         """The retention of this run, or of all, is over so much from now."""
-        return await self._do(
+        return await self._do_behind(
             "UPDATE runs SET purge_at = now() + $2::interval WHERE $1::uuid IS NULL OR run_id = $1", run, after
         )
 
     async def bring_purges_nearer(self, by: timedelta) -> int:
-        return await self._do("UPDATE runs SET purge_at = purge_at - $1::interval", by)
+        return await self._do_behind("UPDATE runs SET purge_at = purge_at - $1::interval", by)
 
     async def begin_runs_earlier(self, at: str, *, before_reference: str) -> int:
         """Runs whose reference sorts before this one were started at that moment."""

@@ -40,7 +40,9 @@ from runtime.engine.events.of_runs import (
     RunContinued,
     RunExtended,
     RunOpened,
+    RunPaused,
     RunReferenceSet,
+    RunResumed,
     RunStarted,
 )
 from runtime.engine.events.of_steps import (
@@ -62,6 +64,7 @@ from runtime.engine.events.of_steps import (
 
 Event: TypeAlias = (
     RunOpened | RunStarted | RunReferenceSet | RunExtended | RunContinued | RunCanceled | RunClosed
+    | RunPaused | RunResumed
     | StepStarted | StepSucceeded | StepFailed | StepParked | StepRetryScheduled | StepResumed | StepSetBack
     | StepCanceled | LeaseExpired
     | WaitOpened | WaitPostponed | WaitCompleted | WaitTimedOut | WaitCanceled

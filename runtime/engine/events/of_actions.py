@@ -17,6 +17,7 @@ class DecisionMade(Struct, frozen=True):
     """Policy has judged an action (Q-16). ``action`` is its blinded digest, ``digest`` the digest itself.
 
     ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules and errors with their words.
+    ``contributors`` are those who shaped the action, by role and principal; None for the run's requester alone.
     """
 
     TYPE: ClassVar = EventType.DECISION_MADE
@@ -32,6 +33,7 @@ class DecisionMade(Struct, frozen=True):
     faults: Private[list[JsonObject] | None] = None
     reasons: Private[list[str] | None] = None
     facts: Private[JsonObject | None] = None
+    contributors: Private[list[str] | None] = None
 
 
 class ActionIntended(Struct, frozen=True):
@@ -39,7 +41,8 @@ class ActionIntended(Struct, frozen=True):
 
     ``decision`` let it out; ``approval`` is the approval that it consumes. ``replaces`` is the failed receipt of
     another action that held the key. ``shared`` says that other steps and runs may mean the same effect by it.
-    ``authority`` is what of the receipt's approval is another one in a retry.
+    ``authority`` is what of the receipt's approval is another one in a retry. ``directory`` is the digest of the people
+    by whom the votes of the approval were counted again.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -51,6 +54,7 @@ class ActionIntended(Struct, frozen=True):
     approval: UUID | None
     replaces: UUID | None = None
     shared: bool = False
+    directory: str | None = None
     key: Private[str | None] = None
     digest: Private[str | None] = None
     target: Private[str | None] = None

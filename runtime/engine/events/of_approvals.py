@@ -13,7 +13,11 @@ from runtime.engine.events.private import Private
 
 
 class ApprovalRequested(Struct, frozen=True):
-    """A question was put to people. ``card`` commits to ``shown``; ``expires`` is in seconds from now."""
+    """A question was put to people. ``card`` commits to ``shown``; ``expires`` is in seconds from now.
+
+    ``contributors`` are those who shaped what is asked, with the people that they were then; None for the run's
+    requester alone.
+    """
 
     TYPE: ClassVar = EventType.APPROVAL_REQUESTED
     approval: UUID
@@ -29,6 +33,7 @@ class ApprovalRequested(Struct, frozen=True):
     shown: Private[JsonObject | None] = None
     proposed: Private[JsonObject | None] = None
     expires: Private[int | float] = 0
+    contributors: Private[list[JsonObject] | None] = None
 
 
 class ApprovalVoted(Struct, frozen=True):
@@ -65,17 +70,26 @@ class ApprovalDecided(Struct, frozen=True):
 
 
 class ApprovalConsumed(Struct, frozen=True):
-    """A given answer was used by something else than an action's intent: a gate, or a doubt."""
+    """A given answer was used by something else than an action's intent: a gate, or a doubt.
+
+    ``directory`` is the digest of the people by whom its votes were counted again.
+    """
 
     TYPE: ClassVar = EventType.APPROVAL_CONSUMED
     approval: UUID
+    directory: str | None = None
 
 
 class ApprovalSuperseded(Struct, frozen=True):
-    """The question is void: what would be done is not what was asked about any more (promise 3)."""
+    """The question is void: what would be done is not what was asked about any more (promise 3), or ``why``.
+
+    ``directory`` as in ``ApprovalConsumed``.
+    """
 
     TYPE: ClassVar = EventType.APPROVAL_SUPERSEDED
     approval: UUID
+    why: str | None = None
+    directory: str | None = None
 
 
 class ApprovalExpired(Struct, frozen=True):

@@ -14,7 +14,10 @@ from runtime.engine.states import RunState
 
 
 class RunOpened(Struct, frozen=True):
-    """A trigger has started the run. ``workflow`` is its name, version and digest."""
+    """A trigger has started the run. ``workflow`` is its name, version and digest.
+
+    ``shaped`` are the marks of those who shaped its input, besides the requester (``runtime.engine.contributors``).
+    """
 
     TYPE: ClassVar = EventType.RUN_OPENED
     workflow: JsonObject
@@ -25,6 +28,7 @@ class RunOpened(Struct, frozen=True):
     inputs: Private[JsonObject | None] = None
     reference: Private[str | None] = None
     requested_by: Private[str | None] = None
+    shaped: Private[list[str] | None] = None
 
 
 class RunStarted(Struct, frozen=True):
@@ -44,7 +48,8 @@ class RunReferenceSet(Struct, frozen=True):
 class RunExtended(Struct, frozen=True):
     """Steps were added to the graph (V-6). ``source`` is what was sent, ``operations`` the declarations it froze.
 
-    ``adopted`` are outputs of finished steps that nothing had read before, by step key.
+    ``adopted`` are outputs of finished steps that nothing had read before, by step key. ``gates`` are the steps of the
+    root whose gates stood open: the new ones come after them.
     """
 
     TYPE: ClassVar = EventType.RUN_EXTENDED
@@ -54,20 +59,40 @@ class RunExtended(Struct, frozen=True):
     source: Private[JsonObject]
     operations: Private[JsonObject]
     adopted: Private[JsonObject | None] = None
+    gates: Private[list[str] | None] = None
 
 
 class RunContinued(Struct, frozen=True):
-    """A step has started another run (X-13, X-14)."""
+    """A step has started another run (X-13, X-14). ``shaped`` are the marks of those who shaped what it came to."""
 
     TYPE: ClassVar = EventType.RUN_CONTINUED
     run: UUID
     workflow: str
+    shaped: Private[list[str] | None] = None
 
 
 class RunCanceled(Struct, frozen=True):
     """The run was canceled. It closes when nothing is under way any more."""
 
     TYPE: ClassVar = EventType.RUN_CANCELED
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+
+
+class RunPaused(Struct, frozen=True):
+    """A person has paused the run: nothing more of it is intended until it is resumed (promise 11)."""
+
+    TYPE: ClassVar = EventType.RUN_PAUSED
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+
+
+class RunResumed(Struct, frozen=True):
+    """The pause of the run is over."""
+
+    TYPE: ClassVar = EventType.RUN_RESUMED
     reason_given: bool
     committed: list[Json] | None = None
     reason: Private[str] = ""

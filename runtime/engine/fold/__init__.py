@@ -12,6 +12,7 @@ from typing import Any
 
 from core.errors import ConsistencyError
 from evidence.commitments import blind
+from runtime.engine import contributors
 from runtime.engine import events as e
 from runtime.engine.commit import PARKED, MutationRow
 from runtime.engine.crossing import Crossing, begin, checkpoint_of, cross
@@ -49,6 +50,7 @@ def _opened(run: Run, told: Told, event: e.RunOpened) -> None:
     run.reference = event.reference or run.reference
     run.requested_by = event.requested_by or run.requested_by
     run.trigger = event.inputs or {}
+    contributors.opened(run.state, event.shaped or ())
 
 
 def _started(run: Run, told: Told, event: e.RunStarted) -> None:
@@ -61,10 +63,16 @@ def _named(run: Run, told: Told, event: e.RunReferenceSet) -> None:
 
 def _extended(run: Run, told: Told, event: e.RunExtended) -> None:
     run.extensions += 1
-    run.mutations.append(MutationRow(event.number, told.actor.id, event.source, event.operations))
+    row = MutationRow(event.number, told.actor.id, event.source, event.operations, tuple(event.gates or ()))
+    run.mutations.append(row)
     run.state.outputs.update(event.adopted or {})
+    contributors.added(run.state, event.steps, told.actor.kind, told.actor.id)
     if run.executing == 0 and run.status not in (RunState.QUEUED, RunState.RUNNING):
         run.status = RUN.next[run.status, RunEvent.RESUME]
+
+
+def _continued(run: Run, told: Told, event: e.RunContinued) -> None:
+    contributors.within(run.state, told.step or "", event.shaped or ())
 
 
 def _canceled(run: Run, told: Told, event: e.RunCanceled) -> None:
@@ -76,6 +84,10 @@ _CLOSING = {
     RunState.FAILED_TERMINAL: RunEvent.FAIL,
     RunState.CANCELED: RunEvent.CANCEL,
 }
+
+
+def _paused(run: Run, told: Told, event: e.RunPaused | e.RunResumed) -> None:
+    run.paused = isinstance(event, e.RunPaused)
 
 
 def _closed(run: Run, told: Told, event: e.RunClosed) -> None:
@@ -134,8 +146,10 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.RunStarted: _started,
     e.RunReferenceSet: _named,
     e.RunExtended: _extended,
-    e.RunContinued: None,
+    e.RunContinued: _continued,
     e.RunCanceled: _canceled,
+    e.RunPaused: _paused,
+    e.RunResumed: _paused,
     e.RunClosed: _closed,
     e.StepStarted: of_steps.step_started,
     e.StepSucceeded: of_steps.step_succeeded,

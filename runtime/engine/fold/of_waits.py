@@ -64,6 +64,7 @@ def asked(run: Run, told: Told, event: e.ApprovalRequested) -> None:
         card=event.shown or {},
         action=event.proposed,
         expires_in=timedelta(seconds=event.expires),
+        contributors=event.contributors,
     )
     run.answers[event.approval] = ApprovalMove(event.approval, ApprovalStatus.REQUESTED)
 
@@ -84,7 +85,7 @@ _ANSWERS: Mapping[str, ApprovalEvent] = {
 
 
 def answered(run: Run, told: Told, event: e.ApprovalDecided) -> None:
-    answer(run, event.approval, _ANSWERS[event.outcome], choice=event.choice, reason=event.reason)
+    answer(run, event.approval, _ANSWERS[event.outcome], choice=event.choice, reason=event.reason, at=told.at)
 
 
 def answer(run: Run, approval: UUID, event: ApprovalEvent | None, **changes: Any) -> None:

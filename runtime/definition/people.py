@@ -1,0 +1,130 @@
+"""The directory as people write it: its people, their accounts in other systems, service accounts and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, TypeVar
+
+from pydantic import Discriminator, Field, Tag
+
+from core.documents import Path, load_document
+from core.errors import DefinitionError
+from core.identity import Entry, Kind, claims
+from core.validation import validate
+from runtime.definition.model import DocumentPart, PersonName
+
+_Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^\S+( \S+)*$")]
+_SlackAccount = Annotated[str, Field(pattern=r"^([TE][A-Z0-9]{2,20}/)?[UW][A-Z0-9]{2,20}$")]
+_Email = Annotated[str, Field(max_length=300, pattern=r"^[^@\s]+@[^@\s]+$")]
+_Account = TypeVar("_Account")
+_Accounts = Annotated[
+    Annotated[_Account, Tag("one")] | Annotated[tuple[_Account, ...], Tag("several")],
+    Discriminator(lambda given: "several" if isinstance(given, list | tuple) else "one"),
+]
+
+
+class PrincipalsDocument(DocumentPart):
+    """The accounts of somebody in other systems, one or several of each kind."""
+
+    slack: _Accounts[_SlackAccount] | None = None
+    email: _Accounts[_Email] | None = None
+    servicenow: _Accounts[_Text] | None = None
+    os: _Accounts[_Text] | None = None
+    oidc: _Accounts[_Text] | None = None
+
+    @property
+    def principals(self) -> tuple[str, ...]:
+        """Each of the accounts as a principal."""
+        found: list[str] = []
+        for kind in PrincipalsDocument.model_fields:
+            given: str | tuple[str, ...] | None = getattr(self, kind)
+            found += [f"{kind}:{name}" for name in ((given,) if isinstance(given, str) else given or ())]
+        return tuple(found)
+
+
+class PersonDocument(PrincipalsDocument):
+    """One person. Who is not `active` never votes, and has no token that is good; they stay known as who they are.
+
+    A Slack account is a member id (U…), then of the workspace in which the app is installed, or names its workspace as
+    well (T…/U…).
+    """
+
+    id: PersonName
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    active: bool = True
+
+
+class ServiceAccountDocument(PrincipalsDocument):
+    """A machine that acts, such as an integration user. It counts as its owner wherever people are told apart."""
+
+    id: PersonName
+    owner: PersonName
+    name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+class DirectoryDocument(DocumentPart):
+    """People, service accounts and groups of one tenant; publishing it replaces what was there."""
+
+    directory: PersonName
+    version: Annotated[int, Field(ge=1)] = 1
+    people: Annotated[tuple[PersonDocument, ...], Field(max_length=10_000)]
+    service_accounts: Annotated[tuple[ServiceAccountDocument, ...], Field(max_length=1_000)] = ()
+    groups: dict[PersonName, tuple[PersonName, ...]] = Field(default_factory=dict)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The people with their groups, then the service accounts."""
+        groups: dict[str, set[str]] = {}
+        for group, persons in self.groups.items():
+            for person in persons:
+                groups.setdefault(person, set()).add(group)
+        people = [
+            Entry(one.id, one.name, one.active, frozenset(groups.get(one.id, ())), one.principals)
+            for one in self.people
+        ]
+        machines = [
+            Entry(one.id, one.name or one.id, principals=one.principals, owner=one.owner)
+            for one in self.service_accounts
+        ]
+        return (*people, *machines)
+
+    @property
+    def deciders(self) -> dict[str, frozenset[str]]:
+        """The members of each group who may vote, by the group's name."""
+        active = frozenset(person.id for person in self.people if person.active)
+        return {group: active.intersection(persons) for group, persons in self.groups.items()}
+
+
+def load_directory(text: str, file: str) -> DirectoryDocument:
+    """Read and check a directory. ``DefinitionError`` lists every problem with its place."""
+    document = load_document(text, file)
+    content = validate(document, DirectoryDocument)
+    if problems := tuple(document.problem(*fault) for fault in _faults(content)):
+        raise DefinitionError(problems)
+    return content
+
+
+def _faults(content: DirectoryDocument) -> Iterator[tuple[Path, str, str]]:
+    """Find what the types do not see: the place of each fault, what it is, and the remedy."""
+    people = {person.id for person in content.people}
+    claimed: dict[str, int] = {}
+    for number, entry in enumerate(content.entries):
+        machine = entry.owner is not None
+        path: Path = ("service_accounts", number - len(content.people)) if machine else ("people", number)
+        for claim in dict.fromkeys(claims(entry)):
+            kind, _, name = claim.partition(":")
+            if claimed.setdefault(claim, number) != number and kind == Kind.PERSON:
+                yield (*path, "id"), f"The id {name!r} is here twice; its case makes no difference.", ""
+            elif claimed[claim] != number:
+                message = f"The {kind} account {name!r} belongs to two, so nobody could tell who acts."
+                yield (*path, kind), message, "Name it in one place."
+        if machine and entry.owner not in people:
+            message = f"{entry.owner!r}, who owns {entry.id!r}, is not among the people."
+            yield (*path, "owner"), message, "Name a person: somebody answers for every account."
+    for group, persons in content.groups.items():
+        for number, name in enumerate(persons):
+            if name not in people:
+                message = f"The group {group!r} names {name!r}, who is not among the people."
+                yield ("groups", group, number), message, "Add the person, or take it out."
+            elif name in persons[:number]:
+                yield ("groups", group, number), f"{name!r} is in {group!r} twice.", ""

@@ -1,0 +1,233 @@
+"""The people who shaped an action, followed along the flow of its data (promise 12). Pure.
+
+A *mark* is the part that somebody had: their role, the step at which they had it, and their principal, in one text.
+``State.shaped`` holds the marks of each step's result (``steps.<key>``), of each channel (``state.<name>``), of the
+run's reference, of each added step (``added.<id>``) and of the run as a whole (``run``), and who gave reasons with
+their votes (``votes.<key>``). Whatever an expression reads brings its marks along, through conditions and loops as
+well; the references of all expressions are known when the workflow compiles. What cannot be followed counts as used:
+all of a step's result, and everybody who ever wrote a channel. The run's requester has a part in everything and needs
+no mark, so a run that nobody else shapes has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from approvals.content import PARTS, ShapedBy
+from approvals.model import ApprovalKind
+from approvals.tally import resolved
+from core.action import Action
+from core.canonical import Json
+from core.identity import Contributor, Directory, Kind, Role
+from core.terms import Terms, Tier
+from runtime.engine.commit import ApprovalRow, StepRow
+from runtime.engine.events import ApprovalRequested
+from runtime.engine.graph import GateNode, Graph
+from runtime.engine.run import Run, State
+from runtime.engine.states import StepState, WaitKind
+
+RUN, REFERENCE, VOTES = "run", "run.reference", "votes."
+
+# What it is to end a wait of this kind. Nobody shapes anything by waiting for a time, or by voting.
+_ENDS = {
+    WaitKind.TASK: Role.FORM_FILLER,
+    WaitKind.SIGNAL: Role.SIGNAL_SENDER,
+    WaitKind.EXTERNAL: Role.SIGNAL_SENDER,
+}
+# Parts of Counterseal that bring what others said; they have no will of their own.
+_OURS = ("engine", "run", "connector")
+# An actor of another kind is whoever the directory knows by the name alone.
+_KINDS = frozenset(map(str, Kind))
+
+
+def mark(role: Role, principal: str, place: str = "") -> str:
+    """The mark of a part; ``place`` is the id of the step at which it was had, "" for none."""
+    return f"{role} {place} {principal}"
+
+
+def parted(marked: str) -> tuple[Role, str, str]:
+    """The role, the place and the principal of a mark."""
+    role, place, principal = marked.split(" ", 2)
+    return Role(role), place, principal
+
+
+def opened(state: State, marks: Iterable[str]) -> None:
+    """Take in who shaped what the run was started with, besides its requester."""
+    _add(state, RUN, marks)
+
+
+def added(state: State, steps: Iterable[Json], kind: str, name: str) -> None:
+    """Take in who added these steps to the graph: an actor of this kind and name."""
+    principal = f"{kind}:{name}" if kind in _KINDS else name
+    for step in steps:
+        _add(state, f"added.{step}", [mark(Role.STEP_ADDER, principal, str(step))])
+
+
+def within(state: State, key: str, marks: Iterable[str]) -> None:
+    """Take in who shaped the result of a run that a step has started."""
+    _add(state, f"steps.{key}", marks)
+
+
+def added_by(state: State, key: str) -> str:
+    """The principal that added the step with this key; "" for one that was published."""
+    marks = state.shaped.get(f"added.{_node(key)}")
+    return parted(marks[0])[2] if marks else ""
+
+
+def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> None:
+    """Mark the results of steps that are over with one super-step, and all that they write, with who shaped them."""
+    said = _said(run) if run.waits else {}
+    over = [row for row in rows if row.status in (StepState.SUCCEEDED, StepState.FAILED_TERMINAL)]
+    for vote in run.votes:  # a reason is a part of what a gate comes to, and of a failure
+        key = run.approvals[vote.approval_id].step_key if vote.reason else ""
+        row = next((row for row in over if row.key == key), None)
+        if row is not None and (isinstance(graph.leaf(key), GateNode) or row.status is StepState.FAILED_TERMINAL):
+            _add(state, f"{VOTES}{key}", [mark(Role.FORM_FILLER, f"person:{vote.person_id}", _node(key))])
+    if not said and not state.shaped:
+        return
+    whole = {*state.shaped.get(RUN, ())}
+    # None of them has seen what the others write.
+    made = [(row, said.get(row.key, set()) | marks_of(state, graph, row.key) - whole) for row in over]
+    for row, marks in made:
+        _add(state, f"steps.{row.key}", marks)
+        for name in (row.writes or {}) if row.status is StepState.SUCCEEDED else ():
+            _add(state, REFERENCE if name.startswith("$") else f"state.{name}", marks)
+
+
+def forget(state: State, prefix: str) -> None:
+    """Let go of the marks of an iteration's steps: nothing reads their results any more."""
+    for name in [name for name in state.shaped if name.startswith((f"steps.{prefix}", f"{VOTES}{prefix}"))]:
+        del state.shaped[name]
+
+
+def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
+    """The marks of everything that the step with this key uses, and that led to its being taken at all."""
+    shaped = state.shaped
+    if not shaped:
+        return frozenset()
+    # As expressions see steps: of the outermost scope, and of each iteration around.
+    parts = key.split(".")[:-1]
+    scopes = ["", *(".".join(parts[: depth + 1]) + "." for depth in range(len(parts)))]
+    node = _node(key)
+    if node not in graph.flow:
+        return everybody(state)
+    found = {*shaped.get(RUN, ()), *shaped.get(f"added.{node}", ())}
+    todo, seen = [*graph.flow[node][0]], set[str]()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        head, _, node = name.partition(".")
+        if head == "votes":
+            found.update(*(shaped.get(f"{VOTES}{scope}{node}", ()) for scope in scopes))
+        if head != "steps":
+            found.update(shaped.get(name, ()))
+            continue
+        found.update(shaped.get(f"added.{node}", ()))
+        for scope in scopes:
+            found.update(shaped.get(f"steps.{scope}{node}", ()))
+        todo += graph.flow[node][1]  # whether it was taken, or how often, is known by its status and its count
+    return frozenset(found)
+
+
+def everybody(state: State) -> frozenset[str]:
+    """The marks of all who have shaped anything in the run so far: what follows a gate may use any of it.
+
+    To have given a reason at another gate is no part in it: the same people may decide at several gates.
+    """
+    return frozenset(marked for name, marks in state.shaped.items() if not name.startswith(VOTES) for marked in marks)
+
+
+def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:
+    """Everybody with a part, by role and principal, the run's requester first. None of them is resolved yet."""
+    others = sorted({(role, principal) for role, _, principal in map(parted, marks)})
+    return (
+        Contributor(Role.REQUESTER, run.requested_by, None),
+        *(Contributor(role, principal, None) for role, principal in others),
+    )
+
+
+def named(marks: Iterable[str]) -> tuple[str, ...]:
+    """Everybody with a part besides the requester, as rules and digests know them: ``<role>:<principal>``, sorted."""
+    return tuple(sorted({f"{role}:{principal}" for role, _, principal in map(parted, marks)}))
+
+
+def whole(state: State, graph: Graph, key: str, action: Action, system: str) -> Action:
+    """The action with the system that it is sent to, and those who shaped it besides the requester."""
+    marks = marks_of(state, graph, key)
+    return replace(action, system=system, shaped=named(marks)) if marks or system else action
+
+
+def refusal(people: Iterable[Contributor], tier: Tier) -> str | None:
+    """The reason why nobody is asked about what these have shaped, and the remedy; None if they are all known."""
+    who = " and ".join(f"{one.principal!r} {PARTS[one.role]}" for one in people if one.person is None)
+    return who and (
+        f"{who}, and the directory knows nobody of that name. At tier {tier} nobody is asked then, because they could "
+        "not be kept from deciding on what they shaped. Add them to the directory, or put `unresolved: ask` there."
+    )
+
+
+def people_of(run: Run, marks: Iterable[str], directory: Directory) -> tuple[Contributor, ...]:
+    """Everybody with a part, as this directory knows them."""
+    return resolved(contributors_of(run, marks), directory)
+
+
+def told_of(asked: ApprovalRow | ApprovalRequested) -> tuple[Contributor, ...]:
+    """Everybody who shaped what was asked, as they were known then."""
+    told = tuple(Contributor.from_json(one) for one in asked.contributors or ())
+    return told or (Contributor(Role.REQUESTER, asked.requester, asked.requester),)
+
+
+def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
+    """Everybody who shaped what was asked, as they were known then; for a gate, also who has said something since."""
+    told = [*told_of(asked)]
+    if asked.kind == ApprovalKind.GATE:
+        told += contributors_of(run, everybody(run.state))
+    return tuple(told)
+
+
+def shaped_by(run: Run, marks: Iterable[str], terms: Terms, directory: Directory) -> tuple[ShapedBy, ...]:
+    """Those who shaped something, for its card; none if that is the requester alone, who is known and may not vote."""
+    found = []
+    for role, place, name in [(Role.REQUESTER, "", run.requested_by), *sorted(map(parted, marks), key=_by_part)]:
+        did = f"{PARTS[role]} ({place})" if place else PARTS[role]
+        for one in resolved([Contributor(role, name, None)], directory):
+            entry = directory.entries.get(one.person or "")
+            note = "may decide all the same" if role in terms.allow else ""
+            note = "nobody whom the directory knows" if one.person is None else note
+            found.append(ShapedBy(entry.name if entry else name, did, note))
+    return tuple(found) if len(found) > 1 or found[0].note else ()
+
+
+def _by_part(part: tuple[Role, str, str]) -> tuple[int, str, str]:
+    role, place, principal = part
+    return [*Role].index(role), place, principal
+
+
+def _said(run: Run) -> Mapping[str, set[str]]:
+    """By step, the marks of those who ended its wait with a value."""
+    found: dict[str, set[str]] = {}
+    for wait in run.waits.values():
+        if wait.result is None:
+            continue
+        role, by = _ENDS.get(wait.kind), str(wait.result.get("by") or "")
+        within = wait.result.get("shaped")  # those who shaped the result of a run within this one
+        marks = {*map(str, within)} if isinstance(within, list) else set[str]()
+        kind, _, name = by.partition(":")
+        if role is not None and name and kind not in _OURS:
+            marks.add(mark(role, by if kind in _KINDS else name, _node(wait.step_key)))
+        found.setdefault(wait.step_key, set()).update(marks)
+    return {key: marks for key, marks in found.items() if marks}
+
+
+def _add(state: State, name: str, marks: Iterable[str]) -> None:
+    known = state.shaped.get(name, [])
+    if fresh := {*marks} - {*known}:
+        state.shaped[name] = sorted({*known, *fresh})
+
+
+def _node(key: str) -> str:
+    return key.rpartition(".")[2]

@@ -1,0 +1,74 @@
+"""Pauses: nothing goes out of what a person has paused (promise 11). Pure.
+
+A pause stops whatever would call a connector anew: a first intent, a retry, a probe after doubt, a read. Whoever finds
+itself stopped parks its step on a wait that has no due time and holds nothing (promise 10); a keeper sets it going once
+the pause is over. What was intended before settles. The append of whatever calls is guarded by the tenant's number,
+which every pause moves, so a pause that came in between refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from connectors.operation import Operation
+from core.terms import Stopped
+from runtime.engine.commit import StepRow
+from runtime.engine.instructions import Nonce
+from runtime.engine.states import WaitKind
+from runtime.engine.transition import Transition
+
+
+def key_of(kind: Stopped, name: str = "") -> str:
+    """The key under which a pause is kept; a tenant's has no name."""
+    return f"{kind}:{name}" if name else str(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause in force: what is paused, by whom, why, and since when."""
+
+    what: Stopped
+    name: str
+    by: str
+    reason: str
+    at: datetime
+
+    @classmethod
+    def of(cls, key: str, kept: Mapping[str, Any]) -> Pause:
+        """The pause that is kept under this key."""
+        return cls(*parts_of(key), kept["by"], kept["reason"], datetime.fromisoformat(kept["at"]))
+
+    def __str__(self) -> str:
+        about = f"{self.what} {self.name}".strip()
+        return f"{about} is paused since {self.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC by {self.by}: {self.reason}"
+
+
+def parts_of(key: str) -> tuple[Stopped, str]:
+    """The kind and the name in a key."""
+    kind, _, name = key.partition(":")
+    return Stopped(kind), name
+
+
+def keys_of(workflow: str, connector: str, run_id: UUID) -> list[str]:
+    """The keys of whatever would stop a connector's calls in a run, the widest first."""
+    own = (Stopped.WORKFLOW, workflow), (Stopped.CONNECTOR, connector), (Stopped.RUN, str(run_id))
+    return [key_of(Stopped.TENANT), *(key_of(*one) for one in own)]
+
+
+def stopped(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> bool:
+    """True if the step may not call now: then it is parked. Its append is guarded by the tenant's number either way.
+
+    Nothing is used up: the step's attempts, its counts of looks and the answers of people stay as they are. A crash
+    before the append leaves a lease that runs out, and whoever claims the step next comes here again.
+    """
+    view = transition.view
+    transition.rows.stop = view.stop
+    keys = keys_of(view.workflow, operation.connector, view.run_id)
+    key = next((one for one in keys if one in view.paused), None)
+    if key is not None:
+        transition.park(step, WaitKind.PAUSE, nonce(), context={"paused": key}, error=step.last_error)
+    return key is not None

@@ -1,0 +1,60 @@
+"""An open question once more, under the policy that is in force by now (promise 3). Pure.
+
+A new policy voids exactly the questions whose decision it changes. What people answer is bound to the action and to the
+terms and rules by which they were asked, so any other question, and every answer to it, stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from approvals.model import ApprovalKind
+from connectors.port import Before
+from connectors.proposal import build_action
+from evidence.receipts import ReceiptStatus
+from policy.model import Ruling
+from runtime.engine import ask
+from runtime.engine.commit import ApprovalRow, StepRow
+from runtime.engine.contributors import whole
+from runtime.engine.instructions import last_receipt, open_wait
+from runtime.engine.intend import ActivePolicy, binding, judge
+from runtime.engine.outside import SYSTEM
+from runtime.engine.transition import Transition
+from runtime.engine.workflow import Workflow
+
+VOIDED = "voided"
+
+
+def still_asks(
+    transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, asked: ApprovalRow
+) -> bool:
+    """True if policy would put just this question now. A gate is the workflow's own, and a doubt no policy's matter."""
+    if asked.kind != ApprovalKind.ACTION or asked.action is None:
+        return True
+    kept: Mapping[str, Any] = asked.action
+    read = kept["before"]
+    before = None if read is None else Before(read["values"], read["version"], read["facts"])
+    operation = workflow.operations[step.operation]
+    place = (transition.run.state, transition.graph, step.key)
+    action = whole(*place, build_action(operation, kept["input"], before), str(kept.get(SYSTEM) or ""))
+    receipt = last_receipt(transition.run, step.key)
+    # Asked on the way to sending it again, a question is bound to what was intended, and its terms are policy's.
+    again = receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT
+    decision = judge(transition, step, workflow, policy, action, counted=again)
+    if decision.outcome is not Ruling.NEEDS_APPROVAL or decision.approval is None:
+        return False
+    return decision.approval.to_json() == asked.terms if again else binding(action, decision) == asked.action_digest
+
+
+def void(transition: Transition, step: StepRow, asked: ApprovalRow) -> None:
+    """Void the question, and tell whoever was asked; whoever claims its step is denied by policy, or asks anew.
+
+    The append is guarded by the tenant's number: a policy that came meanwhile is judged by instead.
+    """
+    wait = open_wait(transition.run, step.key)
+    assert wait is not None  # an open question is what its step waits on
+    transition.rows.stop = transition.view.stop
+    ask.supersede(transition, step, asked.approval_id)
+    transition.message(VOIDED, asked.approval_id, str(transition.view.stop))
+    transition.resume(step, wait)

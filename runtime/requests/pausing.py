@@ -1,0 +1,149 @@
+"""Pausing and resuming a tenant, a workflow, a connector or a run (promise 11).
+
+The answer to a pause means that nothing goes out any more that it stops: every append with an intent that began before
+has ended, and every later one is refused by its guard. What is under way settles. Votes, signals and starts are taken
+meanwhile; whatever would call a connector waits, and goes on after ``resume``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from core.canonical import JsonObject, check_text
+from core.db import Connection, Database
+from core.errors import ConsistencyError, InputError, NotFoundError, nearest
+from core.terms import Stopped
+from evidence.chain import Actor, EventType
+from evidence.commitments import commit_fields, path_of
+from runtime.definition.catalog import Definitions
+from runtime.engine.events import RunPaused, RunResumed
+from runtime.engine.graph import NO_GRAPH
+from runtime.engine.pausing import Pause, key_of, parts_of
+from runtime.engine.transition import Transition
+from runtime.store import audit, documents, faces, pauses, read_models, tenants
+from runtime.store.views import Purged, load_to_end
+
+PAUSES_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The outcome of ``pause`` or ``resume``; ``changed`` is False where it was so before."""
+
+    what: Stopped
+    name: str
+    paused: bool
+    changed: bool
+
+
+async def listed(connection: Connection, tenant: str) -> list[Pause]:
+    """Every pause of the tenant, the oldest first; those of runs that have ended are left out."""
+    rows = [row for row in await pauses.in_force(connection, tenant) if not row["over"]]
+    return [Pause.of(row["key"], row["value"]) for row in rows]
+
+
+async def of_run(connection: Connection, tenant: str, run_id: UUID) -> list[Pause]:
+    """The pauses that hold up a run now."""
+    keys = await pauses.of_run(connection, tenant, run_id)
+    return [one for one in await listed(connection, tenant) if key_of(one.what, one.name) in keys]
+
+
+async def pause(
+    database: Database, definitions: Definitions, tenant: str, what: Stopped, name: str, reason: str, actor: Actor
+) -> Changed:
+    """Pause; doing so again changes nothing. ``NotFoundError`` names what there is, ``ConsistencyError`` a run's end.
+
+    The tenant's stream has it in the same transaction, the book of a run in the next one, which cannot be the same: it
+    locks the run. If that one is lost in a crash, the run is stopped all the same, and the same verb again tells it.
+    """
+    check_text(reason, "reason")
+    if not reason.strip():
+        raise InputError("is empty.", where="reason", remedy="Say why: whoever meets the pause reads it.")
+    async with database.transaction(tenant) as connection:
+        await tenants.lock(connection, tenant)
+        key = await _key(connection, definitions, tenant, what, name, new=True)
+        there = await pauses.in_force(connection, tenant)
+        gone = [row["key"] for row in there if row["over"]]
+        if len(there) - len(gone) >= PAUSES_MAX:
+            words = f"{PAUSES_MAX} pauses are in force, and no more can be kept."
+            raise ConsistencyError(words, remedy="Pause the workflow or the tenant, and resume what it covers.")
+        changed = await pauses.pause(connection, tenant, key, actor.id, reason, gone)
+        if changed:
+            data: JsonObject = {"paused": key, "reason": reason}
+            await audit.record(connection, tenant, EventType.PAUSE_SET, actor, data)
+    await _tell_run(database, definitions, tenant, key, actor, reason, paused=True)
+    return Changed(*parts_of(key), True, changed)
+
+
+async def resume(
+    database: Database, definitions: Definitions, tenant: str, what: Stopped, name: str, reason: str, actor: Actor
+) -> Changed:
+    """End a pause; what waits goes on within seconds. Doing so again changes nothing. ``NotFoundError`` as ``pause``.
+
+    Crashes as for ``pause``.
+    """
+    check_text(reason, "reason")
+    async with database.transaction(tenant) as connection:
+        await tenants.lock(connection, tenant)
+        key = await _key(connection, definitions, tenant, what, name, new=False)
+        changed = await pauses.resume(connection, tenant, key)
+        if changed:
+            data: JsonObject = {"paused": key, "reason": reason}
+            await audit.record(connection, tenant, EventType.PAUSE_LIFTED, actor, data)
+    await _tell_run(database, definitions, tenant, key, actor, reason, paused=False)
+    return Changed(*parts_of(key), False, changed)
+
+
+async def _key(
+    connection: Connection, definitions: Definitions, tenant: str, what: Stopped, name: str, *, new: bool
+) -> str:
+    """The key of what is named, if there is such a thing. A run that has ended can be resumed, and not paused."""
+    match what:
+        case Stopped.TENANT:
+            if name not in ("", tenant):
+                raise NotFoundError(f"This is the tenant {tenant!r}, not {name!r}.", remedy="Leave its name out.")
+            if not await tenants.exists(connection, tenant):
+                remedy = f"Create it with `counterseal tenant create {tenant}`."
+                raise NotFoundError(f"There is no tenant {tenant!r}.", remedy=remedy)
+            return key_of(what)
+        case Stopped.WORKFLOW:
+            await documents.known_versions(connection, tenant, name)
+        case Stopped.CONNECTOR:
+            known = {operation.connector for operation in definitions.catalog.operations.values()}
+            if name not in known:
+                raise NotFoundError(f"There is no connector {name!r}.", remedy=nearest(name, known, "Known"))
+        case Stopped.RUN:
+            try:
+                row = await read_models.run(connection, tenant, UUID(name))
+            except ValueError:
+                raise InputError(f"{name!r} is not an id.", where="run", remedy="Copy it from `run list`.") from None
+            if row is None:
+                raise NotFoundError(f"There is no run {name}.", remedy="See `counterseal run list`.")
+            if new and row["finished_at"] is not None:
+                raise ConsistencyError(f"The run is {row['status']}; there is nothing left to pause.")
+            name = str(UUID(name))
+    return key_of(what, name)
+
+
+async def _tell_run(
+    database: Database, definitions: Definitions, tenant: str, key: str, actor: Actor, reason: str, *, paused: bool
+) -> None:
+    """Tell it in the book of the run, if that does not have it yet."""
+    what, name = parts_of(key)
+    if what is not Stopped.RUN:
+        return
+    async with database.transaction(tenant) as connection:
+        try:
+            view = await load_to_end(connection, UUID(name), definitions.graphs, lock=True, tenant=tenant)
+        except Purged:
+            return
+        if view.run.finished or view.run.paused is paused:
+            return
+        transition = Transition(view, NO_GRAPH)
+        given = {"reason": reason} if reason else {}
+        event, verb = (RunPaused, "paused") if paused else (RunResumed, "resumed")
+        committed = commit_fields(view.run.run_key, path_of(verb, str(view.version)), given)
+        transition.tell(event(bool(reason), committed or None, reason if committed else ""), actor=actor)
+        if not await faces.append(connection, transition.commit()):
+            raise ConsistencyError("The run has just moved on.", remedy="It is stopped; the same again tells its book.")

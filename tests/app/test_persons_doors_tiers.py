@@ -1,0 +1,386 @@
+"""Persons x doors x tiers: who may not decide is refused with the reason at every door, and audited (promise 12).
+
+A row is one case: how the question came about, what happened since, who votes, and what each door answers. Whoever
+shaped the action in another way than by requesting it is a further row, with another ``opens``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import pytest
+
+from app.access import Role
+from app.cli.outcome import Exit
+from evidence.chain import Actor
+from runtime.requests import publishing
+from sandbox.faults import Fault
+from tests.support.people import deactivate, leave_group, remove_person
+
+SYS_ID = "46d44a23a9fe19810012d100cca80666"
+PEOPLE = f"""
+directory: tests
+version: 2
+people:
+  - {{id: ann, name: Ann, slack: [U0ANN, U0WHO], email: Ann@Example.com, servicenow: [ann.lee, {SYS_ID}, us], os: al}}
+  - {{id: bob, name: Bob, slack: U0BOB, os: us}}
+  - {{id: tess, name: Tess}}
+service_accounts:
+  - {{id: robot, owner: ann, servicenow: svc.robot, slack: U0EVE}}
+groups: {{leads: [ann, bob]}}
+"""
+WORKFLOW = """
+workflow: asking
+version: 2
+reference: ${{ trigger.number }}
+triggers: {servicenow: {table: problem, dedupe: "${{ trigger.number }}"}}
+steps:
+  - {id: danger, do: probe.danger.apply, with: {name: "${{ trigger.tier }}"}}
+"""
+# Runs to which somebody else says something before they ask.
+DANGER = """{id: danger, do: probe.danger.apply, with: {name: "${{ trigger.tier }}"}}"""
+SAID = f"""
+  - if: ${{{{ steps.said.output.x == 'y' }}}}
+    then: [{DANGER}]
+"""
+HEAD = "version: 2\nreference: ${{ trigger.number }}\nsteps:\n"
+FORM = "{type: object, properties: {x: {type: string}}}"
+OTHERS = (
+    f"workflow: filled\n{HEAD}  - {{id: said, task: {{title: T, form: {FORM}, assign: {{group: leads}}}}}}{SAID}",
+    f"workflow: heard\n{HEAD}  - {{id: said, wait: {{signal: said, correlate: '${{{{ trigger.number }}}}'}}}}{SAID}",
+    f"workflow: grown\n{HEAD}  - {{id: said, wait: {{signal: never, correlate: '${{{{ trigger.number }}}}'}}}}\n",
+)
+TESTER = Actor("test", "tester")
+TIERS = ("low", "medium", "high")
+DOORS = ("slack", "http", "cli")
+RULE = """
+  - id: {tier}
+    match: {{operation: probe.danger.apply}}
+    when: action.fields.name == '{tier}'
+    outcome: needs_approval
+    tier: {tier}
+    approvers: [{approvers}]
+    expires: PT1H
+"""
+OURS, SLACKS, TWO = "{group: leads, of: 1}", "{slack_group: S0LEADS, of: 1}", "{group: leads, of: 2}"
+
+
+@dataclass
+class Table:
+    """One installation at its three doors."""
+
+    installation: Any
+    command: Any
+    slack_world: Any
+    environment: pytest.MonkeyPatch
+    tokens: dict[str, str] = field(default_factory=dict)
+    numbers: Any = field(default_factory=itertools.count)
+    asked: Any = None
+
+    async def publish(self, approvers: str) -> None:
+        faces, tester = self.installation.app.faces, TESTER
+        rules = "".join(RULE.format(tier=tier, approvers=approvers) for tier in TIERS)
+        async with faces.database.transaction("default") as connection:
+            policy = f"policy: tests\nversion: 2\nrules:{rules}"
+            await publishing.publish_policy(connection, faces.definitions, "default", policy, "policy", tester)
+            for text in (WORKFLOW, *OTHERS):
+                await publishing.publish_workflow(connection, faces.definitions, "default", text, "w", tester)
+        await self.people()
+        for person in ("ann", "bob", "tess"):
+            roles = (Role.APPROVER, Role.TRIGGER, Role.OPERATOR)
+            self.tokens[person] = await self.installation.token(*roles, subject=person)
+        self.tokens["robot"] = await self.installation.token(Role.TRIGGER, Role.OPERATOR, subject="robot")
+        self.tokens["zoe"] = await self.installation.token(Role.APPROVER, subject="zoe", tenant="other")
+
+    async def people(self) -> None:
+        async with self.installation.app.faces.database.transaction("default") as connection:
+            await publishing.publish_directory(connection, "default", PEOPLE, "people", TESTER)
+
+    async def http(self, person: str, path: str, body: Any, **headers: str) -> Any:
+        client = await self.installation.client()
+        bearer = {"Authorization": f"Bearer {self.tokens[person]}"}
+        return await client.post(path, json=body, headers=bearer | headers)
+
+    async def open(
+        self, tier: str, start: Callable[[dict[str, str]], Awaitable[Any]], then: Said | None = None
+    ) -> None:
+        """A question of this tier, by a run that was started so, and to which something was said."""
+        number = f"INC{next(self.numbers)}"
+        started = await start({"number": number, "tier": tier})
+        assert started.status_code in (201, 202), started.text
+        run = started.json().get("run_id") or started.json()["runs"][0]["run_id"]
+        await self.installation.work()
+        if then is not None:
+            said = await then(self, UUID(run), number)
+            assert said.is_success, said.text
+            await self.installation.work()
+        self.asked = await self.installation.books.approval(run=UUID(run), open=True)
+
+    async def vote(self, door: str, row: Row) -> str:
+        """Vote at a door; the code of the answer, which did not count."""
+        if door == "slack":
+            click = self.installation.click(self.asked.id, self.asked.nonce, row.account)
+            before = len(await self.installation.books.commands(kind="note"))
+            await self.installation.slack({**click, **row.claims})
+            assert len(await self.installation.books.commands(kind="note")) == before + 1, "whoever clicks is answered"
+            return await self.last_code()
+        if door == "http":
+            answer = await self.http(row.token, f"/v1/approvals/{self.asked.id}/votes", {"choice": "approve"})
+            assert answer.json().get("counted", False) is False
+            return str(answer.json()["code"])
+        self.environment.setenv("COUNTERSEAL_TENANT", row.tenant)
+        given = ("approval", "approve", str(self.asked.id), "--as", row.named)
+        said = await asyncio.to_thread(self.command, *given, "--json", exit_code=Exit.CONFLICT)
+        self.environment.delenv("COUNTERSEAL_TENANT")
+        # The installation that is served here logs to the same place.
+        found = re.findall(r"^\{$.*?^\}$", said, re.MULTILINE | re.DOTALL)
+        if not found and "There is no approval" in self.command.said:
+            return "not_found"
+        return str(json.loads(found[0])["code"])
+
+    async def last_code(self) -> str:
+        return str((await self.installation.tenant_events("approval.vote_refused"))[-1]["data"]["code"])
+
+
+Opens = Callable[[Table, str], Awaitable[None]]
+Said: TypeAlias = Callable[[Table, UUID, str], Awaitable[Any]]
+
+
+def from_servicenow(**names: str) -> Opens:
+    """A run that an incident has started which somebody opened, as ServiceNow names them."""
+
+    async def opens(table: Table, tier: str) -> None:
+        event = {"table": "problem", "event": "insert", **names}
+        await table.open(tier, lambda about: table.installation.webhook({**event, **about}))
+
+    return opens
+
+
+def filled_in(by: str) -> Said:
+    """Fill in the form of a task."""
+
+    async def said(table: Table, run: UUID, number: str) -> Any:
+        task = (await table.installation.books.wait(run=run, kind="task", open=True)).id
+        return await table.http(by, f"/v1/tasks/{task}/complete", {"value": {"x": "y"}})
+
+    return said
+
+
+def signaled(by: str) -> Said:
+    """The holder of a token sends a signal."""
+
+    async def said(table: Table, run: UUID, number: str) -> Any:
+        return await table.http(by, f"/v1/signals/said:{number}", {"output": {"x": "y"}})
+
+    return said
+
+
+def added(by: str) -> Said:
+    """The holder of a token adds the step."""
+
+    async def said(table: Table, run: UUID, number: str) -> Any:
+        version = (await table.installation.books.run(run)).version
+        step = {"id": "danger", "needs": [], "do": "probe.danger.apply", "with": {"name": "${{ trigger.tier }}"}}
+        return await table.http(by, f"/v1/runs/{run}/steps", {"steps": [step]}, **{"If-Match": f'"{version}"'})
+
+    return said
+
+
+def shaped(workflow: str, said: Said) -> Opens:
+    """A run of somebody else, to which somebody says something."""
+
+    async def opens(table: Table, tier: str) -> None:
+        start = {"workflow": workflow}
+        await table.open(tier, lambda about: table.http("tess", "/v1/runs", {**start, "input": about}), said)
+
+    return opens
+
+
+def over_http(holder: str) -> Opens:
+    """A run that the holder of a token has started."""
+
+    async def opens(table: Table, tier: str) -> None:
+        start = {"workflow": "asking"}
+        await table.open(tier, lambda about: table.http(holder, "/v1/runs", {**start, "input": about}))
+
+    return opens
+
+
+Change = Callable[[Table], Awaitable[None]]
+
+
+async def nothing(table: Table) -> None:
+    """Nothing has happened since."""
+
+
+def of_directory(change: Callable[..., Awaitable[None]], *more: str) -> Change:
+    async def happens(table: Table) -> None:
+        await change(table.installation.engine, "default", "ann", *more)
+
+    return happens
+
+
+def of_account(*flags: str) -> Change:
+    """Slack says this of ann's account now."""
+
+    async def happens(table: Table) -> None:
+        users = table.slack_world.state.users
+        known = users["U0ANN"]
+        users["U0ANN"] = replace(known, flags=flags)
+
+    return happens
+
+
+async def voted(table: Table) -> None:
+    answer = await table.http("ann", f"/v1/approvals/{table.asked.id}/votes", {"choice": "approve"})
+    assert answer.json()["counted"], answer.text
+
+
+async def expired(table: Table) -> None:
+    await table.installation.trouble.make_waits_due()
+    await table.installation.app.sweeper().sweep()
+
+
+async def superseded(table: Table) -> None:
+    """Bob has approved, and may not any more when the action is about to go: the question is put anew."""
+    await table.people()
+    answer = await table.http("bob", f"/v1/approvals/{table.asked.id}/votes", {"choice": "approve"})
+    assert answer.json()["status"] == "approved", answer.text
+    await deactivate(table.installation.engine, "default", "bob")
+    await table.installation.work()
+
+
+async def slack_is_away(table: Table) -> None:
+    table.slack_world.faults.inject(Fault("usergroups.users.list", times=0))
+
+
+BY_SOMEBODY_ELSE = over_http("tess")
+
+
+def everywhere(code: str) -> Mapping[str, str]:
+    return dict.fromkeys(DOORS, code)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case. ``says`` is what each door answers; ``account``, ``token`` and ``named`` are who votes there."""
+
+    says: Mapping[str, str]
+    opens: Opens = BY_SOMEBODY_ELSE
+    happens: Change = nothing
+    account: str = "U0ANN"
+    token: str = "ann"
+    named: str = "ann"
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    tenant: str = "default"
+    approvers: str = OURS
+
+
+SEPARATED = everywhere("separation_of_duties")
+MACHINE = {"slack": "service_account", "cli": "service_account"}
+ROWS = {
+    "the requester, by a token": Row(SEPARATED, over_http("ann")),
+    "the requester, as exact id": Row(SEPARATED, from_servicenow(opened_by_user_name="ann")),
+    "the requester, in another case": Row(SEPARATED, from_servicenow(opened_by_user_name="Ann")),
+    "the requester, with a trailing space": Row(SEPARATED, from_servicenow(opened_by_user_name="ann ")),
+    "the requester, by user name": Row(SEPARATED, from_servicenow(opened_by_user_name="ANN.Lee")),
+    "the requester, by e-mail": Row(SEPARATED, from_servicenow(opened_by_user_name="ann@example.COM")),
+    "the requester, by sys_id": Row(SEPARATED, from_servicenow(opened_by=SYS_ID)),
+    "the requester, by the operating system's name": Row(SEPARATED, from_servicenow(opened_by_user_name="al")),
+    "somebody whom an ambiguous name may mean": Row(SEPARATED, from_servicenow(opened_by_user_name="us")),
+    "the requester, with a second Slack account": Row(SEPARATED, over_http("ann"), account="U0WHO"),
+    "the requester, by a service token": Row(SEPARATED, over_http("robot")),
+    "the requester, by an integration user": Row(SEPARATED, from_servicenow(opened_by_user_name="svc.robot")),
+    "the requester, who names themselves otherwise": Row(
+        {"cli": "separation_of_duties"}, over_http("ann"), named=" Ann@example.com"
+    ),
+    "the requester's service account": Row(
+        {"slack": "separation_of_duties", "cli": "separation_of_duties"},
+        over_http("ann"),
+        account="U0EVE",
+        named="robot",
+    ),
+    **{
+        f"who changed the record, as {name!r}": Row(
+            SEPARATED, from_servicenow(opened_by_user_name="tess", sys_updated_by=name)
+        )
+        for name in ("ann", "Ann ", "ANN.Lee", "ann@example.COM", SYS_ID, "svc.robot")
+    },
+    "who changed the record, with a second Slack account": Row(
+        {"slack": "separation_of_duties"},
+        from_servicenow(opened_by_user_name="tess", sys_updated_by="ann.lee"),
+        account="U0WHO",
+    ),
+    "who filled in the form": Row(SEPARATED, shaped("filled", filled_in("ann"))),
+    "who sent the signal": Row(SEPARATED, shaped("heard", signaled("ann"))),
+    "whose service token sent the signal": Row(SEPARATED, shaped("heard", signaled("robot"))),
+    "who added the step": Row(SEPARATED, shaped("grown", added("ann"))),
+    "whose service token added the step": Row(SEPARATED, shaped("grown", added("robot"))),
+    "a service account": Row(MACHINE, account="U0EVE", named="robot"),
+    "a guest": Row({"slack": "no_member"}, happens=of_account("is_restricted")),
+    "a guest of one channel": Row({"slack": "no_member"}, happens=of_account("is_ultra_restricted")),
+    "somebody connected": Row({"slack": "no_member"}, happens=of_account("is_stranger")),
+    "a bot": Row({"slack": "no_member"}, happens=of_account("is_bot")),
+    "somebody deactivated in Slack": Row({"slack": "no_member"}, happens=of_account("deleted")),
+    "somebody deactivated": Row(
+        {"slack": "deactivated", "http": "authentication", "cli": "deactivated"}, happens=of_directory(deactivate)
+    ),
+    "somebody who left the group": Row(everywhere("not_eligible"), happens=of_directory(leave_group, "leads")),
+    "somebody who left the directory": Row(
+        {"slack": "unlinked", "http": "authentication", "cli": "not_in_directory"}, happens=of_directory(remove_person)
+    ),
+    "somebody of another tenant": Row(
+        {"http": "not_found", "cli": "not_found"}, token="zoe", named="zoe", tenant="other"
+    ),
+    "somebody of a foreign team": Row({"slack": "foreign_workspace"}, claims={"team": {"id": "T0ELSE"}}),
+    "while the group cannot be looked up": Row(
+        everywhere("group_unresolvable"), happens=slack_is_away, approvers=SLACKS
+    ),
+    "a second vote of one person": Row(everywhere("already_counted"), happens=voted, approvers=TWO),
+    "after expiry": Row(everywhere("expired"), happens=expired),
+    "on a superseded card": Row(everywhere("changed"), happens=superseded),
+}
+# Whoever is refused before the question is looked at leaves no line of the question: nothing is known of them there.
+UNTOLD = {"authentication", "not_found"}
+
+
+@pytest.mark.req("Q-3")
+@pytest.mark.parametrize("name", ROWS)
+async def test_who_may_not_decide_is_refused_at_every_door_and_tier(
+    installation: Any, command: Any, slack_world: Any, clean_environment: pytest.MonkeyPatch, name: str
+) -> None:
+    row = ROWS[name]
+    table = Table(installation, command, slack_world, clean_environment)
+    users = dict(slack_world.state.users)
+    await table.publish(row.approvers)
+    try:
+        questions = []
+        for tier in TIERS:
+            await row.opens(table, tier)
+            questions.append(table.asked)
+        for question in questions:
+            table.asked = question
+            await row.happens(table)
+            before = (await installation.books.approval(id=question.id)).status
+            for door, code in row.says.items():
+                told = len(await installation.tenant_events("approval.vote_refused"))
+                assert await table.vote(door, row) == code, (question.terms["tier"], door)
+                if code not in UNTOLD:
+                    (*_, last) = await installation.tenant_events("approval.vote_refused")
+                    assert last["data"]["code"] == code
+                    assert last["data"]["approval"] == str(question.id)
+                    assert len(await installation.tenant_events("approval.vote_refused")) == told + 1
+            assert (await installation.books.approval(id=question.id)).status == before
+        await installation.work()
+        assert installation.outside.effects == []
+    finally:
+        slack_world.state.users.clear()
+        slack_world.state.users.update(users)
+        slack_world.faults.clear()
