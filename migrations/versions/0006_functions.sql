@@ -105,8 +105,8 @@ BEGIN
   END IF;
   IF _rest ? 'effects' THEN
     UPDATE effects SET run_id = _run_id, step_key = r.step_key, receipt_id = r.receipt_id,
-      status = r.status
-    FROM jsonb_to_recordset(_rest -> 'effects') AS r(key text, step_key text, receipt_id uuid, status text, was uuid)
+      status = r.status, wait_id = r.wait_id, holder = CASE WHEN r.wait_id IS NOT NULL THEN _run_id END
+    FROM jsonb_to_recordset(_rest -> 'effects') AS r(key text, step_key text, receipt_id uuid, status text, was uuid, wait_id uuid)
     WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.was
       AND (r.was = r.receipt_id OR effects.status = 'failed');
     IF _rest @> '{"effects": [{"status": "intended"}]}' THEN
@@ -116,6 +116,25 @@ BEGIN
       WHERE r.status = 'intended' AND NOT EXISTS (
         SELECT FROM effects e WHERE e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
           AND e.status = 'intended');
+    END IF;
+  END IF;
+  IF _rest ? 'shares' THEN
+    UPDATE effects SET status = r.status, holder = _run_id, wait_id = r.wait_id
+    FROM jsonb_to_recordset(_rest -> 'shares') AS r(key text, receipt_id uuid, status text, wait_id uuid)
+    WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.receipt_id
+      AND CASE r.status WHEN 'begun' THEN effects.status = 'left' ELSE effects.wait_id = r.wait_id END;
+    GET DIAGNOSTICS met = ROW_COUNT;
+    IF met = 0 AND _rest @> '{"shares": [{"status": "begun"}]}' THEN
+      RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation';
+    END IF;
+  END IF;
+  IF _rest ? 'joins' THEN
+    PERFORM FROM effects e JOIN jsonb_to_recordset(_rest -> 'joins') AS r(key text, receipt_id uuid)
+      ON e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
+    WHERE e.status IN ('intended', 'in_doubt', 'begun') FOR NO KEY UPDATE OF e;
+    GET DIAGNOSTICS met = ROW_COUNT;
+    IF met < jsonb_array_length(_rest -> 'joins') THEN
+      RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation';
     END IF;
   END IF;
   IF _rest ? 'new_waits' THEN
@@ -190,7 +209,7 @@ BEGIN
     WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.resumed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
       OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
-        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,approvals,votes,cancels_rest}'::text[] <> '{}' THEN
+        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,cancels_rest}'::text[] <> '{}' THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
   IF _answers IS NOT NULL THEN

@@ -36,8 +36,10 @@ MOVES = {
     },
     "approvals": {"requested": "approved rejected expired canceled superseded", "approved": "superseded"},
     "effects": {
-        "intended": "succeeded failed in_doubt",
-        "in_doubt": "intended succeeded failed",
+        "intended": "succeeded failed in_doubt begun",
+        "in_doubt": "intended succeeded failed begun",
+        "begun": "succeeded failed left",
+        "left": "begun failed",
         "failed": "intended",
     },
 }

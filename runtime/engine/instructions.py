@@ -21,7 +21,7 @@ from core.terms import Terms
 from runtime.engine.commit import ApprovalRow, Claim, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.contributors import barred_from
 from runtime.engine.run import Run, RunView
-from runtime.engine.states import WaitKind, WaitState
+from runtime.engine.states import EffectState, WaitKind, WaitState
 from runtime.engine.told import Diverged
 
 # Why an approval that was given is void before anything was done by it.
@@ -61,12 +61,26 @@ class Given(Struct, frozen=True):
         return None if self.stands(view.directory) else LEFT
 
 
+class Shared(Struct, frozen=True):
+    """A shared effect as the books tell it. ``wait`` is its holder's, where its end comes from outside.
+
+    ``over`` says that the run that performed it is over, ``erased`` that retention has removed what came of it.
+    """
+
+    receipt: ReceiptRow
+    life: EffectState
+    wait: WaitRow | None = None
+    over: bool = False
+    erased: bool = False
+
+
 class Known(Struct, frozen=True):
     """The facts about this step from earlier leases, and from the target.
 
     ``wait`` is the newest wait of the step that was not canceled, other than a retry, a pause or one for an approval
     that was given.
-    ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none.
+    ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none; then
+    ``shared`` is what the books tell of the effect, which may be another step's.
     """
 
     receipt: ReceiptRow | None = None
@@ -74,6 +88,7 @@ class Known(Struct, frozen=True):
     wait: WaitRow | None = None
     before: Before | None = None
     receipt_checked: bool = False
+    shared: Shared | None = None
 
 
 class ReadBefore(Struct, frozen=True):
@@ -217,10 +232,14 @@ def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
 
 
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:
-    """The newest wait that was not canceled, other than a retry, a pause or one for an answer that was given."""
+    """The newest wait that was not canceled, other than a retry, a pause or one for an answer that was given.
+
+    A shared effect whose end was told is looked up again.
+    """
     last = None
     for wait in run.waits.values():
         passed = wait.kind in (WaitKind.RETRY, WaitKind.PAUSE) or wait.status is WaitState.CANCELED
+        passed |= wait.kind is WaitKind.SHARED and wait.status is WaitState.COMPLETED
         if wait.step_key == step_key and not passed and (wait.kind is not WaitKind.APPROVAL or wait.result is not None):
             last = wait
     return last

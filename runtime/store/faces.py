@@ -41,7 +41,7 @@ FOLLOWS = frozenset({
 OPENS = frozenset({E.RUN_OPENED, E.CHECKPOINT_COMMITTED})
 
 # Which rows come with such an append. Leases, new waits, new questions and new effects are the engine's.
-PARTS = ("queued", "waits", "commands", "ledger", "effects", "approvals", "votes", "cancels_rest")
+PARTS = ("queued", "waits", "commands", "ledger", "effects", "shares", "approvals", "votes", "cancels_rest")
 
 # Refuse an append with a line that no face may write. Of a name that is there twice, the last one counts.
 _ADMIT = f"""
@@ -155,7 +155,7 @@ async def append(at: Connection | Database, commit: Commit, *, answers: str | No
     commit.strict = answers is None or commit.moves_gate
     answered = [None if commit.strict else answers, commit.expected_version]
     # Runs are locked by id, and shared effects after all runs: what has those goes alone.
-    order = None if commit.effects else ("", str(commit.run_id))
+    order = None if commit.effects or commit.shares else ("", str(commit.run_id))
     return bool(await _called(at, Call("append_to_run", [*commits.sent(commit), *answered, commit.tenant_id], order)))
 
 

@@ -28,6 +28,29 @@ operations:
     input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
     output_schema: {type: object}
     timeouts: {complete: P14D}
+  - name: probe.case.share
+    kind: durable
+    handler: probe:case
+    side_effects: human_process
+    risk: low
+    summary: "Open {name} once"
+    target: "case/{name}"
+    in_doubt: probe
+    idempotency: {scope: reference}
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    timeouts: {complete: P14D}
+  - name: probe.ticket.open
+    handler: probe:open
+    side_effects: external_call
+    risk: low
+    summary: "Open a ticket about {name}"
+    target: "ticket/{name}"
+    in_doubt: probe
+    idempotency: {scope: tenant}
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    retry: {attempts: 4, backoff: [5], jitter: 0}
 """
 POLICY = """
 policy: crash
@@ -136,6 +159,21 @@ _ALL = (
             HEAD % "quick" + _effects("q"),
         ),
         frozenset({"a", "b", "q", "z"}),
+    ),
+    Workload(
+        "shared",
+        (
+            HEAD % "shared"
+            + "  - foreach: ${{ trigger.items }}\n    max_parallel: 3\n"
+            + "    steps: [{id: c, run: sharer, with: {item: '${{ item }}'}}]\n"
+            + _effects("z"),
+            HEAD % "sharer"
+            + "  - {id: t, do: probe.ticket.open, with: {name: ticket}}\n"
+            + "  - {id: c, do: probe.case.share, with: {name: case}}\n",
+        ),
+        frozenset({"ticket", "case", "z"}),
+        trigger={"items": [1, 2, 3]},
+        workers=2,
     ),
 )
 WORKLOADS = {work.name: work for work in _ALL}
