@@ -60,10 +60,12 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     rows.finished = run.finished and before.status not in RUN.terminal  # what comes after the end ends nothing again
     rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
     rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
-    if run.receipts:
-        rows.effects = lives.moved(before, run)
-    if run.waits:
-        rows.shares, rows.joins = lives.taken_over(before, run), lives.joined(before, run)
+    waits = [wait for wait in run.waits.values() if lives.KEY in (wait.context or {})]
+    shared = [row for row in run.receipts.values() if row.shared]
+    if waits or shared:
+        rows.effects, rows.shares = lives.moved(before, run), lives.taken_over(before, run)
+        rows.joins = lives.joined(before, run)
+        rows.ended = [*lives.ended(before, run, rows.effects, rows.shares)]
     rows.new_approvals = [
         replace(row, status=str(run.answers[row.approval_id].status))
         for row in run.approvals.values()
@@ -183,7 +185,7 @@ class Draft:
         """Everything that this append writes, with its lines."""
         rows, run_key = self.rows, self.view.run.run_key
         _derive(rows, self.view.run, self.run)
-        for key, name in lives.ended(self.view.run, self.run, rows.effects, rows.shares):
+        for key, name in rows.ended:
             self.order("shared", name, {"key": key})
         if any(move.consumed for move in rows.approvals):
             rows.people = self.view.directory.digest

@@ -185,7 +185,14 @@ class WhileNode:
     body: Scope
 
 
-Leaf: TypeAlias = OperationNode | GateNode | TimerNode | SignalNode | TaskNode | ChildNode | ContinueNode
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNode(LeafNode):
+    """A leaf that writes to channels, or names the run, and calls nothing (X-8)."""
+
+    operation: str = field(default="set", init=False)
+
+
+Leaf: TypeAlias = OperationNode | GateNode | TimerNode | SignalNode | TaskNode | ChildNode | ContinueNode | SetNode
 Composite: TypeAlias = IfNode | ForeachNode | WhileNode
 Node: TypeAlias = Leaf | Composite
 

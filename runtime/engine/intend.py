@@ -14,7 +14,7 @@ from msgspec import Struct
 from approvals.model import ApprovalKind
 from connectors.operation import KeyScope, Kind, Operation
 from connectors.port import Call
-from connectors.proposal import action_digest
+from connectors.proposal import action_digest, action_json
 from core.action import Action
 from core.canonical import Json, JsonObject, derived_id, digest
 from core.terms import Terms, Unresolved
@@ -39,7 +39,7 @@ from runtime.engine.events import (
 )
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import Known, Next, Nonce, Over, Perform
-from runtime.engine.outside import SENT_KEY, action_json, correlation_of, expect_end
+from runtime.engine.outside import SENT_KEY, correlation_of, expect_end
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 

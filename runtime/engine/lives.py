@@ -48,7 +48,12 @@ def held_by(run: Run, receipt: ReceiptRow) -> WaitRow | None:
     """The wait of this run's own step for the end of what its receipt has begun."""
     last = None
     for wait in run.waits.values():
-        if wait.step_key == receipt.step_key and wait.kind is WaitKind.EXTERNAL and wait.parked and not _taken(wait):
+        if (
+            wait.step_key == receipt.step_key
+            and wait.kind is WaitKind.EXTERNAL
+            and wait.parked
+            and not _is_shared(wait)
+        ):
             last = wait
     return last
 
@@ -88,7 +93,7 @@ def taken_over(before: Run, run: Run) -> list[ShareRow]:
 def taken(run: Run) -> Iterator[ShareRow]:
     """The effects of others that this run has taken over."""
     for wait in run.waits.values():
-        if wait.kind is WaitKind.EXTERNAL and _taken(wait):
+        if wait.kind is WaitKind.EXTERNAL and _is_shared(wait):
             context = wait.context or {}
             yield ShareRow(str(context[KEY]), UUID(str(context[RECEIPT])), _of_wait(wait), wait.wait_id)
 
@@ -96,7 +101,7 @@ def taken(run: Run) -> Iterator[ShareRow]:
 def joined(before: Run, run: Run) -> list[JoinRow]:
     """The effects for whose end steps of this run begin to wait."""
     new = [wait for wait in run.waits.values() if wait.kind is WaitKind.SHARED and wait.wait_id not in before.waits]
-    contexts = [wait.context or {} for wait in new if wait.status is WaitState.WAITING]
+    contexts = [wait.context or {} for wait in new if wait.status is WaitState.WAITING and _is_shared(wait)]
     return sorted((JoinRow(str(c[KEY]), UUID(str(c[RECEIPT]))) for c in contexts), key=lambda row: row.key)
 
 
@@ -113,5 +118,5 @@ def ended(before: Run, run: Run, moves: list[EffectRow], shares: list[ShareRow])
                 yield left.idempotency_key, f"{left.receipt_id}:doubt"
 
 
-def _taken(wait: WaitRow) -> bool:
+def _is_shared(wait: WaitRow) -> bool:
     return KEY in (wait.context or {})

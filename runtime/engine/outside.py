@@ -14,8 +14,8 @@ from uuid import UUID
 
 from connectors.operation import Kind, Operation
 from connectors.port import Before, Call
-from core.action import Action
-from core.canonical import Json, JsonObject
+from connectors.proposal import SYSTEM
+from core.canonical import JsonObject
 from core.ids import correlation_id
 from runtime.engine.commit import ReceiptRow, StepRow, expected_of
 from runtime.engine.events import WaitCanceled, WaitOpened
@@ -24,8 +24,6 @@ from runtime.engine.instructions import Nonce
 from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition, seconds
 
-# In an action as it is kept: the system that it was sent to, where one is known.
-SYSTEM = "system"
 # The key that its target was given, where that is not the receipt's: a shared effect has begun a new life.
 SENT_KEY = "key"
 
@@ -39,15 +37,6 @@ def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
     key = correlation_of(receipt.run_id, receipt.step_key) if operation.kind is Kind.DURABLE else None
     sent = action.get(SENT_KEY) or receipt.idempotency_key
     return Call(operation.name, action["input"], sent, seconds, before, key)
-
-
-def action_json(action: Action, before: Before | None) -> JsonObject:
-    """An action as it is kept, to perform or probe exactly it later."""
-    read: Json = None
-    if before is not None:
-        read = {"values": before.values, "version": before.version, "facts": before.facts}
-    told: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
-    return {**told, SYSTEM: action.system} if action.system else told
 
 
 def system_of(receipt: ReceiptRow) -> str:

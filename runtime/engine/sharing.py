@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connectors.operation import Kind
+from connectors.proposal import SYSTEM
 from core.action import Action
 from core.canonical import Json, JsonObject
 from runtime.engine.commit import ReceiptRow, expected_of
@@ -18,7 +19,7 @@ from runtime.engine.events import ActionRecalled
 from runtime.engine.instructions import Next, Over, Shared
 from runtime.engine.intend import Proposal, is_own
 from runtime.engine.lives import KEY, RECEIPT, UNDER_WAY, name_of
-from runtime.engine.outside import SYSTEM, park_outside
+from runtime.engine.outside import park_outside
 from runtime.engine.past import OUTPUT_REMOVED
 from runtime.engine.states import EffectState, WaitKind
 from runtime.engine.transition import finish

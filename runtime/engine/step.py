@@ -133,6 +133,9 @@ def _propose(p: Proposal) -> Next:
     p.transition.rows.stop = view.stop  # whatever calls from here on is refused by a pause that comes first
     if view.paused and stopped(p.transition, p.step, p.operation, p.nonce):
         return Over()
+    if p.operation.stays_inside:
+        seconds = p.operation.timeouts.perform.total_seconds()
+        return Perform(p.step, p.operation, Call(p.operation.name, inputs, key, seconds), None)
     shared = p.operation.has_effect and p.operation.idempotency.scope is not KeyScope.STEP
     if shared and not known.receipt_checked:
         # Another run or step may have performed this effect since we last looked.
@@ -163,7 +166,7 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         void(p)  # it was given for something else than would be performed now (promise 3)
     if asks and approval is None:
         return ask_approval(p, action, decision, bound)
-    if (over := share(p, action)) is not None:
+    if p.known.shared is not None and (over := share(p, action)) is not None:
         return over
     return intend(p, action, key, Authority(bound, decision_id, approval, decision.approval if asks else None))
 

@@ -18,7 +18,7 @@ from runtime.engine import contributors
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import RunContinued, WaitCanceled, WaitCompleted, WaitTimedOut
-from runtime.engine.graph import ChildNode, ContinueNode, Leaf, SignalNode, TaskNode, TimerNode
+from runtime.engine.graph import ChildNode, ContinueNode, Leaf, SetNode, SignalNode, TaskNode, TimerNode
 from runtime.engine.instructions import Next, Nonce, OtherRun, Over, StartRun
 from runtime.engine.states import RUN, RunState, WaitKind, WaitState
 from runtime.engine.transition import Transition, fail_expression, finish
@@ -30,7 +30,7 @@ DEPTH_MAX = 10
 
 
 def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Next:
-    """Begin a step that waits, or that starts another run."""
+    """Begin a step that waits, that starts another run, or that only writes."""
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
@@ -42,6 +42,8 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
                 _await_signal(transition, step, leaf, nonce)
             case TaskNode():
                 _assign(transition, step, leaf, nonce)
+            case SetNode():
+                finish(transition, step, None)
             case ChildNode() | ContinueNode():
                 return _start(transition, step, leaf)
             case _:

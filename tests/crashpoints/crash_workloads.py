@@ -161,6 +161,19 @@ _ALL = (
         frozenset({"a", "b", "q", "z"}),
     ),
     Workload(
+        "set",
+        (
+            "workflow: set\nversion: 1\nreference: r\nchannels: {log: {reduce: append, ledger: true}}\nsteps:\n"
+            "  - set: {log: first}\n"
+            + _effects("a")
+            + "  - {reference: 'r ${{ size(state.log) }}', set: {log: '${{ state.log[0] }} again'}}\n"
+            + "  - foreach: ${{ trigger.items }}\n    max_parallel: 2\n    steps: [{set: {log: '${{ item }}'}}]\n"
+            + _effects("ask", "z"),
+        ),
+        frozenset({"a", "ask", "z"}),
+        trigger={"items": [1, 2]},
+    ),
+    Workload(
         "shared",
         (
             HEAD % "shared"
