@@ -35,7 +35,7 @@ _OWN: Mapping[str, frozenset[str]] = {
     "approve": _WAITS | {"on_rejected"},
     "wait": _WAITS | {"timeout"},
     "task": _WAITS | {"timeout"},
-    "run": _WAITS | {"with", "timeout", "abandon"},
+    "run": _WAITS | {"with", "timeout", "abandon", "inherit"},
     "continue_with": _LEAF,
     SET: frozenset({"set", "reference", "on_failure"}),
     "if": frozenset({"then", "else"}),
@@ -151,7 +151,7 @@ class GraphCompiler(LeafCompiler):
     def _refuse_foreign_keys(self, step: StepDocument, kind: str, path: Path) -> None:
         for key in _KEYS:
             value: Any = getattr(step, _FIELDS.get(key, key))
-            if value not in (None, {}) and key not in _OWN[kind]:
+            if value not in (None, {}, ()) and key not in _OWN[kind]:
                 self.problem((*path, key), f"{key!r} does not belong to a step with {kind!r}.")
         if kind == "if" and not step.then:
             self.problem(path, "This condition has no `then`.", "Add the steps that it leads to.")

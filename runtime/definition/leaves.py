@@ -244,8 +244,14 @@ class LeafCompiler(ABC):
 
     def _child(self, entry: Entry) -> graph.ChildNode:
         step = entry.step
+        for name in step.inherit:
+            if name not in self._channels:
+                known = ", ".join(sorted(self._channels)) or "none"
+                where = (*entry.scope.path, "inherit")
+                self.problem(where, f"There is no channel {name!r}.", f"Declared are: {known}.")
         return graph.ChildNode(
             **_named(step.run or ""),
+            inherit=tuple(dict.fromkeys(step.inherit)),
             inputs=self.value(entry.scope, ("with",), step.with_),
             timeout=step.timeout,
             abandons=bool(step.abandon),

@@ -173,6 +173,7 @@ class StepDocument(DocumentPart):
     task: TaskDocument | None = None
     run: WorkflowRef | None = None
     abandon: bool | None = None
+    inherit: tuple[Identifier, ...] = ()
     continue_with: ContinueDocument | None = None
 
     @field_validator("id", "as_")

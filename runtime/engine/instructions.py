@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, ApprovalStatus, Choice, Vote, VoteChannel
@@ -18,6 +18,7 @@ from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
 from core.identity import Contributor, Directory
 from core.terms import Terms
+from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import ApprovalRow, Claim, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.contributors import barred_from
 from runtime.engine.run import Run, RunView
@@ -131,7 +132,7 @@ class Inquire(Struct, frozen=True):
 class StartRun(Struct, frozen=True):
     """Start another run; ``waits`` says whether the step waits for its end. Starting it again finds it there.
 
-    ``shaped`` are the marks of those who shaped its input.
+    ``shaped`` are the marks of those who shaped its input, ``inherited`` the channels that it gets a copy of.
     """
 
     step: StepRow
@@ -141,6 +142,7 @@ class StartRun(Struct, frozen=True):
     inputs: JsonObject
     waits: bool
     shaped: tuple[str, ...] = ()
+    inherited: Mapping[str, Inherited] = field(default_factory=dict)
 
 
 class OtherRun(Struct, frozen=True):

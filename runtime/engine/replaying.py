@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from core.canonical import Json, JsonObject, canonical_bytes
 from runtime.engine import events as e
+from runtime.engine.beginnings import first_values
 from runtime.engine.crossing import cross, initial_values
 from runtime.engine.fold import fold
 from runtime.engine.graph import ChildNode, Graph, LeafNode
@@ -104,6 +105,13 @@ def _follow(
             if not _same(choices.made, event.choices or []):
                 raise _Differs("planned otherwise than its conditions and collections say")
             fold(run, told, graph, crossing)
+        case e.RunOpened() as event:
+            copies = {str(name) for name in event.inherited or ()}
+            own = {name: channel for name, channel in graph.channels.items() if name not in copies}
+            given = {name: value for name, value in (event.channels or {}).items() if name not in copies}
+            if not _same(first_values(own, book.constants, {}), given):
+                raise _Differs("began with other values than its expressions give")
+            fold(run, told, graph)
         case e.StepSucceeded() as event:
             values = _variables(run, graph, told, event)
             if (ended := recalled.get(told.step or "")) is not None:

@@ -15,6 +15,7 @@ from core.errors import ExpressionError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.engine import contributors
+from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import RunContinued, WaitCanceled, WaitCompleted, WaitTimedOut
@@ -226,4 +227,7 @@ def _start(transition: Transition, step: StepRow, leaf: ChildNode | ContinueNode
         raise ExpressionError(problem)
     run_id = derived_id(transition.view.run_id, f"run:{step.key}")
     shaped = tuple(sorted(contributors.marks_of(transition.run.state, transition.graph, step.key)))
-    return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, isinstance(leaf, ChildNode), shaped)
+    channels, values = transition.graph.channels, transition.run.state.channels
+    names = leaf.inherit if isinstance(leaf, ChildNode) else ()
+    inherited = {name: Inherited(values[name], channels[name].reducer) for name in names}
+    return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, isinstance(leaf, ChildNode), shaped, inherited)

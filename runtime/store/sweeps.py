@@ -11,7 +11,7 @@ from core.db import Connection
 from runtime.engine.commit import Claim
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 from runtime.store.inbox import KEPT, Kept
-from runtime.store.retention import MAY_BE_PURGED
+from runtime.store.retention import COPIES, MAY_BE_PURGED
 
 BATCH = 100
 # Nothing is on its way to a worker for longer.
@@ -43,6 +43,7 @@ _DUE_WAITS = _in_turn("due_waits", "waits", *_OF_WAITS, BATCH)
 _DUE_PURGES = _in_turn("due_purges", "runs", "r.run_id", "r.purge_at", MAY_BE_PURGED, PURGES)
 
 # Shared effects that are over and whose end a step still waits for: nobody was told. Looked for now and then.
+_COPIES = f"copies AS (SELECT r.run_id FROM runs r WHERE {COPIES} LIMIT {PURGES})"
 _UNTOLD = f"""
 untold AS (
   SELECT DISTINCT e.tenant_id, e.key FROM waits w
@@ -80,6 +81,7 @@ found AS (SELECT channel FROM returned UNION ALL SELECT channel FROM freed),
 woken AS (SELECT pg_notify(channel, '') FROM (SELECT DISTINCT channel FROM found) channels),
 {_DUE_WAITS},
 {_DUE_PURGES},
+{_COPIES},
 {_UNTOLD},
 {KEPT.format(whole="$2", most=BATCH)}
 SELECT (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS woken,
@@ -90,7 +92,7 @@ SELECT (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS wo
   (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, wait_id, extract(epoch FROM now() - created_at)))
     FROM due_waits) AS waits,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, source, notification_id, run_id)) FROM kept) AS kept,
-  (SELECT jsonb_agg(run_id) FROM due_purges) AS purges,
+  (SELECT jsonb_agg(run_id) FROM (SELECT run_id FROM due_purges UNION SELECT run_id FROM copies) p) AS purges,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, key)) FROM untold) AS untold,
   (SELECT array_agg(tenant_id) FROM tenants WHERE resumed IS NOT NULL OR judge_after IS NOT NULL) AS changed"""
 

@@ -253,6 +253,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 parent=view.run_id if work.waits else None,
                 depth=view.depth + 1,
                 shaped=work.shaped,
+                inherited=work.inherited,
             )
             await start_named(connection, definitions, work.workflow, work.version, request)
             return await look(connection, work.run_id, definitions)

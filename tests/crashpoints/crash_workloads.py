@@ -174,6 +174,20 @@ _ALL = (
         trigger={"items": [1, 2]},
     ),
     Workload(
+        "inherited",
+        (
+            "workflow: inherited\nversion: 1\nreference: r\n"
+            "channels: {log: {reduce: append, ledger: true, initial: ['${{ trigger.first }}']}}\nsteps:\n"
+            "  - set: {log: two}\n"
+            "  - {id: c, run: heir, inherit: [log], set: {log: '${{ output }}'}}\n" + _effects("z"),
+            "workflow: heir\nversion: 1\nreference: r\nresult: '${{ size(state.log) }}'\n"
+            "channels: {log: {reduce: append, keep: 2, ledger: true}}\nsteps:\n"
+            "  - set: {log: own}\n" + _effects("ask"),
+        ),
+        frozenset({"ask", "z"}),
+        trigger={"first": "one"},
+    ),
+    Workload(
         "shared",
         (
             HEAD % "shared"
