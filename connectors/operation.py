@@ -80,6 +80,10 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+# The connectors that compute, and call nothing outside.
+INSIDE = frozenset({"transform"})
+
+
 class Idempotency(_Part):
     """The rule that makes two calls one effect: the scope, and the input fields that tell effects inside it apart.
 
@@ -179,6 +183,11 @@ class Operation(_Part):
     def has_effect(self) -> bool:
         """True if a call changes anything outside, and so needs a receipt."""
         return self.side_effects is not SideEffects.NONE
+
+    @cached_property
+    def stays_inside(self) -> bool:
+        """True if a call reaches no outside system, so that nothing is judged."""
+        return self.handler.partition(":")[0] in INSIDE and not self.has_effect
 
     @cached_property
     def digest(self) -> str:

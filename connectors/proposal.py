@@ -11,6 +11,8 @@ from core.errors import InputError
 
 SUMMARY_LENGTH_MAX = 300
 MISSING = "?"
+# In an action as it is kept: the system that it was sent to, where one is known.
+SYSTEM = "system"
 
 
 def build_action(operation: Operation, values: JsonObject, before: Before | None = None) -> Action:
@@ -66,6 +68,15 @@ def action_digest(action: Action, asked: Json = None) -> str:
     if action.system or action.shaped:
         bound |= {"system": action.system, "shaped": [*action.shaped]}
     return digest({**bound, "target": action.target, "target_version": action.target_version})
+
+
+def action_json(action: Action, before: Before | None) -> JsonObject:
+    """An action as it is kept, to perform or probe exactly it later."""
+    read: Json = None
+    if before is not None:
+        read = {"values": before.values, "version": before.version, "facts": before.facts}
+    told: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
+    return {**told, SYSTEM: action.system} if action.system else told
 
 
 def idempotency_key(

@@ -105,8 +105,8 @@ BEGIN
   END IF;
   IF _rest ? 'effects' THEN
     UPDATE effects SET run_id = _run_id, step_key = r.step_key, receipt_id = r.receipt_id,
-      status = r.status
-    FROM jsonb_to_recordset(_rest -> 'effects') AS r(key text, step_key text, receipt_id uuid, status text, was uuid)
+      status = r.status, wait_id = r.wait_id, holder = CASE WHEN r.wait_id IS NOT NULL THEN _run_id END
+    FROM jsonb_to_recordset(_rest -> 'effects') AS r(key text, step_key text, receipt_id uuid, status text, was uuid, wait_id uuid)
     WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.was
       AND (r.was = r.receipt_id OR effects.status = 'failed');
     IF _rest @> '{"effects": [{"status": "intended"}]}' THEN
@@ -116,6 +116,25 @@ BEGIN
       WHERE r.status = 'intended' AND NOT EXISTS (
         SELECT FROM effects e WHERE e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
           AND e.status = 'intended');
+    END IF;
+  END IF;
+  IF _rest ? 'shares' THEN
+    UPDATE effects SET status = r.status, holder = _run_id, wait_id = r.wait_id
+    FROM jsonb_to_recordset(_rest -> 'shares') AS r(key text, receipt_id uuid, status text, wait_id uuid)
+    WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.receipt_id
+      AND CASE r.status WHEN 'begun' THEN effects.status = 'left' ELSE effects.wait_id = r.wait_id END;
+    GET DIAGNOSTICS met = ROW_COUNT;
+    IF met = 0 AND _rest @> '{"shares": [{"status": "begun"}]}' THEN
+      RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation';
+    END IF;
+  END IF;
+  IF _rest ? 'joins' THEN
+    PERFORM FROM effects e JOIN jsonb_to_recordset(_rest -> 'joins') AS r(key text, receipt_id uuid)
+      ON e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
+    WHERE e.status IN ('intended', 'in_doubt', 'begun') FOR NO KEY UPDATE OF e;
+    GET DIAGNOSTICS met = ROW_COUNT;
+    IF met < jsonb_array_length(_rest -> 'joins') THEN
+      RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation';
     END IF;
   END IF;
   IF _rest ? 'new_waits' THEN
@@ -190,7 +209,7 @@ BEGIN
     WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.resumed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
       OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
-        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,approvals,votes,cancels_rest}'::text[] <> '{}' THEN
+        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,cancels_rest}'::text[] <> '{}' THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
   IF _answers IS NOT NULL THEN
@@ -210,7 +229,7 @@ END $function$;
 CREATE FUNCTION open_run(_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
   _workflow_digest text, _trigger_type text, _trigger_ref text, _reference text, _requested_by text, _superstep int,
   _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
-  _pinned bool, _count int, _lines bytea, _vals bytea, _rest jsonb) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
+  _pinned bool, _inherits bool, _count int, _lines bytea, _vals bytea, _rest jsonb) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 DECLARE bound text; its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
@@ -228,11 +247,11 @@ BEGIN
   END IF;
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
-    deadline_at, retention, parent_run_id, depth, run_key, cap)
+    deadline_at, retention, parent_run_id, depth, run_key, cap, inherits)
   SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
     _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
     encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
-    now() + _sla, _retention, _parent, _depth, _run_key, _cap
+    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
         AND w.digest = _workflow_digest AND w.retired_at IS NULL)
@@ -250,6 +269,11 @@ BEGIN
   INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)
     SELECT _run_id, r.key, r.step_id, its_tenant, its_workspace, its_cap, r.starts_run, 'claimable', r.epoch
     FROM jsonb_to_recordset(_rest -> 'queued') AS r(key text, step_id uuid, epoch int, starts_run bool);
+  IF _rest ? 'ledger' THEN
+    INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
+    SELECT _run_id, its_tenant, r.superstep, r.step_key, r.channel, r.value
+    FROM jsonb_to_recordset(_rest -> 'ledger') AS r(channel text, superstep int, step_key text, value jsonb);
+  END IF;
   INSERT INTO workspaces (tenant_id, workspace_id) VALUES (_tenant_id, _workspace_id) ON CONFLICT DO NOTHING;
   IF _rest ? 'queued' THEN
     notified := pg_notify('counterseal_steps', '') IS NULL;

@@ -36,8 +36,10 @@ MOVES = {
     },
     "approvals": {"requested": "approved rejected expired canceled superseded", "approved": "superseded"},
     "effects": {
-        "intended": "succeeded failed in_doubt",
-        "in_doubt": "intended succeeded failed",
+        "intended": "succeeded failed in_doubt begun",
+        "in_doubt": "intended succeeded failed begun",
+        "begun": "succeeded failed left",
+        "left": "begun failed",
         "failed": "intended",
     },
 }
@@ -59,7 +61,7 @@ ENGINES = {
     "runs": "",
 }
 # Of a run the engine changes neither whose it is, nor what opens its book, nor how long that is kept.
-RUNS_KEPT = "run_id tenant_id run_key retention created_at purged_at".split()
+RUNS_KEPT = "run_id tenant_id run_key retention created_at purged_at inherits".split()
 # A face writes what it hears, documents, tokens and who a tenant is. Runs it changes by the appender's functions alone.
 FACES_OWN = {
     "inbox": "INSERT, UPDATE (processed_at, result)",
@@ -261,11 +263,16 @@ def _purge() -> None:
     """Create the erasure: it removes values; the lines stay, and commit to values that nobody can know any more."""
     for table in ("runs", "ledger", "journal"):
         op.execute(f"CREATE POLICY owner ON {table} TO CURRENT_USER USING (true)")
-    over = "FROM runs r WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
+    # What a run has inherited goes when it goes from the run above.
+    due = (
+        "(r.purge_at <= now() OR r.inherits AND r.finished_at IS NOT NULL "
+        "AND EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.purged_at IS NOT NULL))"
+    )
+    over = f"FROM runs r WHERE t.run_id = r.run_id AND r.run_id = id AND {due};"
     op.execute(
         "CREATE FUNCTION purge_records(id uuid) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = public "
         f"AS $$ DELETE FROM ledger t USING {over[5:]} UPDATE journal t SET vals = NULL {over} "
-        "UPDATE runs SET purged_at = now(), purge_at = NULL, run_key = NULL WHERE run_id = id AND purge_at <= now() $$"
+        f"UPDATE runs r SET purged_at = now(), purge_at = NULL, run_key = NULL WHERE run_id = id AND {due} $$"
     )
     op.execute("REVOKE ALL ON FUNCTION purge_records(uuid) FROM PUBLIC")
     op.execute(f"GRANT EXECUTE ON FUNCTION purge_records(uuid) TO {ENGINE}")

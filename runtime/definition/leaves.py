@@ -106,10 +106,10 @@ class LeafCompiler(ABC):
 
     # -- what every leaf has -----------------------------------------------------------------------------------------
 
-    def _common(self, entry: Entry, *, signal: bool = False) -> dict[str, Any]:
-        """The fields of ``LeafNode``; ``signal`` says whether its expressions see what came from outside, too."""
+    def _common(self, entry: Entry, *, output: bool = True, signal: bool = False) -> dict[str, Any]:
+        """The fields of ``LeafNode``; ``output`` and ``signal`` say which of what came of it its expressions see."""
         step, scope = entry.step, entry.scope
-        own = {"output": "dyn", "signal": "dyn"} if signal else {"output": "dyn"}
+        own = dict.fromkeys(["output"] * output + ["signal"] * signal, "dyn")
         inner = replace(scope, variables=scope.variables | own)
         reference = None if step.reference is None else self.template(inner, ("reference",), step.reference)
         return {
@@ -120,6 +120,9 @@ class LeafCompiler(ABC):
             "reference": reference,
             "branches": self._branches(entry),
         }
+
+    def _set(self, entry: Entry) -> graph.SetNode:
+        return graph.SetNode(**self._common(entry, output=False))
 
     def _sets(self, step: StepDocument, scope: StepScope) -> dict[str, Template]:
         result = {}
@@ -241,8 +244,14 @@ class LeafCompiler(ABC):
 
     def _child(self, entry: Entry) -> graph.ChildNode:
         step = entry.step
+        for name in step.inherit:
+            if name not in self._channels:
+                known = ", ".join(sorted(self._channels)) or "none"
+                where = (*entry.scope.path, "inherit")
+                self.problem(where, f"There is no channel {name!r}.", f"Declared are: {known}.")
         return graph.ChildNode(
             **_named(step.run or ""),
+            inherit=tuple(dict.fromkeys(step.inherit)),
             inputs=self.value(entry.scope, ("with",), step.with_),
             timeout=step.timeout,
             abandons=bool(step.abandon),

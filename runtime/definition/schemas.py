@@ -113,7 +113,7 @@ def _approval_terms() -> JsonSchema:
 
 _RULES: Mapping[str, Callable[[], JsonSchema]] = {
     "StepDocument": lambda: {
-        "oneOf": _given(*KINDS),
+        "oneOf": [*_given(*KINDS), {"anyOf": _given("set", "reference"), "not": {"anyOf": _given(*KINDS)}}],
         "allOf": [{"properties": {name: {"pattern": IDENTIFIER} for name in ("id", "as")}}],
     },
     "PolicyDocument": lambda: {"allOf": [{"properties": {"rules": {"minItems": 1}}}]},

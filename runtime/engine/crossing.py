@@ -167,7 +167,7 @@ def fold_writes(channels: Mapping[str, Channel], values: JsonObject, writes: Jso
 
 
 def initial_values(channels: Mapping[str, Channel]) -> JsonObject:
-    """The values of all channels before the first step."""
+    """The values of all channels before the run has told others."""
     return {channel.name: channel.initial for channel in channels.values()}
 
 

@@ -102,16 +102,6 @@ def given_up(transition: Transition, receipt: ReceiptRow, how: str) -> None:
     tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.FAILED, how))
 
 
-def under_way(transition: Transition, step: StepRow) -> None:
-    """The effect is shared with another run or step, whose own lease is at it: look again when that is settled."""
-    message = "Another run or step is doing this, and its outcome is not known yet."
-    error = StepError(ErrorClass.CONSISTENCY, "effect_under_way", message)
-    if not look_later(transition, step, error, PROBE_AFTER):
-        transition.fail(
-            step, replace(error, message=f"{message} Resolve that one, then start this run again.").to_json()
-        )
-
-
 def look_later(
     transition: Transition, step: StepRow, error: StepError, delay: timedelta, *, attempted: bool = False
 ) -> bool:

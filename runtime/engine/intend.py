@@ -13,13 +13,14 @@ from msgspec import Struct
 
 from approvals.model import ApprovalKind
 from connectors.operation import KeyScope, Kind, Operation
-from connectors.port import Before, Call
-from connectors.proposal import action_digest
+from connectors.port import Call
+from connectors.proposal import action_digest, action_json
 from core.action import Action
-from core.canonical import Json, JsonObject, derived_id
+from core.canonical import Json, JsonObject, derived_id, digest
 from core.terms import Terms, Unresolved
 from evidence.chain import Actor
 from evidence.commitments import blind
+from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import COUNTER, FactContext
 from policy.load import Policy
@@ -38,7 +39,7 @@ from runtime.engine.events import (
 )
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import Known, Next, Nonce, Over, Perform
-from runtime.engine.outside import SYSTEM, correlation_of, expect_end
+from runtime.engine.outside import SENT_KEY, correlation_of, expect_end
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 
@@ -195,7 +196,10 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     if p.operation.kind is Kind.DURABLE:
         correlation = correlation_of(p.transition.view.run_id, step.key)
         expect_end(p.transition, step, p.operation, p.nonce)
-    call = Call(action.operation, action.input, key, seconds, p.known.before, correlation)
+    sent = key
+    if previous is not None and previous.status == ReceiptStatus.SUCCEEDED:
+        sent = digest([key, str(previous.receipt_id)])  # a new life: the target knows the key of the one that ended
+    call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation)
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
     if previous is not None and previous.action_digest == authority.bound and is_own(p.transition, step, previous):
@@ -203,6 +207,8 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     # A first attempt, or one at another action than the attempt that failed, which held the key.
     view = p.transition.view
     stored = action_json(action, p.known.before)
+    if sent != key:
+        stored[SENT_KEY] = sent
     stored["decision"] = str(authority.decision)
     stored["approval"] = str(authority.approval) if authority.approval else None
     stored["terms"] = authority.terms.to_json() if authority.terms else None
@@ -249,15 +255,6 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
 
 
 Ending: TypeAlias = ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved
-
-
-def action_json(action: Action, before: Before | None) -> JsonObject:
-    """An action as it is kept, to perform or probe exactly it later."""
-    read: Json = None
-    if before is not None:
-        read = {"values": before.values, "version": before.version, "facts": before.facts}
-    told: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
-    return {**told, SYSTEM: action.system} if action.system else told
 
 
 def intend_again(

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from connectors.operation import Kind, Operation
 from connectors.port import Before, Call
+from connectors.proposal import SYSTEM
 from core.canonical import JsonObject
 from core.ids import correlation_id
 from runtime.engine.commit import ReceiptRow, StepRow, expected_of
@@ -23,8 +24,8 @@ from runtime.engine.instructions import Nonce
 from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition, seconds
 
-# In an action as it is kept: the system that it was sent to, where one is known.
-SYSTEM = "system"
+# The key that its target was given, where that is not the receipt's: a shared effect has begun a new life.
+SENT_KEY = "key"
 
 
 def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
@@ -34,7 +35,8 @@ def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
     before = None if read is None else Before(read["values"], read["version"], read["facts"])
     seconds = operation.timeouts.perform.total_seconds()
     key = correlation_of(receipt.run_id, receipt.step_key) if operation.kind is Kind.DURABLE else None
-    return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before, key)
+    sent = action.get(SENT_KEY) or receipt.idempotency_key
+    return Call(operation.name, action["input"], sent, seconds, before, key)
 
 
 def system_of(receipt: ReceiptRow) -> str:

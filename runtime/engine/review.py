@@ -11,7 +11,7 @@ from typing import Any
 
 from approvals.model import ApprovalKind
 from connectors.port import Before
-from connectors.proposal import build_action
+from connectors.proposal import SYSTEM, build_action
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from runtime.engine import ask
@@ -19,7 +19,6 @@ from runtime.engine.commit import ApprovalRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.intend import ActivePolicy, binding, judge
-from runtime.engine.outside import SYSTEM
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 

@@ -26,6 +26,7 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.deciders import Findings
 from runtime.definition.people import load_directory
 from runtime.definition.workflow import load_workflow
+from runtime.requests.inheriting import check_children
 from runtime.requests.twofold import POLICY_APPROVERS, approvers, first_of_two
 from runtime.store import audit, documents, pauses, tenants
 from runtime.store.documents import Edition, Past, StoredWorkflow
@@ -84,6 +85,7 @@ async def publish_workflow(
     """Publish one version of a workflow. ``DefinitionError`` lists what is wrong with it."""
     workflow = load_workflow(text, file, definitions.catalog)
     await tenants.lock(connection, tenant)
+    await check_children(connection, definitions, tenant, workflow)
     stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
     changed = await documents.publish_workflow(connection, tenant, stored, actor.id)
     if changed:
@@ -108,8 +110,7 @@ async def retire_workflow(connection: Connection, tenant: str, name: str, versio
     documents.of_number(known, version)
     changed = await documents.retire_workflow(connection, tenant, name, version)
     if changed:
-        data: JsonObject = {"name": name, "version": version}
-        await audit.record(connection, tenant, EventType.WORKFLOW_RETIRED, actor, data)
+        await audit.record(connection, tenant, EventType.WORKFLOW_RETIRED, actor, {"name": name, "version": version})
     left = await documents.newest_workflows(connection, tenant, name)
     return Retired(name, version, changed, left[0].version if left else None)
 

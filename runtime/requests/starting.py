@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from core.canonical import JsonObject
@@ -19,6 +20,7 @@ from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
+from runtime.engine.beginnings import Inherited, first_values
 from runtime.engine.events import RunOpened, RunStarted
 from runtime.engine.replaying import unopened
 from runtime.engine.run import RunView
@@ -36,7 +38,8 @@ class StartRequest(Struct, frozen=True):
     """An order to start a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1).
 
     ``run_id`` is given where another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
-    ``shaped`` are the marks of those who shaped the input besides who requests (``runtime.engine.contributors``).
+    ``shaped`` are the marks of those who shaped the input besides who requests (``runtime.engine.contributors``);
+    ``inherited`` are the channels of that run of which this one gets a copy.
     """
 
     tenant_id: str
@@ -50,6 +53,7 @@ class StartRequest(Struct, frozen=True):
     parent: UUID | None = None
     depth: int = 0
     shaped: tuple[str, ...] = ()
+    inherited: Mapping[str, Inherited] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,8 @@ async def _open(
         reference=view.run.reference,
         requested_by=request.requested_by,
         shaped=[*request.shaped] or None,
+        inherited=[*sorted(request.inherited)] or None,
+        channels=first_values(workflow.graph.channels, view.constants, request.inherited) or None,
     )
     error = transition.open(opening, request.actor)
     new_run = NewRun(
@@ -146,6 +152,7 @@ async def _open(
         depth=request.depth,
         cap="" if workflow.max_concurrency is None else workflow.name,
         pinned=pinned,
+        inherits=bool(request.inherited),
     )
     asked = time.monotonic()
     if transition.run.state.open:

@@ -178,7 +178,7 @@ async def landed(connection: Connection, commit: Commit) -> bool:
 
 def can_go_together(commit: Commit) -> bool:
     """True if this commit may share a statement with those of other runs: it waits for nobody once it has its run."""
-    return not (commit.effects or commit.cancels_rest or commit.requeued)
+    return not (commit.effects or commit.shares or commit.joins or commit.cancels_rest or commit.requeued)
 
 
 async def apply_together(connection: Connection, commits: Sequence[Commit]) -> dict[UUID, Applied]:

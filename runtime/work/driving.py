@@ -27,7 +27,18 @@ from runtime.engine import waits
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN, inquired
 from runtime.engine.graph import OperationNode
-from runtime.engine.instructions import Inquire, Known, LookUp, Next, OtherRun, Over, Perform, ReadBefore, StartRun
+from runtime.engine.instructions import (
+    Inquire,
+    Known,
+    LookUp,
+    Next,
+    OtherRun,
+    Over,
+    Perform,
+    ReadBefore,
+    StartRun,
+    known_of,
+)
 from runtime.engine.intend import ActivePolicy, Proposal
 from runtime.engine.run import RunView
 from runtime.engine.states import StepState
@@ -35,7 +46,7 @@ from runtime.engine.step import begin, performed, unsent
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 from runtime.requests.starting import StartRequest, start_named
-from runtime.store import claims, runs
+from runtime.store import claims, effects, runs
 from runtime.work.calling import Calling, inquire, read_before
 from runtime.work.holding import Tools, claim_of, read_claimed
 from runtime.work.lease import HeldStep, Holder, Lease, LostLease
@@ -126,14 +137,21 @@ class Drive:
             performed(transition, perform, read, nonce=new_nonce, chance=chance)
             return Over()
 
-        return await self._holding.commit(proceed)
+        def anew(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
+            return begin(transition, step, workflow, policy, known_of(transition.run, step.key), new_nonce)
+
+        try:
+            return await self._holding.commit(proceed)
+        except asyncpg.UniqueViolationError:
+            return await self._holding.commit(anew)  # the effect is shared, and somebody else has moved it meanwhile
 
     async def _look_up(self, work: LookUp) -> Next:
         hold, graphs = self._holding.now(), self._tools.definitions.graphs
         for _ in range(CONFLICTS_MAX):
             async with self._tools.database.connection() as connection:
-                receipt = await runs.receipt_by_key(connection, graphs, hold.view.tenant_id, work.idempotency_key)
-            known = replace(work.known, receipt=receipt, receipt_checked=True)
+                shared = await effects.by_key(connection, graphs, hold.view.tenant_id, work.idempotency_key)
+            receipt = None if shared is None else shared.receipt
+            known = replace(work.known, receipt=receipt, receipt_checked=True, shared=shared)
 
             def proceed(
                 transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known = known
@@ -235,6 +253,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 parent=view.run_id if work.waits else None,
                 depth=view.depth + 1,
                 shaped=work.shaped,
+                inherited=work.inherited,
             )
             await start_named(connection, definitions, work.workflow, work.version, request)
             return await look(connection, work.run_id, definitions)

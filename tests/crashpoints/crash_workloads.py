@@ -28,6 +28,29 @@ operations:
     input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
     output_schema: {type: object}
     timeouts: {complete: P14D}
+  - name: probe.case.share
+    kind: durable
+    handler: probe:case
+    side_effects: human_process
+    risk: low
+    summary: "Open {name} once"
+    target: "case/{name}"
+    in_doubt: probe
+    idempotency: {scope: reference}
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    timeouts: {complete: P14D}
+  - name: probe.ticket.open
+    handler: probe:open
+    side_effects: external_call
+    risk: low
+    summary: "Open a ticket about {name}"
+    target: "ticket/{name}"
+    in_doubt: probe
+    idempotency: {scope: tenant}
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    retry: {attempts: 4, backoff: [5], jitter: 0}
 """
 POLICY = """
 policy: crash
@@ -136,6 +159,48 @@ _ALL = (
             HEAD % "quick" + _effects("q"),
         ),
         frozenset({"a", "b", "q", "z"}),
+    ),
+    Workload(
+        "set",
+        (
+            "workflow: set\nversion: 1\nreference: r\nchannels: {log: {reduce: append, ledger: true}}\nsteps:\n"
+            "  - set: {log: first}\n"
+            + _effects("a")
+            + "  - {reference: 'r ${{ size(state.log) }}', set: {log: '${{ state.log[0] }} again'}}\n"
+            + "  - foreach: ${{ trigger.items }}\n    max_parallel: 2\n    steps: [{set: {log: '${{ item }}'}}]\n"
+            + _effects("ask", "z"),
+        ),
+        frozenset({"a", "ask", "z"}),
+        trigger={"items": [1, 2]},
+    ),
+    Workload(
+        "inherited",
+        (
+            "workflow: inherited\nversion: 1\nreference: r\n"
+            "channels: {log: {reduce: append, ledger: true, initial: ['${{ trigger.first }}']}}\nsteps:\n"
+            "  - set: {log: two}\n"
+            "  - {id: c, run: heir, inherit: [log], set: {log: '${{ output }}'}}\n" + _effects("z"),
+            "workflow: heir\nversion: 1\nreference: r\nresult: '${{ size(state.log) }}'\n"
+            "channels: {log: {reduce: append, keep: 2, ledger: true}}\nsteps:\n"
+            "  - set: {log: own}\n" + _effects("ask"),
+        ),
+        frozenset({"ask", "z"}),
+        trigger={"first": "one"},
+    ),
+    Workload(
+        "shared",
+        (
+            HEAD % "shared"
+            + "  - foreach: ${{ trigger.items }}\n    max_parallel: 3\n"
+            + "    steps: [{id: c, run: sharer, with: {item: '${{ item }}'}}]\n"
+            + _effects("z"),
+            HEAD % "sharer"
+            + "  - {id: t, do: probe.ticket.open, with: {name: ticket}}\n"
+            + "  - {id: c, do: probe.case.share, with: {name: case}}\n",
+        ),
+        frozenset({"ticket", "case", "z"}),
+        trigger={"items": [1, 2, 3]},
+        workers=2,
     ),
 )
 WORKLOADS = {work.name: work for work in _ALL}

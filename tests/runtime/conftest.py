@@ -135,6 +135,19 @@ operations:
     output_schema: {type: object}
     timeouts: {complete: P14D}
     retry: {attempts: 3, backoff: [5], jitter: 0}
+  - name: probe.case.share
+    kind: durable
+    handler: probe:case
+    side_effects: human_process
+    risk: low
+    summary: "Open the case about {name}"
+    target: "case/{name}"
+    in_doubt: probe
+    idempotency: {scope: reference}
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    timeouts: {complete: P14D}
+    retry: {attempts: 3, backoff: [5], jitter: 0}
   - name: probe.value.read
     handler: probe:read
     side_effects: none

@@ -113,10 +113,15 @@ class ActionDoubtResolved(Struct, frozen=True):
 
 
 class ActionRecalled(Struct, frozen=True):
-    """The effect is recorded as done; its result is reused and nothing is sent (Q-15)."""
+    """The effect is recorded as done, by ``run`` if not by this one; its result is reused, nothing is sent (Q-15).
+
+    ``ended`` says by whom its end was told, where that came from outside.
+    """
 
     TYPE: ClassVar = EventType.ACTION_RECALLED
     receipt: UUID
+    run: UUID | None = None
+    ended: Private[JsonObject | None] = None
 
 
 class ActionLate(Struct, frozen=True):

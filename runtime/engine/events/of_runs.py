@@ -17,6 +17,8 @@ class RunOpened(Struct, frozen=True):
     """A trigger has started the run. ``workflow`` is its name, version and digest.
 
     ``shaped`` are the marks of those who shaped its input, besides the requester (``runtime.engine.contributors``).
+    ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
+    of the channels of the run above.
     """
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -29,6 +31,8 @@ class RunOpened(Struct, frozen=True):
     reference: Private[str | None] = None
     requested_by: Private[str | None] = None
     shaped: Private[list[str] | None] = None
+    inherited: list[Json] | None = None
+    channels: Private[JsonObject | None] = None
 
 
 class RunStarted(Struct, frozen=True):

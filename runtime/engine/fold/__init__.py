@@ -14,6 +14,7 @@ from core.errors import ConsistencyError
 from evidence.commitments import blind
 from runtime.engine import contributors
 from runtime.engine import events as e
+from runtime.engine.beginnings import first_entries
 from runtime.engine.commit import PARKED, MutationRow
 from runtime.engine.crossing import Crossing, begin, checkpoint_of, cross
 from runtime.engine.fold import of_steps, of_waits
@@ -39,6 +40,8 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
     match told.event:
         case e.CheckpointCommitted() as event:
             _checkpoint(run, event, graph, crossing)
+        case e.RunOpened() as event:
+            _opened(run, event, graph)
         case event:
             change = _FOLDS[type(event)]
             if change is not None:
@@ -46,11 +49,13 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
     return run
 
 
-def _opened(run: Run, told: Told, event: e.RunOpened) -> None:
+def _opened(run: Run, event: e.RunOpened, graph: Graph) -> None:
     run.reference = event.reference or run.reference
     run.requested_by = event.requested_by or run.requested_by
     run.trigger = event.inputs or {}
     contributors.opened(run.state, event.shaped or ())
+    run.state.channels.update(event.channels or {})
+    run.ledger += first_entries(graph.channels, event.channels or {})
 
 
 def _started(run: Run, told: Told, event: e.RunStarted) -> None:
@@ -142,7 +147,7 @@ def _park_run(run: Run) -> None:
 
 # None: the event changes nothing by itself, the events beside it do.
 _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
-    e.RunOpened: _opened,
+    e.RunOpened: None,
     e.RunStarted: _started,
     e.RunReferenceSet: _named,
     e.RunExtended: _extended,
