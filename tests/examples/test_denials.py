@@ -12,6 +12,7 @@ from connectors.port import Before
 from connectors.proposal import build_action
 from policy.evaluate import Decision, build_facts, evaluate
 from policy.facts import FactContext
+from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "policies"
@@ -26,7 +27,7 @@ def decided(policy: str, operation: str, values: dict[str, Any], **context: Any)
     fields = values.get("fields", {})
     before = Before(dict.fromkeys(fields, "old"), "1") if isinstance(fields, dict) and fields else None
     action = build_action(CATALOG.operations[operation], values, before)
-    return evaluate(compiled, build_facts(action, FactContext(**context)), operation)
+    return evaluate(PolicySet.of(compiled), build_facts(action, FactContext(**context)), operation)
 
 
 def incident(**fields: str) -> dict[str, Any]:
