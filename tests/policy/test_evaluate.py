@@ -28,7 +28,11 @@ Update = Callable[..., Action]
 
 
 def decide(policy: Policy | None, action: Action, context: FactContext | None = None) -> Decision:
-    return evaluate(PolicySet.of(policy), build_facts(action, context or FactContext()), action.operation)
+    return evaluate(
+        PolicySet.of(policy),
+        build_facts(action, context or FactContext(run_workflow="incident-triage")),
+        action.operation,
+    )
 
 
 def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Load, update: Update) -> None:
@@ -38,7 +42,7 @@ def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Loa
         "- {id: any, match: {operation: '*'}, when: action.fields.limit == 'all', outcome: deny}\n"
         f"- {{id: risk, match: {{operation: {name}}}, when: action.risk == 'medium', outcome: allow}}"
     )
-    assert len(policy.matching(name).groups) == 2
+    assert len(PolicySet.of(policy).applying("", name).groups) == 2
     decision = decide(policy, update({"limit": 5}, operation=name))
     assert ([rule.id for rule in decision.rules], decision.errors) == (["whole", "risk"], ())
     decision = decide(policy, update({"limit": "all"}, operation=name))
@@ -296,8 +300,12 @@ class TestItOperations:
     @pytest.mark.req("Q-22")
     def test_reversible_writes_are_allowed_under_a_cap(self, policy: Policy, update: Update) -> None:
         action = update({"assigned_to": "beth", "work_notes": "Assigned."}, {"assigned_to": "", "work_notes": ""})
-        assert decide(policy, action, FactContext(writes_in_run=9)).outcome is Ruling.ALLOW
-        assert decide(policy, action, FactContext(writes_in_run=10)).outcome is Ruling.DENY
+        assert (
+            decide(policy, action, FactContext(run_workflow="incident-triage", writes_in_run=9)).outcome is Ruling.ALLOW
+        )
+        assert (
+            decide(policy, action, FactContext(run_workflow="incident-triage", writes_in_run=10)).outcome is Ruling.DENY
+        )
         irreversible = update({"assigned_to": "beth"}, {"assigned_to": ""}, reversible=False)
         assert decide(policy, irreversible).outcome is Ruling.DENY
 
@@ -335,7 +343,10 @@ class TestItOperations:
         action = update({}, operation=operation, side_effects=side_effects)
         assert decide(policy, action).outcome == outcome
         if side_effects != "none":
-            assert decide(policy, action, FactContext(writes_in_run=50)).outcome is Ruling.DENY
+            assert (
+                decide(policy, action, FactContext(run_workflow="incident-triage", writes_in_run=50)).outcome
+                is Ruling.DENY
+            )
 
 
 def test_an_explanation_shows_every_rule(load: Load, update: Update, context: FactContext) -> None:
