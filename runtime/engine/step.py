@@ -22,6 +22,7 @@ from core.canonical import JsonObject, unfit
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
+from policy.sets import PolicySet
 from runtime.engine import ask, doubt, waits
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
@@ -31,7 +32,6 @@ from runtime.engine.events import ActionFailed, ActionSucceeded, WaitCanceled
 from runtime.engine.graph import GateNode, OperationNode
 from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit, still_approved
 from runtime.engine.intend import (
-    ActivePolicy,
     Authority,
     Proposal,
     ask_approval,
@@ -65,7 +65,7 @@ _AUTHORIZATION_CODES = ("401", "403", "unauthorized", "forbidden", "not_allowed"
 
 
 def begin(
-    transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known, nonce: Nonce
+    transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, known: Known, nonce: Nonce
 ) -> Next:
     """Take a leased step as far as it goes without touching the outside.
 
@@ -154,7 +154,7 @@ def _propose(p: Proposal) -> Next:
 def _decide(p: Proposal, action: Action, key: str) -> Next:
     decision = judge(p.transition, p.step, p.workflow, p.policy, action)
     bound = action_digest(action) if decision.approval is None else binding(action, decision)
-    decision_id = record_decision(p.transition, p.step, p.policy, decision, action, bound)
+    decision_id = record_decision(p.transition, p.step, decision, action, bound)
     given = p.known.given
     approval = None if given is None and p.known.receipt is None else _matching(p, bound)
     if decision.outcome is Ruling.DENY:
