@@ -20,7 +20,7 @@ from app.faces import Faces
 from app.outlining import outline
 from app.settings import Settings
 from connectors.catalog import Catalog, Source
-from connectors.port import Connectors
+from connectors.port import Connectors, Declared
 from core.canonical import digest
 from core.db import Connection
 from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
@@ -94,10 +94,10 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
     All of it is one transaction, under the tenant's lock. In strict mode ``ConfigurationError`` lists what is invalid,
     and nothing was published. In warn mode what is invalid is reported, and the rest is published.
     """
-    found = _documents(faces)
+    found, misfits = _documents(faces), await _misfits(connectors)
     async with faces.database.transaction(faces.settings.tenant) as connection:
         done, problems = await _renew(connection, faces.settings.tenant, found)
-        problems += await _check(faces, connection, connectors)
+        problems += [*await _check(faces, connection, connectors), *misfits]
         lines = [line for problem in problems for line in problem.splitlines()]
         if lines and faces.settings.definitions_mode == "strict":
             told = "\n".join(lines)
@@ -153,6 +153,18 @@ async def _renew(
             await connection.execute("ROLLBACK TO SAVEPOINT document")
             problems.append(str(error))
     return done, problems
+
+
+async def _misfits(connectors: Connectors | None) -> list[str]:
+    """The faults of declarations that name what an outside system has to have; its first call finds what is left."""
+    problems: list[str] = []
+    for name, connector in (connectors or {}).items():
+        faults = await connector.faults() if isinstance(connector, Declared) else ()
+        if isinstance(faults, str):
+            log.warning("operations are held against their system at the first call", connector=name, reason=faults)
+        else:
+            problems += faults
+    return problems
 
 
 async def _check(faces: Faces, connection: Connection, connectors: Connectors | None) -> list[str]:

@@ -95,7 +95,7 @@ def build_facts(action: Action, context: FactContext) -> dict[str, object]:
     before = action.before
     facts: dict[str, object] = {
         "action.operation": action.operation,
-        "action.connector": action.operation.partition(".")[0],
+        "action.connector": action.connector or action.operation.partition(".")[0],
         "action.target": action.target,
         "action.risk": str(action.risk),
         "action.reversible": action.reversible,

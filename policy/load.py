@@ -139,7 +139,7 @@ def _matched(rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> fr
     return frozenset(
         name
         for name in operations
-        if pattern.fullmatch(name) and (connector is None or name.split(".", 1)[0] == connector)
+        if pattern.fullmatch(name) and (connector is None or operations[name].connector_of(name) == connector)
     )
 
 
@@ -154,7 +154,7 @@ def _siblings(rule: RuleDocument, matched: frozenset[str], operations: Mapping[s
 
 
 def _unmatched(document: Document, index: int, rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> Problem:
-    connectors = {name.split(".", 1)[0] for name in operations}
+    connectors = {facts.connector_of(name) for name, facts in operations.items()}
     connector, glob = rule.match.connector, rule.match.operation
     if connector is not None and connector not in connectors:
         key, message, remedy = "connector", f"there is no connector {connector!r}.", nearest(connector, connectors)

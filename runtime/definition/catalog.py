@@ -55,7 +55,7 @@ def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     for name, operation in catalog.operations.items():
         fields = operation.fact_types()
         before = frozenset(fields if operation.diff else ())
-        found[name] = OperationFacts(fields, before, generics_of(operation, catalog.operations))
+        found[name] = OperationFacts(fields, before, generics_of(operation, catalog), operation.connector)
     return found
 
 

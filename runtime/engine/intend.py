@@ -12,7 +12,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from approvals.model import ApprovalKind
-from connectors.operation import KeyScope, Kind, Operation
+from connectors.operation import Kind, Operation
+from connectors.parts import KeyScope
 from connectors.port import Call
 from connectors.proposal import action_digest, action_json
 from core.action import Action

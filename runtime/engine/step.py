@@ -14,7 +14,8 @@ from uuid import UUID
 from msgspec.structs import asdict, replace
 
 from approvals.model import ApprovalKind
-from connectors.operation import InDoubtRule, KeyScope, Kind, Operation
+from connectors.operation import InDoubtRule, Kind, Operation
+from connectors.parts import KeyScope
 from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Parked, Refused
 from connectors.proposal import action_digest, build_action, idempotency_key
 from core.action import Action
@@ -141,7 +142,7 @@ def _propose(p: Proposal) -> Next:
         # Another run or step may have performed this effect since we last looked.
         return LookUp(p.step, key, known)
     if p.operation.diff is not None and known.before is None:
-        call = Call(p.operation.name, inputs, key, p.operation.timeouts.perform.total_seconds())
+        call = Call(p.operation.name, action.input, key, p.operation.timeouts.perform.total_seconds())
         return ReadBefore(p.step, p.operation, call, known)
     try:
         return _decide(p, action, key)

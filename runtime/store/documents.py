@@ -29,7 +29,10 @@ class StoredWorkflow(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PublishedVersion:
-    """One published version without its text. ``operations`` are the names of those that it calls, sorted."""
+    """One published version without its text.
+
+    ``operations`` are the names of those that it calls, ``connectors`` those that it needs (X-3), both sorted.
+    """
 
     name: str
     version: int
@@ -38,11 +41,7 @@ class PublishedVersion:
     published_at: datetime
     retired_at: datetime | None
     operations: tuple[str, ...]
-
-    @property
-    def connectors(self) -> tuple[str, ...]:
-        """The connectors that it needs (X-3): the first parts of the operations' names, sorted."""
-        return tuple(sorted({operation.split(".", 1)[0] for operation in self.operations}))
+    connectors: tuple[str, ...]
 
 
 class Edition(Struct, frozen=True):
@@ -69,7 +68,9 @@ class Past(Struct, frozen=True):
 
 _VERSIONS = """
 SELECT name, version, digest, published_by, published_at, retired_at,
-  ARRAY(SELECT jsonb_object_keys(operations) ORDER BY 1) AS operations
+  ARRAY(SELECT jsonb_object_keys(operations) ORDER BY 1) AS operations,
+  ARRAY(SELECT DISTINCT coalesce(value ->> 'connector', split_part(key, '.', 1)) FROM jsonb_each(operations)
+    ORDER BY 1) AS connectors
 FROM workflows WHERE tenant_id = $1 AND ($2::text IS NULL OR name = $2) ORDER BY name, version DESC"""
 
 _RETIRE = """
@@ -133,7 +134,8 @@ async def workflow(connection: Connection, tenant: str, name: str, version: int)
 async def workflow_versions(connection: Connection, tenant: str, name: str | None = None) -> list[PublishedVersion]:
     """Every version of every workflow, or of the one named; by name, the newest version first."""
     rows = await connection.fetch(_VERSIONS, tenant, name)
-    return [PublishedVersion(**{**row, "operations": tuple(row["operations"])}) for row in rows]
+    lists = ("operations", "connectors")
+    return [PublishedVersion(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows]
 
 
 async def startable_workflow(connection: Connection, tenant: str, name: str, version: int | None) -> StoredWorkflow:
