@@ -212,6 +212,21 @@ async def replay(run_id: RunId, as_json: Json = False) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
+@run.command("retry")
+async def retry(
+    run_id: RunId,
+    reason: Annotated[str, typer.Option(help="Why it may go on now; kept in the audit.")],
+    as_json: Json = False,
+) -> None:
+    """Go on with a failed run, from the steps that failed or were canceled with it. What is done stays done."""
+    from runtime.requests import retrying
+
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        status = await retrying.retry_run(connection, faces.definitions, tenant, run_id, actor, reason)
+    print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)
+
+
 @run.command("cancel")
 async def cancel(
     run_id: RunId, reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "", as_json: Json = False

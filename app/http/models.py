@@ -48,6 +48,19 @@ class Cancel(In):
     reason: Annotated[str, Field(max_length=2000)] = ""
 
 
+class Retry(In):
+    """The reason why a failed run may go on; kept in the audit."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class RetryAnswer(BaseModel):
+    """The run's status now."""
+
+    run_id: UUID
+    status: RunState
+
+
 class CancelAnswer(BaseModel):
     """The run's status now; not yet ``canceled`` while an action is under way."""
 

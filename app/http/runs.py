@@ -21,7 +21,7 @@ from core.ids import new_id
 from evidence.chain import EventType
 from runtime.engine.states import RunState
 from runtime.keep.bundling import NOT_STORED, remedy
-from runtime.requests import pausing, starting, steering
+from runtime.requests import pausing, retrying, starting, steering
 from runtime.requests.starting import Started, StartRequest
 from runtime.store import audit, read_models
 from runtime.store.read_models import Row, RunFilter
@@ -170,6 +170,14 @@ async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesD
     """Waits and open steps are canceled with it; an action under way ends first. 409 if the run has ended."""
     async with faces.database.transaction(who.tenant) as connection:
         status = await steering.cancel_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
+    return {"run_id": run_id, "status": status}
+
+
+@router.post("/{run_id}/retry", response_model=models.RetryAnswer, summary="Go on with a failed run")
+async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep) -> dict[str, Any]:
+    """What is done stays done; what failed begins anew. 409 if it cannot: the run above has moved on, or a doubt."""
+    async with faces.database.transaction(who.tenant) as connection:
+        status = await retrying.retry_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
 
 

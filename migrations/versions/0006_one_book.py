@@ -25,6 +25,7 @@ MOVES = {
         "waiting": "running failed_terminal canceled",
         "waiting_approval": "running failed_terminal canceled",
         "failed_retryable": "running failed_terminal canceled",
+        "failed_terminal": "running",
     },
     "waits": {"waiting": "canceled completed timed_out"},
     "commands": {

@@ -22,7 +22,7 @@ PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", Ste
 class StepRow(Struct, frozen=True):
     """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9).
 
-    ``eligible_in`` counts from the commit that schedules a retry (Q-19).
+    ``eligible_in`` counts from the commit that schedules a retry (Q-19). ``again`` numbers the retry of its run.
     """
 
     step_id: UUID
@@ -40,13 +40,14 @@ class StepRow(Struct, frozen=True):
     usage: JsonObject | None = None
     last_error: JsonObject | None = None
     eligible_in: timedelta | None = None
+    again: int = 0
 
 
 class WaitRow(Struct, frozen=True):
     """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16).
 
     ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
-    ``parked`` says that its step waits for it by now.
+    ``parked`` says that its step waits for it by now, ``left`` that its step has begun anew since it ended.
     """
 
     wait_id: UUID
@@ -60,6 +61,7 @@ class WaitRow(Struct, frozen=True):
     correlation_key: str | None = None
     result: JsonObject | None = None
     parked: bool = True
+    left: bool = False
 
 
 class LedgerRow(Struct, frozen=True):

@@ -154,7 +154,9 @@ class Run(Struct):
     ``executing`` counts the steps of the current super-step that have not left it; ``width`` is how many it had.
     ``steps`` are those that are open or belong to the current super-step, ``past`` those that a barrier has left
     behind, ``times`` those of the last lines of steps. ``answers`` are the last moves of approvals, ``windows`` the
-    items of loops that planning may ask for. The lists grow only. Who goes on with a run rests it after each append, so
+    items of loops that planning may ask for. ``reopened`` counts how often a person went on with it after it had
+    failed; ``anew`` holds the steps that begin again then, until they are planned. The lists grow only. Who goes on
+    with a run rests it after each append, so
     that it grows with what is open and not with what is done; who folds it for reading keeps everything.
     """
 
@@ -175,6 +177,8 @@ class Run(Struct):
     finished: bool = False
     checkpointed: bool = False
     extensions: int = 0
+    reopened: int = 0
+    anew: dict[str, int] = field(default_factory=dict)
     trigger: JsonObject = field(default_factory=dict)
     steps: dict[str, StepRow] = field(default_factory=dict)
     past: dict[str, StepRow] = field(default_factory=dict)
@@ -219,7 +223,7 @@ class Run(Struct):
 
 _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
-    "mutations", "times",
+    "mutations", "times", "anew",
 )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ class RunEvent(StrEnum):
     SUCCEED = "succeed"
     FAIL = "fail"
     CANCEL = "cancel"
+    REOPEN = "reopen"
 
 
 RUN: Machine[RunState, RunEvent] = Machine(
@@ -60,7 +61,9 @@ RUN: Machine[RunState, RunEvent] = Machine(
         (RunState.FAILED_RETRYABLE, RunEvent.RESUME): RunState.RUNNING,
         (RunState.FAILED_RETRYABLE, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.FAILED_RETRYABLE, RunEvent.CANCEL): RunState.CANCELED,
+        (RunState.FAILED_TERMINAL, RunEvent.REOPEN): RunState.RUNNING,
     },
+    frozenset({RunState.FAILED_TERMINAL}),
 )
 
 

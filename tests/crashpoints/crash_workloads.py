@@ -80,7 +80,8 @@ def _effects(*names: str) -> str:
 class Workload:
     """A run, the choices of people, and what is to be true at the end. ``effects`` happen exactly once each.
 
-    ``workers`` work at the same time, with nothing in common but the database and the process that dies.
+    ``refused_once`` is refused the first time, and somebody goes on with the run. ``workers`` work at the same time,
+    with nothing in common but the database and the process that dies.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Workload:
     refuses_first: frozenset[str] = frozenset()
     times_out: bool = False
     workers: int = 1
+    refused_once: str = ""
 
 
 _ALL = (
@@ -172,6 +174,12 @@ _ALL = (
         ),
         frozenset({"a", "ask", "z"}),
         trigger={"items": [1, 2]},
+    ),
+    Workload(
+        "retried",
+        (HEAD % "retried" + _effects("a", "ask", "d"),),
+        frozenset({"a", "ask", "d"}),
+        refused_once="ask",
     ),
     Workload(
         "inherited",

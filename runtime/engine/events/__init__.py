@@ -42,6 +42,7 @@ from runtime.engine.events.of_runs import (
     RunOpened,
     RunPaused,
     RunReferenceSet,
+    RunReopened,
     RunResumed,
     RunStarted,
 )
@@ -64,7 +65,7 @@ from runtime.engine.events.of_steps import (
 
 Event: TypeAlias = (
     RunOpened | RunStarted | RunReferenceSet | RunExtended | RunContinued | RunCanceled | RunClosed
-    | RunPaused | RunResumed
+    | RunPaused | RunResumed | RunReopened
     | StepStarted | StepSucceeded | StepFailed | StepParked | StepRetryScheduled | StepResumed | StepSetBack
     | StepCanceled | LeaseExpired
     | WaitOpened | WaitPostponed | WaitCompleted | WaitTimedOut | WaitCanceled

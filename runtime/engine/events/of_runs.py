@@ -112,6 +112,20 @@ class RunClosed(Struct, frozen=True):
     result: Private[Json] = None
 
 
+class RunReopened(Struct, frozen=True):
+    """A person goes on with a failed run. ``steps`` begin anew, each with the epoch of its last lease.
+
+    ``bundle`` is the SHA-256 of the evidence of how it had ended.
+    """
+
+    TYPE: ClassVar = EventType.RUN_REOPENED
+    bundle: str | None
+    steps: list[Json]
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+
+
 class CheckpointCommitted(Struct, frozen=True):
     """The barrier of a super-step (P-3). ``digest`` is the blinded digest of the state that the fold has then.
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from core.errors import ConsistencyError
 from evidence.commitments import blind
 from runtime.engine import contributors
@@ -100,6 +102,21 @@ def _closed(run: Run, told: Told, event: e.RunClosed) -> None:
     run.error, run.result, run.finished, run.executing = event.detail, event.result, True, 0
 
 
+def _reopened(run: Run, told: Told, event: e.RunReopened) -> None:
+    run.status = RUN.next[run.status, RunEvent.REOPEN]
+    run.error, run.result, run.finished, run.reopened = None, None, False, run.reopened + 1
+    told_of: Any = event.steps
+    for key, epoch in told_of:
+        run.past.pop(key, None)
+        run.steps.pop(key, None)
+        run.state.parked.pop(key, None)
+        run.anew[key] = epoch
+    run.state.open = [key for key in run.state.open if key not in run.anew]
+    for wait in [wait for wait in run.waits.values() if wait.step_key in run.anew]:
+        run.waits[wait.wait_id] = replace(wait, left=True)
+    contributors.reopened(run.state, told.actor.kind, told.actor.id)
+
+
 def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: Crossing | None) -> None:
     """The barrier: the writes of the super-step are in the channels, and the next super-step is planned."""
     if crossing is None:
@@ -113,6 +130,7 @@ def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: 
     for key in [key for key, row in run.steps.items() if row.status in STEP.terminal]:
         run.past[key] = run.steps.pop(key)
     run.steps.update((row.key, row) for row in crossing.begun)
+    run.anew = {}
     if crossing.ending:
         return
     run.executing = run.width = len(run.state.open)
@@ -155,6 +173,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.RunCanceled: _canceled,
     e.RunPaused: _paused,
     e.RunResumed: _paused,
+    e.RunReopened: _reopened,
     e.RunClosed: _closed,
     e.StepStarted: of_steps.step_started,
     e.StepSucceeded: of_steps.step_succeeded,
