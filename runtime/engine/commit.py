@@ -227,7 +227,7 @@ class Commit(Struct):
     that stand in line or are held no more. ``taken`` says under which step's lease each other was taken; ``handed`` are
     those that are held by it now. ``effects`` are the shared effects that begin or move, ``shares`` those
     of others that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to be told.
-    ``cancels_rest`` ends
+    ``sealed`` runs wait for no more steps. ``cancels_rest`` ends
     whatever of the run is still open (set-based: a run may have thousands of steps). ``lease`` is how long a lease that
     is handed on holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for
     it. ``extended`` counts its new extensions. ``latest`` is the latest time of its lines. ``state`` is the run as
@@ -271,6 +271,7 @@ class Commit(Struct):
     shares: list[ShareRow] = field(default_factory=list)
     joins: list[JoinRow] = field(default_factory=list)
     ended: list[tuple[str, str]] = field(default_factory=list)
+    sealed: list[str] = field(default_factory=list)
     new_approvals: list[ApprovalRow] = field(default_factory=list)
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)

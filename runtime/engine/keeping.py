@@ -27,7 +27,7 @@ EVERY = 64
 
 _FACTS = (
     "superstep", "executing", "width", "writes", "reference", "requested_by", "canceling", "checkpointed", "extensions",
-    "paused", "reopened",
+    "paused", "reopened", "held_open",
 )  # fmt: skip
 _ROWS: Mapping[str, tuple[type[Any], str]] = {
     "steps": (StepRow, "key"),

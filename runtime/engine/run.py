@@ -155,8 +155,8 @@ class Run(Struct):
     ``steps`` are those that are open or belong to the current super-step, ``past`` those that a barrier has left
     behind, ``times`` those of the last lines of steps. ``answers`` are the last moves of approvals, ``windows`` the
     items of loops that planning may ask for. ``reopened`` counts how often a person went on with it after it had
-    failed; ``anew`` holds the steps that begin again then, until they are planned. The lists grow only. Who goes on
-    with a run rests it after each append, so
+    failed; ``held_open`` says that it waits for more when its steps are done; ``anew`` holds the steps that begin again
+    after a retry, until they are planned. The lists grow only. Who goes on with a run rests it after each append, so
     that it grows with what is open and not with what is done; who folds it for reading keeps everything.
     """
 
@@ -178,6 +178,7 @@ class Run(Struct):
     checkpointed: bool = False
     extensions: int = 0
     reopened: int = 0
+    held_open: bool = False
     anew: dict[str, int] = field(default_factory=dict)
     trigger: JsonObject = field(default_factory=dict)
     steps: dict[str, StepRow] = field(default_factory=dict)
@@ -192,6 +193,11 @@ class Run(Struct):
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
     times: dict[str, datetime] = field(default_factory=dict)
+
+    @property
+    def waits_for_more(self) -> bool:
+        """True if it is open and all its steps are done."""
+        return self.held_open and self.status is RunState.WAITING and not self.executing and not self.state.parked
 
     def copy(self) -> Run:
         """An independent copy, as deep as the fold's changes go."""

@@ -14,7 +14,10 @@ from core.machine import Machine
 
 
 class RunState(StrEnum):
-    """The status of a run (Q-5). ``waiting``: on a task, a timer, a signal, a child or something outside (X-7)."""
+    """The status of a run (Q-5). ``waiting``: on a task, a timer, a signal, a child or something outside (X-7).
+
+    An open run whose steps are done is ``waiting`` for more of them (V-6); it succeeds when it is closed.
+    """
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -56,6 +59,7 @@ RUN: Machine[RunState, RunEvent] = Machine(
         (RunState.WAITING_APPROVAL, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.WAITING_APPROVAL, RunEvent.CANCEL): RunState.CANCELED,
         (RunState.WAITING, RunEvent.RESUME): RunState.RUNNING,
+        (RunState.WAITING, RunEvent.SUCCEED): RunState.SUCCEEDED,
         (RunState.WAITING, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.WAITING, RunEvent.CANCEL): RunState.CANCELED,
         (RunState.FAILED_RETRYABLE, RunEvent.RESUME): RunState.RUNNING,

@@ -19,6 +19,7 @@ from typing import Any
 
 import crash_workloads
 import structlog
+from msgspec.structs import replace
 
 from approvals.model import Choice, VoteChannel
 from approvals.ports import Absent, MessageRef, Posted
@@ -42,6 +43,7 @@ from runtime.requests.publishing import ensure_tenant, publish_directory, publis
 from runtime.requests.retrying import retry_run
 from runtime.requests.signaling import Signal, Signaling
 from runtime.requests.starting import StartRequest, start_run
+from runtime.requests.steering import Extending, close_run
 from runtime.requests.tasks import Tasks
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import documents
@@ -274,6 +276,7 @@ class Stage:
         async with self.faces.transaction(TENANT) as connection:
             (stored,) = await documents.newest_workflows(connection, TENANT, self.work.name)
             request = StartRequest(TENANT, "main", "test", "1", self.work.trigger, "requester", ACTOR)
+            request = replace(request, open=self.work.open)
             run = await start_run(connection, self.definitions.compiled(stored), request)
         self.ledger.add(what="acknowledged", run=str(run.run_id))
 
@@ -281,7 +284,19 @@ class Stage:
         """One round of everybody; whether anything moved."""
         moved = sum(await asyncio.gather(*(worker.work_off() for worker in self.workers)))
         moved += await self.dispatcher.work_off() + await self.sweeper.sweep()
-        return bool(moved) or await self.people() or await self.retried() or await self.clock()
+        return bool(moved) or await self.people() or await self.retried() or await self.opened() or await self.clock()
+
+    async def opened(self) -> bool:
+        """Somebody adds a step to the run that waits for more, and closes it when that is done."""
+        waiting = [run for run in await self.books.runs(status="waiting") if self.work.open]
+        for run in waiting:
+            if await self.books.events(run.id, type="run.extended"):
+                async with self.faces.transaction(TENANT) as connection:
+                    await close_run(connection, self.definitions, TENANT, run.id, ACTOR, "done")
+            else:
+                more = {"steps": [{"id": "m", "do": "probe.effect.apply", "with": {"name": "more"}}]}
+                await Extending(self.faces, self.definitions).extend(TENANT, run.id, ACTOR, more, run.version)
+        return bool(waiting)
 
     async def retried(self) -> bool:
         """Somebody goes on with the run if it has failed, again until that is acknowledged."""

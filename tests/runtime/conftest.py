@@ -228,8 +228,9 @@ class Runtime:
         ref: str = "1",
         tenant: str = "acme",
         workspace: str = "main",
+        **more: Any,
     ) -> Started:
-        request = StartRequest(tenant, workspace, "test", ref, trigger or {}, "requester", ACTOR)
+        request = StartRequest(tenant, workspace, "test", ref, trigger or {}, "requester", ACTOR, **more)
         return await start_named(self.faces, self.definitions, name, None, request)
 
     async def go(self, text: str, trigger: dict[str, Any] | None = None, policy: str | None = ALLOW_ALL) -> UUID:

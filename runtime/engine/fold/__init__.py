@@ -57,11 +57,18 @@ def _opened(run: Run, event: e.RunOpened, graph: Graph) -> None:
     run.trigger = event.inputs or {}
     contributors.opened(run.state, event.shaped or ())
     run.state.channels.update(event.channels or {})
+    run.held_open = event.open is not None
     run.ledger += first_entries(graph.channels, event.channels or {})
 
 
 def _started(run: Run, told: Told, event: e.RunStarted) -> None:
     run.status = RUN.next[run.status, RunEvent.START]
+    if run.held_open:
+        run.status = RUN.next[run.status, RunEvent.WAIT]
+
+
+def _sealed(run: Run, told: Told, event: e.RunSealed) -> None:
+    run.held_open = False
 
 
 def _named(run: Run, told: Told, event: e.RunReferenceSet) -> None:
@@ -137,6 +144,8 @@ def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: 
     done = crossing.finished and not run.state.parked
     if not done and not run.state.open and run.status is RunState.RUNNING:
         _park_run(run)
+    elif done and run.held_open and run.status is RunState.RUNNING:
+        run.status = RUN.next[run.status, RunEvent.WAIT]
 
 
 def _as_recorded(run: Run, event: e.CheckpointCommitted, graph: Graph) -> Crossing:
@@ -174,6 +183,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.RunPaused: _paused,
     e.RunResumed: _paused,
     e.RunReopened: _reopened,
+    e.RunSealed: _sealed,
     e.RunClosed: _closed,
     e.StepStarted: of_steps.step_started,
     e.StepSucceeded: of_steps.step_succeeded,
