@@ -177,7 +177,7 @@ async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesD
 
 @router.post("/{run_id}/close", response_model=models.RetryAnswer, summary="Close an open run")
 async def close(run_id: UUID, body: models.Close, who: Operator, faces: FacesDep) -> dict[str, Any]:
-    """It waits for no more steps, and ends when those that it has are done. 409 if it is not open."""
+    """Closes an open run: it ends when the steps that it has are done. 409 if it is not open."""
     async with faces.database.transaction(who.tenant) as connection:
         status = await steering.close_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
@@ -185,7 +185,7 @@ async def close(run_id: UUID, body: models.Close, who: Operator, faces: FacesDep
 
 @router.post("/{run_id}/retry", response_model=models.RetryAnswer, summary="Go on with a failed run")
 async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep) -> dict[str, Any]:
-    """What is done stays done; what failed begins anew. 409 if it cannot: the run above has moved on, or a doubt."""
+    """Begins anew what failed; what is done stays done. 409 says why that cannot be."""
     async with faces.database.transaction(who.tenant) as connection:
         status = await retrying.retry_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}

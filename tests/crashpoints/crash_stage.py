@@ -287,7 +287,7 @@ class Stage:
         return bool(moved) or await self.people() or await self.retried() or await self.opened() or await self.clock()
 
     async def opened(self) -> bool:
-        """Somebody adds a step to the run that waits for more, and closes it when that is done."""
+        """Add a step to the run that waits for more, and close it when that is done."""
         waiting = [run for run in await self.books.runs(status="waiting") if self.work.open]
         for run in waiting:
             if await self.books.events(run.id, type="run.extended"):
@@ -299,7 +299,7 @@ class Stage:
         return bool(waiting)
 
     async def retried(self) -> bool:
-        """Somebody goes on with the run if it has failed, again until that is acknowledged."""
+        """Go on with the run if it has failed, again until that is acknowledged."""
         runs = await self.books.runs(status="failed_terminal") if self.work.refused_once else []
         for run in runs:
             async with self.faces.transaction(TENANT) as connection:

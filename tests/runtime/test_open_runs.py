@@ -65,7 +65,7 @@ async def test_it_ends_when_its_time_is_over(runtime: Any) -> None:
     assert timedelta(days=6, hours=23) < until - datetime.now(UTC) <= timedelta(days=7)
     await runtime.sweep()
     assert await runtime.status(run) == "waiting"
-    await runtime.execute("UPDATE runs SET open_until = now()")
+    await runtime.trouble.make_open_runs_due()
     await runtime.sweep()
     assert await runtime.status(run) == "succeeded"
     assert (await shown(runtime, run))["result"] == "done"
