@@ -171,6 +171,7 @@ class Role(StrEnum):
     EDITOR = "editor"
     BEARER = "token_owner"
     AGENT_OWNER = "agent_owner"
+    RETRIER = "retrier"
 
 
 class Contributor(Struct, frozen=True):

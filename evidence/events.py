@@ -28,6 +28,8 @@ class EventType(StrEnum):
     RUN_PAUSED = "run.paused"
     RUN_RESUMED = "run.resumed"
     RUN_CLOSED = "run.closed"
+    RUN_REOPENED = "run.reopened"
+    RUN_SEALED = "run.sealed"
     RUN_PURGED = "run.purged"
     STEP_STARTED = "step.started"
     STEP_SUCCEEDED = "step.succeeded"
@@ -112,6 +114,11 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     # committed: the reason under /paused/<version> or /resumed/<version>, if one was given
     EventType.RUN_PAUSED: frozenset(),
     EventType.RUN_RESUMED: frozenset(),
+    # committed: the reason under /sealed, if one was given
+    EventType.RUN_SEALED: frozenset(),
+    # bundle: the SHA-256 of the evidence as it was; steps: what begins anew, each with the epoch of its last lease;
+    # committed: the reason under /reopened/<how often>
+    EventType.RUN_REOPENED: frozenset({"bundle", "steps"}),
     # paused: what, as kind:name; the reason is the operator's own words
     **_every("pause.", "paused", "reason"),
     # count is filled in by the chain: the number of lines, this one included

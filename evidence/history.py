@@ -24,7 +24,7 @@ _RESOLVES = {Resolution.APPLIED: ReceiptEvent.RESOLVE_APPLIED, Resolution.FAILED
 _OF_DOUBT = (EventType.ACTION_HELD, EventType.ACTION_DOUBT_RESOLVED)
 _ENDS = {EventType.APPROVAL_SUPERSEDED: "superseded", EventType.APPROVAL_EXPIRED: "expired"}
 _OF_APPROVALS = {EventType.APPROVAL_REQUESTED, EventType.APPROVAL_VOTED, EventType.APPROVAL_DECIDED, *_ENDS}
-_OF_RUNS = (EventType.RUN_OPENED, EventType.RUN_CANCELED, EventType.RUN_CLOSED)
+_OF_RUNS = (EventType.RUN_OPENED, EventType.RUN_CANCELED, EventType.RUN_CLOSED, EventType.RUN_REOPENED)
 _OF_ACTIONS = (EventType.DECISION_MADE, EventType.ACTION_INTENDED, *_SETTLES, *_OF_DOUBT, EventType.ACTION_LATE)
 # Plain strings, because a run's other events are many and an enum's hash is slow.
 _FOLLOWED = {str(kind) for kind in (*_OF_RUNS, *_OF_ACTIONS, *_OF_APPROVALS)}
@@ -97,6 +97,8 @@ class History(Struct):
             self.canceled = self.canceled or (event["actor"]["id"], _committed(data, path_of("cancel", "reason")))
         elif kind is EventType.RUN_CLOSED:
             self.run_status = data["status"]
+        elif kind is EventType.RUN_REOPENED:
+            self.run_status = None
         elif kind is EventType.DECISION_MADE:
             self._decide(event)
         elif kind in _OF_APPROVALS and data["approval"] is not None:

@@ -36,8 +36,8 @@ BEGIN
     state = CASE WHEN _finished THEN NULL ELSE coalesce(_state, state) END,
     state_n = CASE WHEN _finished THEN 0 WHEN _state IS NULL THEN state_n ELSE version + 1 END,
     started_at = CASE WHEN _status IN ('queued', 'canceled') THEN started_at ELSE coalesce(started_at, now()) END,
-    finished_at = CASE WHEN _finished THEN now() ELSE finished_at END,
-    purge_at = CASE WHEN _finished THEN now() + retention ELSE purge_at END
+    finished_at = CASE WHEN _finished THEN now() WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN finished_at END,
+    purge_at = CASE WHEN _finished THEN now() + retention WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN purge_at END
   WHERE run_id = _run_id AND gate = _gate AND (_version IS NULL OR version = _version)
     AND coalesce(_latest <= clock_timestamp() + interval '10 seconds', true)
     AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (_stop IS NULL
@@ -117,6 +117,9 @@ BEGIN
         SELECT FROM effects e WHERE e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
           AND e.status = 'intended');
     END IF;
+  END IF;
+  IF _rest ? 'sealed' THEN
+    UPDATE runs SET open_until = NULL WHERE run_id = _run_id;
   END IF;
   IF _rest ? 'shares' THEN
     UPDATE effects SET status = r.status, holder = _run_id, wait_id = r.wait_id
@@ -206,10 +209,10 @@ BEGIN
   IF EXISTS (
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
-    WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.resumed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
+    WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.reopened,run.resumed,run.sealed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
       OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
-        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,cancels_rest}'::text[] <> '{}' THEN
+        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,cancels_rest,sealed}'::text[] <> '{}' THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
   IF _answers IS NOT NULL THEN
@@ -229,7 +232,7 @@ END $function$;
 CREATE FUNCTION open_run(_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
   _workflow_digest text, _trigger_type text, _trigger_ref text, _reference text, _requested_by text, _superstep int,
   _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
-  _pinned bool, _inherits bool, _count int, _lines bytea, _vals bytea, _rest jsonb) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
+  _pinned bool, _inherits bool, _open interval, _count int, _lines bytea, _vals bytea, _rest jsonb) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 DECLARE bound text; its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
@@ -247,11 +250,11 @@ BEGIN
   END IF;
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
-    deadline_at, retention, parent_run_id, depth, run_key, cap, inherits)
+    deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until)
   SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
     _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
     encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
-    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits
+    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
         AND w.digest = _workflow_digest AND w.retired_at IS NULL)

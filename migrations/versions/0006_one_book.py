@@ -22,9 +22,10 @@ MOVES = {
     "runs": {
         "queued": "running waiting waiting_approval succeeded failed_retryable failed_terminal canceled",
         "running": "waiting waiting_approval succeeded failed_retryable failed_terminal canceled",
-        "waiting": "running failed_terminal canceled",
+        "waiting": "running succeeded failed_terminal canceled",
         "waiting_approval": "running failed_terminal canceled",
         "failed_retryable": "running failed_terminal canceled",
+        "failed_terminal": "running",
     },
     "waits": {"waiting": "canceled completed timed_out"},
     "commands": {

@@ -65,10 +65,12 @@ CREATE TABLE runs (
   state_n int DEFAULT '0' NOT NULL, run_key bytea, error jsonb, canceling jsonb, result jsonb, parent_run_id uuid,
   depth int DEFAULT '0' NOT NULL, cap text DEFAULT '' NOT NULL, inherits bool DEFAULT false NOT NULL, created_at timestamptz DEFAULT now() NOT NULL,
   started_at timestamptz, finished_at timestamptz, deadline_at timestamptz, retention interval, purge_at timestamptz,
+  open_until timestamptz,
   purged_at timestamptz, CONSTRAINT pk_runs PRIMARY KEY (run_id),
   CONSTRAINT uq_runs_tenant_id_workflow_trigger_type_trigger_ref UNIQUE (tenant_id, workflow, trigger_type, trigger_ref)
 ) WITH (fillfactor = 90);
 CREATE INDEX ix_runs_children ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX ix_runs_open ON runs (open_until) WHERE open_until IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX ix_runs_copies ON runs (parent_run_id) WHERE inherits AND purged_at IS NULL;
 CREATE INDEX ix_runs_purge ON runs (tenant_id, purge_at) WHERE purge_at IS NOT NULL;
 CREATE INDEX ix_runs_recent ON runs (tenant_id, created_at, run_id);

@@ -172,6 +172,16 @@ def action_card(
     )
 
 
+def rejected_before(transition: Transition, step: StepRow) -> str:
+    """Words about the last time that people said no at this step; "" if they never have."""
+    run, words = transition.run, ""
+    for approval_id, answer in run.answers.items():
+        if run.approvals[approval_id].step_key == step.key and answer.status == ApprovalStatus.REJECTED:
+            who = ", ".join(sorted({vote.person_id for vote in run.votes if vote.approval_id == approval_id}))
+            words = f"It was rejected before{f', by {who}' if who else ''}: {answer.reason or 'no reason was given'}."
+    return words
+
+
 def marks_of(transition: Transition, step: StepRow) -> frozenset[str]:
     """The marks of those who shaped what this step would do now."""
     return contributors.marks_of(transition.run.state, transition.graph, step.key)
@@ -209,6 +219,7 @@ def _gate_card(transition: Transition, step: StepRow, summary: str, terms: Terms
         policy_name="",
         policy_version=0,
         policy_digest_short="",
+        evidence=rejected_before(transition, step),
         shaped_by=contributors.shaped_by(view.run, marks, terms, view.directory),
     )
 

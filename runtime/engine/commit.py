@@ -22,7 +22,7 @@ PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", Ste
 class StepRow(Struct, frozen=True):
     """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9).
 
-    ``eligible_in`` counts from the commit that schedules a retry (Q-19).
+    ``eligible_in`` counts from the commit that schedules a retry (Q-19). ``again`` numbers the retry of its run.
     """
 
     step_id: UUID
@@ -40,13 +40,14 @@ class StepRow(Struct, frozen=True):
     usage: JsonObject | None = None
     last_error: JsonObject | None = None
     eligible_in: timedelta | None = None
+    again: int = 0
 
 
 class WaitRow(Struct, frozen=True):
     """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16).
 
     ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
-    ``parked`` says that its step waits for it by now.
+    ``parked`` says that its step waits for it by now, ``left`` that its step has begun anew since it ended.
     """
 
     wait_id: UUID
@@ -60,6 +61,7 @@ class WaitRow(Struct, frozen=True):
     correlation_key: str | None = None
     result: JsonObject | None = None
     parked: bool = True
+    left: bool = False
 
 
 class LedgerRow(Struct, frozen=True):
@@ -225,7 +227,7 @@ class Commit(Struct):
     that stand in line or are held no more. ``taken`` says under which step's lease each other was taken; ``handed`` are
     those that are held by it now. ``effects`` are the shared effects that begin or move, ``shares`` those
     of others that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to be told.
-    ``cancels_rest`` ends
+    ``sealed`` runs wait for no more steps. ``cancels_rest`` ends
     whatever of the run is still open (set-based: a run may have thousands of steps). ``lease`` is how long a lease that
     is handed on holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for
     it. ``extended`` counts its new extensions. ``latest`` is the latest time of its lines. ``state`` is the run as
@@ -269,6 +271,7 @@ class Commit(Struct):
     shares: list[ShareRow] = field(default_factory=list)
     joins: list[JoinRow] = field(default_factory=list)
     ended: list[tuple[str, str]] = field(default_factory=list)
+    sealed: list[str] = field(default_factory=list)
     new_approvals: list[ApprovalRow] = field(default_factory=list)
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)

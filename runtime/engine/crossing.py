@@ -63,6 +63,8 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
     state without a canonical form. The run is left as it was.
     """
     state = run.state.copy()
+    for key in run.anew:
+        state.parked.pop(key, None)
     rows = [*run.steps.values()]
     if len(rows) > 1:
         rows.sort(key=step_order)
@@ -101,6 +103,8 @@ def begin(
             operation=item.leaf.operation,
             superstep=number,
             status=StepState.READY,
+            lease_epoch=run.anew.get(item.key, 0),
+            again=run.reopened if item.key in run.anew else 0,
         )
         for item in planner.ready
     )

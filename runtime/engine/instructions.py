@@ -241,7 +241,7 @@ def _last_wait(run: Run, step_key: str) -> WaitRow | None:
     last = None
     for wait in run.waits.values():
         passed = wait.kind in (WaitKind.RETRY, WaitKind.PAUSE) or wait.status is WaitState.CANCELED
-        passed |= wait.kind is WaitKind.SHARED and wait.status is WaitState.COMPLETED
+        passed |= wait.left or (wait.kind is WaitKind.SHARED and wait.status is WaitState.COMPLETED)
         if wait.step_key == step_key and not passed and (wait.kind is not WaitKind.APPROVAL or wait.result is not None):
             last = wait
     return last

@@ -40,7 +40,7 @@ from runtime.engine.events import (
 )
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import Known, Next, Nonce, Over, Perform
-from runtime.engine.outside import SENT_KEY, correlation_of, expect_end
+from runtime.engine.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 
@@ -169,24 +169,26 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
 def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
     step, previous = p.step, p.known.receipt
+    ended = previous is not None and previous.status == ReceiptStatus.SUCCEEDED
     seconds = p.operation.timeouts.perform.total_seconds()
     correlation = None
     if p.operation.kind is Kind.DURABLE:
-        correlation = correlation_of(p.transition.view.run_id, step.key)
+        correlation = correlation_of(p.transition.view.run_id, step.key, step.again)
         expect_end(p.transition, step, p.operation, p.nonce)
     sent = key
-    if previous is not None and previous.status == ReceiptStatus.SUCCEEDED:
+    if previous is not None and ended:
         sent = digest([key, str(previous.receipt_id)])  # a new life: the target knows the key of the one that ended
     call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation)
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
-    if previous is not None and previous.action_digest == authority.bound and is_own(p.transition, step, previous):
+    own = previous is not None and is_own(p.transition, step, previous)
+    if previous is not None and own and not ended and previous.action_digest == authority.bound:
         return Perform(step, p.operation, call, intend_again(p.transition, previous, authority.decision))
     # A first attempt, or one at another action than the attempt that failed, which held the key.
     view = p.transition.view
     stored = action_json(action, p.known.before)
-    if sent != key:
-        stored[SENT_KEY] = sent
+    stored |= {} if sent == key else {SENT_KEY: sent}
+    stored |= {CORRELATION: correlation} if correlation is not None and step.again else {}
     stored["decision"] = str(authority.decision)
     stored["approval"] = str(authority.approval) if authority.approval else None
     stored["terms"] = authority.terms.to_json() if authority.terms else None
@@ -225,7 +227,8 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
     assert decision.approval is not None
     terms = decision.approval
     told = (p.transition, p.step, p.operation, action, terms)
-    card = ask.action_card(*told, decision=decision, evidence=evidence)
+    said = " ".join(filter(None, (evidence, ask.rejected_before(p.transition, p.step))))
+    card = ask.action_card(*told, decision=decision, evidence=said)
     marks = ask.marks_of(p.transition, p.step)
     question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before), marks)
     ask.put(p.transition, p.step, question, p.nonce())

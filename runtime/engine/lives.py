@@ -61,8 +61,9 @@ def held_by(run: Run, receipt: ReceiptRow) -> WaitRow | None:
 def performed(run: Run) -> dict[UUID, tuple[ReceiptRow, EffectState, WaitRow | None]]:
     """The shared effects that this run has performed, by their receipts."""
     found = {}
+    replaced = {receipt.replaces for receipt in run.receipts.values()}
     for receipt in run.receipts.values():
-        if receipt.shared:
+        if receipt.shared and receipt.receipt_id not in replaced:
             wait = held_by(run, receipt) if receipt.status == EffectState.SUCCEEDED else None
             found[receipt.receipt_id] = (receipt, life_of(receipt, wait), wait)
     return found

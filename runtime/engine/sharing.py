@@ -57,6 +57,13 @@ def recall(p: Proposal, receipt: ReceiptRow) -> Next:
     return Over()
 
 
+def is_done(p: Proposal, receipt: ReceiptRow) -> bool:
+    """True if the effect of this step's own receipt is done, or goes on; false if what it began outside has ended."""
+    waits = [wait for wait in p.transition.run.waits.values() if wait.step_key == receipt.step_key]
+    ended = any(wait.left and wait.kind is WaitKind.EXTERNAL and wait.parked for wait in waits)
+    return receipt.status == EffectState.SUCCEEDED and not (ended and p.operation.kind is Kind.DURABLE)
+
+
 def share(p: Proposal, action: Action) -> Next | None:
     """Share an effect that others know, for a step that may have it; None if it is this step's to perform."""
     shared = p.known.shared
@@ -97,7 +104,7 @@ def _joined(p: Proposal) -> Json:
     """The receipt of the effect whose end this step has waited for last."""
     found: Json = None
     for wait in p.transition.run.waits.values():
-        if wait.step_key == p.step.key and wait.kind is WaitKind.SHARED:
+        if wait.step_key == p.step.key and wait.kind is WaitKind.SHARED and not wait.left:
             found = (wait.context or {}).get(RECEIPT)
     return found
 

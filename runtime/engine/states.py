@@ -14,7 +14,10 @@ from core.machine import Machine
 
 
 class RunState(StrEnum):
-    """The status of a run (Q-5). ``waiting``: on a task, a timer, a signal, a child or something outside (X-7)."""
+    """The status of a run (Q-5). ``waiting``: on a task, a timer, a signal, a child or something outside (X-7).
+
+    An open run whose steps are done is ``waiting`` for more of them (V-6); it succeeds when it is closed.
+    """
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -37,6 +40,7 @@ class RunEvent(StrEnum):
     SUCCEED = "succeed"
     FAIL = "fail"
     CANCEL = "cancel"
+    REOPEN = "reopen"
 
 
 RUN: Machine[RunState, RunEvent] = Machine(
@@ -55,12 +59,15 @@ RUN: Machine[RunState, RunEvent] = Machine(
         (RunState.WAITING_APPROVAL, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.WAITING_APPROVAL, RunEvent.CANCEL): RunState.CANCELED,
         (RunState.WAITING, RunEvent.RESUME): RunState.RUNNING,
+        (RunState.WAITING, RunEvent.SUCCEED): RunState.SUCCEEDED,
         (RunState.WAITING, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.WAITING, RunEvent.CANCEL): RunState.CANCELED,
         (RunState.FAILED_RETRYABLE, RunEvent.RESUME): RunState.RUNNING,
         (RunState.FAILED_RETRYABLE, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.FAILED_RETRYABLE, RunEvent.CANCEL): RunState.CANCELED,
+        (RunState.FAILED_TERMINAL, RunEvent.REOPEN): RunState.RUNNING,
     },
+    frozenset({RunState.FAILED_TERMINAL}),
 )
 
 

@@ -48,7 +48,7 @@ from runtime.engine.intend import (
 from runtime.engine.outside import expect_no_more, park_outside
 from runtime.engine.pausing import stopped
 from runtime.engine.plan import variables
-from runtime.engine.sharing import NOT_SENT, recall, share
+from runtime.engine.sharing import NOT_SENT, is_done, recall, share
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition, fail_expression, finish
 from runtime.engine.workflow import Workflow
@@ -129,7 +129,7 @@ def _propose(p: Proposal) -> Next:
         fail_expression(p.transition, p.step, error)
         return Over()
     receipt = known.receipt
-    if receipt is not None and receipt.status == ReceiptStatus.SUCCEEDED and is_own(p.transition, p.step, receipt):
+    if receipt is not None and is_own(p.transition, p.step, receipt) and is_done(p, receipt):
         return recall(p, receipt)
     p.transition.rows.stop = view.stop  # whatever calls from here on is refused by a pause that comes first
     if view.paused and stopped(p.transition, p.step, p.operation, p.nonce):

@@ -225,7 +225,7 @@ def _start(transition: Transition, step: StepRow, leaf: ChildNode | ContinueNode
     assert isinstance(inputs, dict)
     if problem := unfit(inputs, "What `with` gives"):
         raise ExpressionError(problem)
-    run_id = derived_id(transition.view.run_id, f"run:{step.key}")
+    run_id = derived_id(transition.view.run_id, f"run:{step.key}" + (f"#{step.again}" if step.again else ""))
     shaped = tuple(sorted(contributors.marks_of(transition.run.state, transition.graph, step.key)))
     channels, values = transition.graph.channels, transition.run.state.channels
     names = leaf.inherit if isinstance(leaf, ChildNode) else ()

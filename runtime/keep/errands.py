@@ -90,7 +90,8 @@ class Errands(Struct, frozen=True):
         if answer.code is not SignalCode.KEPT:
             return Delivered()
         # The parent is about to wait, or has gone on with what it saw of the end itself.
-        parent, _, step_key = str(row["trigger_ref"]).partition(":")
+        parent, _, named = str(row["trigger_ref"]).partition(":")
+        step_key = named.partition("#")[0]  # behind it is which retry of the parent has started it
         async with self.database.transaction() as connection:
             if not await step_is_over(connection, message.tenant_id, UUID(parent), step_key, self.definitions.graphs):
                 return Later("The run that waits for it is not parked yet.")

@@ -96,6 +96,8 @@ class Sweeper(Struct):
             count += await self._guarded(self._follow(tenant, max(1, sweeps.BATCH // len(due.changed))), None)
         for run_id in due.purges:
             count += await self._guarded(self._purge(run_id), run_id)
+        for run_id in due.long_open:
+            count += await self._guarded(self._seal(run_id), run_id)
         for tenant, key in due.untold:
             count += await self._guarded(wake(self.database, self.definitions, tenant, key), None)
         for kept in due.kept:
@@ -189,6 +191,13 @@ class Sweeper(Struct):
                     waits.complete(transition, step, wait, {"output": {}}, ENGINE)
                 case _:
                     waits.time_out(transition, step, wait)
+            return await apply(connection, transition.commit()) is not None
+
+    async def _seal(self, run_id: UUID) -> bool:
+        """An open run has waited for more steps as long as it was to."""
+        async with self.database.transaction() as connection:
+            transition = await self._open(connection, run_id)
+            transition.seal(ENGINE)
             return await apply(connection, transition.commit()) is not None
 
     async def _purge(self, run_id: UUID) -> bool:

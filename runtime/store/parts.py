@@ -81,6 +81,7 @@ PARTS = {
         SELECT FROM effects e WHERE e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
           AND e.status = 'intended');
     END IF""",
+    "sealed": "UPDATE runs SET open_until = NULL WHERE run_id = _run_id",
     "shares": f"""UPDATE effects SET status = r.status, holder = _run_id, wait_id = r.wait_id
     FROM rows AS r(key text, receipt_id uuid, status text, wait_id uuid)
     WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.receipt_id

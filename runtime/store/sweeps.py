@@ -43,6 +43,9 @@ _DUE_WAITS = _in_turn("due_waits", "waits", *_OF_WAITS, BATCH)
 _DUE_PURGES = _in_turn("due_purges", "runs", "r.run_id", "r.purge_at", MAY_BE_PURGED, PURGES)
 
 # Shared effects that are over and whose end a step still waits for: nobody was told. Looked for now and then.
+_LONG_OPEN = f"""long_open AS (
+  SELECT r.run_id FROM runs r WHERE r.open_until <= now() AND r.finished_at IS NULL AND r.status <> 'queued'
+  LIMIT {BATCH})"""
 _COPIES = f"copies AS (SELECT r.run_id FROM runs r WHERE {COPIES} LIMIT {PURGES})"
 _UNTOLD = f"""
 untold AS (
@@ -82,6 +85,7 @@ woken AS (SELECT pg_notify(channel, '') FROM (SELECT DISTINCT channel FROM found
 {_DUE_WAITS},
 {_DUE_PURGES},
 {_COPIES},
+{_LONG_OPEN},
 {_UNTOLD},
 {KEPT.format(whole="$2", most=BATCH)}
 SELECT (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS woken,
@@ -94,6 +98,7 @@ SELECT (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS wo
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, source, notification_id, run_id)) FROM kept) AS kept,
   (SELECT jsonb_agg(run_id) FROM (SELECT run_id FROM due_purges UNION SELECT run_id FROM copies) p) AS purges,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, key)) FROM untold) AS untold,
+  (SELECT jsonb_agg(run_id) FROM long_open) AS long_open,
   (SELECT array_agg(tenant_id) FROM tenants WHERE resumed IS NOT NULL OR judge_after IS NOT NULL) AS changed"""
 
 _TAKE_AWAY = """
@@ -108,7 +113,8 @@ class Due(Struct, frozen=True):
 
     ``kept`` are signals that have a wait by now, or none for too long, ``purges`` are runs whose retention is over,
     ``changed`` are tenants whose policy or pauses have changed, which is still to be followed. ``untold`` are effects,
-    each by tenant and key, whose end somebody still waits for.
+    each by tenant and key, whose end somebody still waits for; ``long_open`` are open runs that have waited for steps
+    long enough.
     """
 
     leases: tuple[tuple[UUID, Claim], ...]
@@ -118,6 +124,7 @@ class Due(Struct, frozen=True):
     purges: tuple[UUID, ...]
     changed: tuple[str, ...]
     untold: tuple[tuple[str, str], ...]
+    long_open: tuple[UUID, ...]
 
 
 async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
@@ -136,6 +143,7 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
         tuple(UUID(run) for run in row["purges"] or ()),
         tuple(row["changed"] or ()),
         tuple((tenant, key) for tenant, key in row["untold"] or ()),
+        tuple(UUID(run) for run in row["long_open"] or ()),
     )
 
 

@@ -246,7 +246,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 tenant_id=view.tenant_id,
                 workspace_id=view.workspace_id,
                 trigger_type=TRIGGER_TYPE,
-                trigger_ref=f"{view.run_id}:{work.step.key}",
+                trigger_ref=f"{view.run_id}:{work.step.key}" + (f"#{work.step.again}" if work.step.again else ""),
                 trigger=work.inputs,
                 requested_by=view.run.requested_by,
                 actor=Actor("run", str(view.run_id)),

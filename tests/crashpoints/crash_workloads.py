@@ -80,7 +80,9 @@ def _effects(*names: str) -> str:
 class Workload:
     """A run, the choices of people, and what is to be true at the end. ``effects`` happen exactly once each.
 
-    ``workers`` work at the same time, with nothing in common but the database and the process that dies.
+    An ``open`` run gets one more step, and is closed then. ``refused_once`` is refused the first time, and somebody
+    goes on with the run. ``workers`` work at the same time, with nothing in common but the database and the process
+    that dies.
     """
 
     name: str
@@ -92,6 +94,8 @@ class Workload:
     refuses_first: frozenset[str] = frozenset()
     times_out: bool = False
     workers: int = 1
+    refused_once: str = ""
+    open: bool = False
 
 
 _ALL = (
@@ -173,6 +177,13 @@ _ALL = (
         frozenset({"a", "ask", "z"}),
         trigger={"items": [1, 2]},
     ),
+    Workload(
+        "retried",
+        (HEAD % "retried" + _effects("a", "ask", "d"),),
+        frozenset({"a", "ask", "d"}),
+        refused_once="ask",
+    ),
+    Workload("open", (HEAD % "open" + _effects("a"),), frozenset({"a", "more"}), open=True),
     Workload(
         "inherited",
         (

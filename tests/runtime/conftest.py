@@ -27,6 +27,7 @@ from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
+from runtime.requests.retrying import retry_run
 from runtime.requests.signaling import Signal, Signaling
 from runtime.requests.starting import Started, StartRequest, start_named
 from runtime.requests.steering import Extending
@@ -230,8 +231,9 @@ class Runtime:
         ref: str = "1",
         tenant: str = "acme",
         workspace: str = "main",
+        **more: Any,
     ) -> Started:
-        request = StartRequest(tenant, workspace, "test", ref, trigger or {}, "requester", ACTOR)
+        request = StartRequest(tenant, workspace, "test", ref, trigger or {}, "requester", ACTOR, **more)
         return await start_named(self.faces, self.definitions, name, None, request)
 
     async def go(self, text: str, trigger: dict[str, Any] | None = None, policy: str | None = ALLOW_ALL) -> UUID:
@@ -273,6 +275,11 @@ class Runtime:
         if long_ago:
             await self.time_passes()
         assert await self.sweep() == 1
+
+    async def retry(self, run_id: UUID, reason: str = "it is mended", actor: Actor = ACTOR) -> str:
+        """Go on with a failed run as a person does, once its evidence is stored."""
+        async with self.faces.transaction("acme") as connection:
+            return str(await retry_run(connection, self.definitions, "acme", run_id, actor, reason))
 
     async def question(self, tenant: str = "acme") -> UUID:
         """The one open question of a tenant."""

@@ -1,4 +1,4 @@
-"""What channels begin with: literals, expressions, and copies of the channels of the run above."""
+"""First values of channels: literals, expressions, and copies of the channels of the run above."""
 
 from __future__ import annotations
 
