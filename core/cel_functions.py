@@ -46,6 +46,8 @@ BUILDING = STRINGS | {"_+_", "replace", "join"}
 
 MACROS = ("all", "exists", "exists_one", "map", "filter", "has", "cel.bind", "optMap", "optFlatMap")
 KNOWN = SMALL | PASSING | BUILDING
+WRITTEN = sorted({name for name in KNOWN if name[0].isalpha() and "@" not in name} | set(MACROS))
+"""The names that authors write."""
 
 GROWTH_MAX = 64
 """A text or list may be so many times as long as all that the expression reads."""

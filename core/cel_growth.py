@@ -24,10 +24,12 @@ from core.cel_ast import (
     messages_of,
     texts_of,
 )
-from core.cel_functions import BUILDING, GROWTH_MAX, KNOWN, MACROS, SMALL
+from core.cel_functions import BUILDING, GROWTH_MAX, KNOWN, SMALL, WRITTEN
 from core.errors import ExpressionError, nearest
 
 _ACCUMULATORS = frozenset({"@result", "__result__"})
+_UINT, _STRING = 4, 6  # kinds of constants
+_CHOICE = "_?_:_"
 _TWICE = frozenset({"strings.quote"})
 
 
@@ -53,25 +55,32 @@ class _Growth:
             if kind == LIST:
                 return max(1, sum(self.of(part, known, item) for part in messages_of(body, 1)))
             if kind == STRUCT:
-                parts = [
-                    part for entry in messages_of(body, 2) for number in (3, 4) for part in messages_of(entry, number)
-                ]
-                return max(1, sum(self.of(part, known, item) for part in parts))
+                return self._map(body, known, item)
             if kind == COMPREHENSION:
                 return self._comprehension(body, known, item)
         return 1
+
+    def _map(self, body: bytes, known: Mapping[str, float], item: str | None) -> float:
+        keys = {_constant(key) for entry in messages_of(body, 2) for key in messages_of(entry, 3)}
+        if _UINT in keys and len(keys) > 1:
+            # The engine takes 0 and 0u for two keys here, and for one when it looks for them.
+            raise ExpressionError("has a map with unsigned and other keys", remedy="Use keys of one kind.")
+        parts = [part for entry in messages_of(body, 2) for number in (3, 4) for part in messages_of(entry, number)]
+        return max(1, sum(self.of(part, known, item) for part in parts))
 
     def _call(self, body: bytes, known: Mapping[str, float], item: str | None) -> float:
         name = next(texts_of(body, 2), "")
         parts = [*messages_of(body, 1), *messages_of(body, 3)]
         if name not in KNOWN:
-            remedy = nearest(name, [*KNOWN, *MACROS]) or "docs/policies.md lists the functions."
+            remedy = nearest(name, WRITTEN, "docs/policies.md lists all of them, such as")
             raise ExpressionError(f"uses {name}(), which is not supported", remedy=remedy)
         found = [self.of(part, known, item) for part in parts]
         if name in SMALL:
             return 1
+        if name == _CHOICE:
+            return max(found[1:])
         if name not in BUILDING:
-            return max(1, *found)
+            return max([1, *found])
         if item is not None and not (name == "_+_" or all(_is_of(part, item) for part in parts)):
             raise ExpressionError(
                 f"uses {name}() inside a comprehension on something else than its own item {item!r}, "
@@ -97,7 +106,7 @@ class _Growth:
             return inf if between is None else found[0] * (1 + len(between))
         if name in _TWICE:
             return 2 * found[0]
-        return sum(found) if name == "_+_" else max(1, *found)
+        return sum(found) if name == "_+_" else max([1, *found])
 
     def _comprehension(self, body: bytes, known: Mapping[str, float], item: str | None) -> float:
         over, first = first_of(body, 2), first_of(body, 4)
@@ -115,7 +124,7 @@ class _Growth:
 
 
 def _is_of(expr: bytes, item: str) -> bool:
-    """True if a node reads nothing but the item, accumulators and what is written down."""
+    """True if a node hands on nothing but parts of the item, accumulators, small values and what is written down."""
     for kind, body in fields_of(expr):
         if not isinstance(body, bytes):
             continue
@@ -124,7 +133,9 @@ def _is_of(expr: bytes, item: str) -> bool:
         if kind == SELECT:
             return all(_is_of(part, item) for part in messages_of(body, 1))
         if kind == CALL:
-            return all(_is_of(part, item) for number in (1, 3) for part in messages_of(body, number))
+            name = next(texts_of(body, 2), "")
+            parts = [*messages_of(body, 1), *messages_of(body, 3)]
+            return name in SMALL or all(_is_of(part, item) for part in (parts[1:] if name == _CHOICE else parts))
         if kind == LIST:
             return all(_is_of(part, item) for part in messages_of(body, 1))
         if kind in (STRUCT, COMPREHENSION):
@@ -132,10 +143,16 @@ def _is_of(expr: bytes, item: str) -> bool:
     return True
 
 
+def _constant(expr: bytes) -> int | None:
+    """The kind of what is written down, by its field; None for anything else."""
+    kinds = [number for constant in messages_of(expr, CONSTANT) for number, _ in fields_of(constant)]
+    return kinds[0] if kinds else None
+
+
 def _text(expr: bytes) -> str | None:
     """A text that is written down; None for anything else."""
     for constant in messages_of(expr, CONSTANT):
         for number, value in fields_of(constant):
-            if number == 6 and isinstance(value, bytes):
+            if number == _STRING and isinstance(value, bytes):
                 return value.decode()
     return None
