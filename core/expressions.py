@@ -1,6 +1,6 @@
 """CEL expressions over plain JSON: compiled and type-checked at load, fail-closed when evaluated.
 
-The only module that knows the CEL engine. Left to itself the engine fails open in ways that read as success: an error
+Left to itself the engine fails open in ways that read as success: an error
 is a *value* (a non-empty, hence true string), a result object is always true, ``has(x.y)`` on a declared variable
 means the variable's value, and deeply nested data ends the process. Here an error is an ``ExpressionError``, a test is
 ``True`` or ``False`` and nothing else, and values are checked before the engine sees them.
@@ -104,8 +104,7 @@ class Environment:
             unchecked = self._env.compile(source, disable_check=True)
         except Exception as error:  # the engine raises RuntimeError today and promises nothing
             raise compile_error(source, str(error), self.variables) from None
-        serialized = program.serialize()
-        syntax = read_syntax(serialized)
+        syntax = read_syntax(serialized := program.serialize())
         lint(syntax, read_syntax(unchecked.serialize()), self.limits, self._heads)
         check_growth(root_of(serialized))
         for pattern in syntax.patterns:
