@@ -46,6 +46,8 @@ class _Growth:
         for kind, body in fields_of(expr):
             if not isinstance(body, bytes):
                 continue
+            if kind == CONSTANT:
+                return 0
             if kind == IDENT:
                 return max((known.get(name, 1) for name in texts_of(body, 1)), default=1)
             if kind == SELECT:
@@ -111,7 +113,12 @@ class _Growth:
     def _comprehension(self, body: bytes, known: Mapping[str, float], item: str | None) -> float:
         over, first = first_of(body, 2), first_of(body, 4)
         if is_bind(body):
-            bound = {name: self.of(first, known, item) for name in texts_of(body, 3)}
+            given = self.of(first, known, item)
+            if given > GROWTH_MAX:
+                raise ExpressionError(
+                    "gives a name to something that could grow without bound", remedy="Write it once."
+                )
+            bound = dict.fromkeys(texts_of(body, 3), given)
             return self.of(first_of(body, 7), {**known, **bound}, item)
         growth = self.of(over, known, item)
         own = next(texts_of(body, 1), "")

@@ -107,6 +107,14 @@ def test_what_is_no_address_is_an_error_and_never_an_answer(source: str) -> None
             "cel.bind(a, text + text, cel.bind(b, a + a + a + a, cel.bind(c, b + b + b + b, c + c + c + c)))",
             "without bound",
         ),
+        (
+            (
+                "cel.bind(a, [text, text, text, text, text], cel.bind(b, [a, a, a, a, a], "
+                "cel.bind(c, [b, b, b, b, b], cel.bind(d, [c, c, c, c, c], [d, d, d, d, d]))))"
+            ),
+            "without bound",
+        ),
+        ("cel.bind(a, texts.map(t, {'a': text}), [a, a])", "without bound"),
         ("named.?k.optMap(a, a + a).optMap(b, b + b).optMap(c, c).optMap(d, d).orValue('')", "optMap"),
         ("text.split('').map(t, text).join('-') == ''", "without bound"),
         ("{0: 1, 0u: 2}[0] == 1", "unsigned"),
