@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,29 @@ def test_the_command_line_tells_before_it_acts(command: Any, tmp_path: Path, req
     assert "rule freeze/no falls away" in command("policy", "retire", "freeze")
     assert "was not in force" in command("policy", "retire", "freeze")
     command("policy", "retire", "nothing", exit_code=Exit.CONFLICT)
+
+
+@pytest.mark.req("Q-21")
+def test_a_bundle_has_the_text_of_every_policy_that_judged(
+    command: Any, tmp_path: Path, outside_world: Any, work_off: Any
+) -> None:
+    shared = sys.modules[type(outside_world).__module__]
+    also = shared.POLICY.replace("policy: tests", "policy: also")
+    elsewhere = NO.replace("version: 1\n", "version: 1\napplies: {workflows: [others]}\n")
+    texts = {"simple": shared.WORKFLOWS.split("---")[0], "tests": shared.POLICY, "also": also, "freeze": elsewhere}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    command("workflow", "publish", str(tmp_path / "simple.yaml"))
+    for name in ("tests", "also", "freeze"):
+        command("policy", "publish", str(tmp_path / f"{name}.yaml"))
+    run_id = command.json("run", "start", "simple", "--input", '{"number": "INC9"}')["run_id"]
+    work_off(outside_world)
+    bundle = command.json("evidence", "get", run_id, "-o", str(tmp_path))["path"]
+    assert command.json("evidence", "verify", bundle)["ok"] is True
+    with zipfile.ZipFile(bundle) as archive:
+        found = {name: archive.read(name).decode() for name in archive.namelist() if "policy/" in name}
+    assert {name.rpartition("/")[2]: text for name, text in found.items()} == {
+        "also-1.yaml": also,
+        "tests-1.yaml": shared.POLICY,
+    }
+    assert command.json("run", "replay", run_id)["difference"] is None
