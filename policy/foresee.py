@@ -62,7 +62,7 @@ class Foreseen(Struct, frozen=True):
 
 
 def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[str, object]) -> Foreseen:
-    """What becomes of the operation in this workflow. ``fixed`` are the facts that are the same in all of its runs."""
+    """Foresee what becomes of the operation in this workflow. ``fixed`` are facts of all of its runs."""
     applying = policies.applying(workflow, operation)
     if applying.broken or applying.unknown or not applying.policies:
         return Foreseen(Verdict.DENIED, (Ruling.DENY,), ())

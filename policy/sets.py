@@ -57,7 +57,7 @@ class PolicySet:
         )
         self.broken = tuple(one for one in self.members if isinstance(one, BrokenPolicy))
         self.applying = lru_cache(1024)(self._applying)
-        """What applies to an operation in a workflow; worked out when it is first asked for."""
+        """The policies and rules for an operation in a workflow; worked out when they are first asked for."""
 
     @classmethod
     def of(cls, *members: Member | None) -> PolicySet:
