@@ -70,8 +70,9 @@ CREATE TABLE runs (
   CONSTRAINT uq_runs_tenant_id_workflow_trigger_type_trigger_ref UNIQUE (tenant_id, workflow, trigger_type, trigger_ref)
 ) WITH (fillfactor = 90);
 CREATE INDEX ix_runs_children ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
-CREATE INDEX ix_runs_open ON runs (open_until) WHERE open_until IS NOT NULL AND finished_at IS NULL;
-CREATE INDEX ix_runs_copies ON runs (parent_run_id) WHERE inherits AND purged_at IS NULL;
+-- Few runs wait for more steps or hold copies: what a sweep looks for among them.
+CREATE INDEX ix_runs_special ON runs (run_id)
+  WHERE inherits AND purged_at IS NULL OR open_until IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX ix_runs_purge ON runs (tenant_id, purge_at) WHERE purge_at IS NOT NULL;
 CREATE INDEX ix_runs_recent ON runs (tenant_id, created_at, run_id);
 CREATE TABLE tokens (
@@ -126,7 +127,6 @@ CREATE TABLE effects (
   status text NOT NULL, holder uuid, wait_id uuid, CONSTRAINT pk_effects PRIMARY KEY (tenant_id, key)
 ) WITH (fillfactor = 80);
 CREATE INDEX ix_effects_run ON effects (run_id);
-CREATE INDEX ix_effects_holder ON effects (holder) WHERE holder IS NOT NULL;
 -- The book of a run: a row for each append, numbered by the version that it made. Erasure removes `vals` alone.
 CREATE TABLE journal (
   run_id uuid NOT NULL, tenant_id text NOT NULL, n int NOT NULL, first_seq int NOT NULL, lines bytea NOT NULL,
@@ -172,9 +172,9 @@ CREATE TABLE waits (
 );
 CREATE INDEX ix_waits_correlation ON waits (tenant_id, correlation_key) WHERE correlation_key IS NOT NULL;
 CREATE INDEX ix_waits_due ON waits (tenant_id, due_at) WHERE status = 'waiting';
-CREATE INDEX ix_waits_paused ON waits (tenant_id, (context ->> 'paused')) WHERE kind = 'pause' AND status = 'waiting';
+CREATE INDEX ix_waits_paused ON waits (tenant_id, (context ->> 'paused'))
+  WHERE kind IN ('pause', 'shared') AND status = 'waiting';
 CREATE INDEX ix_waits_open ON waits (run_id) WHERE status = 'waiting';
-CREATE INDEX ix_waits_shared ON waits (tenant_id, correlation_key) WHERE kind = 'shared' AND status = 'waiting';
 CREATE INDEX ix_waits_tasks ON waits (tenant_id, wait_id) WHERE kind = 'task';
 CREATE TABLE votes (
   approval_id uuid NOT NULL, person_id text NOT NULL, tenant_id text NOT NULL, choice text NOT NULL,

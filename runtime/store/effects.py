@@ -43,7 +43,7 @@ async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) 
             f"The run {row['run_id']} does not tell of the receipt {row['receipt_id']}, which holds the effect {key}"
         )
     over = run is None or run.finished
-    wait, known = await _awaited(connection, graphs, row, run)
+    wait, known = await _awaited(connection, graphs, row, run, receipt)
     if not known:
         ended = EffectState(row["status"])
         return Shared(receipt, ended, over=over, erased=True)
@@ -66,9 +66,14 @@ async def _performed(
 
 
 async def _awaited(
-    connection: Connection, graphs: Graphs, row: asyncpg.Record, run: Run | None
+    connection: Connection, graphs: Graphs, row: asyncpg.Record, run: Run | None, receipt: ReceiptRow
 ) -> tuple[WaitRow | None, bool]:
-    """The wait of whoever holds an effect; false if retention has removed it."""
+    """The wait of whoever holds an effect; false if retention has removed it.
+
+    The book was read after the row, so it may tell of a wait that the row does not name yet.
+    """
+    if run is not None and row["holder"] in (None, row["run_id"]):
+        return lives.held_by(run, receipt), True
     if row["wait_id"] is None:
         return None, True
     if run is None or row["holder"] != row["run_id"]:

@@ -31,7 +31,7 @@ FROM votes v JOIN approvals a USING (approval_id) WHERE a.run_id = $1"""
 # A failed attempt holds its key only until another run tries; what was left is ended, or another run's to tell of.
 _EFFECTS = """
 SELECT key, step_key, receipt_id::text, status FROM effects
-WHERE (run_id = $1 AND coalesce(holder, $1) = $1 OR holder = $1) AND status NOT IN ('failed', 'left')"""
+WHERE run_id = $1 AND coalesce(holder, $1) = $1 AND status NOT IN ('failed', 'left')"""
 _LEDGER = """
 SELECT superstep || ' ' || step_key || ' ' || channel AS entry, value FROM ledger WHERE run_id = $1"""
 
@@ -77,15 +77,12 @@ def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:
 
 
 def _effects(run: Run) -> Rows:
-    """The shared effects that this run holds: those that it has performed and not left, those that it took over."""
+    """The shared effects that this run has performed and not left."""
     held: dict[str, Mapping[str, Any]] = {}
     for receipt, life, _ in lives.performed(run).values():
         if life not in (EffectState.FAILED, EffectState.LEFT):
             told = {"step_key": receipt.step_key, "receipt_id": str(receipt.receipt_id), "status": life}
             held[receipt.idempotency_key] = told
-    for row in lives.taken(run):
-        if row.status not in (EffectState.FAILED, EffectState.LEFT):
-            held[row.key] = {"receipt_id": str(row.receipt_id), "status": row.status}
     return held
 
 

@@ -44,7 +44,8 @@ _DUE_PURGES = _in_turn("due_purges", "runs", "r.run_id", "r.purge_at", MAY_BE_PU
 
 # Shared effects that are over and whose end a step still waits for: nobody was told. Looked for now and then.
 _LONG_OPEN = f"""long_open AS (
-  SELECT r.run_id FROM runs r WHERE r.open_until <= now() AND r.finished_at IS NULL AND r.status <> 'queued'
+  SELECT r.run_id FROM runs r WHERE r.open_until IS NOT NULL AND r.open_until <= now() AND r.finished_at IS NULL
+    AND r.status <> 'queued'
   LIMIT {BATCH})"""
 _COPIES = f"copies AS (SELECT r.run_id FROM runs r WHERE {COPIES} LIMIT {PURGES})"
 _UNTOLD = f"""

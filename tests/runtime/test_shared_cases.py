@@ -66,6 +66,7 @@ async def cancel(runtime: Any, run: UUID) -> None:
 async def ended(runtime: Any, runs: list[UUID], papers: int = 1) -> None:
     """Assert that all have the end of the one case."""
     await runtime.go_on()
+    assert [(await runtime.books.run(run)).error for run in runs] == [None] * len(runs)
     assert [await runtime.status(run) for run in runs] == ["succeeded"] * len(runs)
     states = [(await runtime.state(run))["channels"] for run in runs]
     assert states == [{"papers": papers, "by": "test:tester"}] * len(runs)
