@@ -53,7 +53,7 @@ BORN = {
 ENGINES = {
     **dict.fromkeys("audit_events journal ledger remains bundles".split(), "INSERT"),
     **dict.fromkeys("effects waits approvals votes inbox commands workspaces".split(), "INSERT, UPDATE"),
-    "queue": "INSERT, UPDATE, DELETE",
+    **dict.fromkeys(("queue", "records"), "INSERT, UPDATE, DELETE"),
     "tenants": "UPDATE",
     **dict.fromkeys("caps workflows policies people group_members tokens".split(), ""),
     "runs": "",

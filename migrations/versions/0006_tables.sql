@@ -135,6 +135,12 @@ CREATE TABLE ledger (
   channel text NOT NULL, value jsonb, written_at timestamptz DEFAULT now() NOT NULL,
   CONSTRAINT pk_ledger PRIMARY KEY (run_id, superstep, step_key, channel)
 );
+-- A tenant's own JSON records. They live until a step removes them: no run owns them, and no run's retention ends them.
+CREATE TABLE records (
+  tenant_id text NOT NULL, collection text NOT NULL, key text COLLATE "C" NOT NULL, value jsonb NOT NULL,
+  version int DEFAULT '1' NOT NULL, run_id uuid NOT NULL, changed_at timestamptz DEFAULT now() NOT NULL,
+  CONSTRAINT pk_records PRIMARY KEY (tenant_id, collection, key)
+);
 -- What workers take: a row for each step that can be begun, is on its way to a worker, or is held by one. The row is the
 -- lease, and a row that is sent or leased is a slot of its tenant, and of its workflow where that has a cap. `step_id`
 -- begins with its run's time, so it is the step's place in line too. `lease_id` is drawn anew for each claim; a row in

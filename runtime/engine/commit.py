@@ -71,6 +71,17 @@ class LedgerRow(Struct, frozen=True):
     value: Json
 
 
+class RecordRow(Struct, frozen=True):
+    """A change of a tenant's record. ``absent`` says that there must be none yet, ``expects`` which version it has."""
+
+    collection: str
+    key: str
+    value: JsonObject | None
+    absent: bool = False
+    expects: int | None = None
+    removes: bool = False
+
+
 class MutationRow(Struct, frozen=True):
     """One extension of a run's graph (V-6): the steps as they were sent, and the declarations of their operations.
 
@@ -206,8 +217,8 @@ class Commit(Struct):
     those that are held by it now. ``effects`` are the shared receipts that begin or move. ``cancels_rest`` ends
     whatever of the run is still open (set-based: a run may have thousands of steps). ``lease`` is how long a lease that
     is handed on holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for
-    it. ``extended`` counts its new extensions. ``latest`` is the latest time of its lines. ``state`` is the run as
-    it is kept beside its book from now on, if it is by this append.
+    it. ``records`` are changes of the tenant's records, ``extended`` counts new extensions. ``latest`` is the latest
+    time of its lines. ``state`` is the run as it is kept beside its book from now on, if it is by this append.
     """
 
     run_id: UUID
@@ -248,6 +259,7 @@ class Commit(Struct):
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
+    records: list[RecordRow] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     values: bytes | None = None
     latest: datetime | None = None

@@ -24,17 +24,12 @@ from evidence.commitments import blind
 from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import COUNTER, FactContext
 from policy.load import Policy
-from runtime.engine import ask, contributors
+from runtime.engine import ask, contributors, records
 from runtime.engine.ask import Question
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import (
-    ActionDoubtResolved,
-    ActionFailed,
-    ActionHeld,
-    ActionInDoubt,
     ActionIntended,
-    ActionSucceeded,
     DecisionMade,
 )
 from runtime.engine.graph import OperationNode
@@ -196,11 +191,22 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     if p.operation.kind is Kind.DURABLE:
         correlation = correlation_of(p.transition.view.run_id, step.key)
         expect_end(p.transition, step, p.operation, p.nonce)
-    call = Call(action.operation, action.input, key, seconds, p.known.before, correlation)
+    if records.writes(p.operation) and (large := records.too_large(action.input)):
+        p.transition.fail(step, large.to_json())
+        return Over()
+    call = Call(
+        action.operation,
+        action.input,
+        key,
+        seconds,
+        p.known.before,
+        correlation,
+        records.reader(p.transition, p.operation),
+    )
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
     if previous is not None and previous.action_digest == authority.bound and is_own(p.transition, step, previous):
-        return Perform(step, p.operation, call, intend_again(p.transition, previous, authority.decision))
+        return _out(p, call, intend_again(p.transition, previous, authority.decision))
     # A first attempt, or one at another action than the attempt that failed, which held the key.
     view = p.transition.view
     stored = action_json(action, p.known.before)
@@ -226,8 +232,16 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         reverse=action.reverse,
     )
     p.transition.tell(intended, step=step.key)
-    run = p.transition.run
-    return Perform(run.steps[step.key], p.operation, call, run.receipts[receipt_id])
+    return _out(p, call, p.transition.run.receipts[receipt_id])
+
+
+def _out(p: Proposal, call: Call, receipt: ReceiptRow) -> Next:
+    """Let the worker perform it; a record is written by this very append, and its step is over."""
+    step = p.transition.run.steps[p.step.key]
+    if not records.writes(p.operation):
+        return Perform(step, p.operation, call, receipt)
+    records.write(p.transition, step, p.operation, receipt, call.input)
+    return Over()
 
 
 def void(p: Proposal) -> None:
@@ -247,9 +261,6 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
     question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before), marks)
     ask.put(p.transition, p.step, question, p.nonce())
     return Over()
-
-
-Ending: TypeAlias = ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved
 
 
 def action_json(action: Action, before: Before | None) -> JsonObject:
@@ -286,13 +297,3 @@ def intend_again(
     )
     transition.tell(event, step=receipt.step_key)
     return transition.run.receipts[receipt.receipt_id]
-
-
-def tell_of(transition: Transition, receipt: ReceiptRow, event: Ending) -> ReceiptRow:
-    """Tell what became of an action; the receipt afterwards. The card of its approval says so too."""
-    transition.tell(event, step=receipt.step_key)
-    left = transition.run.receipts[receipt.receipt_id]
-    approval = left.action.get("approval")
-    if isinstance(approval, str):
-        transition.message("card", UUID(approval), f"{left.status}:{left.attempt}")
-    return left

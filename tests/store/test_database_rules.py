@@ -55,6 +55,8 @@ ROWS = {
     " VALUES ($2, $2, $1, $2, 'k', 'retry', 'waiting', 't')",
     "ledger": "INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)"
     " VALUES ($2, $1, 0, 's', 'c', '1')",
+    "records": "INSERT INTO records (tenant_id, collection, key, value, run_id)"
+    " VALUES ($1, 'c', $2::uuid::text, '{}', $2)",
     "remains": "INSERT INTO remains (run_id, tenant_id, steps, receipts, extensions, questions)"
     " VALUES ($2, $1, '[]', '[]', '[]', '{}')",
     "inbox": "INSERT INTO inbox (tenant_id, source, notification_id, payload) VALUES ($1, 's', $2::uuid::text, '{}')",
