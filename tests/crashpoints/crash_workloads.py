@@ -34,6 +34,7 @@ policy: crash
 version: 1
 rules:
   - {id: all, match: {connector: probe}, outcome: allow}
+  - {id: kept, match: {connector: records}, outcome: allow}
   - id: asked
     match: {operation: probe.effect.apply}
     when: action.fields.name.startsWith('ask')
@@ -53,11 +54,17 @@ def _effects(*names: str) -> str:
     return "".join(f"  - {{id: s_{name}, do: probe.effect.apply, with: {{name: {name}}}}}\n" for name in names)
 
 
+def _records(*keys: str) -> str:
+    put = "  - {id: k_%s, do: records.put, with: {collection: kept, key: %s, value: {n: 1}}}\n"
+    return "".join(put % (key, key) for key in keys)
+
+
 @dataclass(frozen=True)
 class Workload:
     """A run, the choices of people, and what is to be true at the end. ``effects`` happen exactly once each.
 
-    ``workers`` work at the same time, with nothing in common but the database and the process that dies.
+    ``records`` are written exactly once each. ``workers`` work at the same time, with nothing in common but the database
+    and the process that dies.
     """
 
     name: str
@@ -69,6 +76,7 @@ class Workload:
     refuses_first: frozenset[str] = frozenset()
     times_out: bool = False
     workers: int = 1
+    records: frozenset[str] = frozenset()
 
 
 _ALL = (
@@ -125,6 +133,12 @@ _ALL = (
             + _effects("z"),
         ),
         frozenset({"case", "z"}),
+    ),
+    Workload(
+        "records",
+        (HEAD % "records" + _effects("a") + _records("r1", "r2") + _effects("ask") + _records("r3"),),
+        frozenset({"a", "ask"}),
+        records=frozenset({"r1", "r2", "r3"}),
     ),
     Workload(
         "child",
