@@ -77,6 +77,12 @@ CREATE TABLE tokens (
   revoked_at timestamptz, CONSTRAINT pk_tokens PRIMARY KEY (token_hash),
   CONSTRAINT fk_tokens_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 );
+-- What the last start could not use, and why. `place` is a file, or what was published before.
+CREATE TABLE unavailable (
+  tenant_id text NOT NULL, place text NOT NULL, kind text NOT NULL, name text NOT NULL, reason text NOT NULL,
+  found_at timestamptz DEFAULT now() NOT NULL, CONSTRAINT pk_unavailable PRIMARY KEY (tenant_id, place),
+  CONSTRAINT fk_unavailable_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
+);
 CREATE TABLE workflows (
   tenant_id text NOT NULL, name text NOT NULL, version int NOT NULL, digest text NOT NULL, source text NOT NULL,
   operations jsonb NOT NULL, published_by text NOT NULL, published_at timestamptz DEFAULT now() NOT NULL,

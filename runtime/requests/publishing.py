@@ -27,7 +27,7 @@ from runtime.definition.deciders import Findings
 from runtime.definition.people import load_directory
 from runtime.definition.workflow import load_workflow
 from runtime.requests.twofold import POLICY_APPROVERS, approvers, first_of_two
-from runtime.store import audit, documents, pauses, tenants
+from runtime.store import audit, documents, pauses, tenants, unavailable
 from runtime.store.documents import Edition, Past, StoredWorkflow
 
 
@@ -91,6 +91,7 @@ async def publish_workflow(
             await tenants.set_workflow_slots(connection, tenant, workflow.name, workflow.max_concurrency)
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}
         await audit.record(connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data)
+        await unavailable.forget(connection, tenant, "workflow", workflow.name)
         warnings = _refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
         return Published(workflow.name, workflow.version, workflow.digest, True, warnings=warnings)
     startable = await documents.newest_workflows(connection, tenant, workflow.name, workflow.version)

@@ -63,7 +63,7 @@ def _records(*keys: str) -> str:
 class Workload:
     """A run, the choices of people, and what is to be true at the end. ``effects`` happen exactly once each.
 
-    ``records`` are written exactly once each. ``workers`` work at the same time, with nothing in common but the database
+    ``records`` are written once each. ``workers`` work at the same time, with nothing in common but the database
     and the process that dies.
     """
 

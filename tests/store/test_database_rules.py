@@ -38,6 +38,8 @@ ROWS = {
     "people": "INSERT INTO people (tenant_id, person_id, name) VALUES ($1, $2::uuid::text, 'n')",
     "group_members": "INSERT INTO group_members (tenant_id, group_name, person_id)"
     " VALUES ($1, 'g', $2::uuid::text)",
+    "unavailable": "INSERT INTO unavailable (tenant_id, place, kind, name, reason)"
+    " VALUES ($1, $2::uuid::text, 'workflow', 'w', 'r')",
     "tokens": "INSERT INTO tokens (token_hash, tenant_id, subject, roles)"
     " VALUES ($2::uuid::text, $1, 's', '{}')",
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"
