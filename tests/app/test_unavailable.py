@@ -59,3 +59,19 @@ async def test_what_is_published_since_is_available(installation: Any, definitio
     client = await installation.client(Role.ADMIN)
     assert (await client.post("/v1/workflows", json={"source": WHOLE})).status_code == 201
     assert [one["name"] for one in (await client.get("/v1/workflows")).json()["unavailable"]] == []
+
+
+@pytest.mark.req("V-2")
+async def test_a_wait_is_put_off_over_http_or_the_answer_says_why_not(installation: Any) -> None:
+    client = await installation.client(Role.TRIGGER)
+    nobody = await client.post("/v1/signals/nobody%2Fx/extend", json={"for": "P1D"})
+    assert nobody.status_code == 404
+    for body in (
+        {},
+        {"for": "P1D", "until": "2030-01-01T00:00:00Z"},
+        {"for": "soon"},
+        {"until": "2030-01-01T00:00:00"},
+    ):
+        answer = await client.post("/v1/signals/nobody/extend", json=body)
+        assert answer.status_code in (400, 422), (body, answer.text)
+    assert (await (await installation.client()).post("/v1/signals/x/extend", json={"for": "P1D"})).status_code == 401
