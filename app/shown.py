@@ -70,7 +70,7 @@ def run_state(row: Row, seen: Seen) -> dict[str, Any]:
 
 
 def attempted(receipt: Row) -> dict[str, Any]:
-    """What was attempted, without its values: they stand in the book, and a bundle discloses them."""
+    """Show what was attempted, without its values: they stand in the book, and a bundle discloses them."""
     action = receipt["action"]
     inputs = sorted(action.get("input") or {})
     kept = {name: action.get(name) for name in ("decision", "approval")}
