@@ -22,11 +22,13 @@ from connectors.catalog import Catalog, Source, load_catalog
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.port import Connector, Connectors
+from connectors.records.connector import Read, RecordsConnector
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
 from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.transform.connector import TransformConnector
+from core.canonical import JsonObject
 from core.errors import ConfigurationError, TransportError
 from evidence.blobs import BlobStore
 from evidence.files import FileBlobStore
@@ -64,9 +66,17 @@ def documents_in(folder: Path, names: str = "*.yaml") -> Sequence[Source]:
     return found
 
 
-def connectors_of(settings: Settings, catalog: Catalog) -> Connectors:
-    """A connector for every configured system; the registry names the missing setting of any other."""
+async def _nobody_reads(tenant: str, function: str, values: JsonObject) -> JsonObject:
+    raise ConfigurationError("records are read by workers, and this process has none.")
+
+
+def connectors_of(settings: Settings, catalog: Catalog, read: Read = _nobody_reads) -> Connectors:
+    """A connector for every configured system; the registry names the missing setting of any other.
+
+    ``read`` reads the tenants' records.
+    """
     found: dict[str, Connector] = {
+        "records": RecordsConnector(read),
         "transform": TransformConnector(),
         "http": HttpConnector(HttpSettings(settings.http_hosts)),
     }

@@ -6,6 +6,7 @@ strict mode an invalid one stops the start; in warn mode it is reported and unav
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import asdict
@@ -28,7 +29,8 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.requests import publishing, renewing
 from runtime.requests.renewing import Before, Left, Renewed
-from runtime.store import documents
+from runtime.store import documents, unavailable
+from runtime.store.unavailable import Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +38,8 @@ ACTOR = Actor("installation", "definitions_dir")
 CONFIGURED = "configured"
 # Raised if this release cannot read a published version: its text, or the declarations frozen with it.
 UNREADABLE = (CountersealError, ValidationError)
+
+_HEAD = re.compile(r"^(?P<kind>workflow|policy|directory):[ \t]*[\"']?(?P<name>[A-Za-z0-9._-]{1,100})", re.MULTILINE)
 
 Publish = Callable[..., Awaitable[Renewed]]
 
@@ -97,14 +101,15 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
     found, misfits = _documents(faces), await _misfits(connectors)
     async with faces.database.transaction(faces.settings.tenant) as connection:
         done, problems = await _renew(connection, faces.settings.tenant, found)
-        problems += [*await _check(faces, connection, connectors), *misfits]
-        lines = [line for problem in problems for line in problem.splitlines()]
+        problems += await _check(faces, connection, connectors)
+        lines = [line for problem in problems for line in problem.reason.splitlines()] + misfits
         if lines and faces.settings.definitions_mode == "strict":
             told = "\n".join(lines)
             raise ConfigurationError(
                 f"definitions are invalid, and COUNTERSEAL_DEFINITIONS_MODE is strict:\n{told}\n",
                 remedy="Repair them, or set COUNTERSEAL_DEFINITIONS_MODE=warn to start without them.",
             )
+        await unavailable.replace(connection, faces.settings.tenant, problems)
         stuck = await publishing.undecided(connection, faces.settings.tenant)
     for file, renewed in done:
         said = {"file": file, "name": renewed.name, "version": renewed.version}
@@ -139,7 +144,7 @@ def _documents(faces: Faces) -> list[tuple[Publish, Source]]:
 
 async def _renew(
     connection: Connection, tenant: str, found: Iterable[tuple[Publish, Source]]
-) -> tuple[list[tuple[str, Renewed]], list[str]]:
+) -> tuple[list[tuple[str, Renewed]], list[Unavailable]]:
     """Publish what is new; return the outcome of each document, and the faults of the invalid ones."""
     done, problems = [], []
     before = await Before.look(connection, tenant)
@@ -151,8 +156,15 @@ async def _renew(
             done.append((source.file, renewed))
         except (InputError, ConsistencyError) as error:
             await connection.execute("ROLLBACK TO SAVEPOINT document")
-            problems.append(str(error))
+            problems.append(_of_document(source, str(error)))
     return done, problems
+
+
+def _of_document(source: Source, reason: str) -> Unavailable:
+    """A document that cannot be used, by the kind and name that its text begins with, as far as it can be read."""
+    found = _HEAD.search(source.text)
+    kind, name = (found["kind"], found["name"]) if found else ("document", "")
+    return Unavailable(kind, name, source.file, reason)
 
 
 async def _misfits(connectors: Connectors | None) -> list[str]:
@@ -167,19 +179,22 @@ async def _misfits(connectors: Connectors | None) -> list[str]:
     return problems
 
 
-async def _check(faces: Faces, connection: Connection, connectors: Connectors | None) -> list[str]:
+async def _check(faces: Faces, connection: Connection, connectors: Connectors | None) -> list[Unavailable]:
     """Compile the newest version of every workflow, and the policies in force; name every connector that is missing."""
-    tenant, problems = faces.settings.tenant, []
+    tenant, problems = faces.settings.tenant, list[Unavailable]()
     policies = await faces.definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
-    unreadable = "A policy in force cannot be read, so it denies all that it applies to:"
-    problems += [f"{unreadable} {broken.message}" for broken in policies.broken]
+    for broken in policies.broken:
+        words = f"A policy in force cannot be read, so it denies all that it applies to: {broken.message}"
+        problems.append(Unavailable("policy", "", "a policy in force", words))
     for version in await documents.newest_workflows(connection, tenant):
         name = f"{version.name}@{version.version}"
         try:
             workflow = faces.definitions.compiled(version)
         except UNREADABLE as error:
-            problems.append(f"{name}: {error}")
+            problems.append(Unavailable("workflow", version.name, name, f"{name}: {error}"))
             continue
-        if connectors is not None:
-            problems += [f"{name}: {error}" for error in _lacking(workflow.connectors, connectors).values()]
+        lacking = {} if connectors is None else _lacking(workflow.connectors, connectors)
+        if lacking:
+            words = "\n".join(f"{name}: {error}" for error in lacking.values())
+            problems.append(Unavailable("workflow", version.name, name, words))
     return problems

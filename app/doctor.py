@@ -25,7 +25,7 @@ from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing
-from runtime.store import bundles, documents, inbox, tenants
+from runtime.store import bundles, documents, inbox, tenants, unavailable
 
 SECONDS_MAX = 15.0
 RUNS_SHOWN = 20
@@ -111,14 +111,15 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
         refused = await bundles.failures(connection, tenant)
         unstarted = await inbox.unstarted(connection, tenant)
         held = await pausing.listed(connection, tenant)
+        unusable = await unavailable.listed(connection, tenant)
     if not found:
         words = f"there is no tenant {tenant!r}; `counterseal tenant create {tenant}` creates it"
         yield Check("tenant", State.BROKEN, words)
         return
     for check in _evidence(refused):
         yield check
-    for one in held:
-        yield Check("paused", State.WARNING, f"{one}; `counterseal resume {one.what} {one.name}`")
+    for pause in held:
+        yield Check("paused", State.WARNING, f"{pause}; `counterseal resume {pause.what} {pause.name}`")
     for check in _policies(policies):
         yield check
     for version in stored:
@@ -128,6 +129,8 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
             yield Check(name, State.OK, f"needs {', '.join(needed) or 'no connector'}")
         except CountersealError as error:
             yield Check(name, State.BROKEN, str(error))
+    for one in unusable:
+        yield Check(f"unavailable {one.kind} {one.name}".strip(), State.BROKEN, f"since the last start: {one.reason}")
     for workflow, number, reason, at in unstarted:
         words = f"version {number} could not be started by the event of {at:%Y-%m-%d %H:%M:%SZ}: {reason}"
         yield Check(f"trigger of {workflow}", State.WARNING, words)

@@ -17,6 +17,7 @@ from core.errors import ConsistencyError, NotFoundError
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
 from runtime.engine.states import RunState
+from runtime.requests.looking import Seen
 from runtime.requests.signaling import SignalAnswer, SignalCode
 from runtime.store import approvals, audit, inbox, read_models
 from runtime.store.read_models import Row
@@ -60,6 +61,20 @@ async def run_row(faces: Faces, tenant: str, run_id: UUID, see: str = "") -> Row
     if row is None:
         raise NotFoundError(f"There is no run {run_id}.", remedy=see)
     return row
+
+
+def run_state(row: Row, seen: Seen) -> dict[str, Any]:
+    """The business state of a run as its last checkpoint has it, and how many failures it has gone on from."""
+    handled = seen.handled if row["status"] == RunState.SUCCEEDED else 0
+    return {"channels": seen.channels, "checkpoint": seen.last, "failures_handled": handled}
+
+
+def attempted(receipt: Row) -> dict[str, Any]:
+    """Show what was attempted, without its values: they stand in the book, and a bundle discloses them."""
+    action = receipt["action"]
+    inputs = sorted(action.get("input") or {})
+    kept = {name: action.get(name) for name in ("decision", "approval")}
+    return {"summary": action.get("summary") or "", "inputs": inputs, **kept}
 
 
 async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:

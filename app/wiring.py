@@ -35,6 +35,7 @@ from runtime.keep.messages import Messages
 from runtime.keep.scheduler import Reconciler, Scheduler
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.port import DeadLetters, WorkQueue
+from runtime.store import records
 from runtime.store.outbox import Message
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
@@ -138,7 +139,8 @@ async def build(
         engine = await stack.enter_async_context(Database(url, ENGINE_ROLE, connections=connections))
         if connectors is None:
             catalog = faces.definitions.catalog
-            connectors = await stack.enter_async_context(aclosing(adapters.connectors_of(settings, catalog)))
+            made = adapters.connectors_of(settings, catalog, partial(records.read, engine))
+            connectors = await stack.enter_async_context(aclosing(made))
         if queue is None:
             queue = adapters.queue_of(settings)
         if signer is None:

@@ -99,7 +99,8 @@ class Timeouts(Part):
 
     @model_serializer(mode="wrap")
     def _as_declared(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.spoken(serialize(self))
+        told = self.spoken(serialize(self))
+        return told if self.park is None else {name: value for name, value in told.items() if name != "complete"}
 
     @model_validator(mode="after")
     def _extends(self) -> Timeouts:

@@ -48,7 +48,7 @@ class Call(Struct, frozen=True):
     ``idempotency_key`` is the same for every attempt at the same action. ``timeout_seconds`` bounds the whole call.
     ``before`` is what ``read_before`` returned for the approved action, None for operations without a pre-read.
     ``correlation_key`` is given to a durable operation: whoever completes it signals that key. It is the same for every
-    attempt, so a process that is started with it twice is one process (V-9).
+    attempt, so a process that is started with it twice is one process (V-9). ``tenant`` is whose records are read.
     """
 
     operation: str
@@ -57,6 +57,7 @@ class Call(Struct, frozen=True):
     timeout_seconds: float
     before: Before | None = None
     correlation_key: str | None = None
+    tenant: str = ""
 
 
 class Usage(Struct, frozen=True):

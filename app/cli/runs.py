@@ -108,7 +108,11 @@ async def show(
     bundle = row["bundle"] and f"{row['bundle']['uri']} (SHA-256 {row['bundle']['sha256']})"
     if row["evidence_problem"] is not None:
         bundle = f"NOT STORED: {row['evidence_problem']} {remedy(row['run_id'])}"
+    handled = row["failures_handled"]
     seldom = {
+        "handled": f"{row['status']}, with {handled} failure{'s'[: handled > 1]} handled" if handled else None,
+        "state": orjson.dumps(row["channels"]).decode() if row["channels"] else None,
+        "checkpoint": row["checkpoint"],
         "parent": row["parent_run_id"],
         "result": None if row["result"] is None else orjson.dumps(row["result"]).decode(),
         "editions": ", ".join(row["editions"]) if len(row["editions"]) > 1 else None,
@@ -125,8 +129,9 @@ async def show(
         step["next_try"] = step["next_eligible_at"] if step["status"] == StepState.FAILED_RETRYABLE else None
         step["last_error"] = _error(step["last_error"])
     print_part("steps", shown["steps"], "step_key", "operation", "status", "attempt", "next_try", "last_error")
-    columns = ("step_key", "operation", "target", "status", "reversible", "resolution")
-    print_part("receipts", shown["receipts"], *columns)
+    columns = ("step_key", "operation", "target", "status", "attempt", "attempted", "reversible", "resolution")
+    receipts = [{**receipt, "attempted": receipt["request"]["summary"]} for receipt in shown["receipts"]]
+    print_part("receipts", receipts, *columns)
     print_part("approvals", shown["approvals"], *_APPROVAL)
     print_part("timeline", shown["timeline"], "seq", "at", "type", "actor", "step")
 
@@ -141,6 +146,7 @@ def _error(error: dict[str, Any] | None) -> str | None:
 
 
 async def _show(run_id: UUID) -> dict[str, Any]:
+    from app.shown import attempted, run_state
     from runtime.requests import pausing
     from runtime.store import approvals as questions
     from runtime.store import read_models
@@ -156,9 +162,9 @@ async def _show(run_id: UUID) -> dict[str, Any]:
             approvals = await questions.approvals_page(connection, tenant, many, run_id=run_id)
     assert row is not None, "a run that was seen stays"
     return {
-        "run": {**row, "late": seen.late, "paused": [asdict(one) for one in held]},
+        "run": {**row, **run_state(row, seen), "late": seen.late, "paused": [asdict(one) for one in held]},
         "steps": [dict(item) for item in seen.steps[:many]],
-        "receipts": [dict(item) for item in seen.receipts[:many]],
+        "receipts": [{**item, "request": attempted(item)} for item in seen.receipts[:many]],
         "approvals": [{name: item[name] for name in _APPROVAL} for item in approvals],
         "timeline": [_event(seq, line) for seq, line in enumerate(lines[:many])],
     }

@@ -110,16 +110,21 @@ def _print_outline(told: Any, connectors: dict[str, str]) -> None:
 
 @workflow.command("list")
 async def workflow_list(as_json: Json = False) -> None:
-    """List every published version, also retired ones."""
-    from runtime.store import documents
+    """List every published version, also retired ones, and what could not be used at the last start."""
+    from runtime.store import documents, unavailable
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         found = await documents.workflow_versions(connection, faces.settings.tenant)
+        unusable = await unavailable.listed(connection, faces.settings.tenant, "workflow")
     rows = [
         {**asdict(one), "connectors": list(one.connectors) if as_json else ", ".join(one.connectors)} for one in found
     ]
+    if as_json:
+        rows += [{"name": one.name, "unavailable": {"place": one.place, "reason": one.reason}} for one in unusable]
     columns = ("name", "version", "digest", "connectors", "published_by", "published_at", "retired_at")
     print_rows(rows, columns, as_json=as_json, empty="Nothing is published.")
+    for one in () if as_json else unusable:
+        typer.echo(f"unavailable: {printable(one.name)} ({printable(one.place)}): {printable(one.reason)}", err=True)
 
 
 @workflow.command("show")

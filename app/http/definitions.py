@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
+from msgspec import structs
 from pydantic import BaseModel, Field
 
 from app.access import Principal
@@ -18,7 +19,7 @@ from app.http.dependencies import Admin, FacesDep, Reader
 from runtime.definition.schemas import SchemaName, schema_text
 from runtime.requests import publishing
 from runtime.requests.publishing import Published, Retired
-from runtime.store import documents, read_models
+from runtime.store import documents, read_models, unavailable
 
 router = APIRouter(prefix="/v1", tags=["definitions"])
 
@@ -141,6 +142,21 @@ class WorkflowSummary(Version):
     operations: list[str]
 
 
+class UnavailableOut(BaseModel):
+    """A definition that could not be used at the last start: its place, and why."""
+
+    kind: str
+    name: str
+    place: str
+    reason: str
+
+
+class WorkflowPage(models.Page[WorkflowSummary]):
+    """Every published version, and the workflows that the last start found unavailable."""
+
+    unavailable: list[UnavailableOut]
+
+
 class WorkflowDetail(Version):
     """One published version, whole.
 
@@ -164,10 +180,12 @@ class WorkflowPublished(PublishedOut):
     steps: list[StepForeseenOut]
 
 
-@router.get("/workflows", response_model=models.Page[WorkflowSummary], summary="Every published workflow")
+@router.get("/workflows", response_model=WorkflowPage, summary="Every published workflow")
 async def workflows(who: Reader, faces: FacesDep, name: OnlyName = None) -> dict[str, Any]:
-    """All versions, also retired ones, the newest of each name first."""
-    return {"items": await faces.ask(who.tenant, documents.workflow_versions, name)}
+    """All versions, also retired ones, the newest of each name first; and what could not be published, and why."""
+    unusable = await faces.ask(who.tenant, unavailable.listed, "workflow", name)
+    shown = [structs.asdict(one) for one in unusable]
+    return {"items": await faces.ask(who.tenant, documents.workflow_versions, name), "unavailable": shown}
 
 
 @router.get("/workflows/{name}/{version}", response_model=WorkflowDetail, summary="One version of a workflow")

@@ -130,7 +130,8 @@ class RunDetail(Run):
     ``children`` are the oldest hundred of the ``children_count`` that belong to it. ``extensions`` counts the
     additions to its graph. ``bundle`` is the newest of the ``editions``, which are named oldest first: a late answer
     after the run's end makes a longer one. ``late`` says what workers told after they had lost their leases. ``paused``
-    are the pauses that hold it up now.
+    are the pauses that hold it up now. ``channels`` is its business state as of its newest ``checkpoint``. A run may
+    have succeeded although steps failed: ``failures_handled`` counts those that a branch has handled.
     """
 
     audit_count: int
@@ -146,6 +147,9 @@ class RunDetail(Run):
     editions: list[str]
     late: list[str]
     evidence_problem: str | None
+    channels: dict[str, Any]
+    checkpoint: int
+    failures_handled: int
     paused: list[PauseOut]
 
 
@@ -239,8 +243,17 @@ class LateAnswer(BaseModel):
     says: str
 
 
+class Attempted(BaseModel):
+    """The request of an action: its summary, the names of its inputs, and what let it out."""
+
+    summary: str
+    inputs: list[str]
+    decision: str | None
+    approval: str | None
+
+
 class Receipt(BaseModel):
-    """One side effect: the attempt, its result, and how to reverse it."""
+    """One side effect: the attempt, its result, and how to reverse it. ``request`` says what was attempted (Q-4)."""
 
     receipt_id: UUID
     step_key: str
@@ -250,6 +263,7 @@ class Receipt(BaseModel):
     action_digest: str
     status: str
     attempt: int
+    request: Attempted
     reversible: bool
     reverse: Any
     external_id: str | None

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from app.http import models, problems
 from app.http.dependencies import Auditor, FacesDep, Operator, Paged, Reader, Starter
-from app.shown import ENDED, exported, run_row
+from app.shown import ENDED, attempted, exported, run_row, run_state
 from core.canonical import JsonObject
 from core.changes import changes
 from core.errors import ConsistencyError, InputError
@@ -89,6 +89,7 @@ async def one(run_id: UUID, who: Reader, faces: FacesDep, response: Response) ->
     seen = await faces.looking.at(who.tenant, run_id)
     row = await run_row(faces, who.tenant, run_id)
     response.headers["ETag"] = etag(row["version"])
+    row = {**row, **run_state(row, seen)}
     return {**row, "late": seen.late, "paused": await faces.ask(who.tenant, pausing.of_run, run_id)}
 
 
@@ -143,7 +144,8 @@ async def ledger(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> d
 async def receipts(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Lists every side effect: the attempt, its result, and how to reverse it, in the order of intent."""
     seen = await faces.looking.at(who.tenant, run_id)
-    return paging.page_of_all(seen.receipts, intended_at=datetime, receipt_id=UUID)
+    rows = [{**row, "request": attempted(row)} for row in seen.receipts]
+    return paging.page_of_all(rows, intended_at=datetime, receipt_id=UUID)
 
 
 @router.get("/{run_id}/timeline", response_model=models.Page[models.TimelineEvent], summary="What happened in a run")

@@ -16,8 +16,10 @@ from app.http import models, problems
 from app.http.dependencies import FacesDep, Operator, Paged, Reader, Signaler
 from app.http.runs import etag
 from app.shown import run_row, signal_sentence
+from core.durations import parse_duration
 from core.errors import InputError
 from runtime.definition.edges import EdgeKind, edges_of, nodes_of
+from runtime.requests.putting_off import PutOff, put_off
 from runtime.requests.signaling import ID_CHARACTERS_MAX, Signal, SignalCode, Signaling
 from runtime.requests.steering import Extending, VersionMoved
 from runtime.store import read_models
@@ -61,6 +63,45 @@ class SignalOut(BaseModel):
     run_id: UUID | None
     step: str | None
     sentence: str
+
+
+class PutOffIn(models.In):
+    """A later deadline: the moment `until` (RFC 3339), or the span `for` from now (ISO 8601, such as `P7D`).
+
+    With `token`, it counts only for the wait with this token.
+    """
+
+    token: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    until: datetime | None = None
+    for_: Annotated[str | None, Field(alias="for", min_length=1, max_length=50)] = None
+
+
+class PutOffOut(BaseModel):
+    """The wait's deadline now. `changed` is false if it was as late already."""
+
+    run_id: UUID
+    step: str
+    due_at: datetime
+    changed: bool
+
+
+@router.post(
+    "/{correlation_key:path}/extend",
+    response_model=PutOffOut,
+    summary="Say that what goes on outside takes longer",
+    responses={
+        404: {"description": "Nothing outside was begun with this key"},
+        409: {"description": "The wait is over, the token is stale, or the operation lets nobody put its end off"},
+    },
+)
+async def extend_wait(correlation_key: Key, body: PutOffIn, who: Signaler, faces: FacesDep) -> Any:
+    """Puts off the end of the wait of a durable operation, up to the `extend_to` of its declaration."""
+    try:
+        span = None if body.for_ is None else parse_duration(body.for_)
+    except ValueError as error:
+        raise InputError(str(error), where="for", remedy="Write it as in P7D.") from None
+    order = PutOff(who.tenant, correlation_key, who.actor, body.token, body.until, span)
+    return await put_off(faces.database, faces.definitions, order)
 
 
 @router.post(

@@ -56,9 +56,9 @@ BORN = {
 ENGINES = {
     **dict.fromkeys("audit_events journal ledger remains bundles".split(), "INSERT"),
     **dict.fromkeys("effects waits approvals votes inbox commands workspaces".split(), "INSERT, UPDATE"),
-    "queue": "INSERT, UPDATE, DELETE",
+    **dict.fromkeys(("queue", "records"), "INSERT, UPDATE, DELETE"),
     "tenants": "UPDATE",
-    **dict.fromkeys("caps workflows policies people group_members tokens".split(), ""),
+    **dict.fromkeys("caps workflows policies people group_members tokens unavailable".split(), ""),
     "runs": "",
 }
 # Of a run the engine changes neither whose it is, nor what opens its book, nor how long that is kept.
@@ -73,6 +73,7 @@ FACES_OWN = {
     "caps": "INSERT, UPDATE (slots)",
     "workflows": "INSERT, UPDATE (retired_at)",
     "policies": "INSERT",
+    "unavailable": "INSERT, UPDATE (reason), DELETE",
     "tokens": "INSERT, UPDATE (revoked_at)",
 }
 # The appender never logs in: it owns the functions, with the rights of their statements. A row lock takes UPDATE.

@@ -81,6 +81,12 @@ CREATE TABLE tokens (
   revoked_at timestamptz, CONSTRAINT pk_tokens PRIMARY KEY (token_hash),
   CONSTRAINT fk_tokens_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 );
+-- What the last start could not use, and why. `place` is a file, or what was published before.
+CREATE TABLE unavailable (
+  tenant_id text NOT NULL, place text NOT NULL, kind text NOT NULL, name text NOT NULL, reason text NOT NULL,
+  found_at timestamptz DEFAULT now() NOT NULL, CONSTRAINT pk_unavailable PRIMARY KEY (tenant_id, place),
+  CONSTRAINT fk_unavailable_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
+);
 CREATE TABLE workflows (
   tenant_id text NOT NULL, name text NOT NULL, version int NOT NULL, digest text NOT NULL, source text NOT NULL,
   operations jsonb NOT NULL, published_by text NOT NULL, published_at timestamptz DEFAULT now() NOT NULL,
@@ -138,6 +144,12 @@ CREATE TABLE ledger (
   run_id uuid NOT NULL, tenant_id text NOT NULL, superstep int NOT NULL, step_key text NOT NULL,
   channel text NOT NULL, value jsonb, written_at timestamptz DEFAULT now() NOT NULL,
   CONSTRAINT pk_ledger PRIMARY KEY (run_id, superstep, step_key, channel)
+);
+-- A tenant's own JSON records. They live until a step removes them: no run owns them, and no run's retention ends them.
+CREATE TABLE records (
+  tenant_id text NOT NULL, collection text NOT NULL, key text COLLATE "C" NOT NULL, value jsonb NOT NULL,
+  version int DEFAULT '1' NOT NULL, run_id uuid NOT NULL, changed_at timestamptz DEFAULT now() NOT NULL,
+  CONSTRAINT pk_records PRIMARY KEY (tenant_id, collection, key)
 );
 -- What workers take: a row for each step that can be begun, is on its way to a worker, or is held by one. The row is the
 -- lease, and a row that is sent or leased is a slot of its tenant, and of its workflow where that has a cap. `step_id`

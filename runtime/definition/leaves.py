@@ -186,7 +186,8 @@ class LeafCompiler(ABC):
             self.problem((*scope.path, "timeout"), f"{operation.name} answers within its call.", remedy)
         self.operations[operation.name] = operation
         if operation.on_timeout is not None and step.on_timeout is None:
-            late = EscalationDocument(escalate=operation.on_timeout.escalate, expires=operation.on_timeout.expires)
+            asks = operation.on_timeout
+            late = EscalationDocument.model_construct(escalate=asks.escalate, expires=asks.expires, start=None)
             entry = replace(entry, step=step.model_copy(update={"on_timeout": late}))
         self._check_names(operation, step.with_, scope)
         inputs = self.value(scope, ("with",), step.with_, InputLanguages(operation.input_schema))

@@ -11,7 +11,8 @@ from msgspec import Struct, field
 from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject, derived_id
 from evidence.receipts import Receipt
-from runtime.engine.states import CommandState, EffectState, RunState, StepState, WaitKind, WaitState
+from runtime.engine.shared_rows import EffectRow, JoinRow, RecordRow, ShareRow
+from runtime.engine.states import CommandState, RunState, StepState, WaitKind, WaitState
 
 # The status of a row of the queue whose step somebody holds.
 HELD = "leased"
@@ -133,36 +134,6 @@ class ReceiptRow(Receipt, frozen=True, kw_only=True):
     replaces: UUID | None = None
 
 
-class EffectRow(Struct, frozen=True):
-    """A shared effect that this run performs, as others have to know it. ``was`` is the receipt that held the key.
-
-    ``wait_id`` is the wait for the end of what goes on outside, where it does.
-    """
-
-    key: str
-    step_key: str
-    receipt_id: UUID
-    status: EffectState
-    was: UUID | None
-    wait_id: UUID | None = None
-
-
-class ShareRow(Struct, frozen=True):
-    """An effect that another step performed and this run took over: its end is awaited by the wait of this id."""
-
-    key: str
-    receipt_id: UUID
-    status: EffectState
-    wait_id: UUID
-
-
-class JoinRow(Struct, frozen=True):
-    """An effect under way for whose end a step begins to wait: the append is refused if it has ended since."""
-
-    key: str
-    receipt_id: UUID
-
-
 class ApprovalRow(Struct, frozen=True):
     """A new approval. ``contributors`` are those who shaped what is asked; None for the run's requester alone."""
 
@@ -225,13 +196,12 @@ class Commit(Struct):
 
     ``queued`` are the steps that may be claimed now, ``requeued`` those whose lease has run out, ``unqueued`` those
     that stand in line or are held no more. ``taken`` says under which step's lease each other was taken; ``handed`` are
-    those that are held by it now. ``effects`` are the shared effects that begin or move, ``shares`` those
-    of others that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to be told.
-    ``sealed`` runs wait for no more steps. ``cancels_rest`` ends
-    whatever of the run is still open (set-based: a run may have thousands of steps). ``lease`` is how long a lease that
-    is handed on holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for
-    it. ``extended`` counts its new extensions. ``latest`` is the latest time of its lines. ``state`` is the run as
-    it is kept beside its book from now on, if it is by this append.
+    those that are held by it now. ``effects`` are the shared effects that begin or move, ``shares`` those of others
+    that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to be told. ``sealed`` runs
+    wait for no more steps. ``cancels_rest`` ends whatever of the run is still open (set-based: a run may have thousands
+    of steps). ``lease`` is how long a lease that is handed on holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for
+    it. ``records`` are changes of the tenant's records, ``extended`` counts new extensions. ``latest`` is the latest
+    time of its lines. ``state`` is the run as it is kept beside its book from now on, if it is by this append.
     """
 
     run_id: UUID
@@ -276,6 +246,7 @@ class Commit(Struct):
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
+    records: list[RecordRow] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     values: bytes | None = None
     latest: datetime | None = None

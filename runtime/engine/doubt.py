@@ -27,17 +27,17 @@ from runtime.engine.contributors import whole
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionDoubtResolved, ActionHeld, ActionInDoubt, ApprovalConsumed
 from runtime.engine.instructions import Inquire, Next, Nonce, Over, Perform, still_approved
-from runtime.engine.intend import Proposal, ask_approval, denied, intend_again, judge, record_decision, tell_of, void
+from runtime.engine.intend import Proposal, ask_approval, denied, intend_again, judge, record_decision, void
 from runtime.engine.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.pausing import stopped
+from runtime.engine.settling import tell_of
 from runtime.engine.transition import GIVEN_UP, Transition, finish
 
 # Who is asked about an action that policy had let out without an approval.
 OPERATORS = "operators"
-
 # A call that has not begun so long after its intent does not begin any more.
 SEND_WITHIN = timedelta(seconds=5)
-# A connector keeps its own deadline; this much later we stop waiting for one that does not.
+# A connector keeps its own deadline; this much later nobody waits for one that does not.
 GRACE = timedelta(seconds=5)
 # A target that timed out may still be at work: the first look back at it waits this long.
 PROBE_AFTER = timedelta(seconds=5)

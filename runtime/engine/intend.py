@@ -6,7 +6,7 @@ begins.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
@@ -25,17 +25,12 @@ from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import COUNTER, FactContext
 from policy.sets import PolicySet
-from runtime.engine import ask, contributors
+from runtime.engine import ask, contributors, records
 from runtime.engine.ask import Question
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import (
-    ActionDoubtResolved,
-    ActionFailed,
-    ActionHeld,
-    ActionInDoubt,
     ActionIntended,
-    ActionSucceeded,
     DecisionMade,
 )
 from runtime.engine.graph import OperationNode
@@ -175,15 +170,19 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     if p.operation.kind is Kind.DURABLE:
         correlation = correlation_of(p.transition.view.run_id, step.key, step.again)
         expect_end(p.transition, step, p.operation, p.nonce)
+    if records.writes(p.operation) and (large := records.too_large(action.input)):
+        p.transition.fail(step, large.to_json())
+        return Over()
     sent = key
     if previous is not None and ended:
         sent = digest([key, str(previous.receipt_id)])  # a new life: the target knows the key of the one that ended
-    call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation)
+    reader = records.reader(p.transition, p.operation)
+    call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation, reader)
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
     own = previous is not None and is_own(p.transition, step, previous)
     if previous is not None and own and not ended and previous.action_digest == authority.bound:
-        return Perform(step, p.operation, call, intend_again(p.transition, previous, authority.decision))
+        return _out(p, call, intend_again(p.transition, previous, authority.decision))
     # A first attempt, or one at another action than the attempt that failed, which held the key.
     view = p.transition.view
     stored = action_json(action, p.known.before)
@@ -211,8 +210,16 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         reverse=action.reverse,
     )
     p.transition.tell(intended, step=step.key)
-    run = p.transition.run
-    return Perform(run.steps[step.key], p.operation, call, run.receipts[receipt_id])
+    return _out(p, call, p.transition.run.receipts[receipt_id])
+
+
+def _out(p: Proposal, call: Call, receipt: ReceiptRow) -> Next:
+    """Let the worker perform it; a record is written by this very append, and its step is over."""
+    step = p.transition.run.steps[p.step.key]
+    if not records.writes(p.operation):
+        return Perform(step, p.operation, call, receipt)
+    records.write(p.transition, step, p.operation, receipt, call.input)
+    return Over()
 
 
 def void(p: Proposal) -> None:
@@ -233,9 +240,6 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
     question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before), marks)
     ask.put(p.transition, p.step, question, p.nonce())
     return Over()
-
-
-Ending: TypeAlias = ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved
 
 
 def intend_again(
@@ -263,13 +267,3 @@ def intend_again(
     )
     transition.tell(event, step=receipt.step_key)
     return transition.run.receipts[receipt.receipt_id]
-
-
-def tell_of(transition: Transition, receipt: ReceiptRow, event: Ending) -> ReceiptRow:
-    """Tell what became of an action; the receipt afterwards. The card of its approval says so too."""
-    transition.tell(event, step=receipt.step_key)
-    left = transition.run.receipts[receipt.receipt_id]
-    approval = left.action.get("approval")
-    if isinstance(approval, str):
-        transition.message("card", UUID(approval), f"{left.status}:{left.attempt}")
-    return left

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from uuid import UUID
 
-from runtime.engine.commit import EffectRow, JoinRow, ReceiptRow, ShareRow, WaitRow
+from runtime.engine.commit import ReceiptRow, WaitRow
 from runtime.engine.run import Run
+from runtime.engine.shared_rows import EffectRow, JoinRow, ShareRow
 from runtime.engine.states import EffectState, WaitKind, WaitState
 
 # In the context of a wait: the key of the effect that it is about, and the receipt of who performed it.

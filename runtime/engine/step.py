@@ -42,12 +42,12 @@ from runtime.engine.intend import (
     is_own,
     judge,
     record_decision,
-    tell_of,
     void,
 )
 from runtime.engine.outside import expect_no_more, park_outside
 from runtime.engine.pausing import stopped
 from runtime.engine.plan import variables
+from runtime.engine.settling import tell_of
 from runtime.engine.sharing import NOT_SENT, is_done, recall, share
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition, fail_expression, finish

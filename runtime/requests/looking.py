@@ -16,10 +16,10 @@ from functools import partial
 from uuid import UUID
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, field
 
 from approvals.model import ApprovalKind
-from core.canonical import Json
+from core.canonical import Json, JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError, NotFoundError
 from policy.evaluate import evaluate
@@ -29,6 +29,7 @@ from runtime.definition.compiler import constants_of
 from runtime.engine.events import DecisionMade
 from runtime.engine.past import Past, Row, past_of, receipt_rows, step_rows
 from runtime.engine.replaying import Divergence, Replay, replay, unopened
+from runtime.engine.states import StepState
 from runtime.engine.told import Diverged
 from runtime.engine.transition import writes_of
 from runtime.engine.workflow import Workflow
@@ -42,7 +43,10 @@ _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
 class Seen(Struct, frozen=True):
-    """The view of a run besides its row. ``last`` is the number of its newest checkpoint."""
+    """The view of a run besides its row. ``last`` is the number of its newest checkpoint.
+
+    ``channels`` is the business state (X-5): the author's, without what the engine keeps to resume.
+    """
 
     steps: Sequence[Row]
     receipts: Sequence[Row]
@@ -50,6 +54,12 @@ class Seen(Struct, frozen=True):
     checkpoints: Sequence[Row]
     last: int
     purged: bool = False
+    channels: JsonObject = field(default_factory=dict)
+
+    @property
+    def handled(self) -> int:
+        """The number of steps that failed for good. Of a run that succeeded, a branch has handled each (Q-7)."""
+        return sum(row["status"] == StepState.FAILED_TERMINAL for row in self.steps)
 
     @property
     def late(self) -> list[str]:
@@ -97,7 +107,8 @@ async def seen(
         left = await retention.remains(connection, run_id)
         return Seen(*left, checkpoints=(), last=book.row["superstep"], purged=True)
     past = await folded(connection, definitions, book, wanted)
-    return Seen(step_rows(past), receipt_rows(past), past.extensions, past.checkpoints, last=past.run.superstep)
+    shown = (step_rows(past), receipt_rows(past), past.extensions, past.checkpoints)
+    return Seen(*shown, last=past.run.superstep, channels=past.run.state.channels)
 
 
 async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:

@@ -23,7 +23,7 @@ from runtime.definition.workflow import load_workflow
 from runtime.requests.consequences import Change, change_of, foretell
 from runtime.requests.inheriting import check_children
 from runtime.requests.twofold import approvers, first_of_two
-from runtime.store import audit, documents, pauses, tenants
+from runtime.store import audit, documents, pauses, tenants, unavailable
 from runtime.store.documents import StoredWorkflow
 
 # What changes the policies in force, by what proposes it. Each puts an end to all that was proposed before.
@@ -100,6 +100,7 @@ async def publish_workflow(
             await tenants.set_workflow_slots(connection, tenant, workflow.name, workflow.max_concurrency)
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}
         await audit.record(connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data)
+        await unavailable.forget(connection, tenant, "workflow", workflow.name)
         warnings = _refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
         policies = await definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
         steps = tuple(one.told() for one in foresee_steps(workflow, policies))

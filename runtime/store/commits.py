@@ -22,14 +22,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+import asyncpg
+
 from core.canonical import Json
 from core.db import Connection
 from core.grouping import Call, called
 from runtime.engine.commit import Commit
 from runtime.store.parts import BARRIER, HANDED, JOURNAL, PARTS, UNQUEUED, sent_of, statement
+from runtime.store.records import RecordRefused
 
 STEPS_CHANNEL = "counterseal_steps"
 MESSAGES_CHANNEL = "counterseal_messages"
+
+# What the part of records raises; the statement and all of its commit are undone.
+REFUSED_RECORD = "CS001"
 
 # A time that is further ahead of the database's own was made up, or is of a clock that cannot be trusted.
 AHEAD = "10 seconds"
@@ -125,7 +131,7 @@ _FREES_SLOT = f"""
   END IF;"""
 
 ITS = """its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
-  met int; notified bool;"""
+  met int; notified bool; one record;"""
 
 
 def _if(condition: str, statement: str) -> str:
@@ -165,9 +171,16 @@ class Applied(NamedTuple):
 async def apply(connection: Connection, commit: Commit) -> Applied | None:
     """Apply all of a commit, or nothing: None when the run (or the tenant's policy) is not as expected any more.
 
+    ``RecordRefused`` when a record is not as the commit expects it.
+
     A crash before this returns leaves either state; both are consistent, and the lease's expiry finds what is left.
     """
-    found = await connection.fetchval(_APPEND, *sent(commit, engine=True))
+    try:
+        found = await connection.fetchval(_APPEND, *sent(commit, engine=True))
+    except asyncpg.PostgresError as error:
+        if error.sqlstate != REFUSED_RECORD:
+            raise
+        raise RecordRefused("A record is not as the step expects it.") from None
     return Applied(*found) if found else None
 
 
@@ -180,8 +193,12 @@ async def landed(connection: Connection, commit: Commit) -> bool:
 
 
 def can_go_together(commit: Commit) -> bool:
-    """True if this commit may share a statement with those of other runs: it waits for nobody once it has its run."""
-    return not (commit.effects or commit.shares or commit.joins or commit.cancels_rest or commit.requeued)
+    """True if this commit may share a statement with those of other runs: it waits for nobody once it has its run.
+
+    One that changes records may be refused as a whole, which must not be its neighbours' loss.
+    """
+    rows = commit.effects or commit.shares or commit.joins or commit.records
+    return not (rows or commit.cancels_rest or commit.requeued)
 
 
 async def apply_together(connection: Connection, commits: Sequence[Commit]) -> dict[UUID, Applied]:

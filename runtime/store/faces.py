@@ -31,7 +31,7 @@ from runtime.store import commits, parts
 # exception is a doubt that people give up, which performs nothing; the functions admit no other end of a doubt.
 SAID = frozenset({
     E.APPROVAL_VOTED, E.APPROVAL_VOTE_REFUSED, E.APPROVAL_DECIDED, E.APPROVAL_SUPERSEDED,
-    E.WAIT_COMPLETED, E.WAIT_CANCELED, E.RUN_CANCELED, E.RUN_EXTENDED,
+    E.WAIT_COMPLETED, E.WAIT_CANCELED, E.WAIT_POSTPONED, E.RUN_CANCELED, E.RUN_EXTENDED,
     E.RUN_PAUSED, E.RUN_RESUMED, E.RUN_REOPENED, E.RUN_SEALED,
 })  # fmt: skip
 FOLLOWS = frozenset({

@@ -163,6 +163,13 @@ async def find(
     return None if row is None else Found(**row)
 
 
+async def times_of(connection: Connection, wait_id: UUID) -> tuple[datetime, datetime | None, datetime]:
+    """The beginning of a wait, its deadline, and now."""
+    row = await connection.fetchrow("SELECT created_at, due_at, now() FROM waits WHERE wait_id = $1", wait_id)
+    assert row is not None, "it was found just now"
+    return row[0], row[1], row[2]
+
+
 async def tenant_of(connection: Connection, key: str) -> str | None:
     """Whose run began what has this key outside; None if nobody's did. Under the engine's role, which sees all."""
     tenant: str | None = await connection.fetchval(_TENANT_OF, key)

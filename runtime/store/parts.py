@@ -118,6 +118,25 @@ PARTS = {
     SELECT r.command_id, its_tenant, _run_id, r.kind, r.status, r.payload, r.ordering_key
     FROM rows AS r(command_id uuid, kind text, status text, payload jsonb, ordering_key text)
     ON CONFLICT (command_id) DO NOTHING""",
+    "records": """FOR one IN SELECT * FROM rows AS r(collection text, key text, value jsonb, absent bool,
+        expects int, removes bool) LOOP
+      IF one.removes THEN
+        DELETE FROM records WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key
+          AND (one.expects IS NULL OR version = one.expects);
+      ELSIF one.expects IS NOT NULL THEN
+        UPDATE records SET value = one.value, version = version + 1, run_id = _run_id, changed_at = now()
+        WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key AND version = one.expects;
+      ELSE
+        INSERT INTO records AS o (tenant_id, collection, key, value, run_id)
+        VALUES (its_tenant, one.collection, one.key, one.value, _run_id)
+        ON CONFLICT (tenant_id, collection, key) DO UPDATE SET value = excluded.value, version = o.version + 1,
+          run_id = _run_id, changed_at = now() WHERE NOT one.absent;
+      END IF;
+      GET DIAGNOSTICS met = ROW_COUNT;
+      IF met = 0 AND (one.expects IS NOT NULL OR NOT one.removes) THEN
+        RAISE EXCEPTION 'a record is not as expected' USING ERRCODE = 'CS001';
+      END IF;
+    END LOOP""",
     "ledger": """INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
     SELECT _run_id, its_tenant, r.superstep, r.step_key, r.channel, r.value
     FROM rows AS r(channel text, superstep int, step_key text, value jsonb)""",

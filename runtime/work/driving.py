@@ -24,7 +24,7 @@ from core.outage import is_passing, report
 from evidence.chain import Actor
 from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
-from runtime.engine import waits
+from runtime.engine import records, waits
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN, inquired
 from runtime.engine.graph import OperationNode
@@ -48,6 +48,7 @@ from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 from runtime.requests.starting import StartRequest, start_named
 from runtime.store import claims, effects, runs
+from runtime.store.records import RecordRefused
 from runtime.work.calling import Calling, inquire, read_before
 from runtime.work.holding import Tools, claim_of, read_claimed
 from runtime.work.lease import HeldStep, Holder, Lease, LostLease
@@ -97,9 +98,9 @@ class Drive:
         pump = self._tools.pump(run_id)
         pump.drives += 1
         try:
-            work = await self._begin(record, claim, began)
+            work = await self._unless_refused(self._begin(record, claim, began))
             while not isinstance(work, Over):
-                work = await self._CARRY_OUT[type(work)](self, work)
+                work = await self._unless_refused(self._CARRY_OUT[type(work)](self, work))
         except LostLease:
             log.warning("lease lost", run=str(run_id), step=self.held.key if self.held else claim.key)
         except Exception as error:
@@ -113,6 +114,18 @@ class Drive:
         finally:
             self._holding.hold = None
             pump.drives -= 1
+
+    async def _unless_refused(self, going: Awaitable[Next]) -> Next:
+        """Go on; a step whose record is not as it expects fails, and nothing else does."""
+        try:
+            return await going
+        except RecordRefused:
+
+            def refused(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
+                records.refused(transition, step)
+                return Over()
+
+            return await self._holding.commit(refused)
 
     async def _begin(self, record: asyncpg.Record, claim: Claim, began: float) -> Next:
         """Propose, decide and intend. A crash before that is told leaves a lease that runs out without a word."""

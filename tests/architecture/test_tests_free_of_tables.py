@@ -10,7 +10,7 @@ import pytest
 
 TABLES = (
     "runs|journal|queue|steps|waits|approvals|votes|receipts|effects|commands|outbox|inbox|audit_events|decisions"
-    "|checkpoints|loop_items|ledger|mutations|run_inputs|run_steps|queue|caps|workspaces|bundles|remains"
+    "|checkpoints|loop_items|ledger|mutations|run_inputs|run_steps|queue|caps|workspaces|bundles|remains|records"
 )
 # SQL that names a table, and SQL that names it by a variable.
 NAMES_A_TABLE = re.compile(rf"\b(FROM|INTO|UPDATE|JOIN|ON) (ONLY )?({TABLES})\b|\b(FROM|INTO|UPDATE|JOIN) \{{")

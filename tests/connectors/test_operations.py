@@ -26,6 +26,10 @@ NAMES = {
     "bpmn.process.start",
     "bpmn.message.correlate",
     "transform.data.apply",
+    "records.put",
+    "records.get",
+    "records.query",
+    "records.delete",
 }
 UPDATE = "servicenow.incident.update"
 INCIDENT = "b" * 32
@@ -66,6 +70,8 @@ def test_what_has_effects_says_how_doubt_is_resolved(catalog: Catalog) -> None:
         "http.request.send": InDoubtRule.ASK,
         "bpmn.process.start": InDoubtRule.PROBE,
         "bpmn.message.correlate": InDoubtRule.ASK,
+        "records.put": InDoubtRule.IDEMPOTENT,
+        "records.delete": InDoubtRule.IDEMPOTENT,
     }
     durable = {name for name, operation in catalog.operations.items() if operation.kind is Kind.DURABLE}
     assert durable == {"bpmn.process.start"}

@@ -10,13 +10,19 @@ from connectors.catalog import Catalog
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.port import Call, Connector, Connectors, Done, ProbeVerdict
+from connectors.records.connector import RecordsConnector
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
 from connectors.transform.connector import TransformConnector
+from core.canonical import JsonObject
 from core.errors import ConfigurationError
 
 MakeCall = Callable[..., Call]
+
+
+async def _nothing(tenant: str, function: str, values: JsonObject) -> JsonObject:
+    return {}
 
 
 class Broken(TransformConnector):
@@ -39,6 +45,7 @@ async def test_every_packaged_operation_has_a_connector(catalog: Catalog) -> Non
         "model": ModelConnector(ModelSettings("https://a.example/v1", "k")),
         "bpmn": BpmnConnector(BpmnSettings("https://a.example/engine-rest"), catalog),
         "transform": TransformConnector(),
+        "records": RecordsConnector(_nothing),
     }
     connectors = Connectors(by_name)
     for operation in catalog.operations.values():

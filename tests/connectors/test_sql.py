@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -22,6 +23,7 @@ from connectors.sql.link import Link
 from connectors.sql.statements import IDENTITY
 from core.errors import DefinitionError
 
+EXAMPLE = (Path(__file__).resolve().parents[2] / "examples" / "operations" / "customers.yaml").read_text()
 SCHEMA = """
 CREATE SCHEMA crm;
 CREATE TABLE crm.customers (id int PRIMARY KEY, status text NOT NULL CHECK (status <> 'bad'), "limit eur" numeric(12,2),
@@ -378,3 +380,14 @@ async def test_nobody_there_is_not_sent(postgres_url: str, closed_url: str, decl
     assert connector.target == f"postgresql://127.0.0.1:{port}/x as u"
     assert isinstance(await connector.faults(), str), "told at the first call"
     await connector.aclose()
+
+
+async def test_the_example_fits_its_tables(outside: str, postgres_url: str, database: Any) -> None:
+    example = load_catalog([Source("customers.yaml", EXAMPLE)])
+    await database.execute("ALTER TABLE crm.customers ADD owner text")
+    await database.execute("CREATE TABLE crm.counterseal_keys (key text PRIMARY KEY, result jsonb)")
+    connector = SqlConnector(SqlSettings(outside, told(postgres_url)), example)
+    try:
+        assert await connector.check() == (True, f"reachable as {connector.target}; 2 operations fit its tables")
+    finally:
+        await connector.aclose()

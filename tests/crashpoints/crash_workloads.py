@@ -57,6 +57,7 @@ policy: crash
 version: 1
 rules:
   - {id: all, match: {connector: probe}, outcome: allow}
+  - {id: kept, match: {connector: records}, outcome: allow}
   - id: asked
     match: {operation: probe.effect.apply}
     when: action.fields.name.startsWith('ask')
@@ -76,13 +77,18 @@ def _effects(*names: str) -> str:
     return "".join(f"  - {{id: s_{name}, do: probe.effect.apply, with: {{name: {name}}}}}\n" for name in names)
 
 
+def _records(*keys: str) -> str:
+    put = "  - {id: k_%s, do: records.put, with: {collection: kept, key: %s, value: {n: 1}}}\n"
+    return "".join(put % (key, key) for key in keys)
+
+
 @dataclass(frozen=True)
 class Workload:
     """A run, the choices of people, and what is to be true at the end. ``effects`` happen exactly once each.
 
     An ``open`` run gets one more step, and is closed then. ``refused_once`` is refused the first time, and somebody
-    goes on with the run. ``workers`` work at the same time, with nothing in common but the database and the process
-    that dies.
+    goes on with the run. ``records`` are written once each. ``workers`` work at the same time, with nothing in common
+    but the database and the process that dies.
     """
 
     name: str
@@ -96,6 +102,7 @@ class Workload:
     workers: int = 1
     refused_once: str = ""
     open: bool = False
+    records: frozenset[str] = frozenset()
 
 
 _ALL = (
@@ -152,6 +159,12 @@ _ALL = (
             + _effects("z"),
         ),
         frozenset({"case", "z"}),
+    ),
+    Workload(
+        "records",
+        (HEAD % "records" + _effects("a") + _records("r1", "r2") + _effects("ask") + _records("r3"),),
+        frozenset({"a", "ask"}),
+        records=frozenset({"r1", "r2", "r3"}),
     ),
     Workload(
         "child",

@@ -27,7 +27,9 @@ if _HERE not in sys.path:
 import crash_stage  # noqa: E402
 import crash_workloads  # noqa: E402
 
+from core.db import ENGINE_ROLE, Database  # noqa: E402
 from evidence.verify import verify_bundle  # noqa: E402
+from runtime.store.records import read  # noqa: E402
 from tests.support.books import Books, books_at  # noqa: E402
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
@@ -175,6 +177,9 @@ async def check(url: str, folder: Path, workload: str) -> None:
         for fact in ledger.all(what="voted"):
             if fact["code"] == "counted":
                 assert not (await books.approval(id=UUID(fact["approval"]))).open
+    async with Database(url, ENGINE_ROLE) as database:
+        kept: Any = (await read(database, crash_stage.TENANT, "query", {"collection": "kept"}))["records"]
+    assert {row["key"]: row["version"] for row in kept} == dict.fromkeys(work.records, 1)
     stored = sorted((folder / "evidence").rglob("*.zip"))
     assert len(stored) == len(runs) + bool(work.refused_once), "every bundle that is remembered is stored"
     for path in stored:

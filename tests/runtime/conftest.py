@@ -149,6 +149,20 @@ operations:
     output_schema: {type: object}
     timeouts: {complete: P14D}
     retry: {attempts: 3, backoff: [5], jitter: 0}
+  - name: kyc.papers.request
+    connector: probe
+    kind: durable
+    handler: probe:case
+    params: {template: id-card}
+    side_effects: human_process
+    risk: low
+    summary: "Ask {name} for an {template}"
+    target: "papers/{name}"
+    in_doubt: probe
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    timeouts: {park: P7D, extend_to: P30D}
+    on_timeout: {escalate: owners, expires: P2D}
   - name: probe.value.read
     handler: probe:read
     side_effects: none

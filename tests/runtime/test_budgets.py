@@ -213,3 +213,26 @@ async def test_a_burst_is_claimed_by_one_statement_for_all_places(counted: tuple
     stop.set()
     await working
     assert [text[:12] for text in counter.statements].count("WITH lane AS") == 2, "one that found all, one in vain"
+
+
+async def test_a_record_costs_no_more_than_a_step_without_effect_but_its_own_row(counted: tuple[Any, Counter]) -> None:
+    world, counter = counted
+    rule = "  - {id: kept, match: {connector: records}, outcome: allow}\n"
+    await world.policy(POLICY.replace("version: 1", "version: 2") + rule)
+    inputs = {"records.put": "collection: c, key: '${{ run.id }}', value: {n: 1}", "probe.value.read": "name: n"}
+    told = {}
+    for operation, given in inputs.items():
+        name = operation.replace(".", "-")
+        steps = "".join(f"  - {{id: s{number}, do: {operation}, with: {{{given}}}}}\n" for number in range(5))
+        await world.publish(f"workflow: {name}\nversion: 1\nreference: ${{{{ run.id }}}}\nsteps:\n{steps}")
+        for ref in ("warm", "counted"):
+            await counter.settled()
+            counter.reset()
+            started = await world.start(name, ref=ref)
+            await claimed(world)
+            await counter.settled()
+        run = await world.uncounted.books.run(started.run_id)
+        assert run.status == "succeeded"
+        told[operation] = (counter.flushes, counter.exchanges, run.version)  # a version is a row of the book
+    kept, read = told["records.put"], told["probe.value.read"]
+    assert all(one <= other for one, other in zip(kept, read, strict=True)), told

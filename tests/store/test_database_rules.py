@@ -37,6 +37,8 @@ ROWS = {
     "people": "INSERT INTO people (tenant_id, person_id, name) VALUES ($1, $2::uuid::text, 'n')",
     "group_members": "INSERT INTO group_members (tenant_id, group_name, person_id)"
     " VALUES ($1, 'g', $2::uuid::text)",
+    "unavailable": "INSERT INTO unavailable (tenant_id, place, kind, name, reason)"
+    " VALUES ($1, $2::uuid::text, 'workflow', 'w', 'r')",
     "tokens": "INSERT INTO tokens (token_hash, tenant_id, subject, roles)"
     " VALUES ($2::uuid::text, $1, 's', '{}')",
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"
@@ -54,6 +56,8 @@ ROWS = {
     " VALUES ($2, $2, $1, $2, 'k', 'retry', 'waiting', 't')",
     "ledger": "INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)"
     " VALUES ($2, $1, 0, 's', 'c', '1')",
+    "records": "INSERT INTO records (tenant_id, collection, key, value, run_id)"
+    " VALUES ($1, 'c', $2::uuid::text, '{}', $2)",
     "remains": "INSERT INTO remains (run_id, tenant_id, steps, receipts, extensions, questions)"
     " VALUES ($2, $1, '[]', '[]', '[]', '{}')",
     "inbox": "INSERT INTO inbox (tenant_id, source, notification_id, payload) VALUES ($1, 's', $2::uuid::text, '{}')",

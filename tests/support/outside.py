@@ -13,7 +13,7 @@ from connectors.port import Before, Call, Done, NotSent, Outcome, Parked, Probe,
 # A target of these operations knows a key again: a second call under it changes nothing.
 _DEDUPES = frozenset({"probe.key.put"})
 _READS = "probe.value.read"
-_DURABLE = ("probe.case.open", "probe.case.share")
+_DURABLE = ("probe.case.open", "probe.case.share", "kyc.papers.request")
 
 
 class Gate:

@@ -114,7 +114,10 @@ class WaitOpened(Struct, frozen=True):
 
 
 class WaitPostponed(Struct, frozen=True):
-    """A due wait is looked at again later. ``due`` is in seconds from now; ``setbacks`` counts what went wrong."""
+    """The deadline of a wait moves: ``due`` is in seconds from now. ``setbacks`` counts what went wrong.
+
+    A due wait is looked at again later; or whoever works on it outside has said that it takes longer.
+    """
 
     TYPE: ClassVar = EventType.WAIT_POSTPONED
     wait: UUID

@@ -1,0 +1,1 @@
+"""Records of a tenant in Counterseal's own database."""

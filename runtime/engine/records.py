@@ -1,0 +1,66 @@
+"""A tenant's records: what changes one is told and written in the append of its step, so it is never in doubt. Pure.
+
+It is judged, and may be asked about, like every effect. Its intent and its outcome are one append with the row; the
+database refuses that append as a whole if the record is not as the step expects it (``refused``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from connectors.operation import Operation
+from core.action import SideEffects
+from core.canonical import JsonObject, canonical_bytes
+from runtime.engine.commit import ReceiptRow, StepRow
+from runtime.engine.errors import ErrorClass, StepError
+from runtime.engine.events import ActionSucceeded
+from runtime.engine.settling import tell_of
+from runtime.engine.shared_rows import RecordRow
+from runtime.engine.transition import Transition, finish
+
+CONNECTOR = "records"
+VALUE_BYTES_MAX = 64 * 1024
+
+
+def writes(operation: Operation) -> bool:
+    """True if the effect of this operation is a row of the append itself."""
+    return operation.connector == CONNECTOR and operation.side_effects is SideEffects.INTERNAL_DB
+
+
+def reader(transition: Transition, operation: Operation) -> str:
+    """The tenant whose records a call may read; "" for calls of the outside, which know no tenant."""
+    return transition.view.tenant_id if operation.connector == CONNECTOR else ""
+
+
+def too_large(values: JsonObject) -> StepError | None:
+    """The error of a value that is larger than a record may be."""
+    size = len(canonical_bytes(values.get("value")))
+    if size <= VALUE_BYTES_MAX:
+        return None
+    message = f"The record would have {size} bytes; at most {VALUE_BYTES_MAX} are kept."
+    return StepError(ErrorClass.DEFINITION, "record_too_large", message)
+
+
+def write(transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, values: JsonObject) -> None:
+    """Order the row in the append of this transition, and settle the receipt and the step with it."""
+    given: dict[str, Any] = dict(values)
+    removes = operation.function == "delete"
+    row = RecordRow(
+        collection=given["collection"],
+        key=given["key"],
+        value=None if removes else given["value"],
+        absent=bool(given.get("if_absent")),
+        expects=given.get("version"),
+        removes=removes,
+    )
+    # Records are locked in this order; two rows of one record stay in the order of their steps.
+    transition.rows.records = sorted([*transition.rows.records, row], key=lambda one: (one.collection, one.key))
+    output: JsonObject = {"collection": row.collection, "key": row.key}
+    tell_of(transition, receipt, ActionSucceeded(receipt.receipt_id, output))
+    finish(transition, step, output)
+
+
+def refused(transition: Transition, step: StepRow) -> None:
+    """Fail a step whose record was not as it expected; nothing was written of its attempt."""
+    message = "There is such a record already, or it has another version than the step expects."
+    transition.fail(step, StepError(ErrorClass.CONSISTENCY, "record_conflict", message).to_json())
