@@ -199,9 +199,10 @@ class Commit(Struct):
     those that are held by it now. ``effects`` are the shared effects that begin or move, ``shares`` those of others
     that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to be told. ``sealed`` runs
     wait for no more steps. ``cancels_rest`` ends whatever of the run is still open (set-based: a run may have thousands
-    of steps). ``lease`` is how long a lease that is handed on holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for
-    it. ``records`` are changes of the tenant's records, ``extended`` counts new extensions. ``latest`` is the latest
-    time of its lines. ``state`` is the run as it is kept beside its book from now on, if it is by this append.
+    of steps). ``lease`` is how long a lease that is handed on holds. ``reference`` is the run's new business reference,
+    ``result`` what it hands to whoever waits for it. ``records`` are changes of the tenant's records, ``extended``
+    counts new extensions. ``latest`` is the latest time of its lines. ``state`` is the run as it is kept beside its
+    book from now on, if it is by this append.
     """
 
     run_id: UUID
