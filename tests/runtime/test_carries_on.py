@@ -52,6 +52,7 @@ STEPS = {
     WaitKind.SIGNAL: "{id: it, wait: {signal: go, correlate: here}}",
     WaitKind.CHILD: "{id: it, run: inside}",
     WaitKind.EXTERNAL: f"{{id: it, do: probe.case.open, with: {{name: a}}, timeout: {LONG}}}",
+    WaitKind.SHARED: f"{{id: it, do: probe.case.share, with: {{name: shared}}, timeout: {LONG}}}",
 }
 CHILD = "workflow: inside\nversion: 1\nsteps:\n  - {id: inside, wait: {signal: inner, correlate: there}}\n"
 
@@ -59,7 +60,7 @@ CHILD = "workflow: inside\nversion: 1\nsteps:\n  - {id: inside, wait: {signal: i
 def text(kind: WaitKind) -> str:
     """A workflow that waits, and then has one more effect."""
     after = "{id: after, do: probe.effect.apply, with: {name: after}}"
-    return f"workflow: {kind}\nversion: 1\nsteps:\n  - {STEPS[kind]}\n  - {after}\n"
+    return f"workflow: {kind}\nversion: 1\nreference: of-{kind}\nsteps:\n  - {STEPS[kind]}\n  - {after}\n"
 
 
 def paused(runtime: Any) -> tuple[Any, ...]:
@@ -68,7 +69,7 @@ def paused(runtime: Any) -> tuple[Any, ...]:
 
 
 async def park(runtime: Any) -> None:
-    """One run parked on each kind of wait."""
+    """One run parked on each kind of wait; of two that share an effect, one waits for what the other began."""
     await runtime.tenant()
     await runtime.policy(POLICY)
     await runtime.person("olga", ("owners",))
@@ -76,7 +77,8 @@ async def park(runtime: Any) -> None:
     await runtime.publish(CHILD)
     for kind in WaitKind:
         await runtime.publish(text(kind))
-        await runtime.start(str(kind))
+        await runtime.start(str(kind), ref=str(kind))
+    await runtime.start(str(WaitKind.SHARED), ref="second")
     await pausing.pause(*paused(runtime), "Wait.", runtime.actor)
     await runtime.worker().work_off()
     kinds = {wait.kind for wait in await runtime.books.waits(open=True)}
@@ -117,16 +119,17 @@ async def test_write_the_fixture(runtime: Any, database_url: str) -> None:
 @pytest.mark.req("X-17")
 @pytest.mark.req("V-16")
 async def test_runs_that_0_2_0_left_parked_go_on_to_their_ends(older: Any) -> None:
-    waits = {wait.kind: wait for wait in await older.books.waits(open=True)}
-    assert {str(kind) for kind in WaitKind} <= waits.keys()
+    waits = await older.books.waits(open=True)
+    assert {str(kind) for kind in WaitKind} <= {wait.kind for wait in waits}
     assert (await older.vote("olga", "approve")).counted
     await older.complete("olga", {"ok": True})
-    for key in ("go:here", "inner:there", waits["external"].correlation_key):
+    begun = [wait.correlation_key for wait in waits if wait.kind == WaitKind.EXTERNAL]
+    for key in ("go:here", "inner:there", *begun):
         assert (await older.signal(key, {})).code == "delivered"
     await pausing.resume(*paused(older), "", older.actor)
     await older.trouble.make_waits_due()
     await older.go_on()
     runs = await older.books.runs()
     assert {run.status for run in runs} == {"succeeded"}, [(run.workflow, run.status, run.error) for run in runs]
-    assert len(runs) == len(WaitKind) + 1
+    assert len(runs) == len(WaitKind) + 2
     await older.at_rest()
