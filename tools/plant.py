@@ -38,8 +38,30 @@ class Copy:
     def __init__(self, place: Path, server: str) -> None:
         self.place = place
         self._server = server
+        self._process: subprocess.Popen[str] | None = None
         shutil.copytree(ROOT, place, symlinks=True, ignore=_LEFT_OUT, dirs_exist_ok=True)
         (place / ".venv").symlink_to((ROOT / ".venv").resolve())
+
+    def _served(self, asked: dict[str, object]) -> str:
+        if self._process is None or self._process.poll() is not None:
+            environment = {**os.environ, "PYTHONPATH": str(self.place), "PYTHONDONTWRITEBYTECODE": "1"}
+            command = [str(self.place / ".venv/bin/python"), str(self.place / "tools/plant_server.py")]
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(
+                command, cwd=self.place, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{json.dumps(asked)}\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+    def close(self) -> None:
+        """End the process that runs the tests."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait()
 
     @contextmanager
     def planted(self, fault: Fault) -> Iterator[None]:
@@ -71,19 +93,14 @@ class Copy:
         if own_server:
             del environment["COUNTERSEAL_TEST_DATABASE_URL"]
         plugins = ["-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "tests.support.outcomes"]
-        command = [str(self.place / ".venv/bin/python"), "-m", "pytest", *plugins, "--tb=no", *more, *tests]
-        try:
-            told = subprocess.run(
-                command, cwd=self.place, env=environment, capture_output=True, text=True, timeout=_LONGEST, check=False
-            ).stdout
-        except subprocess.TimeoutExpired:
-            told = "nothing came to an end"
+        # What the server has imported already is not rewritten, and need not be: it asserts nothing of ours.
+        quiet = ["--tb=no", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        arguments = [*plugins, *quiet, *more, *tests]
+        told = self._served({"arguments": arguments, "environment": environment, "seconds": _LONGEST})
         if not outcomes.exists():
-            return {"": " ".join(told.split())[-300:]}
+            return {"": f"pytest ended with {told}"}
         ended = [json.loads(line) for line in outcomes.read_text(encoding="utf-8").splitlines()]
-        return {name: how for name, how in ended if how == PASSED} | {
-            name: how for name, how in ended if how != PASSED
-        }
+        return {name: how for name, how in ended if how == PASSED} | {name: how for name, how in ended if how != PASSED}
 
 
 def _named(test: str, outcomes: dict[str, str]) -> list[str]:
@@ -126,7 +143,9 @@ def _passing_before(copy: Copy, tests: list[str]) -> list[str]:
         outcomes = copy.run(part)
         good = [test for test in part if (ended := _named(test, outcomes)) and set(ended) == {PASSED}]
         passed.update(good)
-        failed += [f"{test}: {', '.join(_named(test, outcomes))} {outcomes.get('', '')}" for test in part if test not in good]
+        failed += [
+            f"{test}: {', '.join(_named(test, outcomes))} {outcomes.get('', '')}" for test in part if test not in good
+        ]
     remembered.parent.mkdir(exist_ok=True)
     remembered.write_text(json.dumps(sorted(passed)))
     return failed
@@ -144,8 +163,7 @@ def _chosen(faults: list[Fault], only: str, since: str) -> list[Fault]:
         faults = [
             fault
             for fault in faults
-            if changed
-            & {*(edit.file for edit in fault.edits), *(test.partition("::")[0] for test in fault.tests)}
+            if changed & {*(edit.file for edit in fault.edits), *(test.partition("::")[0] for test in fault.tests)}
             or f"tests/planted/{fault.area}.toml" in changed
         ]
     return faults
@@ -200,7 +218,9 @@ def _plant_all(faults: list[Fault], copies: queue.Queue[Copy], *, first: bool) -
         wrong = complaint(fault, outcomes) if not first else None if failed else "survives"
         with writing:
             told = f" {' '.join(failed)}" if first else ""
-            sys.stdout.write(f"{'FOUND ' if wrong is None else 'ALIVE '} {fault.name}{f': {wrong}' if wrong else told}\n")
+            sys.stdout.write(
+                f"{'FOUND ' if wrong is None else 'ALIVE '} {fault.name}{f': {wrong}' if wrong else told}\n"
+            )
             sys.stdout.flush()
         return wrong is not None
 

@@ -42,7 +42,10 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if call.excinfo is not None and report.outcome != "skipped":
-        how = kind_of(call.excinfo.value) if call.when == "call" else f"{call.when}: {call.excinfo.typename}"
+        # What every test is held to is asserted at its end: a run is folded once more, and the outside is looked over.
+        how = kind_of(call.excinfo.value)
+        if call.when == "setup" or (call.when == "teardown" and how != ASSERTED):
+            how = f"{call.when}: {how}"
     elif call.when == "call":
         how = PASSED
     else:
