@@ -186,12 +186,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="counterseal-planted-")))
-        server = EmbeddedPostgres(folder / "postgres", durable=False)
-        url = server.start()
-        stack.callback(server.stop)
         copies: queue.Queue[Copy] = queue.Queue()
         for number in range(chosen.jobs):
-            copies.put(Copy(folder / f"tree-{number}", url))
+            # Roles are a server's, so each copy has a server of its own.
+            server = EmbeddedPostgres(folder / f"postgres-{number}", durable=False)
+            copy = Copy(folder / f"tree-{number}", server.start())
+            stack.callback(server.stop)
+            stack.callback(copy.close)
+            copies.put(copy)
         survivors = _plant_all(faults, copies, first=chosen.first)
     minutes = (time.monotonic() - began) / 60
     sys.stdout.write(f"{len(faults) - survivors} of {len(faults)} faults were found, in {minutes:.1f} minutes.\n")

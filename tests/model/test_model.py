@@ -34,14 +34,14 @@ from runtime.definition.catalog import Definitions
 from runtime.engine import doubt
 from runtime.requests.steering import cancel_run
 from tests.conftest import copied
-from tests.model.world import OWNERS, TENANTS, WORKFLOW, Model, Watched, policy
+from tests.model.world import OWNERS, TENANTS, WORKFLOW, Held, Model, Watched, policy
 from tests.runtime.conftest import ACTOR, OPERATIONS, Runtime, wrong_in
 from tests.support.arrivals import Arrivals
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 STEPS = 50
 EXAMPLES = 4000 if DEEP else 40
-RUNS = 4
+RUNS, WORKERS = 4, 2
 CATALOG = load_catalog([Source("probe.yaml", OPERATIONS)])
 
 tenants = st.sampled_from(TENANTS)
@@ -57,7 +57,7 @@ class Machine(RuleBasedStateMachine):
         self.loop = asyncio.Runner()
         self.stack, self.model, self.version = AsyncExitStack(), Model(), 0
         self.runs: dict[str, UUID] = {}
-        self.held: asyncio.Task[Any] | None = None
+        self.held: list[Held] = []
         self.does(self.open())
 
     def does(self, doing: Awaitable[Any]) -> Any:
@@ -137,10 +137,10 @@ class Machine(RuleBasedStateMachine):
         said = (self.world.definitions, self.model.runs[ref], self.runs[ref], ACTOR, "enough")
         try:
             async with self.world.database.transaction() as connection:
-                status = await cancel_run(connection, *said)
+                await cancel_run(connection, *said)
         except CountersealError:
             return  # it is over, or has moved on
-        self.model.canceled(ref, str(status))
+        self.model.canceled(ref)
 
     # -- what goes on -------------------------------------------------------------------------------------------------
 
@@ -160,45 +160,47 @@ class Machine(RuleBasedStateMachine):
             ref = next(ref for ref, run in self.runs.items() if run == asked.run)
             self.outside.asked.setdefault(f"{ref}-{asked.step}", set()).add(str(asked.id))
 
-    @precondition(lambda self: self.held is None)
-    @rule(place=st.sampled_from(["read", "before", "after"]))
+    @precondition(lambda self: len(self.held) < WORKERS)
+    @rule(place=st.sampled_from(["read", "read", "before", "after"]))
     def hold(self, place: str) -> None:
-        self.does(self.holding(place))
+        """A worker works until a call of its is held up, or until there is nothing to do."""
+        self.does(self.holding(Held(place)))
 
-    async def holding(self, place: str) -> None:
+    async def holding(self, held: Held) -> None:
         await self.look()
-        self.outside.hold(place)
-        self.held = asyncio.create_task(self.world.worker("held").work_off())
-        reached = asyncio.create_task(self.outside.reached.wait())
-        await asyncio.wait({self.held, reached}, return_when=asyncio.FIRST_COMPLETED)
+        self.outside.next = held
+        held.task = asyncio.create_task(self.world.worker(f"held{len(self.held)}").work_off())
+        reached = asyncio.create_task(held.reached.wait())
+        await asyncio.wait({held.task, reached}, return_when=asyncio.FIRST_COMPLETED)
         reached.cancel()
-        if self.held.done():
-            self.outside.hold_at = ""
-            self.held.result()
-            self.held = None
+        self.outside.next = None
+        if held.task.done():
+            held.task.result()
+        else:
+            self.held.append(held)
 
-    @precondition(lambda self: self.held is not None)
-    @rule()
-    def release(self) -> None:
-        self.does(self.releasing())
+    @precondition(lambda self: self.held)
+    @rule(number=st.integers(0, WORKERS - 1))
+    def release(self, number: int) -> None:
+        self.does(self.releasing(self.held[number % len(self.held)]))
 
-    async def releasing(self) -> None:
-        assert self.held is not None
+    async def releasing(self, held: Held) -> None:
+        self.held.remove(held)
         await self.look()
-        self.outside.opened.set()
-        await self.held
-        self.held = None
+        held.opened.set()
+        assert held.task is not None
+        await held.task
 
-    @precondition(lambda self: self.held is not None)
-    @rule()
-    def crash(self) -> None:
-        self.does(self.crashing())
+    @precondition(lambda self: self.held)
+    @rule(number=st.integers(0, WORKERS - 1))
+    def crash(self, number: int) -> None:
+        self.does(self.crashing(self.held[number % len(self.held)]))
 
-    async def crashing(self) -> None:
-        assert self.held is not None
-        self.held.cancel()
-        await asyncio.wait({self.held})
-        self.held = None
+    async def crashing(self, held: Held) -> None:
+        self.held.remove(held)
+        assert held.task is not None
+        held.task.cancel()
+        await asyncio.wait({held.task})
 
     @rule(crowd=st.booleans())
     def leases_run_out(self, crowd: bool) -> None:
@@ -206,8 +208,8 @@ class Machine(RuleBasedStateMachine):
         self.does(self.running_out(crowd))
 
     async def running_out(self, crowd: bool) -> None:
-        if self.held is not None and not self.outside.effects_follow():
-            await self.crashing()
+        for held in [held for held in self.held if held.place == "before"]:
+            await self.crashing(held)
         await self.world.trouble.expire_leases()
         await self.world.time_passes()
         await (asyncio.gather(self.world.sweep(), self.world.sweep()) if crowd else self.world.sweep())
@@ -229,7 +231,7 @@ class Machine(RuleBasedStateMachine):
             return
         assert self.model.broken == []
         assert all(count == 1 for count in self.outside.landed().values())
-        if self.held is None:
+        if not self.held:
             self.does(self.holds_nothing())
 
     async def holds_nothing(self) -> None:
@@ -251,8 +253,8 @@ class Machine(RuleBasedStateMachine):
 
     async def ending(self) -> None:
         """Nothing that was answered is lost: whatever can come to an end does, with each effect once (promise 4)."""
-        if self.held is not None:
-            await self.releasing()
+        for held in [*self.held]:
+            await self.releasing(held)
         for tenant in TENANTS:
             await self.rule_by(tenant, "allow")
         for _ in range(60):

@@ -35,13 +35,16 @@ workflow: w
 version: 1
 reference: ${{ trigger.ref }}
 steps:
-  - {id: first, do: probe.effect.apply, with: {name: "${{ trigger.ref + '-first' }}"}}
-  - {id: told, wait: {signal: told, correlate: "${{ trigger.ref }}"}}
   - {id: record, do: probe.record.update, with: {name: "${{ trigger.ref + '-record' }}", fields: {priority: "1"}}}
+  - {id: told, wait: {signal: told, correlate: "${{ trigger.ref }}"}}
+  - {id: first, do: probe.effect.apply, with: {name: "${{ trigger.ref + '-first' }}"}}
   - {id: later, wait: {for: PT1H}}
   - {id: ticket, do: probe.ticket.open, with: {name: "${{ trigger.ref + '-ticket' }}"}}
   - {id: left, do: probe.effect.apply, with: {name: "${{ trigger.ref + '-left' }}"}, needs: [ticket]}
-  - {id: right, do: probe.record.update, with: {name: "${{ trigger.ref + '-right' }}", fields: {owner: o}}, needs: [ticket]}
+  - id: right
+    do: probe.record.update
+    with: {name: "${{ trigger.ref + '-right' }}", fields: {owner: o}}
+    needs: [ticket]
 """
 
 
@@ -88,13 +91,12 @@ class Model:
         if status == "approved":
             self.approved.add(question)
 
-    def canceled(self, ref: str, status: str) -> None:
-        """A cancel was answered: with the end of the run, or while a call is under way."""
+    def canceled(self, ref: str) -> None:
+        """A cancel was answered: with the end of the run, or while a call is under way (promise 11)."""
         self.excused.add(ref)
-        if status == "canceled":
-            self.over.add(ref)
+        self.over.add(ref)
 
-    def arrived(self, name: str, key: str, asked: dict[str, set[str]]) -> None:
+    def arrived(self, name: str, asked: dict[str, set[str]]) -> None:
         """A call has arrived outside. ``asked`` are the questions about it by name of what they are about."""
         ref = name.rpartition("-")[0]
         tenant = self.runs[ref]
@@ -117,30 +119,30 @@ class Model:
         return {f"{ref}-{step}" for step in ("first", "record", "ticket", "left", "right")}
 
 
+@dataclass(eq=False)
+class Held:
+    """One call that is held up, and the place: before the read, before the effect or after it."""
+
+    place: str
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[Any] | None = None
+
+
 @dataclass
 class Watched(Outside):
-    """The outside, which tells the model, and holds one call up where it is told to."""
+    """The outside, which tells the model, and holds the next call up where it is told to."""
 
     model: Model = field(default_factory=Model)
     asked: dict[str, set[str]] = field(default_factory=dict)
-    hold_at: str = ""
-    held_at: str = ""
-    reached: asyncio.Event = field(default_factory=asyncio.Event)
-    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    next: Held | None = None
 
     async def _hold(self, place: str) -> None:
-        if self.hold_at == place:
-            self.hold_at, self.held_at = "", place
-            self.reached.set()
-            await self.opened.wait()
-
-    def hold(self, place: str) -> None:
-        """Hold the next call up at this place."""
-        self.hold_at, self.reached, self.opened = place, asyncio.Event(), asyncio.Event()
-
-    def effects_follow(self) -> bool:
-        """True if the call that is held up has had its effect, or has not been sent."""
-        return self.held_at != "before"
+        held = self.next
+        if held is not None and held.place == place:
+            self.next = None
+            held.reached.set()
+            await held.opened.wait()
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         await self._hold("read")
@@ -148,7 +150,7 @@ class Watched(Outside):
 
     async def perform(self, call: Call) -> Outcome:
         name = str(call.input["name"])
-        self.model.arrived(name, call.idempotency_key, self.asked)
+        self.model.arrived(name, self.asked)
         await self._hold("before")
         outcome: Any = await super().perform(call)
         self.model.took_place(name)
