@@ -1,15 +1,15 @@
 """The register of planted faults: `tests/planted/*.toml`, read and compared with the tree.
 
 A fault takes one guard away, by edits of texts that stand in their files exactly once, and names the tests that must
-fail then. ``breaks`` names what would no longer hold: `promise 4`, a requirement as `Q-9`, or a plain word. ``by`` is the
-type of the error by which the tests fail where that is no assertion, because a guard behind the one that was taken away
-still refuses.
+fail then. ``breaks`` names what would no longer hold: `promise 4`, or a requirement as `Q-9`. ``by`` is the type of the
+error by which the tests fail where that is no assertion, because a guard behind the one that was taken away refuses.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,7 @@ def load(root: Path = ROOT) -> list[Fault]:
     return [
         _fault(path.stem, each)
         for path in sorted((root / REGISTER).glob("*.toml"))
+        if path.stem != "living"
         for each in tomllib.loads(path.read_text(encoding="utf-8")).get("fault", ())
     ]
 
@@ -57,6 +58,14 @@ def _fault(area: str, told: dict[str, object]) -> Fault:
     assert isinstance(tests, list)
     breaks = tuple(word.strip() for word in str(told["breaks"]).split(","))
     return Fault(str(told["name"]), area, breaks, edits, tuple(tests), str(told.get("by", "")))
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """Every fault as a row of docs/testing.md."""
+    for fault in load():
+        files = ", ".join(f"`{file}`" for file in dict.fromkeys(edit.file for edit in fault.edits))
+        tests = ", ".join(f"`{test.rpartition('::')[2]}`" for test in fault.tests)
+        yield f"{fault.area}: {fault.name}", ", ".join(fault.breaks), files, tests
 
 
 def problems(faults: list[Fault], root: Path = ROOT) -> list[str]:

@@ -185,7 +185,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faults = _chosen(every, chosen.only, chosen.since)
     began = time.monotonic()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="counterseal-planted-")))
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="counterseal-planted-", ignore_cleanup_errors=True))
+        )
         copies: queue.Queue[Copy] = queue.Queue()
         for number in range(chosen.jobs):
             # Roles are a server's, so each copy has a server of its own.

@@ -49,9 +49,9 @@ def _run(asked: dict[str, object]) -> int | None:
         os.setsid()
         os.environ.clear()
         os.environ.update(environment)
-        with open(os.devnull, "r+") as nothing:
-            for stream in (0, 1, 2):
-                os.dup2(nothing.fileno(), stream)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
         os._exit(_pytest(arguments))
     watched = os.pidfd_open(child)
     try:

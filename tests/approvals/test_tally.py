@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import pytest
 from msgspec.structs import replace
 
-from approvals.model import Approval, Choice, Vote, VoteChannel
+from approvals.model import Approval, Choice, Vote, VoteChannel, Voter
+from approvals.quorum import Counted, NotCounted, consider
 from approvals.tally import carried, current_votes, plan_met, plans, plans_of, quorum_met, valid_votes
-from core.identity import Contributor, Role
+from core.identity import Contributor, Role, Standing
 from core.terms import Escalation, GroupQuorum, Terms, Tier
+
+NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
+HTTP, SAID = VoteChannel.HTTP, (Choice.APPROVE, "because")
 
 
 def vote(person: str, *groups: str, choice: Choice = Choice.APPROVE, digest: str = "") -> Vote:
@@ -84,3 +89,14 @@ def test_of_several_votes_of_one_person_the_last_counts_in_its_place() -> None:
     assert not carried(two, (), [first, first], Choice.APPROVE, escalated=False)
     assert not carried(two, (), [first, other, last], Choice.APPROVE, escalated=False)
     assert carried(two, (), [first, other], Choice.APPROVE, escalated=False)
+
+
+@pytest.mark.req("P-12")
+@pytest.mark.parametrize("standing", [each for each in Standing if each is not Standing.PERSON])
+def test_only_a_person_votes(approval: Approval, standing: Standing) -> None:
+    """Neither a service account nor who has left or is unknown, whatever groups they are in (promise 12)."""
+    one = asked(approval, terms(GroupQuorum("leads", 1)))
+    voter = Voter("bot", "Bot", frozenset({"group:leads"}), standing=standing)
+    said = consider(one, voter, *SAID, at=NOW, channel=HTTP)
+    assert isinstance(said, NotCounted)
+    assert isinstance(consider(one, replace(voter, standing=Standing.PERSON), *SAID, at=NOW, channel=HTTP), Counted)

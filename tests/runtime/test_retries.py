@@ -38,6 +38,23 @@ rules:
     approvers: [{group: owners, of: 1}]
     expires: PT8H
 """
+CASE = """
+workflow: case
+version: 1
+reference: ${{ run.id }}
+channels: {said: {}}
+steps:
+  - {id: case, do: probe.case.open, with: {name: c}, set: {said: "${{ output.decided }}"}}
+"""
+JOINED = """
+workflow: joined
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: told, wait: {signal: told, correlate: x}, needs: []}
+  - {id: beside, do: probe.effect.apply, with: {name: beside}, needs: []}
+  - {id: join, do: probe.effect.apply, with: {name: join}, needs: [told, beside]}
+"""
 FOLLOWED = """
 workflow: followed
 version: 1
@@ -55,12 +72,25 @@ async def test_each_retry_keeps_why_and_has_a_token_of_its_own(runtime: Any) -> 
     for attempt, said in ((1, "connection refused"), (2, "connection reset")):
         wait = await runtime.books.wait(open=True)
         assert wait.context["attempt"] == attempt
-        assert said in wait.context["error"]["message"]
+        assert said in (wait.context.get("error") or {}).get("message", "")
         assert said in (await runtime.books.step("a")).error["message"]
         seen.append(wait.token)
         await runtime.wait_is_due()
     assert len(set(seen)) == 2
     assert len(runtime.outside.effects) == 1
+
+
+@pytest.mark.req("V-16")
+async def test_a_wait_keeps_in_the_book_what_its_resume_needs(runtime: Any) -> None:
+    """After a restart of everything, with what the row says taken away: the book has it (promise 6)."""
+    run_id = await runtime.go(CASE, policy=ALLOW)
+    wait = await runtime.books.wait(kind="external")
+    assert wait.context == {"operation": "probe.case.open"}
+    again = runtime.restarted()
+    await again.signal(str(wait.correlation_key), {"decided": "yes"})
+    await again.worker().work_off()
+    assert await again.status(run_id) == "succeeded"
+    assert (await again.state(run_id))["channels"]["said"] == "yes"
 
 
 @pytest.mark.req("V-8")
@@ -91,6 +121,16 @@ async def test_steps_that_are_ready_together_are_inside_together(runtime: Any, w
 
 async def over(runtime: Any, run_id: Any) -> bool:
     return await runtime.status(run_id) == "succeeded"
+
+
+@pytest.mark.req("V-5")
+async def test_a_join_waits_for_everything_that_it_needs(runtime: Any) -> None:
+    run_id = await runtime.go(JOINED, policy=ALLOW)
+    assert [effect.input["name"] for effect in runtime.outside.effects] == ["beside"]
+    await runtime.signal("told:x")
+    await runtime.worker().work_off()
+    assert [effect.input["name"] for effect in runtime.outside.effects] == ["beside", "join"]
+    assert await runtime.status(run_id) == "succeeded"
 
 
 @pytest.mark.req("P-10")

@@ -148,8 +148,9 @@ async def test_whoever_tells_the_audit_of_a_tenant_keeps_its_end(runtime: Any) -
     await runtime.tenant()
 
     async def tell(number: int) -> None:
+        said = {"token": "t", "count": 1}
         async with runtime.faces.transaction("acme") as connection:
-            await audit.record(connection, "acme", EventType.TOKEN_REVOKED, Actor("test", str(number)), {"token": "t", "count": 1})
+            await audit.record(connection, "acme", EventType.TOKEN_REVOKED, Actor("test", str(number)), said)
 
     said = await asyncio.gather(*(tell(number) for number in range(8)), return_exceptions=True)
     assert said == [None] * 8
@@ -265,6 +266,7 @@ async def test_a_sweep_passes_by_what_somebody_has(runtime: Any, row: str, arran
         run_id,
     )
     await runtime.execute(arrange)
+
     def due(connection: Connection) -> Any:
         return sweeps.due(connection, timedelta(seconds=30), whole=False)
 

@@ -1,6 +1,6 @@
-"""A plugin of pytest that writes how each test ended into the file that COUNTERSEAL_OUTCOMES names, a line of JSON each.
+"""A plugin of pytest that writes how each test ended, as lines of JSON, into the file that COUNTERSEAL_OUTCOMES names.
 
-``tools/plant.py`` reads it: a planted fault has to make a test fail by what it asserts. A test that breaks shows nothing.
+``tools/plant.py`` reads it: a planted fault has to make a test fail by what it asserts. One that breaks shows nothing.
 """
 
 from __future__ import annotations
