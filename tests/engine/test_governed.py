@@ -72,9 +72,10 @@ class Governed(Simulation):
     said: list[Any] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
     asked: int = 0
+    paused: dict[str, Any] = field(default_factory=dict)
 
     def view(self) -> Any:
-        return replace(super().view(), directory=PEOPLE, now=NOW + self.later)
+        return replace(super().view(), directory=PEOPLE, now=NOW + self.later, paused=self.paused)
 
     def nonce(self) -> str:
         self.asked += 1
@@ -313,3 +314,56 @@ def test_a_run_that_is_canceled_sends_nothing_more() -> None:
     run.dead().said = [Probe(ProbeVerdict.NOT_APPLIED, "it is not there")]
     run.drive()
     assert (run.status, len(run.sent)) == ("canceled", 1)
+
+
+FORM = "{type: object, properties: {ok: {type: boolean}}}"
+WAITS = [
+    "wait: {for: PT1H}",
+    'wait: {until: "2026-01-02T00:00:00Z"}',
+    "wait: {signal: paid, correlate: x}",
+    f"task: {{title: Look, form: {FORM}, assign: {{group: owners}}}}",
+]
+
+
+@pytest.mark.req("X-7")
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize(
+    ("result", "status"), [({"output": {"ok": True}}, "succeeded"), ({"error": {"message": "no"}}, "failed_terminal")]
+)
+def test_a_wait_ends_with_what_it_is_told(wait: str, result: dict[str, Any], status: str) -> None:
+    run = governed(f"{HEAD}  - {{id: a, {wait}}}\n").drive()
+    assert run.status == "waiting"
+    run.over("a", lambda t, s, open_: waits.complete(t, s, open_, result, Actor("person", "ana"))).drive()
+    assert (run.status, run.verified()) == (status, True)
+
+
+@pytest.mark.req("V-12")
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_that_takes_too_long_fails_its_step(wait: str) -> None:
+    run = governed(f"{HEAD}  - {{id: a, {wait}}}\n").drive().over("a", waits.time_out).drive()
+    assert run.status == "failed_terminal"
+
+
+@pytest.mark.req("V-13")
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_canceled_run_waits_for_nothing(wait: str) -> None:
+    run = governed(f"{HEAD}  - {{id: a, {wait}}}\n").drive()
+    run.attempt("a", lambda t, _: t.cancel(Actor("person", "p"), "enough"))
+    assert (run.status, run.ready()) == ("canceled", [])
+
+
+@pytest.mark.parametrize("key", ["tenant", "workflow:w", "connector:probe"])
+def test_what_is_paused_goes_out_when_it_is_resumed(key: str) -> None:
+    """Nothing is used up meanwhile (promise 11)."""
+    run = governed(EFFECT)
+    run.paused = {key: {"by": "p", "reason": "stop", "at": NOW.isoformat()}}
+    assert (run.drive().status, run.sent) == ("waiting", [])
+    run.paused = {}
+    run.over("a", lambda t, s, wait: t.resume(s, wait)).drive()
+    assert (run.status, len(run.sent)) == ("succeeded", 1)
+
+
+@pytest.mark.req("X-14")
+def test_a_continuation_is_over_when_the_other_run_is_there() -> None:
+    text = HEAD + "  - {id: a, continue_with: {workflow: other}}\n"
+    assert governed(text, said=(OtherRun("queued"),)).drive().status == "succeeded"
