@@ -104,12 +104,12 @@ class Copy:
 
 
 def _named(test: str, outcomes: dict[str, str]) -> list[str]:
-    """How a named test ended, with each of its parameters."""
+    """List how a named test ended, with each of its parameters."""
     return [how for name, how in outcomes.items() if name == test or name.startswith((f"{test}[", f"{test}::"))]
 
 
 def complaint(fault: Fault, outcomes: dict[str, str]) -> str | None:
-    """What is wrong with this fault: a test that passed, or did not fail by what it asserts."""
+    """Say what is wrong with this fault: a test that passed, or did not fail by what it asserts."""
     wanted = fault.by or ASSERTED
     for test in fault.tests:
         ended = [how for how in _named(test, outcomes) if how != PASSED]

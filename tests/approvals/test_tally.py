@@ -35,7 +35,7 @@ def asked(approval: Approval, of: Terms, votes: Iterable[Vote] = (), **more: obj
 @pytest.mark.req("Q-3")
 @pytest.mark.parametrize("quorums", [(1, 2), (2, 1)])
 def test_a_group_that_is_named_twice_asks_for_its_larger_quorum(quorums: tuple[int, int]) -> None:
-    """As approver and as the target of the escalation."""
+    """Both places count: approver, and target of the escalation."""
     kept, to = (GroupQuorum("leads", of) for of in quorums)
     covers = frozenset({"group:owners"})
     both = terms(kept, GroupQuorum("owners", 1), escalate=Escalation(60, to, covers))
@@ -64,7 +64,7 @@ def test_the_second_of_two_persons_is_of_the_same_plan() -> None:
 
 @pytest.mark.parametrize("of", [1, 2])
 def test_a_stored_vote_of_somebody_who_shaped_it_counts_for_nothing(approval: Approval, of: int) -> None:
-    """It may have been taken when nobody knew yet who is behind a principal (promise 12)."""
+    """Votes may have been taken when nobody knew yet who is behind a principal (promise 12)."""
     shaped = (Contributor(Role.BEARER, "token:bot", "ann"),)
     votes = [vote("ann", "leads"), *([vote("bob", "leads")] if of == 2 else [])]
     told = asked(approval, terms(GroupQuorum("leads", of)), votes, contributors=shaped)

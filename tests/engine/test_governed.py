@@ -168,7 +168,7 @@ class Governed(Simulation):
 
     @property
     def told(self) -> list[str]:
-        """What was told of actions, in order."""
+        """List what was told of actions, in order."""
         kinds = [str(orjson.loads(line)["type"]) for line in self.lines]
         return [kind.removeprefix("action.") for kind in kinds if kind.startswith("action.")]
 

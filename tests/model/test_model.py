@@ -235,7 +235,7 @@ class Machine(RuleBasedStateMachine):
             self.does(self.holds_nothing())
 
     async def holds_nothing(self) -> None:
-        """What waits holds no lease and no place (promise 10), and nobody's run is in another tenant (promise 8)."""
+        """Waiting runs hold no lease (promise 10), and every run is in its own tenant (promise 8)."""
         for run in await self.world.books.runs():
             ref = next(ref for ref, own in self.runs.items() if own == run.id)
             assert run.tenant == self.model.runs[ref]

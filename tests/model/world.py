@@ -55,7 +55,7 @@ def policy(outcome: str, version: int) -> str:
 
 @dataclass
 class Model:
-    """What is known of the world by its answers alone. ``broken`` are sentences that name a promise."""
+    """Knowledge of the world by its answers alone. ``broken`` are sentences that name a promise."""
 
     policies: dict[str, str] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a wait keeps for its resume, and what goes on beside each other: counted, not supposed."""
+"""Contexts that waits keep for their resume, and steps that go on beside each other: counted, not supposed."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_a_join_waits_for_everything_that_it_needs(runtime: Any) -> None:
 @pytest.mark.req("P-10")
 @pytest.mark.req("U-6")
 async def test_a_crash_in_a_tool_asks_the_model_once(runtime: Any, late_gate: Any) -> None:
-    """What the model had said is kept, and each effect has one receipt with its outcome."""
+    """Answers of the model are kept, and each effect has one receipt with its outcome."""
     asked: list[str] = []
 
     def heard(call: Call) -> None:

@@ -170,7 +170,7 @@ async def test_whoever_publishes_in_a_tenant_keeps_others_from_it(runtime: Any) 
 
 @pytest.mark.req("Q-10")
 async def test_a_heartbeat_that_waited_for_its_lease_looks_at_it_again(runtime: Any) -> None:
-    """Whoever takes the step meanwhile has it: the one before is told that its lease is gone (promise 4)."""
+    """Another one takes the step meanwhile: the one before is told that its lease is gone (promise 4)."""
     run_id, claim = await leased(runtime)
 
     async def beat() -> set[UUID]:

@@ -22,7 +22,7 @@ async def test_a_vote_wakes_workers_and_dispatchers(runtime: Any, database_url: 
     listening = await asyncpg.connect(database_url)
 
     async def told() -> list[str]:
-        """What was told so far: the answer to a question comes behind it."""
+        """List what was told so far: the answer to a question comes behind it."""
         await listening.execute("SELECT")
         await asyncio.sleep(0)
         said, heard[:] = sorted(set(heard)), []

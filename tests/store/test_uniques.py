@@ -1,4 +1,4 @@
-"""What the database keeps once: each unique constraint, by name, refuses the same again, and takes another."""
+"""Unique constraints: each, by name, refuses the same row again and takes another."""
 
 from __future__ import annotations
 
