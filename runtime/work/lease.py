@@ -23,10 +23,10 @@ from msgspec.structs import replace
 from core.clock import Patience
 from core.db import Connection, DatabaseClock
 from core.outage import is_away, is_passing
+from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import Claim, Commit, StepRow
 from runtime.engine.instructions import Next, Over
-from runtime.engine.intend import ActivePolicy
 from runtime.engine.run import RunView
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
@@ -87,16 +87,18 @@ class Met(Struct, frozen=True):
 
     ``exact`` is what its book said when it was read, ``view`` has what was appended from here since. It has ``drifted``
     if there are appends of others in between: then what commutes with those is decided on ``view``, and all else on the
-    book. ``seen`` is the highest version that is known to exist.
+    book. ``seen`` is the highest version that is known to exist. Where the book was read during an append from here,
+    ``view`` is ``behind`` what was read: nothing is decided on it.
     """
 
     exact: RunView
     view: RunView
     seen: int
     workflow: Workflow
-    policy: ActivePolicy
+    policy: PolicySet
     clock: DatabaseClock
     drifted: bool = False
+    behind: bool = False
 
 
 class Recent(OrderedDict[UUID, Met]):
@@ -113,7 +115,7 @@ class Recent(OrderedDict[UUID, Met]):
             if known.seen > met.seen or (known.seen == met.seen and met.drifted):
                 met = known
             elif met.drifted and known.exact.version > met.exact.version:
-                met = replace(met, exact=known.exact)
+                met = replace(met, exact=known.exact, behind=True)
         if not met.view.run.finished:
             self[run_id] = met
             if len(self) > RECENT_MAX:
@@ -124,14 +126,14 @@ class Recent(OrderedDict[UUID, Met]):
 async def meet(connection: Connection, definitions: Definitions, view: RunView, asked: float) -> Met:
     """A run as its book has given it, which was asked for at that monotonic time, with what it is decided by."""
     workflow = await definitions.of_run(connection, view.definition)
-    policy = await definitions.policy(connection, view.tenant_id, view.policy_digest)
+    policy = await definitions.policies(connection, view.tenant_id, view.policies)
     people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
     if people is not view.directory:
         view = replace(view, directory=people)
     return Met(view, view, view.version, workflow, policy, DatabaseClock(view.now, asked))
 
 
-Build: TypeAlias = Callable[[Transition, StepRow, Workflow, ActivePolicy], Next]
+Build: TypeAlias = Callable[[Transition, StepRow, Workflow, PolicySet], Next]
 
 
 class Moved(Struct, frozen=True):

@@ -11,7 +11,7 @@ from approvals.model import APPROVAL
 from core.errors import ConsistencyError
 from core.machine import Machine
 from evidence.receipts import RECEIPT
-from runtime.engine.states import COMMAND, RUN, STEP, WAIT
+from runtime.engine.states import COMMAND, EFFECT, RUN, STEP, WAIT
 
 # `state: event > next, ...`. Written out by hand from the requirements and docs/concepts.md, never from the tables.
 DRAWN: dict[str, str] = {
@@ -20,8 +20,9 @@ queued: start > running, cancel > canceled
 running: park > waiting_approval, wait > waiting, retry_later > failed_retryable
 running: succeed > succeeded, fail > failed_terminal, cancel > canceled
 waiting_approval: resume > running, fail > failed_terminal, cancel > canceled
-waiting: resume > running, fail > failed_terminal, cancel > canceled
+waiting: resume > running, succeed > succeeded, fail > failed_terminal, cancel > canceled
 failed_retryable: resume > running, fail > failed_terminal, cancel > canceled
+failed_terminal: reopen > running
 """,
     "step": """
 ready: claim > running, cancel > canceled
@@ -50,6 +51,13 @@ intended: succeed > succeeded, fail > failed, doubt > in_doubt
 failed: retry > intended
 in_doubt: retry > intended, resolve_applied > succeeded, resolve_failed > failed
 """,
+    "effect": """
+intended: doubt > in_doubt, begin > begun, succeed > succeeded, fail > failed
+in_doubt: intend > intended, begin > begun, succeed > succeeded, fail > failed
+begun: succeed > succeeded, fail > failed, leave > left
+left: take_over > begun, fail > failed
+failed: intend > intended
+""",
 }
 STATES: dict[str, set[str]] = {
     "run": {
@@ -64,6 +72,7 @@ STATES: dict[str, set[str]] = {
     "command": {"pending", "deferred", "leased", "dispatched", "rejected", "failed"},
     "approval": {"requested", "approved", "rejected", "expired", "canceled", "superseded"},
     "receipt": {"intended", "succeeded", "failed", "in_doubt"},
+    "effect": {"intended", "in_doubt", "begun", "left", "succeeded", "failed"},
 }
 # In what a row may be born: see the head of runtime/engine/states.
 BORN: dict[str, set[str]] = {
@@ -73,9 +82,10 @@ BORN: dict[str, set[str]] = {
     "command": {"pending", "deferred"},
     "approval": {"requested", "canceled"},
     "receipt": {"intended"},
+    "effect": {"intended"},
 }
 MACHINES: dict[str, Machine[Any, Any]] = {
-    "run": RUN, "step": STEP, "wait": WAIT, "command": COMMAND, "approval": APPROVAL, "receipt": RECEIPT,
+    "run": RUN, "step": STEP, "wait": WAIT, "command": COMMAND, "approval": APPROVAL, "receipt": RECEIPT, "effect": EFFECT,
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ MACHINES = {
     "step": ("runtime/engine/states.py", "STEP: Machine"),
     "wait": ("runtime/engine/states.py", "WAIT: Machine"),
     "command": ("runtime/engine/states.py", "COMMAND: Machine"),
+    "effect": ("runtime/engine/states.py", "EFFECT: Machine"),
     "approval": ("approvals/model.py", "APPROVAL: Machine"),
     "receipt": ("evidence/receipts.py", "RECEIPT: Machine"),
 }
