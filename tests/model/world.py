@@ -70,6 +70,8 @@ class Model:
     def started(self, tenant: str, ref: str) -> None:
         """A start was answered."""
         self.runs[ref] = tenant
+        if self.policies[tenant] == "deny":
+            self.excused.add(ref)
 
     def ruled(self, tenant: str, outcome: str) -> None:
         """A policy is in force. A denial may end any run of its tenant; that is what it is for."""
