@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import re
 import sys
+import tomllib
+from collections.abc import Iterable
 from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
@@ -44,6 +48,15 @@ def test_packages_say_that_they_are_typed(repository: Path, our_packages: list[s
 
 
 @pytest.mark.req("U-2")
+def test_all_of_our_packages_are_shipped(repository: Path, our_packages: list[str]) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    asked = {"runtime", "policy", "connectors", "approvals", "evidence", "migrations"}
+    assert asked - set(shipped) == set()
+    assert set(shipped) == set(our_packages)
+
+
+@pytest.mark.req("U-2")
 def test_the_top_level_is_the_one_asked_for(repository: Path) -> None:
     asked = [
         "pyproject.toml",
@@ -59,12 +72,52 @@ def test_the_top_level_is_the_one_asked_for(repository: Path) -> None:
     assert [name for name in asked if not (repository / name).exists()] == []
 
 
+def imported(folders: Iterable[Path]) -> set[str]:
+    """The top-level names that the modules below these folders import."""
+    found: set[str] = set()
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    return found
+
+
+def declared(repository: Path) -> set[str]:
+    """The names of what the wheel depends on."""
+    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {re.split(r"[\[<>=~! ]", line, maxsplit=1)[0].lower() for line in project["dependencies"]}
+
+
 @pytest.mark.req("U-1")
-def test_the_libraries_asked_for_are_used(repository: Path) -> None:
-    pins = (repository / "requirements.txt").read_text() + (repository / "requirements-dev.txt").read_text()
-    names = {line.partition("==")[0] for line in pins.splitlines()}
-    asked = {"slack-bolt", "fastapi", "sqlalchemy", "asyncpg", "boto3", "pydantic", "tenacity", "pytest", "moto"}
-    assert asked <= names
+def test_the_libraries_asked_for_are_declared_and_imported(repository: Path, our_packages: list[str]) -> None:
+    asked = {"slack-bolt", "fastapi", "sqlalchemy", "asyncpg", "boto3", "pydantic", "tenacity"}
+    assert asked - declared(repository) == set()
+    ours = imported(repository / name for name in our_packages)
+    assert {name.replace("-", "_") for name in asked} - ours == set()
+    assert {"pytest", "moto"} - imported([repository / "tests", repository / "app"]) == set()
+
+
+@pytest.mark.req("P-13")
+def test_no_workflow_engine_of_others_is_needed(repository: Path, our_packages: list[str]) -> None:
+    engines = {
+        *("temporalio", "celery", "prefect", "airflow", "apache-airflow", "dagster", "dbos", "langgraph", "luigi"),
+        *(
+            "restate-sdk",
+            "restate",
+            "spiffworkflow",
+            "dramatiq",
+            "rq",
+            "arq",
+            "inngest",
+            "hatchet-sdk",
+            "conductor-python",
+        ),
+    }
+    assert declared(repository) & engines == set()
+    ours = {name.lower() for name in imported(repository / name for name in our_packages if name != "sandbox")}
+    assert ours & {name.replace("-", "_") for name in engines} == set()
 
 
 def test_what_is_installed_is_what_is_pinned(repository: Path) -> None:

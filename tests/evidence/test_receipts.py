@@ -51,7 +51,8 @@ def test_evidence_says_what_happened_and_how_to_reverse_it_without_values(worksh
     assert receipt.idempotency_key not in text
     assert receipt.action_digest not in text
     assert evidence["action"] == blind(workshop.run_key, receipt.action_digest)
-    assert evidence["status"] == "succeeded"
+    assert (evidence.get("step"), evidence.get("run")) == (receipt.step_key, str(receipt.run_id))
+    assert (evidence["operation"], evidence["status"]) == (receipt.operation, "succeeded")
     assert evidence["reversible"] is True
     reverse = evidence["reverse"]
     assert (reverse["operation"], reverse["fields"]) == (receipt.operation, ["priority"])

@@ -465,6 +465,13 @@ def test_a_statement_that_disagrees_with_its_events_fails(workshop: Any, predica
     assert not verify_bundle(workshop.pack(files), public_key=workshop.key).ok
 
 
+def test_a_statement_about_another_run_is_refused_as_such(workshop: Any) -> None:
+    """No file of it is wrong: they are all of one run, and the statement is signed (promise 7)."""
+    files = workshop.resign(workshop.unzip(workshop.build()), workshop.signer, {"run": "x"})
+    said = {row.check: row.detail for row in verify_bundle(workshop.pack(files), public_key=workshop.key).rows}
+    assert any("about another run" in detail for detail in said.values()), said
+
+
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs coreutils")
 def test_sha256sum_agrees(workshop: Any) -> None:
     root = workshop.extract(workshop.build())

@@ -53,6 +53,22 @@ def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Loa
     assert decision.outcome is Ruling.DENY
 
 
+def test_a_denial_of_a_cap_names_the_policy_and_what_was_read() -> None:
+    decision = deny("cap:max_writes_per_run", "It is full.", "0" * 64, {"action.operation": OPERATION})
+    assert (decision.outcome, decision.policy_digest) == (Ruling.DENY, "0" * 64)
+    assert decision.facts_read == {"action.operation": OPERATION}
+
+
+def test_of_two_rules_an_approval_is_fresh_for_the_shorter_time(load: Load, update: Update) -> None:
+    rules = [
+        f"- {{id: {name}, {UPDATE}, outcome: needs_approval, approvers: [{{group: g}}], fresh_for: {fresh}}}"
+        for name, fresh in (("a", "PT2H"), ("b", "PT1H"), ("c", "PT3H"))
+    ]
+    decision = decide(load("\n".join(rules)), update({"state": "2"}))
+    assert decision.approval is not None
+    assert decision.approval.fresh_seconds == 3600
+
+
 class TestOutcomes:
     @pytest.mark.req("Q-16")
     @pytest.mark.parametrize("outcomes", [("allow",), ("allow", "needs_approval"), ("allow", "needs_approval", "deny")])
