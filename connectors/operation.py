@@ -14,8 +14,9 @@ from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
 from jsonschema_rs import Draft202012Validator, ValidationError
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from connectors.marks import check_marks
 from connectors.schema import validator_of
 from core.action import Risk, SideEffects
 from core.canonical import Json, JsonObject, canonical_bytes, digest
@@ -201,8 +202,9 @@ class Operation(_Part):
 
     @field_validator("input_schema", "output_schema")
     @classmethod
-    def _usable_schema(cls, schema: JsonDocument) -> JsonDocument:
+    def _usable_schema(cls, schema: JsonDocument, info: ValidationInfo) -> JsonDocument:
         _check_keywords(schema)
+        check_marks(schema, output=info.field_name == "output_schema")
         try:
             validator_of(schema)
         except ValidationError as error:

@@ -76,4 +76,4 @@ async def test_a_chat_with_tools_goes_there_and_back(
     for sent in model_api.received:
         read = exhausted(TypeAdapter(STRICT).validate_python(sent))
         assert read == sent
-    assert model_api.received[1]["messages"] == history
+    assert model_api.received[1] == asked
