@@ -138,7 +138,9 @@ def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str)
             elif held is not False:
                 failed.append((rule, held))
     fired.sort(key=lambda rule: rule.position)
-    errors = tuple(RuleError(rule.id, str(error)) for rule, error in sorted(failed, key=lambda pair: pair[0].position))
+    failed.sort(key=lambda pair: pair[0].position)
+    # Both branches of a rule with `otherwise` fail together: that is one error, told of the first.
+    errors = tuple({rule.id: RuleError(rule.id, str(error)) for rule, error in reversed(failed)}.values())[::-1]
     outcomes = {rule.outcome for rule in fired}
     # A rule about another operation, which this one can do as well, lets nothing out by itself.
     own = any(operation in rule.operations for rule in fired)
@@ -225,7 +227,7 @@ def explain(policy: Policy, action: Action, context: FactContext) -> Explanation
     """Judge an action and show how every rule came out."""
     facts = build_facts(action, context)
     decision = evaluate(policy, facts, action.operation)
-    fired = {rule.id for rule in decision.rules}
+    fired = {(rule.id, rule.outcome) for rule in decision.rules}
     errors = {error.rule: error.message for error in decision.errors}
     explained = [
         RuleExplanation(
@@ -233,7 +235,7 @@ def explain(policy: Policy, action: Action, context: FactContext) -> Explanation
             outcome=rule.outcome,
             when=rule.document.when,
             matched=rule.condition_for(action.operation) is not None,
-            fired=rule.id in fired,
+            fired=(rule.id, rule.outcome) in fired,
             error=errors.get(rule.id),
             facts={name: cast(Json, facts[name]) for name in sorted(condition.references) if name in facts},
             missing=tuple(sorted(condition.references - facts.keys())),
