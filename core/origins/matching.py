@@ -34,7 +34,7 @@ class ArgumentKind(StrEnum):
 
 @dataclass(frozen=True)
 class _Event:
-    """What the model was shown (``label``), or what it said; ``hidden`` is what is withheld or too large."""
+    """A source that the model was shown (``label``), or its words; ``hidden`` is what is withheld or too large."""
 
     label: str = ""
     leaves: tuple[Leaf, ...] = ()

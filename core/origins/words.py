@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"([-+]?)(\d{1,3}(?:,\d{3}){1,9}|\d+)(\.\d+)?", re.ASCII)
 _ISO = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})(?:[ t](\d{2}:\d{2})(?::00(?:\.0{1,9})?)?)?", re.ASCII
 )  # with seconds or a zone it is no more than a text
-_ISO_DAY = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?!\d)", re.ASCII)
+_ISO_DAY = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:\D.*)?", re.ASCII | re.DOTALL)
 _DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?", re.ASCII)
 _YEAR = re.compile(r"\d{4}", re.ASCII)
 _MONTH_NAMES = (
@@ -31,7 +31,7 @@ _MONTH_NAMES = (
     "december",
 )  # fmt: skip
 _MONTHS = {cut: at for at, name in enumerate(_MONTH_NAMES, 1) for cut in (name, name[:3])} | {"sept": 9}
-_HOST = re.compile(r"[^/@?#:]*\.[a-z\x80-\U0010ffff]{2,63}(?![^/?#:])")
+_HOST = re.compile(r"[^/@?#:]*\.[a-z\x80-\U0010ffff]{2,63}(?:[/?#:].*)?", re.DOTALL)
 _GROUP = re.compile(r"(?=[a-z]{0,4}\d)[a-z0-9]{2,34}", re.ASCII)
 _ACCOUNT_DIGITS_MIN = 8
 
@@ -119,7 +119,7 @@ class Words:
 
     def addresses(self) -> list[str]:
         """The addresses, links and host names, in order; a generous choice, as each is then asked for its origin."""
-        found = [word for word in self.lexemes if "@" in word[1:] or "://" in word or _HOST.match(word)]
+        found = [word for word in self.lexemes if "@" in word[1:] or "://" in word or _HOST.fullmatch(word)]
         return [*dict.fromkeys(found), *sorted(self.accounts)]
 
 
@@ -153,7 +153,7 @@ def at_clock(clock: str, words: Words) -> bool:
 
 def _dates(words: Sequence[str]) -> Iterator[Date]:
     for at, word in enumerate(words):
-        iso = _ISO_DAY.match(word)
+        iso = _ISO_DAY.fullmatch(word)
         if iso is not None:
             yield iso[1], int(iso[2]), int(iso[3])
         month = _MONTHS.get(word)

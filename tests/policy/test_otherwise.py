@@ -1,4 +1,4 @@
-"""``otherwise``: the same rule gives another outcome where its condition is false."""
+"""Rules with ``otherwise``: the same rule gives another outcome where its condition is false."""
 
 from __future__ import annotations
 
