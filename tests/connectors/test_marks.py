@@ -12,7 +12,6 @@ from connectors.marks import Writer, kind_at, records_of, writer_at
 from connectors.operation import Operation
 from core.origins.matching import ArgumentKind
 
-pytestmark = pytest.mark.req("P-14")
 CATALOG = load_catalog().operations
 
 

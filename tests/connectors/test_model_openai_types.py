@@ -53,7 +53,6 @@ def test_the_types_refuse_what_is_no_chat() -> None:
         exhausted(TypeAdapter(STRICT).validate_python(wrong))
 
 
-@pytest.mark.req("P-14")
 @pytest.mark.parametrize(
     "choice", [None, "auto", "none", "required", {"type": "function", "function": {"name": TOOL["function"]["name"]}}]
 )

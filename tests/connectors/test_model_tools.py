@@ -40,7 +40,6 @@ def model(closing: Callable[[Any], Any], model_api: Any) -> ModelConnector:
     return built
 
 
-@pytest.mark.req("P-14")
 async def test_tools_go_out_and_calls_come_back(model: ModelConnector, make_call: MakeCall, model_api: Any) -> None:
     model_api.message = {"content": None, "tool_calls": [one(), one("b", "shout", "{broken")]}
     model_api.finish = "tool_calls"
@@ -79,7 +78,6 @@ async def test_a_reason_that_nobody_knows_stays_text(
     assert outcome.output["finish_reason"] == told
 
 
-@pytest.mark.req("P-14")
 @pytest.mark.parametrize(
     ("calls", "words"),
     [

@@ -17,8 +17,6 @@ MODEL, REQUESTER = [["model"]], [["requester"]]
 EVIL = "mallory@evil.example"
 READ = "mail.message.get"
 
-pytestmark = pytest.mark.req("P-14")
-
 
 def asked(text: str) -> Matcher:
     matcher = Matcher()

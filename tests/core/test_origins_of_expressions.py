@@ -11,7 +11,6 @@ from core.expressions import WORKFLOW_LIMITS, Environment
 from core.origins.expressions import of_template, under
 from core.templates import compile_value
 
-pytestmark = pytest.mark.req("P-14")
 ENVIRONMENT = Environment(
     {"trigger": "dyn", "steps.mail.output": "dyn", "state": "dyn", "item": "dyn"}, WORKFLOW_LIMITS
 )

@@ -50,7 +50,6 @@ DEEP = {
 }
 
 
-@pytest.mark.req("P-14")
 def test_a_model_sees_neither_secrets_nor_our_marks_nor_what_is_fixed() -> None:
     seen = of_operation(operation(DEEP), fixed=["auth"]).parameters
     assert set(seen["properties"]) == {"to", "x-tra", "many", "map"}
@@ -64,7 +63,6 @@ def test_a_model_sees_neither_secrets_nor_our_marks_nor_what_is_fixed() -> None:
     assert '"map": {"type": "object", "additionalProperties": false}' in text
 
 
-@pytest.mark.req("P-14")
 @pytest.mark.parametrize("name", sorted(CATALOG))
 def test_every_operation_can_be_a_tool(name: str) -> None:
     tool = of_operation(CATALOG[name])
@@ -88,7 +86,6 @@ def test_headers_of_http_are_secret() -> None:
 UPDATE = of_operation(CATALOG["servicenow.record.update"], fixed=["table"])
 
 
-@pytest.mark.req("P-14")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -136,7 +133,6 @@ def test_long_names_stay_apart() -> None:
     assert long[0] != long[1]
 
 
-@pytest.mark.req("P-14")
 def test_the_check_names_what_cannot_be_offered() -> None:
     first, second = operation({}, "http.a_b.c"), operation({}, "http.a.b_c")
     assert list(problems([of_operation(first), of_operation(second)])) == [

@@ -52,7 +52,6 @@ LOOK, SEND = ("look", '{"number": "INC1"}'), ("send", '{"to": "ana"}')
 STOLEN = ("send", '{"to": "mallory"}')
 
 
-@pytest.mark.req("P-14")
 @pytest.mark.parametrize(
     ("script", "result", "turns"),
     [
@@ -110,7 +109,6 @@ async def test_a_test_can_say_every_word(world: World, plain: httpx.AsyncClient)
     assert all(name in refused.json()["error"]["message"] for name in NAMES)
 
 
-@pytest.mark.req("P-14")
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
