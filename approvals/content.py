@@ -43,6 +43,7 @@ PARTS = {
     Role.EDITOR: "edited this",
     Role.BEARER: "had the token that was used",
     Role.AGENT_OWNER: "had charge of the agent",
+    Role.RETRIER: "went on with the failed run",
 }
 
 

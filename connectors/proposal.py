@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from connectors.operation import KeyScope, Operation, Paths, text_parts
+from connectors.operation import Operation, Paths, text_parts
+from connectors.parts import KeyScope
 from connectors.port import Before
 from connectors.schema import misfit
 from core.action import Action
@@ -11,6 +12,8 @@ from core.errors import InputError
 
 SUMMARY_LENGTH_MAX = 300
 MISSING = "?"
+# In an action as it is kept: the system that it was sent to, where one is known.
+SYSTEM = "system"
 
 
 def build_action(operation: Operation, values: JsonObject, before: Before | None = None) -> Action:
@@ -26,6 +29,7 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
         raise InputError(f"is not JSON: {error}", where="input") from None
     if not fits:
         raise misfit(operation.input_validator, values, where="input")
+    values = {**values, **operation.params}
     fields = writes_of(operation, values)
     target = render(operation.target, values)
     words: JsonObject = {**values, "target": target, "before": None, "facts": None}
@@ -53,6 +57,7 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
         reversible=undone or not operation.has_effect,
         summary=summary if len(summary) <= SUMMARY_LENGTH_MAX else summary[: SUMMARY_LENGTH_MAX - 1] + "…",
         reverse=reverse,
+        connector=operation.connector,
     )
 
 
@@ -66,6 +71,15 @@ def action_digest(action: Action, asked: Json = None) -> str:
     if action.system or action.shaped:
         bound |= {"system": action.system, "shaped": [*action.shaped]}
     return digest({**bound, "target": action.target, "target_version": action.target_version})
+
+
+def action_json(action: Action, before: Before | None) -> JsonObject:
+    """An action as it is kept, to perform or probe exactly it later."""
+    read: Json = None
+    if before is not None:
+        read = {"values": before.values, "version": before.version, "facts": before.facts}
+    told: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
+    return {**told, SYSTEM: action.system} if action.system else told
 
 
 def idempotency_key(

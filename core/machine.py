@@ -27,11 +27,15 @@ class _Moves(dict[tuple[State, Event], State]):
 
 @dataclass(frozen=True)
 class Machine(Generic[State, Event]):
-    """The states one kind of thing can be in, and the only moves between them."""
+    """The states one kind of thing can be in, and the only moves between them.
+
+    ``ends`` are states that end it although a person may lead out of them.
+    """
 
     name: str
     initial: frozenset[State]
     table: Mapping[tuple[State, Event], State]
+    ends: frozenset[State] = frozenset()
 
     @cached_property
     def next(self) -> _Moves[State, Event]:
@@ -40,8 +44,9 @@ class Machine(Generic[State, Event]):
 
     @cached_property
     def terminal(self) -> frozenset[State]:
-        """The states that nothing leads out of."""
-        return frozenset(state for first in self.initial for state in type(first)) - {state for state, _ in self.table}
+        """The states that nothing leads out of by itself."""
+        every = frozenset(state for first in self.initial for state in type(first))
+        return (every - {state for state, _ in self.table}) | self.ends
 
     def moves(self) -> frozenset[tuple[str, str]]:
         """Every legal (from, to) pair that changes state: what the database enforces."""

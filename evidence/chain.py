@@ -94,7 +94,7 @@ def seal(head: ChainHead, contents: Sequence[dict[str, Any]]) -> tuple[list[byte
     ``contents`` are made by ``line_of``; ``run.closed`` gets the stream's length as ``count``; no other line depends on
     ``head``. ``InputError`` for what would not verify later: a type of the other kind of stream, missing data, anything
     outside the audit domain, a run that does not start with ``run.opened`` or goes on after ``run.closed`` with
-    anything but ``action.late``.
+    anything but ``action.late``, or ``run.reopened`` in an append of its own.
     """
     lines: list[bytes] = []
     closed = False
@@ -172,16 +172,18 @@ class ChainReport(Struct):
 
     def _read(self, line: bytes) -> dict[str, Any]:
         event = _parse(line)
-        if self.final and event["type"] != EventType.ACTION_LATE:
+        reopened = event["type"] == EventType.RUN_REOPENED
+        if self.final and not reopened and event["type"] != EventType.ACTION_LATE:
             raise _Fault("it follows run.closed")
+        if reopened and not self.final:
+            raise _Fault("it does not follow run.closed")
         kind, data, ts = _TYPES[event["type"]], event["data"], event["ts"]
         problem = _misplaced(self.stream, self.count, kind, data)
         if problem:
             raise _Fault(problem)
-        if kind is EventType.RUN_CLOSED:
-            if data["count"] != self.count + 1:
-                raise _Fault(f"run.closed says {data['count']!r} lines and is number {self.count + 1}")
-            self.final = True
+        if kind is EventType.RUN_CLOSED and data["count"] != self.count + 1:
+            raise _Fault(f"run.closed says {data['count']!r} lines and is number {self.count + 1}")
+        self.final = kind is EventType.RUN_CLOSED or (self.final and not reopened)
         self.clock_steps_back += ts < self.last_ts.get(event["step"], "")
         self.last_ts[event["step"]], event["seq"] = ts, self.count
         return event

@@ -24,7 +24,7 @@ _RESOLVES = {Resolution.APPLIED: ReceiptEvent.RESOLVE_APPLIED, Resolution.FAILED
 _OF_DOUBT = (EventType.ACTION_HELD, EventType.ACTION_DOUBT_RESOLVED)
 _ENDS = {EventType.APPROVAL_SUPERSEDED: "superseded", EventType.APPROVAL_EXPIRED: "expired"}
 _OF_APPROVALS = {EventType.APPROVAL_REQUESTED, EventType.APPROVAL_VOTED, EventType.APPROVAL_DECIDED, *_ENDS}
-_OF_RUNS = (EventType.RUN_OPENED, EventType.RUN_CANCELED, EventType.RUN_CLOSED)
+_OF_RUNS = (EventType.RUN_OPENED, EventType.RUN_CANCELED, EventType.RUN_CLOSED, EventType.RUN_REOPENED)
 _OF_ACTIONS = (EventType.DECISION_MADE, EventType.ACTION_INTENDED, *_SETTLES, *_OF_DOUBT, EventType.ACTION_LATE)
 # Plain strings, because a run's other events are many and an enum's hash is slow.
 _FOLLOWED = {str(kind) for kind in (*_OF_RUNS, *_OF_ACTIONS, *_OF_APPROVALS)}
@@ -57,6 +57,10 @@ class ApprovalHistory(Struct):
     votes: list[tuple[str, str]] = field(default_factory=list)
     reasons: list[str | None] = field(default_factory=list)
     consumed_by: str | None = None
+
+
+def _is_named(policy: object) -> bool:
+    return type(policy) is dict and type(policy.get("digest")) is str
 
 
 class History(Struct):
@@ -93,6 +97,8 @@ class History(Struct):
             self.canceled = self.canceled or (event["actor"]["id"], _committed(data, path_of("cancel", "reason")))
         elif kind is EventType.RUN_CLOSED:
             self.run_status = data["status"]
+        elif kind is EventType.RUN_REOPENED:
+            self.run_status = None
         elif kind is EventType.DECISION_MADE:
             self._decide(event)
         elif kind in _OF_APPROVALS and data["approval"] is not None:
@@ -118,11 +124,13 @@ class History(Struct):
         if data["decision"] in self.decisions:
             self.irregular.append(f"event {event['seq']}: the decision {data['decision']} was made before")
         self.decisions[data["decision"]] = data
-        policy = data["policy"]
-        if type(policy) is dict and type(policy.get("digest")) is str:
-            self.policies[policy["digest"]] = policy
-        elif policy is not None or data["outcome"] != "deny":
+        policies = data["policies"]
+        if type(policies) is not list or not all(map(_is_named, policies)):
+            self.irregular.append(f"event {event['seq']}: its policies are no list of what has a digest")
+        elif not policies and data["outcome"] != "deny":
             self.irregular.append(f"event {event['seq']}: a decision names no policy and is not a denial")
+        else:
+            self.policies.update((policy["digest"], policy) for policy in policies)
 
     def _approval(self, kind: EventType, event: dict[str, Any]) -> None:
         data, where = event["data"], f"event {event['seq']}"

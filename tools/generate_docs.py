@@ -31,7 +31,7 @@ from core.machine import Machine
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, EventType
 from evidence.receipts import RECEIPT
 from runtime.definition.schemas import SchemaName, schema_text
-from runtime.engine.states import COMMAND, RUN, STEP, WAIT
+from runtime.engine.states import COMMAND, EFFECT, RUN, STEP, WAIT
 from tools import rooms
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -178,6 +178,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "command-states": _diagram(COMMAND),
     "approval-states": _diagram(APPROVAL),
     "receipt-states": _diagram(RECEIPT),
+    "effect-states": _diagram(EFFECT),
     "operations": _operations,
     "inputs": _inputs,
     "events": _events,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows
 from core import bounded_json
 from core.changes import changes
+from core.errors import InputError
 from core.ids import new_id
 from runtime.engine.states import RunState, StepState
 
@@ -29,9 +31,11 @@ async def start(
     version: Annotated[int | None, typer.Option(min=1, help="A version; the newest without it.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same key starts one run.")] = None,
     workspace: Annotated[str | None, typer.Option(help="The workspace; COUNTERSEAL_WORKSPACE without it.")] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Wait for more steps when its own are done.")] = False,
+    until: Annotated[str | None, typer.Option(help="With --open: so long (RFC 3339); the SLA, or 7 days.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Start a run."""
+    """Start a run. One that is --open waits for more steps, until `run close` or its deadline."""
     from runtime.requests import starting
 
     trigger = bounded_json.parse_object(context.typed(input_), where="--input")
@@ -46,9 +50,18 @@ async def start(
             trigger=trigger,
             requested_by=who.id,
             actor=who,
+            open=open_,
+            until=None if until is None else _moment(until),
         )
         started = await starting.start_named(faces.database, faces.definitions, workflow, version, request)
     print_fields(asdict(started), as_json=as_json)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"{text!r} is no moment in RFC 3339", where="--until") from None
 
 
 @run.command("list")
@@ -101,6 +114,8 @@ async def show(
         "editions": ", ".join(row["editions"]) if len(row["editions"]) > 1 else None,
         "late": " ".join(row["late"]) or None,
         "paused": "; ".join(f"{one['what']} {one['name']}: {one['reason']}" for one in row["paused"]) or None,
+        "waiting_for": row["waiting_for"],
+        "open_until": row["open_until"],
         "payloads_removed_at": row["purged_at"],
     }
     fields = {name: row[name] for name in (*heads, "finished_at")}
@@ -210,6 +225,34 @@ async def replay(run_id: RunId, as_json: Json = False) -> None:
     print_one({**asdict(report), "ok": report.ok}, words, as_json=as_json)
     if not report.ok:
         raise typer.Exit(Exit.FAILED)
+
+
+@run.command("retry")
+async def retry(
+    run_id: RunId,
+    reason: Annotated[str, typer.Option(help="Why it may go on now; kept in the audit.")],
+    as_json: Json = False,
+) -> None:
+    """Go on with a failed run, from the steps that failed or were canceled with it. What is done stays done."""
+    from runtime.requests import retrying
+
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        status = await retrying.retry_run(connection, faces.definitions, tenant, run_id, actor, reason)
+    print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)
+
+
+@run.command("close")
+async def close(
+    run_id: RunId, reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "", as_json: Json = False
+) -> None:
+    """Close an open run: it waits for no more steps, and ends when those that it has are done."""
+    from runtime.requests import steering
+
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        status = await steering.close_run(connection, faces.definitions, tenant, run_id, actor, reason)
+    print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)
 
 
 @run.command("cancel")

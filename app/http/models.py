@@ -33,19 +33,43 @@ class Page(BaseModel, Generic[Item]):
 
 
 class StartRun(In):
-    """Start a run. The same ``idempotency_key`` starts one run of a workflow, ever."""
+    """Start a run. The same ``idempotency_key`` starts one run of a workflow, ever.
+
+    One that is ``open`` waits for more steps when its own are done, ``until`` then (the workflow's SLA, or 7 days).
+    """
 
     workflow: Annotated[str, Field(min_length=1, max_length=100, pattern=PRINTABLE)]
     version: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     input: dict[str, Any] = Field(default_factory=dict)
     workspace: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")] | None = None
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTABLE)] | None = None
+    open: bool = False
+    until: datetime | None = None
 
 
 class Cancel(In):
     """The reason why a run is canceled; kept in the audit."""
 
     reason: Annotated[str, Field(max_length=2000)] = ""
+
+
+class Close(In):
+    """The reason why an open run waits for no more steps; kept in the audit."""
+
+    reason: Annotated[str, Field(max_length=2000)] = ""
+
+
+class Retry(In):
+    """The reason why a failed run may go on; kept in the audit."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class RetryAnswer(BaseModel):
+    """The run's status now."""
+
+    run_id: UUID
+    status: RunState
 
 
 class CancelAnswer(BaseModel):
@@ -116,6 +140,8 @@ class RunDetail(Run):
     children_count: int
     children: list[UUID]
     extensions: int
+    open_until: datetime | None
+    waiting_for: str | None
     bundle: BundleInfo | None
     editions: list[str]
     late: list[str]

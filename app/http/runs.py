@@ -21,7 +21,7 @@ from core.ids import new_id
 from evidence.chain import EventType
 from runtime.engine.states import RunState
 from runtime.keep.bundling import NOT_STORED, remedy
-from runtime.requests import pausing, starting, steering
+from runtime.requests import pausing, retrying, starting, steering
 from runtime.requests.starting import Started, StartRequest
 from runtime.store import audit, read_models
 from runtime.store.read_models import Row, RunFilter
@@ -53,6 +53,8 @@ async def start(
         trigger=body.input,
         requested_by=who.subject,
         actor=who.actor,
+        open=body.open,
+        until=body.until,
     )
     started = await starting.start_named(faces.database, faces.definitions, body.workflow, body.version, request)
     if not started.created:
@@ -170,6 +172,22 @@ async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesD
     """Waits and open steps are canceled with it; an action under way ends first. 409 if the run has ended."""
     async with faces.database.transaction(who.tenant) as connection:
         status = await steering.cancel_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
+    return {"run_id": run_id, "status": status}
+
+
+@router.post("/{run_id}/close", response_model=models.RetryAnswer, summary="Close an open run")
+async def close(run_id: UUID, body: models.Close, who: Operator, faces: FacesDep) -> dict[str, Any]:
+    """Closes an open run: it ends when the steps that it has are done. 409 if it is not open."""
+    async with faces.database.transaction(who.tenant) as connection:
+        status = await steering.close_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
+    return {"run_id": run_id, "status": status}
+
+
+@router.post("/{run_id}/retry", response_model=models.RetryAnswer, summary="Go on with a failed run")
+async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep) -> dict[str, Any]:
+    """Begins anew what failed; what is done stays done. 409 says why that cannot be."""
+    async with faces.database.transaction(who.tenant) as connection:
+        status = await retrying.retry_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
 
 

@@ -36,8 +36,8 @@ BEGIN
     state = CASE WHEN _finished THEN NULL ELSE coalesce(_state, state) END,
     state_n = CASE WHEN _finished THEN 0 WHEN _state IS NULL THEN state_n ELSE version + 1 END,
     started_at = CASE WHEN _status IN ('queued', 'canceled') THEN started_at ELSE coalesce(started_at, now()) END,
-    finished_at = CASE WHEN _finished THEN now() ELSE finished_at END,
-    purge_at = CASE WHEN _finished THEN now() + retention ELSE purge_at END
+    finished_at = CASE WHEN _finished THEN now() WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN finished_at END,
+    purge_at = CASE WHEN _finished THEN now() + retention WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN purge_at END
   WHERE run_id = _run_id AND gate = _gate AND (_version IS NULL OR version = _version)
     AND coalesce(_latest <= clock_timestamp() + interval '10 seconds', true)
     AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (_stop IS NULL
@@ -105,8 +105,8 @@ BEGIN
   END IF;
   IF _rest ? 'effects' THEN
     UPDATE effects SET run_id = _run_id, step_key = r.step_key, receipt_id = r.receipt_id,
-      status = r.status
-    FROM jsonb_to_recordset(_rest -> 'effects') AS r(key text, step_key text, receipt_id uuid, status text, was uuid)
+      status = r.status, wait_id = r.wait_id, holder = CASE WHEN r.wait_id IS NOT NULL THEN _run_id END
+    FROM jsonb_to_recordset(_rest -> 'effects') AS r(key text, step_key text, receipt_id uuid, status text, was uuid, wait_id uuid)
     WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.was
       AND (r.was = r.receipt_id OR effects.status = 'failed');
     IF _rest @> '{"effects": [{"status": "intended"}]}' THEN
@@ -116,6 +116,28 @@ BEGIN
       WHERE r.status = 'intended' AND NOT EXISTS (
         SELECT FROM effects e WHERE e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
           AND e.status = 'intended');
+    END IF;
+  END IF;
+  IF _rest ? 'sealed' THEN
+    UPDATE runs SET open_until = NULL WHERE run_id = _run_id;
+  END IF;
+  IF _rest ? 'shares' THEN
+    UPDATE effects SET status = r.status, holder = _run_id, wait_id = r.wait_id
+    FROM jsonb_to_recordset(_rest -> 'shares') AS r(key text, receipt_id uuid, status text, wait_id uuid)
+    WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.receipt_id
+      AND CASE r.status WHEN 'begun' THEN effects.status = 'left' ELSE effects.wait_id = r.wait_id END;
+    GET DIAGNOSTICS met = ROW_COUNT;
+    IF met = 0 AND _rest @> '{"shares": [{"status": "begun"}]}' THEN
+      RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation';
+    END IF;
+  END IF;
+  IF _rest ? 'joins' THEN
+    PERFORM FROM effects e JOIN jsonb_to_recordset(_rest -> 'joins') AS r(key text, receipt_id uuid)
+      ON e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
+    WHERE e.status IN ('intended', 'in_doubt', 'begun') FOR NO KEY UPDATE OF e;
+    GET DIAGNOSTICS met = ROW_COUNT;
+    IF met < jsonb_array_length(_rest -> 'joins') THEN
+      RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation';
     END IF;
   END IF;
   IF _rest ? 'new_waits' THEN
@@ -187,10 +209,10 @@ BEGIN
   IF EXISTS (
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
-    WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.resumed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
+    WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.reopened,run.resumed,run.sealed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
       OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
-        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,approvals,votes,cancels_rest}'::text[] <> '{}' THEN
+        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,cancels_rest,sealed}'::text[] <> '{}' THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
   IF _answers IS NOT NULL THEN
@@ -210,7 +232,7 @@ END $function$;
 CREATE FUNCTION open_run(_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
   _workflow_digest text, _trigger_type text, _trigger_ref text, _reference text, _requested_by text, _superstep int,
   _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
-  _pinned bool, _count int, _lines bytea, _vals bytea, _rest jsonb) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
+  _pinned bool, _inherits bool, _open interval, _count int, _lines bytea, _vals bytea, _rest jsonb) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 DECLARE bound text; its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
@@ -228,11 +250,11 @@ BEGIN
   END IF;
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
-    deadline_at, retention, parent_run_id, depth, run_key, cap)
+    deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until)
   SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
     _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
     encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
-    now() + _sla, _retention, _parent, _depth, _run_key, _cap
+    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
         AND w.digest = _workflow_digest AND w.retired_at IS NULL)
@@ -250,6 +272,11 @@ BEGIN
   INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)
     SELECT _run_id, r.key, r.step_id, its_tenant, its_workspace, its_cap, r.starts_run, 'claimable', r.epoch
     FROM jsonb_to_recordset(_rest -> 'queued') AS r(key text, step_id uuid, epoch int, starts_run bool);
+  IF _rest ? 'ledger' THEN
+    INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
+    SELECT _run_id, its_tenant, r.superstep, r.step_key, r.channel, r.value
+    FROM jsonb_to_recordset(_rest -> 'ledger') AS r(channel text, superstep int, step_key text, value jsonb);
+  END IF;
   INSERT INTO workspaces (tenant_id, workspace_id) VALUES (_tenant_id, _workspace_id) ON CONFLICT DO NOTHING;
   IF _rest ? 'queued' THEN
     notified := pg_notify('counterseal_steps', '') IS NULL;
@@ -273,7 +300,7 @@ BEGIN
   PERFORM pg_notify('counterseal_messages', '');
 END $function$;
 
-CREATE FUNCTION read_run(_run_id uuid, _whole bool, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digest text, directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, now timestamptz,
+CREATE FUNCTION read_run(_run_id uuid, _whole bool, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digests text[], directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, now timestamptz,
   firsts int[], lines bytea[], vals bytea[]) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
@@ -287,14 +314,14 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at) x) AS run, r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state, t.policy_digest, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
+    r.purged_at) x) AS run, r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
 FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
     array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
   FROM journal j WHERE j.run_id = r.run_id AND (_whole OR j.n >= r.state_n OR j.n = 1)) tail ON true WHERE r.run_id = _run_id;
 END $function$;
 
-CREATE FUNCTION read_question(_approval_id uuid, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digest text, directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, firsts int[],
+CREATE FUNCTION read_question(_approval_id uuid, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digests text[], directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, firsts int[],
   lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
@@ -308,7 +335,7 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at) x) AS run, r.run_key, r.state, t.policy_digest, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
+    r.purged_at) x) AS run, r.run_key, r.state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes

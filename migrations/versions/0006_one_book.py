@@ -22,9 +22,10 @@ MOVES = {
     "runs": {
         "queued": "running waiting waiting_approval succeeded failed_retryable failed_terminal canceled",
         "running": "waiting waiting_approval succeeded failed_retryable failed_terminal canceled",
-        "waiting": "running failed_terminal canceled",
+        "waiting": "running succeeded failed_terminal canceled",
         "waiting_approval": "running failed_terminal canceled",
         "failed_retryable": "running failed_terminal canceled",
+        "failed_terminal": "running",
     },
     "waits": {"waiting": "canceled completed timed_out"},
     "commands": {
@@ -36,8 +37,10 @@ MOVES = {
     },
     "approvals": {"requested": "approved rejected expired canceled superseded", "approved": "superseded"},
     "effects": {
-        "intended": "succeeded failed in_doubt",
-        "in_doubt": "intended succeeded failed",
+        "intended": "succeeded failed in_doubt begun",
+        "in_doubt": "intended succeeded failed begun",
+        "begun": "succeeded failed left",
+        "left": "begun failed",
         "failed": "intended",
     },
 }
@@ -59,13 +62,13 @@ ENGINES = {
     "runs": "",
 }
 # Of a run the engine changes neither whose it is, nor what opens its book, nor how long that is kept.
-RUNS_KEPT = "run_id tenant_id run_key retention created_at purged_at".split()
+RUNS_KEPT = "run_id tenant_id run_key retention created_at purged_at inherits".split()
 # A face writes what it hears, documents, tokens and who a tenant is. Runs it changes by the appender's functions alone.
 FACES_OWN = {
     "inbox": "INSERT, UPDATE (processed_at, result)",
     "audit_events": "INSERT",
     "tenants": "INSERT (tenant_id, stream_id),"
-    " UPDATE (policy_digest, paused, resumed, max_concurrency, max_runs_per_min, max_writes_per_run, weight,"
+    " UPDATE (policy_digests, paused, resumed, max_concurrency, max_runs_per_min, max_writes_per_run, weight,"
     " audit_count, audit_head)",
     "caps": "INSERT, UPDATE (slots)",
     "workflows": "INSERT, UPDATE (retired_at)",
@@ -227,9 +230,9 @@ def _guard_intents() -> None:
         "NEW.judge_after := '00000000-0000-0000-0000-000000000000'; RETURN NEW; END $$"
     )
     op.execute(
-        "CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digest, directory_digest, paused ON tenants FOR EACH ROW "
-        "WHEN ((OLD.policy_digest, OLD.directory_digest, OLD.paused) IS DISTINCT FROM "
-        "(NEW.policy_digest, NEW.directory_digest, NEW.paused)) "
+        "CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digests, directory_digest, paused ON tenants FOR EACH ROW "
+        "WHEN ((OLD.policy_digests, OLD.directory_digest, OLD.paused) IS DISTINCT FROM "
+        "(NEW.policy_digests, NEW.directory_digest, NEW.paused)) "
         "EXECUTE FUNCTION move_stop_number()"
     )
 
@@ -261,11 +264,16 @@ def _purge() -> None:
     """Create the erasure: it removes values; the lines stay, and commit to values that nobody can know any more."""
     for table in ("runs", "ledger", "journal"):
         op.execute(f"CREATE POLICY owner ON {table} TO CURRENT_USER USING (true)")
-    over = "FROM runs r WHERE t.run_id = r.run_id AND r.run_id = id AND r.purge_at <= now();"
+    # What a run has inherited goes when it goes from the run above.
+    due = (
+        "(r.purge_at <= now() OR r.inherits AND r.finished_at IS NOT NULL "
+        "AND EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.purged_at IS NOT NULL))"
+    )
+    over = f"FROM runs r WHERE t.run_id = r.run_id AND r.run_id = id AND {due};"
     op.execute(
         "CREATE FUNCTION purge_records(id uuid) RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = public "
         f"AS $$ DELETE FROM ledger t USING {over[5:]} UPDATE journal t SET vals = NULL {over} "
-        "UPDATE runs SET purged_at = now(), purge_at = NULL, run_key = NULL WHERE run_id = id AND purge_at <= now() $$"
+        f"UPDATE runs r SET purged_at = now(), purge_at = NULL, run_key = NULL WHERE run_id = id AND {due} $$"
     )
     op.execute("REVOKE ALL ON FUNCTION purge_records(uuid) FROM PUBLIC")
     op.execute(f"GRANT EXECUTE ON FUNCTION purge_records(uuid) TO {ENGINE}")

@@ -6,11 +6,11 @@ CREATE TABLE audit_events (
   stream_id uuid NOT NULL, seq bigint NOT NULL, tenant_id text NOT NULL, type text NOT NULL, line bytea NOT NULL,
   hash text NOT NULL, CONSTRAINT pk_audit_events PRIMARY KEY (stream_id, seq)
 );
--- `stop_number` moves with `policy_digest` and `paused`, and guards every intent. `paused` holds what is stopped, by key;
+-- `stop_number` moves with `policy_digests` and `paused`, and guards every intent. `paused` holds what is stopped, by key;
 -- `resumed` are keys whose steps a keeper has still to set going, `judge_after` is how far it has come with the open
 -- questions, which the new policy judges, and whose cards say what is paused.
 CREATE TABLE tenants (
-  tenant_id text NOT NULL, policy_digest text, directory_digest text, stop_number int DEFAULT '0' NOT NULL,
+  tenant_id text NOT NULL, policy_digests text[] DEFAULT '{}' NOT NULL, directory_digest text, stop_number int DEFAULT '0' NOT NULL,
   paused jsonb, resumed text[], judge_after uuid, max_concurrency int DEFAULT '16' NOT NULL, max_runs_per_min int,
   max_writes_per_run int, weight double precision DEFAULT '1' NOT NULL,
   virtual_start double precision DEFAULT '0' NOT NULL, virtual_time double precision DEFAULT '0' NOT NULL,
@@ -63,12 +63,15 @@ CREATE TABLE runs (
   audit_count int DEFAULT '0' NOT NULL,
   audit_head text DEFAULT '0000000000000000000000000000000000000000000000000000000000000000' NOT NULL, state bytea,
   state_n int DEFAULT '0' NOT NULL, run_key bytea, error jsonb, canceling jsonb, result jsonb, parent_run_id uuid,
-  depth int DEFAULT '0' NOT NULL, cap text DEFAULT '' NOT NULL, created_at timestamptz DEFAULT now() NOT NULL,
+  depth int DEFAULT '0' NOT NULL, cap text DEFAULT '' NOT NULL, inherits bool DEFAULT false NOT NULL, created_at timestamptz DEFAULT now() NOT NULL,
   started_at timestamptz, finished_at timestamptz, deadline_at timestamptz, retention interval, purge_at timestamptz,
+  open_until timestamptz,
   purged_at timestamptz, CONSTRAINT pk_runs PRIMARY KEY (run_id),
   CONSTRAINT uq_runs_tenant_id_workflow_trigger_type_trigger_ref UNIQUE (tenant_id, workflow, trigger_type, trigger_ref)
 ) WITH (fillfactor = 90);
 CREATE INDEX ix_runs_children ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
+CREATE INDEX ix_runs_open ON runs (open_until) WHERE open_until IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX ix_runs_copies ON runs (parent_run_id) WHERE inherits AND purged_at IS NULL;
 CREATE INDEX ix_runs_purge ON runs (tenant_id, purge_at) WHERE purge_at IS NOT NULL;
 CREATE INDEX ix_runs_recent ON runs (tenant_id, created_at, run_id);
 CREATE TABLE tokens (
@@ -120,9 +123,10 @@ CREATE UNIQUE INDEX ix_commands_one_at_a_time ON commands (ordering_key) WHERE s
 -- One row for each key that steps and runs share. It outlives what retention takes of its run: no effect is repeated.
 CREATE TABLE effects (
   tenant_id text NOT NULL, key text NOT NULL, run_id uuid NOT NULL, step_key text NOT NULL, receipt_id uuid NOT NULL,
-  status text NOT NULL, CONSTRAINT pk_effects PRIMARY KEY (tenant_id, key)
+  status text NOT NULL, holder uuid, wait_id uuid, CONSTRAINT pk_effects PRIMARY KEY (tenant_id, key)
 ) WITH (fillfactor = 80);
 CREATE INDEX ix_effects_run ON effects (run_id);
+CREATE INDEX ix_effects_holder ON effects (holder) WHERE holder IS NOT NULL;
 -- The book of a run: a row for each append, numbered by the version that it made. Erasure removes `vals` alone.
 CREATE TABLE journal (
   run_id uuid NOT NULL, tenant_id text NOT NULL, n int NOT NULL, first_seq int NOT NULL, lines bytea NOT NULL,
@@ -170,6 +174,7 @@ CREATE INDEX ix_waits_correlation ON waits (tenant_id, correlation_key) WHERE co
 CREATE INDEX ix_waits_due ON waits (tenant_id, due_at) WHERE status = 'waiting';
 CREATE INDEX ix_waits_paused ON waits (tenant_id, (context ->> 'paused')) WHERE kind = 'pause' AND status = 'waiting';
 CREATE INDEX ix_waits_open ON waits (run_id) WHERE status = 'waiting';
+CREATE INDEX ix_waits_shared ON waits (tenant_id, correlation_key) WHERE kind = 'shared' AND status = 'waiting';
 CREATE INDEX ix_waits_tasks ON waits (tenant_id, wait_id) WHERE kind = 'task';
 CREATE TABLE votes (
   approval_id uuid NOT NULL, person_id text NOT NULL, tenant_id text NOT NULL, choice text NOT NULL,

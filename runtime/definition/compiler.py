@@ -14,7 +14,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from runtime.definition.leaves import Entry, LeafCompiler, Path, StepScope
-from runtime.definition.model import KINDS, StepDocument, WorkflowDocument
+from runtime.definition.model import KINDS, SET, StepDocument, WorkflowDocument
 from runtime.engine.graph import ForeachNode, IfNode, LeafNode, Node, Scope, WhileNode
 
 RUN_VARIABLES = {
@@ -35,8 +35,9 @@ _OWN: Mapping[str, frozenset[str]] = {
     "approve": _WAITS | {"on_rejected"},
     "wait": _WAITS | {"timeout"},
     "task": _WAITS | {"timeout"},
-    "run": _WAITS | {"with", "timeout", "abandon"},
+    "run": _WAITS | {"with", "timeout", "abandon", "inherit"},
     "continue_with": _LEAF,
+    SET: frozenset({"set", "reference", "on_failure"}),
     "if": frozenset({"then", "else"}),
     "foreach": frozenset({"as", "max_parallel", "steps"}),
     "while": frozenset({"max", "steps"}),
@@ -124,7 +125,8 @@ class GraphCompiler(LeafCompiler):
         kinds = step.kinds()
         if len(kinds) != 1:
             found = " and ".join(kinds) or "none of them"
-            self.problem(scope.path, f"A step is exactly one of {', '.join(KINDS)}; this one has {found}.")
+            words = f"A step is exactly one of {', '.join(KINDS)}; this one has {found}."
+            self.problem(scope.path, words, "A step with `set` or `reference` alone is possible, too.")
             return None
         self._refuse_foreign_keys(step, kinds[0], scope.path)
         self._index += 1
@@ -139,6 +141,7 @@ class GraphCompiler(LeafCompiler):
             "task": self._task,
             "run": self._child,
             "continue_with": self._continue,
+            SET: self._set,
         }
         compiled = compilers[kinds[0]](entry)
         if isinstance(compiled, LeafNode):
@@ -148,7 +151,7 @@ class GraphCompiler(LeafCompiler):
     def _refuse_foreign_keys(self, step: StepDocument, kind: str, path: Path) -> None:
         for key in _KEYS:
             value: Any = getattr(step, _FIELDS.get(key, key))
-            if value not in (None, {}) and key not in _OWN[kind]:
+            if value not in (None, {}, ()) and key not in _OWN[kind]:
                 self.problem((*path, key), f"{key!r} does not belong to a step with {kind!r}.")
         if kind == "if" and not step.then:
             self.problem(path, "This condition has no `then`.", "Add the steps that it leads to.")

@@ -106,10 +106,10 @@ class LeafCompiler(ABC):
 
     # -- what every leaf has -----------------------------------------------------------------------------------------
 
-    def _common(self, entry: Entry, *, signal: bool = False) -> dict[str, Any]:
-        """The fields of ``LeafNode``; ``signal`` says whether its expressions see what came from outside, too."""
+    def _common(self, entry: Entry, *, output: bool = True, signal: bool = False) -> dict[str, Any]:
+        """The fields of ``LeafNode``; ``output`` and ``signal`` say which of what came of it its expressions see."""
         step, scope = entry.step, entry.scope
-        own = {"output": "dyn", "signal": "dyn"} if signal else {"output": "dyn"}
+        own = dict.fromkeys(["output"] * output + ["signal"] * signal, "dyn")
         inner = replace(scope, variables=scope.variables | own)
         reference = None if step.reference is None else self.template(inner, ("reference",), step.reference)
         return {
@@ -120,6 +120,9 @@ class LeafCompiler(ABC):
             "reference": reference,
             "branches": self._branches(entry),
         }
+
+    def _set(self, entry: Entry) -> graph.SetNode:
+        return graph.SetNode(**self._common(entry, output=False))
 
     def _sets(self, step: StepDocument, scope: StepScope) -> dict[str, Template]:
         result = {}
@@ -182,6 +185,9 @@ class LeafCompiler(ABC):
             remedy = "Take it out: its declaration bounds the call."
             self.problem((*scope.path, "timeout"), f"{operation.name} answers within its call.", remedy)
         self.operations[operation.name] = operation
+        if operation.on_timeout is not None and step.on_timeout is None:
+            late = EscalationDocument(escalate=operation.on_timeout.escalate, expires=operation.on_timeout.expires)
+            entry = replace(entry, step=step.model_copy(update={"on_timeout": late}))
         self._check_names(operation, step.with_, scope)
         inputs = self.value(scope, ("with",), step.with_, InputLanguages(operation.input_schema))
         common = self._common(entry, signal=durable)
@@ -192,7 +198,10 @@ class LeafCompiler(ABC):
         schema = operation.input_schema
         takes = schema.get("properties", {})
         for name in given if schema.get("additionalProperties", True) is False else ():
-            if name not in takes:
+            if name in operation.params:
+                words = f"{operation.name} fixes {name!r}, so no workflow gives it."
+                self.problem((*scope.path, "with", name), words, "Take it out.")
+            elif name not in takes:
                 remedy = f"It takes {', '.join(sorted(takes))}."
                 self.problem((*scope.path, "with", name), f"{operation.name} takes no {name!r}.", remedy)
         for name in schema.get("required", ()):
@@ -241,8 +250,14 @@ class LeafCompiler(ABC):
 
     def _child(self, entry: Entry) -> graph.ChildNode:
         step = entry.step
+        for name in step.inherit:
+            if name not in self._channels:
+                known = ", ".join(sorted(self._channels)) or "none"
+                where = (*entry.scope.path, "inherit")
+                self.problem(where, f"There is no channel {name!r}.", f"Declared are: {known}.")
         return graph.ChildNode(
             **_named(step.run or ""),
+            inherit=tuple(dict.fromkeys(step.inherit)),
             inputs=self.value(entry.scope, ("with",), step.with_),
             timeout=step.timeout,
             abandons=bool(step.abandon),

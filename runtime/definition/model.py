@@ -19,6 +19,8 @@ Expression = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"\S")]
 PersonName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
 WorkflowRef = Annotated[str, Field(max_length=110, pattern=r"^[a-z][a-z0-9-]{0,99}(@[1-9][0-9]{0,5})?$")]
 KINDS = ("do", "if", "foreach", "while", "approve", "wait", "task", "run", "continue_with")
+# The kind of a step that only writes to channels or names the run.
+SET = "set"
 
 
 class DocumentPart(BaseModel):
@@ -142,7 +144,10 @@ OnTimeout = Annotated[
 
 
 class StepDocument(DocumentPart):
-    """One entry of ``steps``. Exactly one of do, if, foreach, while, approve, wait, task, run, continue_with."""
+    """One entry of ``steps``. Exactly one of do, if, foreach, while, approve, wait, task, run, continue_with.
+
+    With none of them, ``set`` and ``reference`` stand alone: a step that calls nothing.
+    """
 
     id: Identifier | None = None
     needs: tuple[Identifier, ...] | None = None
@@ -168,6 +173,7 @@ class StepDocument(DocumentPart):
     task: TaskDocument | None = None
     run: WorkflowRef | None = None
     abandon: bool | None = None
+    inherit: tuple[Identifier, ...] = ()
     continue_with: ContinueDocument | None = None
 
     @field_validator("id", "as_")
@@ -180,9 +186,10 @@ class StepDocument(DocumentPart):
         return value
 
     def kinds(self) -> list[str]:
-        """The names of ``KINDS`` that this entry has; exactly one is right."""
+        """The names of ``KINDS`` that this entry has; exactly one is right. One with none of them may write alone."""
         present = {"if": self.if_, "while": self.while_}
-        return [kind for kind in KINDS if present.get(kind, getattr(self, kind, None)) is not None]
+        found = [kind for kind in KINDS if present.get(kind, getattr(self, kind, None)) is not None]
+        return found or ([SET] if self.set or self.reference is not None else [])
 
 
 class Caps(DocumentPart):

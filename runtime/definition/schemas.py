@@ -117,10 +117,11 @@ def _approval_terms() -> JsonSchema:
 
 _RULES: Mapping[str, Callable[[], JsonSchema]] = {
     "StepDocument": lambda: {
-        "oneOf": _given(*KINDS),
+        "oneOf": [*_given(*KINDS), {"anyOf": _given("set", "reference"), "not": {"anyOf": _given(*KINDS)}}],
         "allOf": [{"properties": {name: {"pattern": IDENTIFIER} for name in ("id", "as")}}],
     },
     "PolicyDocument": lambda: {"allOf": [{"properties": {"rules": {"minItems": 1}}}]},
+    "AppliesDocument": lambda: {"minProperties": 1},
     "RuleDocument": _approval_terms,
     "Match": lambda: {"anyOf": _given("operation", "connector")},
     "Approver": lambda: {"oneOf": _given("group", "slack_group")},

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
-from core.canonical import Json, sha256_hex
+from core.canonical import Json, canonical_bytes, sha256_hex
 from core.documents import Document, load_document
 from core.errors import DefinitionError, InputError, path_text
 from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
@@ -29,6 +29,7 @@ from runtime.definition.model import (
     StepDocument,
     WorkflowDocument,
 )
+from runtime.engine.beginnings import bounded, misfit
 from runtime.engine.commit import MutationRow
 from runtime.engine.flow import flow_of
 from runtime.engine.graph import Channel, GateNode, Graph, Reducer, Scope
@@ -38,12 +39,24 @@ from runtime.engine.workflow import ServiceNowStart, Workflow
 STEPS_MAX = 500
 
 
+_MARK = b"${{"
+
 # What a first write can be added to. The other reducers say by null that nothing was written yet.
 _EMPTY: Mapping[Reducer, Json] = {Reducer.APPEND: [], Reducer.UNION: [], Reducer.MERGE: {}, Reducer.SUM: 0}
 
 
-def _initial(channel: ChannelDocument) -> Json:
-    return _EMPTY.get(channel.reduce) if channel.initial is None else channel.initial
+def _channel(compiler: GraphCompiler, name: str, channel: ChannelDocument) -> Channel:
+    """A channel as the engine knows it. A literal of the wrong type is refused; an expression's value at the start."""
+    declared = Channel(name, channel.reduce, channel.keep, _EMPTY.get(channel.reduce), channel.ledger)
+    if channel.initial is None:
+        return declared
+    path = ("channels", name, "initial")
+    start = compiler.value(StepScope((), RUN_VARIABLES), path, channel.initial)
+    if _MARK in canonical_bytes(channel.initial):
+        return replace(declared, start=start)
+    if problem := misfit(channel.reduce, channel.initial):
+        compiler.problem(path, f"The channel {name!r} cannot begin with this: {problem}.")
+    return replace(declared, initial=bounded(declared, channel.initial))
 
 
 def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
@@ -57,12 +70,9 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
     want, scope = "string" if alone else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
     start = None if content.triggers.servicenow is None else _servicenow(compiler, content.triggers.servicenow)
+    channels = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
     if compiler.problems:
         raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
-    channels = {
-        name: Channel(name, channel.reduce, channel.keep, _initial(channel), channel.ledger)
-        for name, channel in content.channels.items()
-    }
     graph = Graph(
         name=content.workflow,
         version=content.version,

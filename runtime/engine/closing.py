@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject, canonical_bytes
-from core.errors import InputError
+from core.errors import ConsistencyError, InputError
+from evidence.chain import Actor
+from evidence.commitments import commit_fields, path_of
 from runtime.engine import events as e
 from runtime.engine.draft import Draft
 from runtime.engine.errors import ErrorClass, StepError
-from runtime.engine.states import STEP, RunState, WaitKind, WaitState
+from runtime.engine.states import RUN, STEP, RunState, WaitKind, WaitState
 
 _ELSEWHERE = frozenset({WaitKind.CHILD, WaitKind.EXTERNAL, WaitKind.TASK})
 
@@ -28,6 +30,17 @@ class Closing(Draft):
                 self.close(RunState.FAILED_TERMINAL, problem.to_json())
                 return
         self.close(RunState.SUCCEEDED, result=result)
+
+    def seal(self, actor: Actor, reason: str = "") -> None:
+        """Wait for no more steps. A run whose steps are done ends now."""
+        if self.run.status in RUN.terminal or self.view.run.canceling is not None or not self.run.held_open:
+            raise ConsistencyError("The run waits for no more steps.", remedy="Only a run that is open can be closed.")
+        waits, kept = self.run.waits_for_more, {"reason": reason} if reason else {}
+        committed = commit_fields(self.view.run.run_key, path_of("sealed"), kept) or None
+        self.tell(e.RunSealed(bool(reason), committed, reason), actor=actor)
+        self.rows.sealed.append("run")
+        if waits:
+            self.conclude()
 
     def close(self, status: RunState, error: JsonObject | None = None, *, result: Json = None) -> None:
         """The run is over: whatever waits is canceled, the evidence is ordered (X-20, Q-21)."""

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject, derived_id
 from evidence.receipts import Receipt
-from runtime.engine.states import CommandState, RunState, StepState, WaitKind, WaitState
+from runtime.engine.states import CommandState, EffectState, RunState, StepState, WaitKind, WaitState
 
 # The status of a row of the queue whose step somebody holds.
 HELD = "leased"
@@ -22,7 +22,7 @@ PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", Ste
 class StepRow(Struct, frozen=True):
     """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9).
 
-    ``eligible_in`` counts from the commit that schedules a retry (Q-19).
+    ``eligible_in`` counts from the commit that schedules a retry (Q-19). ``again`` numbers the retry of its run.
     """
 
     step_id: UUID
@@ -40,13 +40,14 @@ class StepRow(Struct, frozen=True):
     usage: JsonObject | None = None
     last_error: JsonObject | None = None
     eligible_in: timedelta | None = None
+    again: int = 0
 
 
 class WaitRow(Struct, frozen=True):
     """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16).
 
     ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
-    ``parked`` says that its step waits for it by now.
+    ``parked`` says that its step waits for it by now, ``left`` that its step has begun anew since it ended.
     """
 
     wait_id: UUID
@@ -60,6 +61,7 @@ class WaitRow(Struct, frozen=True):
     correlation_key: str | None = None
     result: JsonObject | None = None
     parked: bool = True
+    left: bool = False
 
 
 class LedgerRow(Struct, frozen=True):
@@ -132,13 +134,33 @@ class ReceiptRow(Receipt, frozen=True, kw_only=True):
 
 
 class EffectRow(Struct, frozen=True):
-    """The part of a shared receipt that others have to know. ``was`` is the receipt that held the key, if one did."""
+    """A shared effect that this run performs, as others have to know it. ``was`` is the receipt that held the key.
+
+    ``wait_id`` is the wait for the end of what goes on outside, where it does.
+    """
 
     key: str
     step_key: str
     receipt_id: UUID
-    status: str
+    status: EffectState
     was: UUID | None
+    wait_id: UUID | None = None
+
+
+class ShareRow(Struct, frozen=True):
+    """An effect that another step performed and this run took over: its end is awaited by the wait of this id."""
+
+    key: str
+    receipt_id: UUID
+    status: EffectState
+    wait_id: UUID
+
+
+class JoinRow(Struct, frozen=True):
+    """An effect under way for whose end a step begins to wait: the append is refused if it has ended since."""
+
+    key: str
+    receipt_id: UUID
 
 
 class ApprovalRow(Struct, frozen=True):
@@ -203,7 +225,9 @@ class Commit(Struct):
 
     ``queued`` are the steps that may be claimed now, ``requeued`` those whose lease has run out, ``unqueued`` those
     that stand in line or are held no more. ``taken`` says under which step's lease each other was taken; ``handed`` are
-    those that are held by it now. ``effects`` are the shared receipts that begin or move. ``cancels_rest`` ends
+    those that are held by it now. ``effects`` are the shared effects that begin or move, ``shares`` those
+    of others that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to be told.
+    ``sealed`` runs wait for no more steps. ``cancels_rest`` ends
     whatever of the run is still open (set-based: a run may have thousands of steps). ``lease`` is how long a lease that
     is handed on holds. ``reference`` is the run's new business reference, ``result`` what it hands to whoever waits for
     it. ``extended`` counts its new extensions. ``latest`` is the latest time of its lines. ``state`` is the run as
@@ -244,6 +268,10 @@ class Commit(Struct):
     waits: list[WaitRow] = field(default_factory=list)
     commands: list[CommandRow] = field(default_factory=list)
     effects: list[EffectRow] = field(default_factory=list)
+    shares: list[ShareRow] = field(default_factory=list)
+    joins: list[JoinRow] = field(default_factory=list)
+    ended: list[tuple[str, str]] = field(default_factory=list)
+    sealed: list[str] = field(default_factory=list)
     new_approvals: list[ApprovalRow] = field(default_factory=list)
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)

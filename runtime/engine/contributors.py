@@ -65,6 +65,12 @@ def added(state: State, steps: Iterable[Json], kind: str, name: str) -> None:
         _add(state, f"added.{step}", [mark(Role.STEP_ADDER, principal, str(step))])
 
 
+def reopened(state: State, kind: str, name: str) -> None:
+    """Take in who has gone on with the failed run: whatever comes after is theirs, too."""
+    principal = f"{kind}:{name}" if kind in _KINDS else name
+    _add(state, RUN, [mark(Role.RETRIER, principal)])
+
+
 def within(state: State, key: str, marks: Iterable[str]) -> None:
     """Take in who shaped the result of a run that a step has started."""
     _add(state, f"steps.{key}", marks)
@@ -151,8 +157,12 @@ def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:
 
 
 def named(marks: Iterable[str]) -> tuple[str, ...]:
-    """Everybody with a part besides the requester, as rules and digests know them: ``<role>:<principal>``, sorted."""
-    return tuple(sorted({f"{role}:{principal}" for role, _, principal in map(parted, marks)}))
+    """Everybody with a part besides the requester, as rules and digests know them: ``<role>:<principal>``, sorted.
+
+    Who has gone on with the failed run may not decide either, but has changed nothing: approvals of the action last.
+    """
+    shaped = [part for part in map(parted, marks) if part[0] is not Role.RETRIER]
+    return tuple(sorted({f"{role}:{principal}" for role, _, principal in shaped}))
 
 
 def whole(state: State, graph: Graph, key: str, action: Action, system: str) -> Action:

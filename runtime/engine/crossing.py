@@ -63,6 +63,8 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
     state without a canonical form. The run is left as it was.
     """
     state = run.state.copy()
+    for key in run.anew:
+        state.parked.pop(key, None)
     rows = [*run.steps.values()]
     if len(rows) > 1:
         rows.sort(key=step_order)
@@ -101,6 +103,8 @@ def begin(
             operation=item.leaf.operation,
             superstep=number,
             status=StepState.READY,
+            lease_epoch=run.anew.get(item.key, 0),
+            again=run.reopened if item.key in run.anew else 0,
         )
         for item in planner.ready
     )
@@ -167,7 +171,7 @@ def fold_writes(channels: Mapping[str, Channel], values: JsonObject, writes: Jso
 
 
 def initial_values(channels: Mapping[str, Channel]) -> JsonObject:
-    """The values of all channels before the first step."""
+    """The values of all channels before the run has told others."""
     return {channel.name: channel.initial for channel in channels.values()}
 
 

@@ -102,16 +102,6 @@ def given_up(transition: Transition, receipt: ReceiptRow, how: str) -> None:
     tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.FAILED, how))
 
 
-def under_way(transition: Transition, step: StepRow) -> None:
-    """The effect is shared with another run or step, whose own lease is at it: look again when that is settled."""
-    message = "Another run or step is doing this, and its outcome is not known yet."
-    error = StepError(ErrorClass.CONSISTENCY, "effect_under_way", message)
-    if not look_later(transition, step, error, PROBE_AFTER):
-        transition.fail(
-            step, replace(error, message=f"{message} Resolve that one, then start this run again.").to_json()
-        )
-
-
 def look_later(
     transition: Transition, step: StepRow, error: StepError, delay: timedelta, *, attempted: bool = False
 ) -> bool:
@@ -243,7 +233,7 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
     action = whole(*place, build_action(p.operation, call.input, call.before), system_of(receipt))
     decision = judge(transition, p.step, p.workflow, p.policy, action, counted=True)
     bound, terms, given = receipt.action_digest, decision.approval, p.known.given
-    decision_id = record_decision(transition, p.step, p.policy, decision, action, bound)
+    decision_id = record_decision(transition, p.step, decision, action, bound)
     if decision.outcome is Ruling.DENY:
         return _denied(p, receipt, how, decision, absent=absent)
     if decision.outcome is Ruling.ALLOW or _covers(transition, receipt, terms):

@@ -7,7 +7,7 @@ outside, and leases that have run out. Ids and dedupe keys are derived, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
@@ -20,7 +20,8 @@ from core.canonical import JsonObject, derived_id, digest
 from core.errors import InputError
 from evidence.chain import Actor, EventType, seal
 from runtime.engine import events as e
-from runtime.engine.commit import CommandRow, Commit, EffectRow, QueueRow, ReceiptRow, StepRow
+from runtime.engine import lives
+from runtime.engine.commit import CommandRow, Commit, QueueRow, StepRow
 from runtime.engine.crossing import Crossing
 from runtime.engine.fold import fold
 from runtime.engine.graph import Graph
@@ -59,8 +60,12 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     rows.finished = run.finished and before.status not in RUN.terminal  # what comes after the end ends nothing again
     rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
     rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
+    waits = [wait for wait in run.waits.values() if lives.KEY in (wait.context or {})]
     shared = [row for row in run.receipts.values() if row.shared]
-    rows.effects = _moved_effects(before, shared) if shared else []
+    if waits or shared:
+        rows.effects, rows.shares = lives.moved(before, run), lives.taken_over(before, run)
+        rows.joins = lives.joined(before, run)
+        rows.ended = [*lives.ended(before, run, rows.effects, rows.shares)]
     rows.new_approvals = [
         replace(row, status=str(run.answers[row.approval_id].status))
         for row in run.approvals.values()
@@ -82,17 +87,6 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     rows.queued = [QueueRow(row.key, row.step_id, row.lease_epoch, starts) for row in waiting]
     rows.requeued = [key for key in rows.requeued if key in now]
     rows.unqueued = [] if rows.cancels_rest else over
-
-
-def _moved_effects(before: Run, shared: Iterable[ReceiptRow]) -> list[EffectRow]:
-    """The shared receipts whose status is another one, in the order in which their rows are locked."""
-    moved = []
-    for row in shared:
-        known = before.receipts.get(row.receipt_id)
-        if known is None or known.status != row.status:
-            was = row.replaces if known is None else known.receipt_id
-            moved.append(EffectRow(row.idempotency_key, row.step_key, row.receipt_id, row.status, was))
-    return sorted(moved, key=lambda row: row.key)
 
 
 # The facts that all steps of a super-step see alike: whoever changes one of them commutes with none of these steps.
@@ -191,6 +185,8 @@ class Draft:
         """Everything that this append writes, with its lines."""
         rows, run_key = self.rows, self.view.run.run_key
         _derive(rows, self.view.run, self.run)
+        for key, name in rows.ended:
+            self.order("shared", name, {"key": key})
         if any(move.consumed for move in rows.approvals):
             rows.people = self.view.directory.digest
         rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None

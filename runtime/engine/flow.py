@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from runtime.engine.graph import Flow, LeafNode, Node, Scope, scopes_of
+from runtime.engine.graph import ChildNode, Flow, LeafNode, Node, Scope, scopes_of
 
 # The fields of nodes that hold an expression, besides what a leaf sets.
 _SOURCES = ("inputs", "summary", "until", "correlate", "title", "description", "reference", "condition", "items")
@@ -40,3 +40,4 @@ def _reads(node: Node, failed: str) -> Iterator[str]:
                 yield f"votes.{failed}"
             elif head == "state" or name == "run.reference":
                 yield name
+    yield from (f"state.{name}" for name in (node.inherit if isinstance(node, ChildNode) else ()))

@@ -44,6 +44,8 @@ class Reducer(StrEnum):
 class Channel:
     """A channel's declaration. ``keep`` bounds a list to its last items; ``initial`` is the value before any write.
 
+    ``start`` makes that value of the trigger, where it is an expression.
+
     ``ledger`` keeps every write in a row of its own, however few the channel itself keeps (P-7).
     """
 
@@ -52,6 +54,7 @@ class Channel:
     keep: int | None = None
     initial: Json = None
     ledger: bool = False
+    start: Renderable | None = None
 
 
 class Branch(StrEnum):
@@ -127,7 +130,8 @@ class TaskNode(LeafNode):
 class ChildNode(LeafNode):
     """A leaf that runs another workflow and has its result (X-13, P-8). ``version`` None is the newest.
 
-    ``abandons`` leaves the child running when this run ends before it.
+    ``abandons`` leaves the child running when this run ends before it. ``inherit`` are the channels that it gets a copy
+    of.
     """
 
     workflow: str
@@ -135,6 +139,7 @@ class ChildNode(LeafNode):
     inputs: Renderable
     timeout: timedelta | None
     abandons: bool
+    inherit: tuple[str, ...] = ()
     operation: str = field(default="run", init=False)
 
 
@@ -185,7 +190,14 @@ class WhileNode:
     body: Scope
 
 
-Leaf: TypeAlias = OperationNode | GateNode | TimerNode | SignalNode | TaskNode | ChildNode | ContinueNode
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNode(LeafNode):
+    """A leaf that writes to channels, or names the run, and calls nothing (X-8)."""
+
+    operation: str = field(default="set", init=False)
+
+
+Leaf: TypeAlias = OperationNode | GateNode | TimerNode | SignalNode | TaskNode | ChildNode | ContinueNode | SetNode
 Composite: TypeAlias = IfNode | ForeachNode | WhileNode
 Node: TypeAlias = Leaf | Composite
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, ApprovalStatus, Choice, Vote, VoteChannel
@@ -18,10 +18,11 @@ from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
 from core.identity import Contributor, Directory
 from core.terms import Terms
+from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import ApprovalRow, Claim, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.contributors import barred_from
 from runtime.engine.run import Run, RunView
-from runtime.engine.states import WaitKind, WaitState
+from runtime.engine.states import EffectState, WaitKind, WaitState
 from runtime.engine.told import Diverged
 
 # Why an approval that was given is void before anything was done by it.
@@ -61,12 +62,26 @@ class Given(Struct, frozen=True):
         return None if self.stands(view.directory) else LEFT
 
 
+class Shared(Struct, frozen=True):
+    """A shared effect as the books tell it. ``wait`` is its holder's, where its end comes from outside.
+
+    ``over`` says that the run that performed it is over, ``erased`` that retention has removed what came of it.
+    """
+
+    receipt: ReceiptRow
+    life: EffectState
+    wait: WaitRow | None = None
+    over: bool = False
+    erased: bool = False
+
+
 class Known(Struct, frozen=True):
     """The facts about this step from earlier leases, and from the target.
 
     ``wait`` is the newest wait of the step that was not canceled, other than a retry, a pause or one for an approval
     that was given.
-    ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none.
+    ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none; then
+    ``shared`` is what the books tell of the effect, which may be another step's.
     """
 
     receipt: ReceiptRow | None = None
@@ -74,6 +89,7 @@ class Known(Struct, frozen=True):
     wait: WaitRow | None = None
     before: Before | None = None
     receipt_checked: bool = False
+    shared: Shared | None = None
 
 
 class ReadBefore(Struct, frozen=True):
@@ -116,7 +132,7 @@ class Inquire(Struct, frozen=True):
 class StartRun(Struct, frozen=True):
     """Start another run; ``waits`` says whether the step waits for its end. Starting it again finds it there.
 
-    ``shaped`` are the marks of those who shaped its input.
+    ``shaped`` are the marks of those who shaped its input, ``inherited`` the channels that it gets a copy of.
     """
 
     step: StepRow
@@ -126,6 +142,7 @@ class StartRun(Struct, frozen=True):
     inputs: JsonObject
     waits: bool
     shaped: tuple[str, ...] = ()
+    inherited: Mapping[str, Inherited] = field(default_factory=dict)
 
 
 class OtherRun(Struct, frozen=True):
@@ -217,10 +234,14 @@ def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
 
 
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:
-    """The newest wait that was not canceled, other than a retry, a pause or one for an answer that was given."""
+    """The newest wait that was not canceled, other than a retry, a pause or one for an answer that was given.
+
+    A shared effect whose end was told is looked up again.
+    """
     last = None
     for wait in run.waits.values():
         passed = wait.kind in (WaitKind.RETRY, WaitKind.PAUSE) or wait.status is WaitState.CANCELED
+        passed |= wait.left or (wait.kind is WaitKind.SHARED and wait.status is WaitState.COMPLETED)
         if wait.step_key == step_key and not passed and (wait.kind is not WaitKind.APPROVAL or wait.result is not None):
             last = wait
     return last

@@ -27,7 +27,7 @@ EVERY = 64
 
 _FACTS = (
     "superstep", "executing", "width", "writes", "reference", "requested_by", "canceling", "checkpointed", "extensions",
-    "paused",
+    "paused", "reopened", "held_open",
 )  # fmt: skip
 _ROWS: Mapping[str, tuple[type[Any], str]] = {
     "steps": (StepRow, "key"),
@@ -75,7 +75,7 @@ def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> tuple[Run, ChainHead]:
         votes=[_row(VoteRow, row) for row in whole["votes"]],
         times={key: datetime.fromisoformat(at) for key, at in whole["times"].items()},
         windows={key: Window(start, tuple(items)) for key, (start, items) in whole["windows"].items()},
-        **{name: whole[name] for name in _FACTS},
+        **{name: whole[name] for name in _FACTS if name in whole},
         **keyed,
     )
     return run, ChainHead(f"run:{run_id}", *whole["head"])
@@ -94,7 +94,7 @@ def _windows(run: Run) -> dict[str, tuple[int, list[Any]]]:
 def _row(cls: Any, stored: Mapping[str, Any]) -> Any:
     read: dict[str, Any] = {}
     declared = ChainMap(*(vars(each).get("__annotations__", {}) for each in cls.__mro__))
-    for name in cls.__struct_fields__:
+    for name in [name for name in cls.__struct_fields__ if name in stored]:
         reader = _READERS.get(declared[name].removesuffix(" | None"))
         value = stored[name]
         read[name] = value if reader is None or value is None else reader(value)

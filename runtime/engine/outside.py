@@ -14,6 +14,7 @@ from uuid import UUID
 
 from connectors.operation import Kind, Operation
 from connectors.port import Before, Call
+from connectors.proposal import SYSTEM
 from core.canonical import JsonObject
 from core.ids import correlation_id
 from runtime.engine.commit import ReceiptRow, StepRow, expected_of
@@ -23,8 +24,10 @@ from runtime.engine.instructions import Nonce
 from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition, seconds
 
-# In an action as it is kept: the system that it was sent to, where one is known.
-SYSTEM = "system"
+# The key that its target was given, where that is not the receipt's: a shared effect has begun a new life.
+SENT_KEY = "key"
+# The key under which its end is told, where its step has begun anew: what it had begun before has the first one.
+CORRELATION = "correlation"
 
 
 def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
@@ -33,8 +36,10 @@ def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
     read = action["before"]
     before = None if read is None else Before(read["values"], read["version"], read["facts"])
     seconds = operation.timeouts.perform.total_seconds()
-    key = correlation_of(receipt.run_id, receipt.step_key) if operation.kind is Kind.DURABLE else None
-    return Call(operation.name, action["input"], receipt.idempotency_key, seconds, before, key)
+    key = action.get(CORRELATION) or correlation_of(receipt.run_id, receipt.step_key)
+    key = key if operation.kind is Kind.DURABLE else None
+    sent = action.get(SENT_KEY) or receipt.idempotency_key
+    return Call(operation.name, action["input"], sent, seconds, before, key)
 
 
 def system_of(receipt: ReceiptRow) -> str:
@@ -42,9 +47,12 @@ def system_of(receipt: ReceiptRow) -> str:
     return str(receipt.action.get(SYSTEM) or "")
 
 
-def correlation_of(run_id: UUID, step_key: str) -> str:
-    """The key under which the outside reports the end of what this step begins; the same at every attempt (V-9)."""
-    return str(correlation_id(run_id, f"external:{step_key}"))
+def correlation_of(run_id: UUID, step_key: str, again: int = 0) -> str:
+    """The key under which the outside reports the end of what this step begins; the same at every attempt (V-9).
+
+    ``again`` numbers the retry of the run that has begun the step anew.
+    """
+    return str(correlation_id(run_id, f"external:{step_key}" + (f"#{again}" if again else "")))
 
 
 def moved(transition: Transition, operation: Operation, receipt: ReceiptRow) -> str:
@@ -88,5 +96,5 @@ def _outside(transition: Transition, step: StepRow, operation: Operation) -> tup
     """The time limit of what goes on outside, the context for its resume, and the key that it will name."""
     leaf = transition.graph.leaf(step.key)
     assert isinstance(leaf, OperationNode)
-    key = correlation_of(transition.view.run_id, step.key)
-    return leaf.timeout or operation.timeouts.complete, {"operation": operation.name}, key
+    key = correlation_of(transition.view.run_id, step.key, step.again)
+    return leaf.timeout or operation.timeouts.parked, {"operation": operation.name}, key

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from core.canonical import Json, JsonObject, canonical_bytes
 from runtime.engine import events as e
+from runtime.engine.beginnings import first_values
 from runtime.engine.crossing import cross, initial_values
 from runtime.engine.fold import fold
 from runtime.engine.graph import ChildNode, Graph, LeafNode
@@ -78,10 +79,12 @@ def unopened(run_id: UUID, run_key: bytes, graph: Graph) -> Run:
 
 def replay(book: Replay) -> Iterator[Derived]:
     """Every checkpoint of the book, derived in its order. ``Divergence`` where the book cannot be followed."""
-    run = book.first
+    run, recalled = book.first, dict[str, Mapping[str, Json]]()
     for told in book.told:
+        if isinstance(told.event, e.ActionRecalled) and told.event.ended is not None:
+            recalled[told.step or ""] = told.event.ended
         try:
-            yield from _follow(run, told, graph_of(run, told, book.graphs), book)
+            yield from _follow(run, told, graph_of(run, told, book.graphs), book, recalled)
         except MISFITS as error:
             raise Divergence(place(told), f"does not follow from what was before: {error}") from error
         except _Differs as difference:
@@ -92,7 +95,9 @@ class _Differs(Exception):
     pass
 
 
-def _follow(run: Run, told: Told, graph: Graph, book: Replay) -> Iterator[Derived]:
+def _follow(
+    run: Run, told: Told, graph: Graph, book: Replay, recalled: Mapping[str, Mapping[str, Json]]
+) -> Iterator[Derived]:
     match told.event:
         case e.CheckpointCommitted(halted=False) as event if run.checkpointed:
             choices = Evaluated(graph, book.constants)
@@ -100,8 +105,17 @@ def _follow(run: Run, told: Told, graph: Graph, book: Replay) -> Iterator[Derive
             if not _same(choices.made, event.choices or []):
                 raise _Differs("planned otherwise than its conditions and collections say")
             fold(run, told, graph, crossing)
+        case e.RunOpened() as event:
+            copies = {str(name) for name in event.inherited or ()}
+            own = {name: channel for name, channel in graph.channels.items() if name not in copies}
+            given = {name: value for name, value in (event.channels or {}).items() if name not in copies}
+            if not _same(first_values(own, book.constants, {}), given):
+                raise _Differs("began with other values than its expressions give")
+            fold(run, told, graph)
         case e.StepSucceeded() as event:
             values = _variables(run, graph, told, event)
+            if (ended := recalled.get(told.step or "")) is not None:
+                values["signal"] = {"payload": event.output, **ended, "kind": str(WaitKind.EXTERNAL)}
             if not _same(book.writes(graph, run.state, book.constants, told.step or "", values), event.values or {}):
                 raise _Differs("wrote something else than its expressions give")
             fold(run, told, graph)
@@ -117,11 +131,13 @@ def _follow(run: Run, told: Told, graph: Graph, book: Replay) -> Iterator[Derive
         yield Derived(row.superstep, row.state, row.digest)
 
 
-def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> Mapping[str, Json]:
+def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> dict[str, Json]:
     values: dict[str, Json] = {"output": event.output}
     leaf: LeafNode = graph.leaf(told.step or "")
     ended = [wait for wait in run.waits.values() if wait.step_key == told.step and wait.status is WaitState.COMPLETED]
-    ended = [wait for wait in ended if wait.kind not in (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE)]
+    ended = [
+        wait for wait in ended if wait.kind not in (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.SHARED)
+    ]
     if ended:
         result = ended[-1].result or {}
         values["signal"] = {"payload": event.output, "by": result.get("by"), "kind": str(ended[-1].kind)}

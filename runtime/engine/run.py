@@ -154,7 +154,9 @@ class Run(Struct):
     ``executing`` counts the steps of the current super-step that have not left it; ``width`` is how many it had.
     ``steps`` are those that are open or belong to the current super-step, ``past`` those that a barrier has left
     behind, ``times`` those of the last lines of steps. ``answers`` are the last moves of approvals, ``windows`` the
-    items of loops that planning may ask for. The lists grow only. Who goes on with a run rests it after each append, so
+    items of loops that planning may ask for. ``reopened`` counts how often a person went on with it after it had
+    failed; ``held_open`` says that it waits for more when its steps are done; ``anew`` holds the steps that begin again
+    after a retry, until they are planned. The lists grow only. Who goes on with a run rests it after each append, so
     that it grows with what is open and not with what is done; who folds it for reading keeps everything.
     """
 
@@ -175,6 +177,9 @@ class Run(Struct):
     finished: bool = False
     checkpointed: bool = False
     extensions: int = 0
+    reopened: int = 0
+    held_open: bool = False
+    anew: dict[str, int] = field(default_factory=dict)
     trigger: JsonObject = field(default_factory=dict)
     steps: dict[str, StepRow] = field(default_factory=dict)
     past: dict[str, StepRow] = field(default_factory=dict)
@@ -188,6 +193,11 @@ class Run(Struct):
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
     times: dict[str, datetime] = field(default_factory=dict)
+
+    @property
+    def waits_for_more(self) -> bool:
+        """True if it is open and all its steps are done."""
+        return self.held_open and self.status is RunState.WAITING and not self.executing and not self.state.parked
 
     def copy(self) -> Run:
         """An independent copy, as deep as the fold's changes go."""
@@ -219,7 +229,7 @@ class Run(Struct):
 
 _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
-    "mutations", "times",
+    "mutations", "times", "anew",
 )  # fmt: skip
 
 
@@ -266,7 +276,7 @@ class RunView(Struct, frozen=True):
     constants: Mapping[str, object]
     now: datetime
     deadline_at: datetime | None
-    policy_digest: str | None
+    policies: tuple[str, ...]
     writes_max: int | None
     stop: int = 0
     paused: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The state machines of run, step, wait and command, each one table (Q-5, Q-6, O-3, O-4).
+"""The state machines of run, step, wait, command and shared effect, each one table (Q-5, Q-6, O-3, O-4).
 
 The database refuses what is not in these tables too: migrations/versions writes the same moves as triggers, and a test
 holds the two against each other. A step row may be born past ``ready`` when its claim shares the transaction that
@@ -14,7 +14,10 @@ from core.machine import Machine
 
 
 class RunState(StrEnum):
-    """The status of a run (Q-5). ``waiting``: on a task, a timer, a signal, a child or something outside (X-7)."""
+    """The status of a run (Q-5). ``waiting``: on a task, a timer, a signal, a child or something outside (X-7).
+
+    An open run whose steps are done is ``waiting`` for more of them (V-6); it succeeds when it is closed.
+    """
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -37,6 +40,7 @@ class RunEvent(StrEnum):
     SUCCEED = "succeed"
     FAIL = "fail"
     CANCEL = "cancel"
+    REOPEN = "reopen"
 
 
 RUN: Machine[RunState, RunEvent] = Machine(
@@ -55,12 +59,15 @@ RUN: Machine[RunState, RunEvent] = Machine(
         (RunState.WAITING_APPROVAL, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.WAITING_APPROVAL, RunEvent.CANCEL): RunState.CANCELED,
         (RunState.WAITING, RunEvent.RESUME): RunState.RUNNING,
+        (RunState.WAITING, RunEvent.SUCCEED): RunState.SUCCEEDED,
         (RunState.WAITING, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.WAITING, RunEvent.CANCEL): RunState.CANCELED,
         (RunState.FAILED_RETRYABLE, RunEvent.RESUME): RunState.RUNNING,
         (RunState.FAILED_RETRYABLE, RunEvent.FAIL): RunState.FAILED_TERMINAL,
         (RunState.FAILED_RETRYABLE, RunEvent.CANCEL): RunState.CANCELED,
+        (RunState.FAILED_TERMINAL, RunEvent.REOPEN): RunState.RUNNING,
     },
+    frozenset({RunState.FAILED_TERMINAL}),
 )
 
 
@@ -138,6 +145,7 @@ class WaitKind(StrEnum):
     SIGNAL = "signal"
     CHILD = "child"
     EXTERNAL = "external"
+    SHARED = "shared"
 
 
 class WaitState(StrEnum):
@@ -206,5 +214,54 @@ COMMAND: Machine[CommandState, CommandEvent] = Machine(
         (CommandState.LEASED, CommandEvent.FAIL): CommandState.FAILED,
         (CommandState.DISPATCHED, CommandEvent.RETURN): CommandState.PENDING,
         (CommandState.FAILED, CommandEvent.RETURN): CommandState.PENDING,
+    },
+)
+
+
+class EffectState(StrEnum):
+    """The status of an effect that steps and runs share (Q-15). ``begun`` goes on outside, and its holder waits for it.
+
+    ``left``: its holder waits no more; whoever shares it takes it over, or it is ended outside. ``failed`` lets its key
+    go: the next one begins a new life.
+    """
+
+    INTENDED = "intended"
+    IN_DOUBT = "in_doubt"
+    BEGUN = "begun"
+    LEFT = "left"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class EffectEvent(StrEnum):
+    """An event that moves a shared effect."""
+
+    INTEND = "intend"
+    DOUBT = "doubt"
+    BEGIN = "begin"
+    LEAVE = "leave"
+    TAKE_OVER = "take_over"
+    SUCCEED = "succeed"
+    FAIL = "fail"
+
+
+EFFECT: Machine[EffectState, EffectEvent] = Machine(
+    "effect",
+    frozenset({EffectState.INTENDED}),
+    {
+        (EffectState.INTENDED, EffectEvent.DOUBT): EffectState.IN_DOUBT,
+        (EffectState.INTENDED, EffectEvent.BEGIN): EffectState.BEGUN,
+        (EffectState.INTENDED, EffectEvent.SUCCEED): EffectState.SUCCEEDED,
+        (EffectState.INTENDED, EffectEvent.FAIL): EffectState.FAILED,
+        (EffectState.IN_DOUBT, EffectEvent.INTEND): EffectState.INTENDED,
+        (EffectState.IN_DOUBT, EffectEvent.BEGIN): EffectState.BEGUN,
+        (EffectState.IN_DOUBT, EffectEvent.SUCCEED): EffectState.SUCCEEDED,
+        (EffectState.IN_DOUBT, EffectEvent.FAIL): EffectState.FAILED,
+        (EffectState.BEGUN, EffectEvent.SUCCEED): EffectState.SUCCEEDED,
+        (EffectState.BEGUN, EffectEvent.FAIL): EffectState.FAILED,
+        (EffectState.BEGUN, EffectEvent.LEAVE): EffectState.LEFT,
+        (EffectState.LEFT, EffectEvent.TAKE_OVER): EffectState.BEGUN,
+        (EffectState.LEFT, EffectEvent.FAIL): EffectState.FAILED,
+        (EffectState.FAILED, EffectEvent.INTEND): EffectState.INTENDED,
     },
 )

@@ -14,7 +14,8 @@ from uuid import UUID
 from msgspec.structs import asdict, replace
 
 from approvals.model import ApprovalKind
-from connectors.operation import InDoubtRule, KeyScope, Kind, Operation
+from connectors.operation import InDoubtRule, Kind, Operation
+from connectors.parts import KeyScope
 from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Parked, Refused
 from connectors.proposal import action_digest, build_action, idempotency_key
 from core.action import Action
@@ -22,16 +23,16 @@ from core.canonical import JsonObject, unfit
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
+from policy.sets import PolicySet
 from runtime.engine import ask, doubt, waits
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
-from runtime.engine.doubt import PROBE_AFTER, resolve, under_way
+from runtime.engine.doubt import PROBE_AFTER, resolve
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
-from runtime.engine.events import ActionFailed, ActionRecalled, ActionSucceeded, WaitCanceled
+from runtime.engine.events import ActionFailed, ActionSucceeded, WaitCanceled
 from runtime.engine.graph import GateNode, OperationNode
 from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit, still_approved
 from runtime.engine.intend import (
-    ActivePolicy,
     Authority,
     Proposal,
     ask_approval,
@@ -47,6 +48,7 @@ from runtime.engine.intend import (
 from runtime.engine.outside import expect_no_more, park_outside
 from runtime.engine.pausing import stopped
 from runtime.engine.plan import variables
+from runtime.engine.sharing import NOT_SENT, is_done, recall, share
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition, fail_expression, finish
 from runtime.engine.workflow import Workflow
@@ -60,12 +62,11 @@ _NOT_APPROVED = StepError(
 _PARKED_SYNC = StepError(
     ErrorClass.DEFINITION, "parked", "The connector returned Parked, but its operation is declared as sync."
 )
-_NOT_SENT = "not_sent"
 _AUTHORIZATION_CODES = ("401", "403", "unauthorized", "forbidden", "not_allowed", "invalid_auth")
 
 
 def begin(
-    transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known, nonce: Nonce
+    transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, known: Known, nonce: Nonce
 ) -> Next:
     """Take a leased step as far as it goes without touching the outside.
 
@@ -95,11 +96,8 @@ def begin(
         transition.tell(WaitCanceled(known.wait.wait_id, known.wait.kind), step=step.key)
     operation, receipt = workflow.operations[leaf.operation], known.receipt
     proposal = Proposal(transition, step, leaf, operation, workflow, policy, known, nonce)
-    if doubtful and receipt is not None:
-        if is_own(transition, step, receipt):
-            return resolve(proposal, receipt)
-        under_way(transition, step)
-        return Over()
+    if doubtful and receipt is not None and is_own(transition, step, receipt):
+        return resolve(proposal, receipt)
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
@@ -130,17 +128,21 @@ def _propose(p: Proposal) -> Next:
     except CountersealError as error:
         fail_expression(p.transition, p.step, error)
         return Over()
-    if known.receipt is not None and known.receipt.status == ReceiptStatus.SUCCEEDED:
-        return _recall(p, known.receipt)
+    receipt = known.receipt
+    if receipt is not None and is_own(p.transition, p.step, receipt) and is_done(p, receipt):
+        return recall(p, receipt)
     p.transition.rows.stop = view.stop  # whatever calls from here on is refused by a pause that comes first
     if view.paused and stopped(p.transition, p.step, p.operation, p.nonce):
         return Over()
+    if p.operation.stays_inside:
+        seconds = p.operation.timeouts.perform.total_seconds()
+        return Perform(p.step, p.operation, Call(p.operation.name, inputs, key, seconds), None)
     shared = p.operation.has_effect and p.operation.idempotency.scope is not KeyScope.STEP
     if shared and not known.receipt_checked:
         # Another run or step may have performed this effect since we last looked.
         return LookUp(p.step, key, known)
     if p.operation.diff is not None and known.before is None:
-        call = Call(p.operation.name, inputs, key, p.operation.timeouts.perform.total_seconds())
+        call = Call(p.operation.name, action.input, key, p.operation.timeouts.perform.total_seconds())
         return ReadBefore(p.step, p.operation, call, known)
     try:
         return _decide(p, action, key)
@@ -150,24 +152,10 @@ def _propose(p: Proposal) -> Next:
         return Over()
 
 
-def _recall(p: Proposal, receipt: ReceiptRow) -> Next:
-    """The effect is recorded as done: its result is reused, nothing is sent (Q-15)."""
-    p.transition.tell(ActionRecalled(receipt.receipt_id), step=p.step.key)
-    if receipt.error is not None:
-        p.transition.fail(p.step, receipt.error)
-        return Over()
-    if p.operation.kind is Kind.DURABLE:
-        # It was begun before, by this step or by whoever shares the effect, and its end is still to come.
-        park_outside(p.transition, p.step, p.operation, p.nonce)
-    else:
-        finish(p.transition, p.step, receipt.output, receipt.usage)
-    return Over()
-
-
 def _decide(p: Proposal, action: Action, key: str) -> Next:
     decision = judge(p.transition, p.step, p.workflow, p.policy, action)
     bound = action_digest(action) if decision.approval is None else binding(action, decision)
-    decision_id = record_decision(p.transition, p.step, p.policy, decision, action, bound)
+    decision_id = record_decision(p.transition, p.step, decision, action, bound)
     given = p.known.given
     approval = None if given is None and p.known.receipt is None else _matching(p, bound)
     if decision.outcome is Ruling.DENY:
@@ -179,6 +167,8 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         void(p)  # it was given for something else than would be performed now (promise 3)
     if asks and approval is None:
         return ask_approval(p, action, decision, bound)
+    if p.known.shared is not None and (over := share(p, action)) is not None:
+        return over
     return intend(p, action, key, Authority(bound, decision_id, approval, decision.approval if asks else None))
 
 
@@ -226,7 +216,7 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
             _failed_receipt(transition, work.receipt, error)
             transition.fail(work.step, error.to_json(), usage)
         case NotSent():
-            error = StepError(ErrorClass.TRANSPORT, _NOT_SENT, outcome.message)
+            error = StepError(ErrorClass.TRANSPORT, NOT_SENT, outcome.message)
             _failed_receipt(transition, work.receipt, error)
             after = outcome.retry_after_seconds or 0.0
             _retry(transition, work.step, work.operation, error, at_least=after, chance=chance, usage=usage)
@@ -277,7 +267,7 @@ def unsent(transition: Transition, work: Perform) -> None:
     if work.operation.kind is Kind.DURABLE:
         expect_no_more(transition, work.step)
     message = "Nothing was sent: too long had passed since the intent, or the lease was over."
-    error = StepError(ErrorClass.TRANSPORT, _NOT_SENT, message)
+    error = StepError(ErrorClass.TRANSPORT, NOT_SENT, message)
     _failed_receipt(transition, work.receipt, error)
     transition.retry_later(work.step, PROBE_AFTER, error.to_json(), attempted=False)
 

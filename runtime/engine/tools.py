@@ -46,7 +46,8 @@ class Tool(Struct, frozen=True, dict=True):
     """One tool of an agent, frozen with its run.
 
     ``source`` is the operation, the workflow (``owner-check@2``) or the id of the question to people. ``schema`` is
-    the whole input's. Of its arguments the model never gives ``fixed``, nor secret ones.
+    the whole input's. Of its arguments the model never gives ``fixed``, nor secret ones; ``params`` are the names that the
+    declaration itself fixes, beside the schema.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Tool(Struct, frozen=True, dict=True):
     description: str
     schema: JsonObject
     fixed: frozenset[str] = frozenset()
+    params: frozenset[str] = frozenset()
 
     @cached_property
     def parameters(self) -> JsonObject:
@@ -77,7 +79,7 @@ class Tool(Struct, frozen=True, dict=True):
         """The input of a call: what the model wrote, with what is fixed. ``InputError`` is for the model to read."""
         where = "arguments"
         given = parse_object(text.encode(errors="replace"), where=where) if text.strip() else {}
-        taken = sorted(given.keys() & (self.fixed | fixed.keys()))
+        taken = sorted(given.keys() & (self.fixed | self.params | fixed.keys()))
         if taken:
             raise InputError("is fixed, so it cannot be given", where=f"{where}.{taken[0]}")
         hidden = next((leaf.path for leaf in leaves(self.schema, given) if leaf.secret), None)
@@ -100,8 +102,9 @@ def tool_name(source: str) -> str:
 def of_operation(operation: Operation, *, fixed: Collection[str] = (), name: str | None = None) -> Tool:
     """The tool that calls an operation."""
     named = tool_name(name or operation.name)
-    words = operation.description or operation.name
-    return Tool(named, ToolKind.OPERATION, operation.name, _cut(words), operation.input_schema, frozenset(fixed))
+    words, params = operation.description or operation.name, frozenset(operation.params)
+    schema = operation.input_schema
+    return Tool(named, ToolKind.OPERATION, operation.name, _cut(words), schema, frozenset(fixed), params)
 
 
 def of_people(ask: str, title: str, form: JsonObject) -> Tool:

@@ -60,7 +60,7 @@ class Transition(Closing):
             self.close(RunState.FAILED_TERMINAL, {**(crossing.failed.last_error or {}), "step": crossing.failed.key})
         elif crossing.ending:
             self.close(RunState.CANCELED)
-        elif crossing.finished and not self.run.state.parked:
+        elif crossing.finished and not self.run.state.parked and not self.run.held_open:
             self.conclude()
 
     # -- the start of a run ------------------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from core.errors import ExpressionError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.engine import contributors
+from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import RunContinued, WaitCanceled, WaitCompleted, WaitTimedOut
-from runtime.engine.graph import ChildNode, ContinueNode, Leaf, SignalNode, TaskNode, TimerNode
+from runtime.engine.graph import ChildNode, ContinueNode, Leaf, SetNode, SignalNode, TaskNode, TimerNode
 from runtime.engine.instructions import Next, Nonce, OtherRun, Over, StartRun
 from runtime.engine.states import RUN, RunState, WaitKind, WaitState
 from runtime.engine.transition import Transition, fail_expression, finish
@@ -30,7 +31,7 @@ DEPTH_MAX = 10
 
 
 def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Next:
-    """Begin a step that waits, or that starts another run."""
+    """Begin a step that waits, that starts another run, or that only writes."""
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
@@ -42,6 +43,8 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
                 _await_signal(transition, step, leaf, nonce)
             case TaskNode():
                 _assign(transition, step, leaf, nonce)
+            case SetNode():
+                finish(transition, step, None)
             case ChildNode() | ContinueNode():
                 return _start(transition, step, leaf)
             case _:
@@ -222,6 +225,9 @@ def _start(transition: Transition, step: StepRow, leaf: ChildNode | ContinueNode
     assert isinstance(inputs, dict)
     if problem := unfit(inputs, "What `with` gives"):
         raise ExpressionError(problem)
-    run_id = derived_id(transition.view.run_id, f"run:{step.key}")
+    run_id = derived_id(transition.view.run_id, f"run:{step.key}" + (f"#{step.again}" if step.again else ""))
     shaped = tuple(sorted(contributors.marks_of(transition.run.state, transition.graph, step.key)))
-    return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, isinstance(leaf, ChildNode), shaped)
+    channels, values = transition.graph.channels, transition.run.state.channels
+    names = leaf.inherit if isinstance(leaf, ChildNode) else ()
+    inherited = {name: Inherited(values[name], channels[name].reducer) for name in names}
+    return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, isinstance(leaf, ChildNode), shaped, inherited)

@@ -27,18 +27,19 @@ from core.errors import ConsistencyError, CountersealError, InputError
 from core.outage import report
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine import states
+from runtime.engine import lives, states
 from runtime.engine.commit import ReceiptRow
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.instructions import OtherRun, last_receipt
 from runtime.engine.outside import call_of, system_of
-from runtime.engine.states import RunState, WaitKind
+from runtime.engine.states import EffectState, RunState, WaitKind
 from runtime.engine.waits import child_result
 from runtime.engine.workflow import Workflow
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable
+from runtime.requests.sharing import wake
 from runtime.requests.signaling import OF_RUNS, Signal, SignalCode, Signaling
 from runtime.requests.steering import cancel_run
-from runtime.store import inbox, runs
+from runtime.store import effects, inbox, runs
 from runtime.store.outbox import Message
 from runtime.store.views import load, step_is_over
 
@@ -50,7 +51,7 @@ PAUSE_SECONDS = 1.0
 
 
 class Errands(Struct, frozen=True):
-    """Delivers messages of the kinds ``cancel`` and ``return``. Both bear being delivered again."""
+    """Delivers messages of the kinds ``cancel``, ``return`` and ``shared``. All bear being delivered again."""
 
     database: Database
     definitions: Definitions
@@ -58,7 +59,15 @@ class Errands(Struct, frozen=True):
 
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers by kind of message."""
-        return {"cancel": self.cancel, "return": self.give_back}
+        return {"cancel": self.cancel, "return": self.give_back, "shared": self.tell}
+
+    async def tell(self, connection: Connection, message: Message) -> Deliver:
+        """A shared effect is over, or its holder has left it: tell those who share it."""
+        return partial(self._tell, message)
+
+    async def _tell(self, message: Message) -> Result:
+        await wake(self.database, self.definitions, message.tenant_id, str(message.payload["key"]))
+        return Delivered()
 
     async def give_back(self, connection: Connection, message: Message) -> Deliver:
         """A run that another waits for is over: its end is a signal to the wait with its id as the key."""
@@ -81,7 +90,8 @@ class Errands(Struct, frozen=True):
         if answer.code is not SignalCode.KEPT:
             return Delivered()
         # The parent is about to wait, or has gone on with what it saw of the end itself.
-        parent, _, step_key = str(row["trigger_ref"]).partition(":")
+        parent, _, named = str(row["trigger_ref"]).partition(":")
+        step_key = named.partition("#")[0]  # behind it is which retry of the parent has started it
         async with self.database.transaction() as connection:
             if not await step_is_over(connection, message.tenant_id, UUID(parent), step_key, self.definitions.graphs):
                 return Later("The run that waits for it is not parked yet.")
@@ -106,7 +116,31 @@ class Errands(Struct, frozen=True):
             view = await load(connection, row["run_id"], self.definitions.graphs, whole=True)
             receipt = last_receipt(view.run, wait["step_key"])
             workflow = await self.definitions.of_run(connection, view.definition)
+            key = (wait["context"] or {}).get(lives.KEY)
+            if key is None and receipt is not None and receipt.shared:
+                key = receipt.idempotency_key
+            if key is not None:
+                ended, receipt = await self._leave(connection, message.tenant_id, key, UUID(wait["wait_id"]), receipt)
+                if ended is not None:
+                    return ended
         return await self._cancel_outside(workflow, receipt)
+
+    async def _leave(
+        self, connection: Connection, tenant: str, key: str, wait_id: UUID, receipt: ReceiptRow | None
+    ) -> tuple[Result | None, ReceiptRow | None]:
+        """Let go of a shared effect. No result means that nobody shares it any more: it is to be ended outside."""
+        row = await effects.row_of(connection, tenant, key)
+        if row is None or row["wait_id"] is None:
+            return None, receipt  # it was never begun there for sure: ending what is not there does no harm
+        if row["wait_id"] != wait_id or row["status"] in (EffectState.BEGUN, EffectState.SUCCEEDED):
+            return Delivered(), None
+        for place in await effects.sharing(connection, tenant, key):
+            if not await step_is_over(connection, tenant, place["run_id"], place["step_key"], self.definitions.graphs):
+                return Later("Others share it, and one of them is to take it over."), None
+        if row["status"] == EffectState.LEFT and not await effects.abandon(connection, tenant, key, wait_id):
+            return Later("Somebody has just taken it over."), None
+        shared = await effects.by_key(connection, self.definitions.graphs, tenant, key)
+        return None, None if shared is None else shared.receipt
 
     async def _cancel_run(self, connection: Connection, tenant: str, run_id: UUID) -> Result:
         try:

@@ -35,6 +35,7 @@ from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
 from runtime.keep.reviewing import review_question
 from runtime.requests.looking import folded
+from runtime.requests.sharing import wake
 from runtime.requests.signaling import Signaling
 from runtime.store import audit, books, pauses, retention, sweeps
 from runtime.store.commits import apply
@@ -95,6 +96,10 @@ class Sweeper(Struct):
             count += await self._guarded(self._follow(tenant, max(1, sweeps.BATCH // len(due.changed))), None)
         for run_id in due.purges:
             count += await self._guarded(self._purge(run_id), run_id)
+        for run_id in due.long_open:
+            count += await self._guarded(self._seal(run_id), run_id)
+        for tenant, key in due.untold:
+            count += await self._guarded(wake(self.database, self.definitions, tenant, key), None)
         for kept in due.kept:
             count += await self._guarded(signaling.deliver(kept), kept.run_id)
         return count
@@ -186,6 +191,13 @@ class Sweeper(Struct):
                     waits.complete(transition, step, wait, {"output": {}}, ENGINE)
                 case _:
                     waits.time_out(transition, step, wait)
+            return await apply(connection, transition.commit()) is not None
+
+    async def _seal(self, run_id: UUID) -> bool:
+        """An open run has waited for more steps as long as it was to."""
+        async with self.database.transaction() as connection:
+            transition = await self._open(connection, run_id)
+            transition.seal(ENGINE)
             return await apply(connection, transition.commit()) is not None
 
     async def _purge(self, run_id: UUID) -> bool:

@@ -29,7 +29,7 @@ from runtime.engine.draft import ENGINE
 from runtime.engine.instructions import open_wait
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
-from runtime.store import audit, faces, inbox, runs
+from runtime.store import audit, effects, faces, inbox, runs
 from runtime.store.inbox import Found, Notice
 from runtime.store.views import load, step_is_over
 
@@ -181,7 +181,8 @@ class Signaling(Struct, frozen=True):
         if code is not SignalCode.KEPT:
             return await self._end(connection, signal, code, found)
         if found is not None and not found.waiting and kept is None:
-            run = str(found.run_id) if found.going else None
+            left = await effects.left_by(connection, signal.tenant_id, found.wait_id)
+            run = str(found.run_id) if found.going and not left else None
             await inbox.meant_for(connection, signal.tenant_id, signal.source, signal.id or "", {"run": run})
         known = found is not None and (found.waiting or (kept is None and found.going))
         return _answer(signal, _result(code, found if known else None))
@@ -190,6 +191,8 @@ class Signaling(Struct, frozen=True):
         """The code for a signal for which nothing waits now: kept for a later wait, unless it names an earlier one."""
         # The name of a signal may be waited for again; what a run began outside is over with its step.
         if found is not None and found.kind != WaitKind.SIGNAL:
+            if await effects.left_by(connection, signal.tenant_id, found.wait_id):
+                return SignalCode.KEPT  # those who share what it is about are about to wait in its place
             place = (signal.tenant_id, found.run_id, found.step_key)
             if await step_is_over(connection, *place, self.definitions.graphs):
                 return SignalCode.LATE

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from core.canonical import JsonObject
@@ -19,6 +21,7 @@ from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
+from runtime.engine.beginnings import Inherited, first_values
 from runtime.engine.events import RunOpened, RunStarted
 from runtime.engine.replaying import unopened
 from runtime.engine.run import RunView
@@ -30,13 +33,17 @@ from runtime.store.faces import NewRun
 
 # After this time without a start, the next one reads the database's time.
 CLOCK_SECONDS_MAX = 60
+# So long an open run waits for more steps, if neither its start nor its workflow's SLA says otherwise.
+OPEN_DEFAULT, OPEN_MAX = timedelta(days=7), timedelta(days=366)
 
 
 class StartRequest(Struct, frozen=True):
     """An order to start a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1).
 
     ``run_id`` is given where another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
-    ``shaped`` are the marks of those who shaped the input besides who requests (``runtime.engine.contributors``).
+    ``shaped`` are the marks of those who shaped the input besides who requests (``runtime.engine.contributors``);
+    ``inherited`` are the channels of that run of which this one gets a copy. An ``open`` run waits for more steps when
+    its own are done, ``until`` then at the latest.
     """
 
     tenant_id: str
@@ -50,6 +57,9 @@ class StartRequest(Struct, frozen=True):
     parent: UUID | None = None
     depth: int = 0
     shaped: tuple[str, ...] = ()
+    inherited: Mapping[str, Inherited] = field(default_factory=dict)
+    open: bool = False
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +126,7 @@ async def _open(
     at: Connection | Database, workflow: Workflow, request: StartRequest, now: datetime, *, pinned: bool
 ) -> tuple[Started, DatabaseClock] | None:
     """The new run, and the time; None if the trigger has started one, or if nothing starts with this version now."""
-    view = _new_view(workflow, request, now)
+    view, open_for = _new_view(workflow, request, now), _open_for(workflow, request, now)
     transition = Transition(view, workflow.graph)
     inputs = commit_fields(view.run.run_key, path_of("trigger"), request.trigger)
     opening = RunOpened(
@@ -129,6 +139,9 @@ async def _open(
         reference=view.run.reference,
         requested_by=request.requested_by,
         shaped=[*request.shaped] or None,
+        inherited=[*sorted(request.inherited)] or None,
+        open=None if open_for is None else math.ceil(open_for.total_seconds()),
+        channels=first_values(workflow.graph.channels, view.constants, request.inherited) or None,
     )
     error = transition.open(opening, request.actor)
     new_run = NewRun(
@@ -146,6 +159,8 @@ async def _open(
         depth=request.depth,
         cap="" if workflow.max_concurrency is None else workflow.name,
         pinned=pinned,
+        inherits=bool(request.inherited),
+        open_for=open_for,
     )
     asked = time.monotonic()
     if transition.run.state.open:
@@ -157,6 +172,20 @@ async def _open(
             if opened is not None:
                 await _end_at_once(connection, transition, workflow, error)
     return None if opened is None else (Started(view.run_id, True, view.run.reference), DatabaseClock(opened, asked))
+
+
+def _open_for(workflow: Workflow, request: StartRequest, now: datetime) -> timedelta | None:
+    """The time for which a run waits for more steps; None for one that does not."""
+    if not request.open:
+        if request.until is not None:
+            raise InputError("is the deadline of an open run", where="until", remedy="Start the run with `open`.")
+        return None
+    if request.until is None:
+        return workflow.sla or OPEN_DEFAULT
+    moment = request.until if request.until.tzinfo is not None else request.until.replace(tzinfo=UTC)
+    if not timedelta(0) < moment - now <= OPEN_MAX:
+        raise InputError(f"is past, or more than {OPEN_MAX.days} days away", where="until")
+    return moment - now
 
 
 async def _known(connection: Connection, workflow: str, request: StartRequest) -> Started | None:
@@ -186,7 +215,7 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunVi
         constants={**constants, "run.reference": reference},
         now=now,
         deadline_at=None,
-        policy_digest=None,
+        policies=(),
         writes_max=None,
         parent=request.parent,
         depth=request.depth,
@@ -213,6 +242,8 @@ async def _end_at_once(
     transition = Transition(opened.after(), workflow.graph)
     transition.tell(RunStarted())
     begun = await faces.append(connection, transition.commit())
+    if begun and transition.run.waits_for_more and error is None:
+        return
     closing = Transition(transition.after(), workflow.graph)
     if error:
         closing.close(RunState.FAILED_TERMINAL, error)

@@ -107,6 +107,22 @@ def _ids(workflow: Workflow) -> set[str]:
     return {node.id for node in workflow.graph.root.walk()}
 
 
+async def close_run(
+    connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
+) -> RunState:
+    """Let an open run wait for no more steps, inside the caller's transaction; its status afterwards.
+
+    ``ConsistencyError`` if it is not open, or has just moved on.
+    """
+    check_text(reason, "reason")
+    view = await load(connection, run_id, definitions.graphs, lock=True, tenant=tenant)
+    transition = Transition(view, (await definitions.of_run(connection, view.definition)).graph)
+    transition.seal(actor, reason)
+    if not await faces.append(connection, transition.commit()):
+        raise ConsistencyError("The run has just moved on.", remedy="Look at it again, then close it.")
+    return transition.run.status
+
+
 async def cancel_run(
     connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
 ) -> RunState:

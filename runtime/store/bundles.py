@@ -19,6 +19,9 @@ _REMEMBER = """
 INSERT INTO bundles (run_id, tenant_id, lines, name, uri, version_id, sha256, bytes, key_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (run_id, lines) DO NOTHING"""
 
+_NEWEST = """
+SELECT b.sha256 FROM bundles b JOIN runs r ON r.run_id = b.run_id AND b.lines = r.audit_count
+WHERE r.tenant_id = $1 AND r.run_id = $2"""
 _GIVEN_UP = """c.kind = 'bundle' AND c.status = 'failed'
   AND NOT EXISTS (SELECT FROM bundles b JOIN runs w ON w.run_id = b.run_id AND w.audit_count = b.lines
     WHERE b.run_id = c.run_id)
@@ -53,6 +56,12 @@ async def remember(connection: Connection, book: Book, bundle: Bundle, stored: S
 async def failures(connection: Connection, tenant: str) -> list[tuple[UUID, str]]:
     """The runs of a tenant whose evidence was not stored and will not be unless it is ordered again, and why."""
     return [(row["run_id"], row["last_error"]) for row in await connection.fetch(_FAILURES, tenant)]
+
+
+async def newest(connection: Connection, tenant: str, run_id: UUID) -> str | None:
+    """The SHA-256 of the bundle of a run as it ended last; None if that is not stored."""
+    found: str | None = await connection.fetchval(_NEWEST, tenant, run_id)
+    return found
 
 
 async def state(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Record | None:

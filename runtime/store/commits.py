@@ -76,6 +76,9 @@ _COUNTED = """
     END IF;
   END IF;"""
 
+# A run that is reopened is not over any more, and what it holds is kept until it ends again.
+OVER = "_status IN ('succeeded', 'failed_terminal', 'canceled')"
+
 # A run has begun once it is neither queued nor canceled before that.
 GUARD = f"""
   UPDATE runs SET version = version + 1, gate = gate + _moved, status = _status, superstep = _superstep,
@@ -86,8 +89,8 @@ GUARD = f"""
     state = CASE WHEN _finished THEN NULL ELSE coalesce(_state, state) END,
     state_n = CASE WHEN _finished THEN 0 WHEN _state IS NULL THEN state_n ELSE version + 1 END,
     started_at = CASE WHEN _status IN ('queued', 'canceled') THEN started_at ELSE coalesce(started_at, now()) END,
-    finished_at = CASE WHEN _finished THEN now() ELSE finished_at END,
-    purge_at = CASE WHEN _finished THEN now() + retention ELSE purge_at END
+    finished_at = CASE WHEN _finished THEN now() WHEN {OVER} THEN finished_at END,
+    purge_at = CASE WHEN _finished THEN now() + retention WHEN {OVER} THEN purge_at END
   WHERE run_id = _run_id AND gate = _gate AND (_version IS NULL OR version = _version)
     AND coalesce(_latest <= clock_timestamp() + interval '{AHEAD}', true)
     AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (_stop IS NULL
@@ -178,7 +181,7 @@ async def landed(connection: Connection, commit: Commit) -> bool:
 
 def can_go_together(commit: Commit) -> bool:
     """True if this commit may share a statement with those of other runs: it waits for nobody once it has its run."""
-    return not (commit.effects or commit.cancels_rest or commit.requeued)
+    return not (commit.effects or commit.shares or commit.joins or commit.cancels_rest or commit.requeued)
 
 
 async def apply_together(connection: Connection, commits: Sequence[Commit]) -> dict[UUID, Applied]:

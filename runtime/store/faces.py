@@ -32,7 +32,7 @@ from runtime.store import commits, parts
 SAID = frozenset({
     E.APPROVAL_VOTED, E.APPROVAL_VOTE_REFUSED, E.APPROVAL_DECIDED, E.APPROVAL_SUPERSEDED,
     E.WAIT_COMPLETED, E.WAIT_CANCELED, E.RUN_CANCELED, E.RUN_EXTENDED,
-    E.RUN_PAUSED, E.RUN_RESUMED,
+    E.RUN_PAUSED, E.RUN_RESUMED, E.RUN_REOPENED, E.RUN_SEALED,
 })  # fmt: skip
 FOLLOWS = frozenset({
     E.STEP_RESUMED, E.STEP_FAILED, E.STEP_CANCELED, E.RUN_REFERENCE_SET, E.CHECKPOINT_COMMITTED, E.RUN_STARTED,
@@ -41,7 +41,7 @@ FOLLOWS = frozenset({
 OPENS = frozenset({E.RUN_OPENED, E.CHECKPOINT_COMMITTED})
 
 # Which rows come with such an append. Leases, new waits, new questions and new effects are the engine's.
-PARTS = ("queued", "waits", "commands", "ledger", "effects", "approvals", "votes", "cancels_rest")
+PARTS = ("queued", "waits", "commands", "ledger", "effects", "shares", "approvals", "votes", "cancels_rest", "sealed")
 
 # Refuse an append with a line that no face may write. Of a name that is there twice, the last one counts.
 _ADMIT = f"""
@@ -76,16 +76,16 @@ APPEND = f"""{_ADMIT.format(",".join(sorted(SAID | FOLLOWS)), _FOREIGN)}
 OPENED = """_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
   _workflow_digest text, _trigger_type text, _trigger_ref text, _reference text, _requested_by text, _superstep int,
   _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
-  _pinned bool, _count int, _lines bytea, _vals bytea, _rest jsonb"""
+  _pinned bool, _inherits bool, _open interval, _count int, _lines bytea, _vals bytea, _rest jsonb"""
 
 OPEN = f"""{_ADMIT.format(",".join(sorted(OPENS)), "")}
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
-    deadline_at, retention, parent_run_id, depth, run_key, cap)
+    deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until)
   SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
     _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
     encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
-    now() + _sla, _retention, _parent, _depth, _run_key, _cap
+    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
         AND w.digest = _workflow_digest AND w.retired_at IS NULL)
@@ -100,6 +100,9 @@ OPEN = f"""{_ADMIT.format(",".join(sorted(OPENS)), "")}
   END IF;
   {parts.JOURNAL};
   {parts.statement("queued")};
+  IF _rest ? 'ledger' THEN
+    {parts.statement("ledger")};
+  END IF;
   INSERT INTO workspaces (tenant_id, workspace_id) VALUES (_tenant_id, _workspace_id) ON CONFLICT DO NOTHING;
   {commits.NOTIFY.format("_rest ? 'queued'", commits.STEPS_CHANNEL).strip()}
   RETURN clock_timestamp();"""
@@ -122,7 +125,8 @@ class NewRun:
 
     ``parent`` is the run that waits for this one; ``depth`` is how many runs are above it. ``cap`` is under which cap
     its steps execute besides the tenant's: the workflow's name, or nothing. ``pinned`` says that this version was asked
-    for; otherwise it has to be the newest.
+    for; otherwise it has to be the newest. ``inherits`` says that it holds copies of what its parent knows,
+    ``open_for`` how long it waits for more steps.
     """
 
     workflow: str
@@ -139,6 +143,8 @@ class NewRun:
     depth: int = 0
     cap: str = ""
     pinned: bool = True
+    inherits: bool = False
+    open_for: timedelta | None = None
 
 
 async def append(at: Connection | Database, commit: Commit, *, answers: str | None = None) -> bool:
@@ -155,7 +161,7 @@ async def append(at: Connection | Database, commit: Commit, *, answers: str | No
     commit.strict = answers is None or commit.moves_gate
     answered = [None if commit.strict else answers, commit.expected_version]
     # Runs are locked by id, and shared effects after all runs: what has those goes alone.
-    order = None if commit.effects else ("", str(commit.run_id))
+    order = None if commit.effects or commit.shares else ("", str(commit.run_id))
     return bool(await _called(at, Call("append_to_run", [*commits.sent(commit), *answered, commit.tenant_id], order)))
 
 
@@ -168,7 +174,7 @@ async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> da
         commit.run_id, commit.tenant_id, commit.workspace_id, run.workflow, run.workflow_version, run.workflow_digest,
         run.trigger_type, run.trigger_ref, run.reference, run.requested_by, commit.superstep, commit.executing,
         commit.width, run.sla, run.retention, run.parent, run.depth, run.run_key, run.cap, run.pinned,
-        len(commit.lines), b"\n".join(commit.lines), commit.values, commits.rest(commit),
+        run.inherits, run.open_for, len(commit.lines), b"\n".join(commit.lines), commit.values, commits.rest(commit),
     ]  # fmt: skip
     # Nobody knows the run yet: who starts the same waits at its trigger, or at a workspace that is new.
     order = (commit.tenant_id, commit.workspace_id, run.workflow, run.trigger_type, run.trigger_ref)

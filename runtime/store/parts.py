@@ -37,6 +37,9 @@ BARRIER = """INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_
     VALUES (_run_id, '', gen_random_uuid(), its_tenant, its_workspace, its_cap, false, 'leased', 'barrier',
       gen_random_uuid(), 1, now() + _lease) ON CONFLICT DO NOTHING"""
 
+# The effect that this append is about has moved on since it was looked up: whoever looked looks again.
+_MOVED_ON = "RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation'"
+
 # In this order: what ends comes before what begins. Effects of wider scope than a step: their key holds neither run nor
 # step, so the table makes it unique (Q-14). Who moves one holds its key; who begins one finds the key free, or takes it
 # from an attempt that certainly failed. If somebody else has taken it meanwhile, the insert fails and with it the
@@ -66,8 +69,8 @@ PARTS = {
       reason text, consumed bool, escalated bool)
     WHERE approvals.approval_id = r.approval_id AND (approvals.run_id = _run_id) IS TRUE""",
     "effects": """UPDATE effects SET run_id = _run_id, step_key = r.step_key, receipt_id = r.receipt_id,
-      status = r.status
-    FROM rows AS r(key text, step_key text, receipt_id uuid, status text, was uuid)
+      status = r.status, wait_id = r.wait_id, holder = CASE WHEN r.wait_id IS NOT NULL THEN _run_id END
+    FROM rows AS r(key text, step_key text, receipt_id uuid, status text, was uuid, wait_id uuid)
     WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.was
       AND (r.was = r.receipt_id OR effects.status = 'failed');
     IF _rest @> '{"effects": [{"status": "intended"}]}' THEN
@@ -77,6 +80,22 @@ PARTS = {
       WHERE r.status = 'intended' AND NOT EXISTS (
         SELECT FROM effects e WHERE e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
           AND e.status = 'intended');
+    END IF""",
+    "sealed": "UPDATE runs SET open_until = NULL WHERE run_id = _run_id",
+    "shares": f"""UPDATE effects SET status = r.status, holder = _run_id, wait_id = r.wait_id
+    FROM rows AS r(key text, receipt_id uuid, status text, wait_id uuid)
+    WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.receipt_id
+      AND CASE r.status WHEN 'begun' THEN effects.status = 'left' ELSE effects.wait_id = r.wait_id END;
+    GET DIAGNOSTICS met = ROW_COUNT;
+    IF met = 0 AND _rest @> '{{"shares": [{{"status": "begun"}}]}}' THEN
+      {_MOVED_ON};
+    END IF""",
+    "joins": f"""PERFORM FROM effects e JOIN rows AS r(key text, receipt_id uuid)
+      ON e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
+    WHERE e.status IN ('intended', 'in_doubt', 'begun') FOR NO KEY UPDATE OF e;
+    GET DIAGNOSTICS met = ROW_COUNT;
+    IF met < jsonb_array_length(_rest -> 'joins') THEN
+      {_MOVED_ON};
     END IF""",
     "new_waits": """INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token, context,
       due_at, correlation_key, parked)

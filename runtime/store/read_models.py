@@ -50,7 +50,10 @@ ORDER BY r.created_at DESC, r.run_id DESC LIMIT :limit""")
 # The oldest children: a loop over many items may have one for each. The problem is why the evidence was not signed or
 # stored, where nobody tries that any more.
 _RUN = Statement(f"""
-SELECT {_RUN_COLUMNS}, r.audit_count, r.audit_head, r.result, r.parent_run_id, r.extensions,
+SELECT {_RUN_COLUMNS}, r.audit_count, r.audit_head, r.result, r.parent_run_id, r.extensions, r.open_until,
+  CASE WHEN r.open_until IS NOT NULL AND r.status = 'waiting' AND r.executing = 0
+    AND NOT EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting') THEN 'more steps' END
+    AS waiting_for,
   (SELECT count(*) FROM runs c WHERE c.parent_run_id = r.run_id) AS children_count,
   ARRAY(SELECT c.run_id FROM runs c WHERE c.parent_run_id = r.run_id ORDER BY c.created_at, c.run_id LIMIT 100)
     AS children,
@@ -88,7 +91,7 @@ _BUNDLE = Statement("""
 SELECT run_id, name, uri, version_id, sha256, bytes FROM bundles WHERE tenant_id = :tenant AND run_id = :run
 ORDER BY lines DESC LIMIT 1""")
 _POLICIES = Statement("""
-SELECT p.name, p.version, p.digest, p.published_by, p.published_at, p.digest = t.policy_digest AS active
+SELECT p.name, p.version, p.digest, p.published_by, p.published_at, p.digest = ANY (t.policy_digests) AS active
 FROM policies p JOIN tenants t USING (tenant_id) WHERE tenant_id = :tenant ORDER BY p.published_at DESC, p.digest""")
 _COUNTS = Statement("""
 SELECT status, count(*) AS count FROM (

@@ -24,12 +24,16 @@ from runtime.store.books import Book
 # nobody waits for its result. A message that could not be delivered for 30 days holds nothing any more. What is on its
 # way is read once, and the rest is asked of one run after the other (OFFSET 0), until as many are found as are wanted.
 _ON_ITS_WAY = "SELECT c.run_id FROM commands c WHERE c.created_at > now() - interval '30 days' AND c.status ="
-MAY_BE_PURGED = f"""r.purge_at <= now()
-  AND EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count OFFSET 0)
+_HELD_BY_NOBODY = f"""EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count OFFSET 0)
   AND r.run_id NOT IN ({_ON_ITS_WAY} 'pending') AND r.run_id NOT IN ({_ON_ITS_WAY} 'leased')
   AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL OFFSET 0)"""
+MAY_BE_PURGED = f"r.purge_at <= now() AND {_HELD_BY_NOBODY}"
+# What a run has inherited goes when it goes from the run above, whatever its own time.
+COPIES = f"""r.inherits AND r.purged_at IS NULL AND r.finished_at IS NOT NULL
+  AND EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.purged_at IS NOT NULL)
+  AND {_HELD_BY_NOBODY}"""
 
-_HOLD = f"SELECT r.tenant_id FROM runs r WHERE r.run_id = $1 AND {MAY_BE_PURGED} FOR UPDATE OF r"
+_HOLD = f"SELECT r.tenant_id FROM runs r WHERE r.run_id = $1 AND ({MAY_BE_PURGED} OR {COPIES}) FOR UPDATE OF r"
 
 
 def _facts(column: str) -> str:

@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from core.db import Connection
-from evidence.receipts import ReceiptStatus
+from runtime.engine import lives
 from runtime.engine.commit import HELD, StepRow
 from runtime.engine.draft import BARRIER, queued
 from runtime.engine.run import Run
-from runtime.engine.states import StepState
+from runtime.engine.states import EffectState, StepState
 from runtime.engine.told import Diverged
 from runtime.store.books import same
 
@@ -28,8 +28,10 @@ FROM approvals WHERE run_id = $1"""
 _VOTES = """
 SELECT v.approval_id || ' ' || v.person_id AS vote, v.choice, v.reason, v.groups, v.channel
 FROM votes v JOIN approvals a USING (approval_id) WHERE a.run_id = $1"""
-# A failed attempt holds its key only until another run tries.
-_EFFECTS = "SELECT key, step_key, receipt_id::text, status FROM effects WHERE run_id = $1 AND status <> 'failed'"
+# A failed attempt holds its key only until another run tries; what was left is ended, or another run's to tell of.
+_EFFECTS = """
+SELECT key, step_key, receipt_id::text, status FROM effects
+WHERE (run_id = $1 AND coalesce(holder, $1) = $1 OR holder = $1) AND status NOT IN ('failed', 'left')"""
 _LEDGER = """
 SELECT superstep || ' ' || step_key || ' ' || channel AS entry, value FROM ledger WHERE run_id = $1"""
 
@@ -56,7 +58,6 @@ async def hold(connection: Connection, run_id: UUID, names: tuple[str, str], sta
 
 _WAIT = "step_key kind status token correlation_key context result"
 _ANSWER = "status choice reason escalated consumed"
-_EFFECT = "step_key status"
 _VOTE = "choice reason groups channel"
 
 
@@ -70,11 +71,22 @@ def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:
     yield "approvals", "approval", _APPROVALS, asked
     votes = {f"{vote.approval_id} {vote.person_id}": columns(vote, _VOTE) for vote in run.votes}
     yield "approvals", "vote", _VOTES, votes
-    shared = [row for row in run.receipts.values() if row.shared and row.status != ReceiptStatus.FAILED]
-    held = {row.idempotency_key: {**columns(row, _EFFECT), "receipt_id": str(row.receipt_id)} for row in shared}
-    yield "effects", "effect", _EFFECTS, held
+    yield "effects", "effect", _EFFECTS, _effects(run)
     entries = {f"{row.superstep} {row.step_key} {row.channel}": {"value": row.value} for row in run.ledger}
     yield "ledger", "entry of the ledger", _LEDGER, entries
+
+
+def _effects(run: Run) -> Rows:
+    """The shared effects that this run holds: those that it has performed and not left, those that it took over."""
+    held: dict[str, Mapping[str, Any]] = {}
+    for receipt, life, _ in lives.performed(run).values():
+        if life not in (EffectState.FAILED, EffectState.LEFT):
+            told = {"step_key": receipt.step_key, "receipt_id": str(receipt.receipt_id), "status": life}
+            held[receipt.idempotency_key] = told
+    for row in lives.taken(run):
+        if row.status not in (EffectState.FAILED, EffectState.LEFT):
+            held[row.key] = {"receipt_id": str(row.receipt_id), "status": row.status}
+    return held
 
 
 def columns(row: Any, names: str) -> dict[str, Any]:

@@ -9,10 +9,7 @@ import asyncpg
 from core.db import Connection
 from core.errors import NotFoundError
 from runtime.engine import contributors
-from runtime.engine.commit import ReceiptRow
-from runtime.engine.told import Diverged
-from runtime.store import retention
-from runtime.store.views import Graphs, Purged, load
+from runtime.store.views import Graphs, load
 
 _RUN_OF_TRIGGER = """
 SELECT run_id, reference FROM runs
@@ -25,8 +22,6 @@ SELECT tenant_id, run_id, status, result, error, parent_run_id, trigger_ref, ext
   AS shaped
 FROM runs r WHERE r.run_id = $1"""
 _WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
-# Only where to look. What became of the attempt is told by the book of its run, or by what retention left.
-_BY_KEY = "SELECT run_id, receipt_id FROM effects WHERE tenant_id = $1 AND key = $2"
 
 
 async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
@@ -55,22 +50,3 @@ async def run_of_trigger(
 async def wait(connection: Connection, wait_id: UUID) -> asyncpg.Record | None:
     """The row of a wait as JSON, and its run."""
     return await connection.fetchrow(_WAIT, wait_id)
-
-
-async def receipt_by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) -> ReceiptRow | None:
-    """The receipt of the last attempt at this effect, whichever run or step made it (Q-14, Q-15).
-
-    ``Diverged`` if the run that is named tells of no such attempt: then nobody knows whether it happened.
-    """
-    held = await connection.fetchrow(_BY_KEY, tenant, key)
-    if held is None:
-        return None
-    run_id, receipt_id = held
-    try:
-        receipt = (await load(connection, run_id, graphs, whole=True)).run.receipts.get(receipt_id)
-    except Purged:
-        left = (ReceiptRow(**row) for row in (await retention.remains(connection, run_id))[1])
-        receipt = next((row for row in left if row.receipt_id == receipt_id), None)
-    if receipt is None or (receipt.idempotency_key, receipt.run_id) != (key, run_id):
-        raise Diverged(f"The run {run_id} does not tell of the receipt {receipt_id}, which holds the effect {key}")
-    return receipt

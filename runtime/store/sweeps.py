@@ -11,7 +11,7 @@ from core.db import Connection
 from runtime.engine.commit import Claim
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 from runtime.store.inbox import KEPT, Kept
-from runtime.store.retention import MAY_BE_PURGED
+from runtime.store.retention import COPIES, MAY_BE_PURGED
 
 BATCH = 100
 # Nothing is on its way to a worker for longer.
@@ -42,6 +42,19 @@ _OF_WAITS = ("r.run_id, r.step_key, r.wait_id, r.created_at", "r.due_at", "r.sta
 _DUE_WAITS = _in_turn("due_waits", "waits", *_OF_WAITS, BATCH)
 _DUE_PURGES = _in_turn("due_purges", "runs", "r.run_id", "r.purge_at", MAY_BE_PURGED, PURGES)
 
+# Shared effects that are over and whose end a step still waits for: nobody was told. Looked for now and then.
+_LONG_OPEN = f"""long_open AS (
+  SELECT r.run_id FROM runs r WHERE r.open_until <= now() AND r.finished_at IS NULL AND r.status <> 'queued'
+  LIMIT {BATCH})"""
+_COPIES = f"copies AS (SELECT r.run_id FROM runs r WHERE {COPIES} LIMIT {PURGES})"
+_UNTOLD = f"""
+untold AS (
+  SELECT DISTINCT e.tenant_id, e.key FROM waits w
+  JOIN effects e ON $2 AND e.tenant_id = w.tenant_id AND e.key = w.context ->> 'shared'
+  WHERE w.kind = 'shared' AND w.status = 'waiting' AND (e.status IN ('succeeded', 'failed', 'left')
+    OR e.status <> 'begun' AND EXISTS (SELECT FROM runs r WHERE r.run_id = e.run_id AND r.finished_at IS NOT NULL))
+  LIMIT {BATCH})"""
+
 # A lease that ends later than any that is taken now was taken before the clock went back: it ends with those of now.
 #
 # A step that was sent and that nobody has claimed in time may be sent again, and gives its place back: the message was
@@ -71,6 +84,9 @@ found AS (SELECT channel FROM returned UNION ALL SELECT channel FROM freed),
 woken AS (SELECT pg_notify(channel, '') FROM (SELECT DISTINCT channel FROM found) channels),
 {_DUE_WAITS},
 {_DUE_PURGES},
+{_COPIES},
+{_LONG_OPEN},
+{_UNTOLD},
 {KEPT.format(whole="$2", most=BATCH)}
 SELECT (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS woken,
   (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, lease_id, epoch)) FROM (
@@ -80,7 +96,9 @@ SELECT (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS wo
   (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, wait_id, extract(epoch FROM now() - created_at)))
     FROM due_waits) AS waits,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, source, notification_id, run_id)) FROM kept) AS kept,
-  (SELECT jsonb_agg(run_id) FROM due_purges) AS purges,
+  (SELECT jsonb_agg(run_id) FROM (SELECT run_id FROM due_purges UNION SELECT run_id FROM copies) p) AS purges,
+  (SELECT jsonb_agg(jsonb_build_array(tenant_id, key)) FROM untold) AS untold,
+  (SELECT jsonb_agg(run_id) FROM long_open) AS long_open,
   (SELECT array_agg(tenant_id) FROM tenants WHERE resumed IS NOT NULL OR judge_after IS NOT NULL) AS changed"""
 
 _TAKE_AWAY = """
@@ -94,7 +112,9 @@ class Due(Struct, frozen=True):
     """Leases by run, waits as (run, step key, wait, age in seconds), how many messages and steps were freed for others.
 
     ``kept`` are signals that have a wait by now, or none for too long, ``purges`` are runs whose retention is over,
-    ``changed`` are tenants whose policy or pauses have changed, which is still to be followed.
+    ``changed`` are tenants whose policy or pauses have changed, which is still to be followed. ``untold`` are effects,
+    each by tenant and key, whose end somebody still waits for; ``long_open`` are open runs that have waited for steps
+    long enough.
     """
 
     leases: tuple[tuple[UUID, Claim], ...]
@@ -103,6 +123,8 @@ class Due(Struct, frozen=True):
     kept: tuple[Kept, ...]
     purges: tuple[UUID, ...]
     changed: tuple[str, ...]
+    untold: tuple[tuple[str, str], ...]
+    long_open: tuple[UUID, ...]
 
 
 async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
@@ -120,6 +142,8 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
         tuple(Kept(tenant, source, key, run and UUID(run)) for tenant, source, key, run in row["kept"] or ()),
         tuple(UUID(run) for run in row["purges"] or ()),
         tuple(row["changed"] or ()),
+        tuple((tenant, key) for tenant, key in row["untold"] or ()),
+        tuple(UUID(run) for run in row["long_open"] or ()),
     )
 
 

@@ -22,20 +22,32 @@ from core.errors import CountersealError
 from core.ids import new_nonce
 from core.outage import is_passing, report
 from evidence.chain import Actor
+from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.engine import waits
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN, inquired
 from runtime.engine.graph import OperationNode
-from runtime.engine.instructions import Inquire, Known, LookUp, Next, OtherRun, Over, Perform, ReadBefore, StartRun
-from runtime.engine.intend import ActivePolicy, Proposal
+from runtime.engine.instructions import (
+    Inquire,
+    Known,
+    LookUp,
+    Next,
+    OtherRun,
+    Over,
+    Perform,
+    ReadBefore,
+    StartRun,
+    known_of,
+)
+from runtime.engine.intend import Proposal
 from runtime.engine.run import RunView
 from runtime.engine.states import StepState
 from runtime.engine.step import begin, performed, unsent
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 from runtime.requests.starting import StartRequest, start_named
-from runtime.store import claims, runs
+from runtime.store import claims, effects, runs
 from runtime.work.calling import Calling, inquire, read_before
 from runtime.work.holding import Tools, claim_of, read_claimed
 from runtime.work.lease import HeldStep, Holder, Lease, LostLease
@@ -110,7 +122,7 @@ class Drive:
             raise LostLease
         self._holding.begin(HeldStep(met, step, claim, began, tools.pump(met.view.run_id).append))
 
-        def begun(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
+        def begun(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             return begin(transition, step, workflow, policy, known, new_nonce)
 
         return await self._holding.commit(begun)
@@ -119,24 +131,31 @@ class Drive:
         read = await self._holding.lease.call(lambda: read_before(self._tools.connectors, work))
         chance = random.random()
 
-        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
+        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             if isinstance(read, Before):
                 return begin(transition, step, workflow, policy, replace(work.known, before=read), new_nonce)
             perform = Perform(step, work.operation, work.call, None)
             performed(transition, perform, read, nonce=new_nonce, chance=chance)
             return Over()
 
-        return await self._holding.commit(proceed)
+        def anew(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
+            return begin(transition, step, workflow, policy, known_of(transition.run, step.key), new_nonce)
+
+        try:
+            return await self._holding.commit(proceed)
+        except asyncpg.UniqueViolationError:
+            return await self._holding.commit(anew)  # the effect is shared, and somebody else has moved it meanwhile
 
     async def _look_up(self, work: LookUp) -> Next:
         hold, graphs = self._holding.now(), self._tools.definitions.graphs
         for _ in range(CONFLICTS_MAX):
             async with self._tools.database.connection() as connection:
-                receipt = await runs.receipt_by_key(connection, graphs, hold.view.tenant_id, work.idempotency_key)
-            known = replace(work.known, receipt=receipt, receipt_checked=True)
+                shared = await effects.by_key(connection, graphs, hold.view.tenant_id, work.idempotency_key)
+            receipt = None if shared is None else shared.receipt
+            known = replace(work.known, receipt=receipt, receipt_checked=True, shared=shared)
 
             def proceed(
-                transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known = known
+                transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, known: Known = known
             ) -> Next:
                 return begin(transition, step, workflow, policy, known, new_nonce)
 
@@ -153,7 +172,7 @@ class Drive:
         fresh = now < lease.until and now <= hold.began + SEND_WITHIN.total_seconds()
         if work.receipt is not None and not fresh:
 
-            def kept_back(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
+            def kept_back(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
                 unsent(transition, replace(work, step=step))
                 return Over()
 
@@ -169,7 +188,7 @@ class Drive:
             async with tools.database.connection() as connection:
                 other = await look(connection, work.run_id, tools.definitions)
 
-        def settled(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
+        def settled(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
             return waits.started(transition, replace(work, step=step), other, new_nonce)
 
         return await self._holding.commit(settled)
@@ -199,7 +218,7 @@ class Drive:
     async def _inquire(self, work: Inquire) -> Next:
         probe = await self._holding.lease.call(lambda: inquire(self._tools.connectors, work))
 
-        def answered(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
+        def answered(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             leaf = transition.graph.leaf(step.key)
             assert isinstance(leaf, OperationNode)
             place = (transition, step, leaf, work.operation, workflow, policy, work.known, new_nonce)
@@ -227,7 +246,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 tenant_id=view.tenant_id,
                 workspace_id=view.workspace_id,
                 trigger_type=TRIGGER_TYPE,
-                trigger_ref=f"{view.run_id}:{work.step.key}",
+                trigger_ref=f"{view.run_id}:{work.step.key}" + (f"#{work.step.again}" if work.step.again else ""),
                 trigger=work.inputs,
                 requested_by=view.run.requested_by,
                 actor=Actor("run", str(view.run_id)),
@@ -235,6 +254,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 parent=view.run_id if work.waits else None,
                 depth=view.depth + 1,
                 shaped=work.shaped,
+                inherited=work.inherited,
             )
             await start_named(connection, definitions, work.workflow, work.version, request)
             return await look(connection, work.run_id, definitions)

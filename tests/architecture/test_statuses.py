@@ -15,11 +15,11 @@ import pytest
 
 from approvals.model import ApprovalStatus
 from evidence.receipts import ReceiptStatus
-from runtime.engine.states import CommandState, RunState, StepState, WaitState
+from runtime.engine.states import CommandState, EffectState, RunState, StepState, WaitState
 
 STATUSES = frozenset(
     str(status)
-    for states in (RunState, StepState, WaitState, CommandState, ApprovalStatus, ReceiptStatus)
+    for states in (RunState, StepState, WaitState, CommandState, ApprovalStatus, ReceiptStatus, EffectState)
     for status in states
 )
 

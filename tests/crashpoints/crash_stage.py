@@ -19,11 +19,12 @@ from typing import Any
 
 import crash_workloads
 import structlog
+from msgspec.structs import replace
 
 from approvals.model import Choice, VoteChannel
 from approvals.ports import Absent, MessageRef, Posted
 from connectors.catalog import Source, load_catalog
-from connectors.port import Connectors, Done, NotSent, Parked, Probe, ProbeVerdict
+from connectors.port import Connectors, Done, NotSent, Parked, Probe, ProbeVerdict, Refused
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.terms import Stopped
 from evidence.chain import Actor
@@ -39,8 +40,10 @@ from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
 from runtime.requests import pausing
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.requests.retrying import retry_run
 from runtime.requests.signaling import Signal, Signaling
 from runtime.requests.starting import StartRequest, start_run
+from runtime.requests.steering import Extending, close_run
 from runtime.requests.tasks import Tasks
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import documents
@@ -160,12 +163,16 @@ class Outside:
 
     target = ""
 
-    def __init__(self, ledger: Ledger, refuses_first: frozenset[str]) -> None:
+    def __init__(self, ledger: Ledger, refuses_first: frozenset[str], refused_once: str) -> None:
         self._ledger = ledger
         self._refuses_first = refuses_first
+        self._refused_once = refused_once
 
     async def perform(self, call: Any) -> Any:
         name = call.input["name"]
+        if name == self._refused_once and not self._ledger.all(what="refused", name=name):
+            self._ledger.add(what="refused", name=name)
+            return Refused("no", "not today")
         if name in self._refuses_first and not self._ledger.all(what="attempt", name=name):
             self._ledger.add(what="attempt", name=name)
             return NotSent("busy", 1.0)
@@ -231,7 +238,7 @@ class Stage:
         self.books, self.trouble = Books(own), Trouble(own)
         self.work = crash_workloads.WORKLOADS[plan.workload]
         self.ledger = Ledger(folder / "ledger.jsonl")
-        outside = Outside(self.ledger, self.work.refuses_first)
+        outside = Outside(self.ledger, self.work.refuses_first, self.work.refused_once)
         names = ("perform", "probe", "cancel")
         self.connectors = Connectors({"probe": killer.wrap("connector", outside, *names)})
         self.definitions = Definitions(load_catalog([Source("probe.yaml", crash_workloads.OPERATIONS)]))
@@ -269,6 +276,7 @@ class Stage:
         async with self.faces.transaction(TENANT) as connection:
             (stored,) = await documents.newest_workflows(connection, TENANT, self.work.name)
             request = StartRequest(TENANT, "main", "test", "1", self.work.trigger, "requester", ACTOR)
+            request = replace(request, open=self.work.open)
             run = await start_run(connection, self.definitions.compiled(stored), request)
         self.ledger.add(what="acknowledged", run=str(run.run_id))
 
@@ -276,7 +284,27 @@ class Stage:
         """One round of everybody; whether anything moved."""
         moved = sum(await asyncio.gather(*(worker.work_off() for worker in self.workers)))
         moved += await self.dispatcher.work_off() + await self.sweeper.sweep()
-        return bool(moved) or await self.people() or await self.clock()
+        return bool(moved) or await self.people() or await self.retried() or await self.opened() or await self.clock()
+
+    async def opened(self) -> bool:
+        """Add a step to the run that waits for more, and close it when that is done."""
+        waiting = [run for run in await self.books.runs(status="waiting") if self.work.open]
+        for run in waiting:
+            if await self.books.events(run.id, type="run.extended"):
+                async with self.faces.transaction(TENANT) as connection:
+                    await close_run(connection, self.definitions, TENANT, run.id, ACTOR, "done")
+            else:
+                more = {"steps": [{"id": "m", "do": "probe.effect.apply", "with": {"name": "more"}}]}
+                await Extending(self.faces, self.definitions).extend(TENANT, run.id, ACTOR, more, run.version)
+        return bool(waiting)
+
+    async def retried(self) -> bool:
+        """Go on with the run if it has failed, again until that is acknowledged."""
+        runs = await self.books.runs(status="failed_terminal") if self.work.refused_once else []
+        for run in runs:
+            async with self.faces.transaction(TENANT) as connection:
+                await retry_run(connection, self.definitions, TENANT, run.id, ACTOR, "it is mended")
+        return bool(runs)
 
     async def stop(self) -> None:
         """Stop everything, go on until nothing moves, and note the intents before and after; then end a pause."""

@@ -28,6 +28,29 @@ operations:
     input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
     output_schema: {type: object}
     timeouts: {complete: P14D}
+  - name: probe.case.share
+    kind: durable
+    handler: probe:case
+    side_effects: human_process
+    risk: low
+    summary: "Open {name} once"
+    target: "case/{name}"
+    in_doubt: probe
+    idempotency: {scope: reference}
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    timeouts: {complete: P14D}
+  - name: probe.ticket.open
+    handler: probe:open
+    side_effects: external_call
+    risk: low
+    summary: "Open a ticket about {name}"
+    target: "ticket/{name}"
+    in_doubt: probe
+    idempotency: {scope: tenant}
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    retry: {attempts: 4, backoff: [5], jitter: 0}
 """
 POLICY = """
 policy: crash
@@ -57,7 +80,9 @@ def _effects(*names: str) -> str:
 class Workload:
     """A run, the choices of people, and what is to be true at the end. ``effects`` happen exactly once each.
 
-    ``workers`` work at the same time, with nothing in common but the database and the process that dies.
+    An ``open`` run gets one more step, and is closed then. ``refused_once`` is refused the first time, and somebody
+    goes on with the run. ``workers`` work at the same time, with nothing in common but the database and the process
+    that dies.
     """
 
     name: str
@@ -69,6 +94,8 @@ class Workload:
     refuses_first: frozenset[str] = frozenset()
     times_out: bool = False
     workers: int = 1
+    refused_once: str = ""
+    open: bool = False
 
 
 _ALL = (
@@ -136,6 +163,55 @@ _ALL = (
             HEAD % "quick" + _effects("q"),
         ),
         frozenset({"a", "b", "q", "z"}),
+    ),
+    Workload(
+        "set",
+        (
+            "workflow: set\nversion: 1\nreference: r\nchannels: {log: {reduce: append, ledger: true}}\nsteps:\n"
+            "  - set: {log: first}\n"
+            + _effects("a")
+            + "  - {reference: 'r ${{ size(state.log) }}', set: {log: '${{ state.log[0] }} again'}}\n"
+            + "  - foreach: ${{ trigger.items }}\n    max_parallel: 2\n    steps: [{set: {log: '${{ item }}'}}]\n"
+            + _effects("ask", "z"),
+        ),
+        frozenset({"a", "ask", "z"}),
+        trigger={"items": [1, 2]},
+    ),
+    Workload(
+        "retried",
+        (HEAD % "retried" + _effects("a", "ask", "d"),),
+        frozenset({"a", "ask", "d"}),
+        refused_once="ask",
+    ),
+    Workload("open", (HEAD % "open" + _effects("a"),), frozenset({"a", "more"}), open=True),
+    Workload(
+        "inherited",
+        (
+            "workflow: inherited\nversion: 1\nreference: r\n"
+            "channels: {log: {reduce: append, ledger: true, initial: ['${{ trigger.first }}']}}\nsteps:\n"
+            "  - set: {log: two}\n"
+            "  - {id: c, run: heir, inherit: [log], set: {log: '${{ output }}'}}\n" + _effects("z"),
+            "workflow: heir\nversion: 1\nreference: r\nresult: '${{ size(state.log) }}'\n"
+            "channels: {log: {reduce: append, keep: 2, ledger: true}}\nsteps:\n"
+            "  - set: {log: own}\n" + _effects("ask"),
+        ),
+        frozenset({"ask", "z"}),
+        trigger={"first": "one"},
+    ),
+    Workload(
+        "shared",
+        (
+            HEAD % "shared"
+            + "  - foreach: ${{ trigger.items }}\n    max_parallel: 3\n"
+            + "    steps: [{id: c, run: sharer, with: {item: '${{ item }}'}}]\n"
+            + _effects("z"),
+            HEAD % "sharer"
+            + "  - {id: t, do: probe.ticket.open, with: {name: ticket}}\n"
+            + "  - {id: c, do: probe.case.share, with: {name: case}}\n",
+        ),
+        frozenset({"ticket", "case", "z"}),
+        trigger={"items": [1, 2, 3]},
+        workers=2,
     ),
 )
 WORKLOADS = {work.name: work for work in _ALL}

@@ -30,7 +30,19 @@ from evidence.chain import Actor
 from runtime.engine.commit import StepRow, WaitRow
 from runtime.engine.crossing import REFERENCE
 from runtime.engine.events import WaitCompleted, WaitTimedOut
-from runtime.engine.graph import Branch, Channel, ForeachNode, Graph, IfNode, OperationNode, Reducer, Scope, WhileNode
+from runtime.engine.graph import (
+    Branch,
+    Channel,
+    ForeachNode,
+    Graph,
+    IfNode,
+    LeafNode,
+    OperationNode,
+    Reducer,
+    Scope,
+    SetNode,
+    WhileNode,
+)
 from runtime.engine.past import past_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import replay
@@ -60,7 +72,7 @@ COVERED = (
     "on_rejected", "approval", "retry", "timer", "signal", "task", "child", "external", "completed", "timed out",
     "rejected here", "rejected into its branch", "resumed before its barrier", "resumed while nothing executes",
     "canceled at a barrier", "canceled while steps execute", "lease expired", "memory lost", "settled from memory",
-    "settled on what was kept", "went on in one commit", "planned into a fault", "named anew",
+    "settled on what was kept", "set alone", "went on in one commit", "planned into a fault", "named anew",
     "succeeded", "failed_terminal", "canceled",
 )  # fmt: skip
 
@@ -96,6 +108,15 @@ SETS: dict[str, Formula] = {
     "tags": Formula(lambda values: [values["output"]["v"] % 3, len(values["state.seen"])]),
     "last": Formula(_seen),
 }
+# A step without an operation has no output.
+SETS_ALONE: dict[str, Formula] = {
+    "seen": Formula(lambda values: f"s{values['state.n']}"),
+    "few": Formula(lambda values: f"s{values['state.n']}{values.get('item', '')}"),
+    "n": Formula(lambda values: 1 + len(values["state.seen"]) % 2),
+    "top": Formula(lambda values: values["state.n"]),
+    "tags": Formula(lambda values: [len(values["state.few"])]),
+    "last": Formula(lambda values: f"s{values['state.n']}{values.get('error.code', '')}"),
+}
 CONDITIONS = (
     Formula(lambda values: values["state.n"] % 2 == 0),
     Formula(lambda values: len(values["state.seen"]) % 3 != 0),
@@ -124,7 +145,7 @@ class Drawn:
 
     entropy: Iterator[int]
     count: int = 0
-    leaves: dict[str, OperationNode] = field(default_factory=dict)
+    leaves: dict[str, LeafNode] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     shapes: Counter[str] = field(default_factory=Counter)
 
@@ -170,9 +191,15 @@ class Drawn:
             )
         return self.leaf(depth, name, index, needs, counts=counts)
 
-    def leaf(self, depth: int, name: str, index: int, needs: tuple[str, ...], *, counts: bool) -> OperationNode:
+    def leaf(self, depth: int, name: str, index: int, needs: tuple[str, ...], *, counts: bool) -> LeafNode:
         chosen = self.number(64) | (counts << [*SETS].index("n"))
         sets = {channel: SETS[channel] for bit, channel in enumerate(SETS) if chosen >> bit & 1}
+        if not self.number(6):
+            self.shapes["set alone"] += 1
+            written = {channel: SETS_ALONE[channel] for channel in sets}
+            named = Formula(lambda values: f"ref-{values['state.n']}") if not self.number(4) else None
+            self.leaves[name] = SetNode(id=name, index=index, needs=needs, sets=written, reference=named)
+            return self.leaves[name]
         branches = {}
         if depth < 3 and self.number(5) < 2:
             kind = list(Branch)[self.number(3)]
@@ -202,7 +229,7 @@ def _outline(scope: Scope) -> str:
     for node in scope.nodes:
         needs = f"<{','.join(node.needs)}" if node.needs else ""
         match node:
-            case OperationNode():
+            case OperationNode() | SetNode():
                 inner = "".join(f" {name}:{_outline(branch)}" for name, branch in node.branches.items())
                 shown.append(f"{node.id}{needs} sets {sorted(node.sets)}{inner}")
             case IfNode():
@@ -417,6 +444,9 @@ class Play:
 
     def end(self, transition: Transition, step: StepRow) -> None:
         """End the step by its script, which is a function: it may be tried on one view and done on another."""
+        if isinstance(transition.graph.leaf(step.key), SetNode):
+            settle(transition, step, None)
+            return
         answer = self.answer(step.key)
         if answer.verb == "succeed":
             settle(transition, step, {"v": answer.value})

@@ -11,9 +11,9 @@ from approvals.model import APPROVAL
 from core.errors import ConsistencyError
 from core.machine import Machine
 from evidence.receipts import RECEIPT
-from runtime.engine.states import COMMAND, RUN, STEP, WAIT
+from runtime.engine.states import COMMAND, EFFECT, RUN, STEP, WAIT
 
-MACHINES: list[Machine[Any, Any]] = [RUN, STEP, WAIT, COMMAND, APPROVAL, RECEIPT]
+MACHINES: list[Machine[Any, Any]] = [RUN, STEP, WAIT, COMMAND, APPROVAL, RECEIPT, EFFECT]
 
 
 def pairs() -> list[Any]:

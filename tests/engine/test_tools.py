@@ -115,6 +115,14 @@ def test_what_is_fixed_joins_the_input() -> None:
         UPDATE.read('{"sys_id": "1", "fields": {"state": "6"}}', {})
 
 
+def test_what_the_declaration_fixes_is_not_the_models_to_give() -> None:
+    declared = operation({"properties": {"sys_id": {}}}).model_copy(update={"params": {"table": "incident"}})
+    tool = of_operation(declared)
+    assert tool.read('{"sys_id": "1"}', {}) == {"sys_id": "1"}
+    with pytest.raises(InputError, match="arguments.table: is fixed"):
+        tool.read('{"sys_id": "1", "table": "sys_user"}', {})
+
+
 def test_conditions_at_the_top_count_even_though_no_model_sees_them() -> None:
     tool = of_operation(CATALOG["model.chat.complete"], fixed=["model", "prompt"])
     assert "oneOf" not in tool.parameters

@@ -26,7 +26,7 @@ from connectors.catalog import load_catalog
 from core.documents import load_document
 from core.errors import CountersealError
 from core.validation import validate
-from runtime.definition.model import KINDS, WorkflowDocument
+from runtime.definition.model import KINDS, SET, WorkflowDocument
 from runtime.definition.workflow import load_workflow
 from runtime.engine.graph import Branch, Reducer
 from sandbox.faults import Effect, Fault, FaultKind
@@ -154,7 +154,7 @@ def test_every_key_of_the_language_is_in_an_example_that_runs() -> None:
 def test_every_kind_branch_and_reducer_is_in_an_example_that_runs() -> None:
     documents = [shown.document for shown in SHOWN]
     steps = [step for document in documents for step in _parts(document) if hasattr(step, "kinds")]
-    assert {kind for step in steps for kind in step.kinds()} == set(KINDS)
+    assert {kind for step in steps for kind in step.kinds()} == {*KINDS, SET}
     assert {branch for step in steps for branch in Branch if getattr(step, branch) is not None} == set(Branch)
     assert {channel.reduce for document in documents for channel in document.channels.values()} == set(Reducer)
 

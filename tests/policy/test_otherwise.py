@@ -12,8 +12,10 @@ from jsonschema_rs import Draft202012Validator
 from core.errors import DefinitionError
 from policy.evaluate import build_facts, evaluate, explain
 from policy.facts import FactContext, OperationFacts
+from policy.foresee import Verdict, changed, foresee
 from policy.load import Policy, load_policy
 from policy.model import Ruling
+from policy.sets import PolicySet
 from runtime.definition.schemas import SchemaName, schema_text
 
 Load = Callable[[str], Policy]
@@ -49,7 +51,9 @@ def test_one_of_the_two_outcomes_holds(
     load: Load, update: Any, context: FactContext, outcome: str, otherwise: str, fields: Any, found: Ruling
 ) -> None:
     action = update(fields)
-    decision = evaluate(load(rule(STATE, outcome, otherwise, ASKS)), build_facts(action, context), action.operation)
+    decision = evaluate(
+        PolicySet.of(load(rule(STATE, outcome, otherwise, ASKS))), build_facts(action, context), action.operation
+    )
     assert decision.outcome is found
     assert [(one.id, one.outcome) for one in decision.rules] == [("only-state", found)]
     assert (decision.approval is not None) == (found is Ruling.NEEDS_APPROVAL)
@@ -61,7 +65,7 @@ def test_one_of_the_two_outcomes_holds(
 def test_an_error_denies_once(load: Load, update: Any, context: FactContext, when: str) -> None:
     action = update({"priority": "1"})
     decision = evaluate(
-        load(rule(when, "allow", "needs_approval", ASKS)), build_facts(action, context), action.operation
+        PolicySet.of(load(rule(when, "allow", "needs_approval", ASKS))), build_facts(action, context), action.operation
     )
     assert decision.outcome is Ruling.DENY
     assert [error.rule for error in decision.errors] == ["only-state"]
@@ -69,20 +73,24 @@ def test_an_error_denies_once(load: Load, update: Any, context: FactContext, whe
     assert len(decision.reasons) == 1
     action = update({"state": "5"})
     policy = load(rule(when, "allow", "needs_approval", ASKS))
-    assert evaluate(policy, build_facts(action, context), action.operation).outcome is Ruling.NEEDS_APPROVAL
+    assert (
+        evaluate(PolicySet.of(policy), build_facts(action, context), action.operation).outcome is Ruling.NEEDS_APPROVAL
+    )
 
 
 def test_the_strictest_of_all_rules_wins_all_the_same(load: Load, update: Any, context: FactContext) -> None:
     other = "  - {id: never, match: {operation: '*'}, when: \"'priority' in action.changed\", outcome: deny}\n"
     policy = load(rule(STATE, "allow", "needs_approval", ASKS) + other)
     action = update({"priority": "1"})
-    decision = evaluate(policy, build_facts(action, context), action.operation)
+    decision = evaluate(PolicySet.of(policy), build_facts(action, context), action.operation)
     assert decision.outcome is Ruling.DENY
     assert [one.id for one in decision.rules] == ["only-state", "never"]
 
 
 def test_an_explanation_shows_which_of_the_two_held(load: Load, update: Any, context: FactContext) -> None:
-    explained = explain(load(rule(STATE, "allow", "needs_approval", ASKS)), update({"priority": "1"}), context)
+    explained = explain(
+        PolicySet.of(load(rule(STATE, "allow", "needs_approval", ASKS))), update({"priority": "1"}), context
+    )
     assert [(one.id, one.outcome, one.fired) for one in explained.rules] == [
         ("only-state", Ruling.ALLOW, False),
         ("only-state", Ruling.NEEDS_APPROVAL, True),
@@ -139,4 +147,32 @@ def test_a_rule_for_one_operation_holds_for_what_can_do_the_same() -> None:
         ("problem/1", False, Ruling.ALLOW),
     ):
         facts = {"action.operation": generic, "action.target": target, "action.reversible": reversible}
-        assert evaluate(policy, facts, generic).outcome is found
+        assert evaluate(PolicySet.of(policy), facts, generic).outcome is found
+
+
+@pytest.mark.parametrize(
+    ("when", "more", "verdict", "outcomes"),
+    [
+        (STATE, "", Verdict.DEPENDS, (Ruling.NEEDS_APPROVAL, Ruling.ALLOW)),
+        ("run.workflow == 'triage'", "", Verdict.ALLOWED, (Ruling.ALLOW,)),
+        ("run.workflow == 'other'", "", Verdict.ASKS, (Ruling.NEEDS_APPROVAL,)),
+        (STATE, "  - {id: b, match: {operation: '*'}, outcome: deny}\n", Verdict.DENIED, (Ruling.DENY,)),
+    ],
+)
+def test_one_of_the_two_is_foreseen(
+    load: Load, when: str, more: str, verdict: Verdict, outcomes: tuple[Ruling, ...]
+) -> None:
+    policies = PolicySet.of(load(rule(when, "allow", "needs_approval", ASKS) + more))
+    foreseen = foresee(policies, "triage", "servicenow.incident.update", {"run.workflow": "triage"})
+    assert (foreseen.verdict, foreseen.outcomes) == (verdict, outcomes)
+    assert len(foreseen.rules) == len(set(foreseen.rules))
+
+
+def test_a_change_of_either_outcome_is_seen(load: Load) -> None:
+    before, *after = (
+        PolicySet.of(load(rule(STATE, *outcomes, ASKS)))
+        for outcomes in (("allow", "needs_approval"), ("deny", "needs_approval"), ("needs_approval", "allow"))
+    )
+    for policies in after:
+        assert [kind for _, kind in changed(before, policies)] == ["changes"]
+    assert list(changed(before, before)) == []

@@ -27,6 +27,7 @@ from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
+from runtime.requests.retrying import retry_run
 from runtime.requests.signaling import Signal, Signaling
 from runtime.requests.starting import Started, StartRequest, start_named
 from runtime.requests.steering import Extending
@@ -135,6 +136,19 @@ operations:
     output_schema: {type: object}
     timeouts: {complete: P14D}
     retry: {attempts: 3, backoff: [5], jitter: 0}
+  - name: probe.case.share
+    kind: durable
+    handler: probe:case
+    side_effects: human_process
+    risk: low
+    summary: "Open the case about {name}"
+    target: "case/{name}"
+    in_doubt: probe
+    idempotency: {scope: reference}
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+    timeouts: {complete: P14D}
+    retry: {attempts: 3, backoff: [5], jitter: 0}
   - name: probe.value.read
     handler: probe:read
     side_effects: none
@@ -198,10 +212,13 @@ class Runtime:
         async with owning(self.database) as connection:
             await documents.publish_workflow(connection, tenant, stored, "test")
 
-    async def policy(self, text: str = ALLOW_ALL, tenant: str = "acme") -> None:
-        policy = self.definitions.compile_policy(text, "policy.yaml")
+    async def policy(self, text: str = ALLOW_ALL, tenant: str = "acme", beside: tuple[str, ...] = ()) -> None:
+        """Let exactly these policies judge."""
+        found = [self.definitions.compile_policy(each, "policy.yaml") for each in (text, *beside)]
         async with owning(self.database) as connection:
-            await documents.publish_policy(connection, tenant, policy, text, "test")
+            for policy in found:
+                await documents.store_policy(connection, tenant, policy, policy.text, "test")
+            await documents.put_in_force(connection, tenant, [policy.digest for policy in found])
 
     async def person(self, person: str, groups: tuple[str, ...] = (), tenant: str = "acme") -> None:
         await add_person(self.database, tenant, person, groups, principals=(f"slack:U{person.upper()}",))
@@ -214,8 +231,9 @@ class Runtime:
         ref: str = "1",
         tenant: str = "acme",
         workspace: str = "main",
+        **more: Any,
     ) -> Started:
-        request = StartRequest(tenant, workspace, "test", ref, trigger or {}, "requester", ACTOR)
+        request = StartRequest(tenant, workspace, "test", ref, trigger or {}, "requester", ACTOR, **more)
         return await start_named(self.faces, self.definitions, name, None, request)
 
     async def go(self, text: str, trigger: dict[str, Any] | None = None, policy: str | None = ALLOW_ALL) -> UUID:
@@ -257,6 +275,11 @@ class Runtime:
         if long_ago:
             await self.time_passes()
         assert await self.sweep() == 1
+
+    async def retry(self, run_id: UUID, reason: str = "it is mended", actor: Actor = ACTOR) -> str:
+        """Go on with a failed run as a person does, once its evidence is stored."""
+        async with self.faces.transaction("acme") as connection:
+            return str(await retry_run(connection, self.definitions, "acme", run_id, actor, reason))
 
     async def question(self, tenant: str = "acme") -> UUID:
         """The one open question of a tenant."""

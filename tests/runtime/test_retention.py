@@ -268,6 +268,28 @@ async def test_who_shares_an_effect_whose_output_is_gone_is_told_so(runtime: Any
     assert "retention has removed" in error["message"]
 
 
+@pytest.mark.req("V-9")
+async def test_who_shares_what_went_on_outside_is_told_that_its_end_is_gone(runtime: Any, tmp_path: Path) -> None:
+    text = (
+        "workflow: sharing\nversion: 1\nreference: same\nretention: PT1H\nsteps:\n"
+        "  - {id: t, do: probe.case.share, with: {name: same}}\n"
+    )
+    first = await runtime.go(text)
+    await runtime.signal(runtime.outside.effects[0].correlation_key, {"papers": 1})
+    await runtime.worker().work_off()
+    keeper = Keeper(runtime, tmp_path)
+    await keeper.bundle()
+    await keeper.time_is_over(first)
+    assert await runtime.sweep() == 1
+    second = (await runtime.start("sharing", ref="2")).run_id
+    await runtime.worker().work_off()
+    assert len(runtime.outside.effects) == 1, "it is not done again"
+    assert (await runtime.status(second), (await runtime.error(second))["code"]) == (
+        "failed_terminal",
+        "output_removed",
+    )
+
+
 async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
     runtime, run_id = keeper.runtime, await keeper.run()
     await keeper.bundle()

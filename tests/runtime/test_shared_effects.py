@@ -12,9 +12,9 @@ import pytest
 
 from connectors.port import NotSent, Probe, ProbeVerdict
 from core.db import Connection
-from runtime.engine.commit import ReceiptRow
+from runtime.engine.instructions import Shared
 from runtime.requests.looking import Looking
-from runtime.store import runs
+from runtime.store import effects
 from runtime.store.views import Graphs
 from tests.support.tampering import Tampering
 
@@ -68,31 +68,31 @@ async def test_an_effect_under_way_elsewhere_is_waited_for(runtime: Any, gate: A
     working = asyncio.create_task(runtime.worker("w1").work_off())
     await asyncio.wait_for(gate.reached.wait(), 60)
     await runtime.worker("w2").work_off()
-    assert await runtime.status(second) == "failed_retryable"
+    assert await runtime.status(second) == "waiting"
     gate.opened.set()
     await working
-    await runtime.wait_is_due()
+    await runtime.go_on()
     assert [await runtime.status(run) for run in (first, second)] == ["succeeded", "succeeded"]
     assert len(runtime.outside.effects) == 1
     await runtime.at_rest()
 
 
 @pytest.mark.req("Q-15")
-async def test_an_effect_in_doubt_elsewhere_is_not_waited_for_without_end(runtime: Any, gate: Any) -> None:
+async def test_an_effect_in_doubt_elsewhere_is_waited_for_until_the_doubt_ends(runtime: Any, gate: Any) -> None:
     first, second = await ticket_runs(runtime, "1", "2")
-    runtime.outside.gates["t"] = gate
-    working = asyncio.create_task(runtime.worker("w1").work_off())
-    await asyncio.wait_for(gate.reached.wait(), 60)
-    await runtime.worker("w2").work_off()
-    for _ in range(12):
-        await runtime.trouble.make_waits_due()
-        await runtime.sweep()
-        await runtime.worker("w2").work_off()
+    await runtime.person("olga", ("operators",))
+    await runtime.crash(gate, "t")
+    runtime.outside.verdict = Probe(ProbeVerdict.CANNOT_TELL, "nobody knows")
+    await runtime.go_on()
+    assert [await runtime.status(run) for run in (first, second)] == ["waiting_approval", "waiting"]
+    before = (await runtime.books.run(second)).version
+    await runtime.sweep()
+    assert (await runtime.books.run(second)).version == before, "waiting writes nothing"
+    assert (await runtime.vote("olga", "happened")).counted
+    await runtime.go_on()
     assert await runtime.status(second) == "failed_terminal"
-    assert "Resolve that one" in (await runtime.error(second))["message"]
-    gate.opened.set()
-    await working
-    assert await runtime.status(first) == "succeeded"
+    assert (await runtime.error(second))["code"] == "output_unknown"
+    assert len(runtime.outside.effects) == 0
 
 
 @pytest.mark.req("Q-14")
@@ -166,12 +166,12 @@ class Meanwhile:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Awaitable[None]]) -> None:
         self.found: list[str | None] = []
-        self._happens, self._by_key = happens, runs.receipt_by_key
-        monkeypatch.setattr(runs, "receipt_by_key", self.by_key)
+        self._happens, self._by_key = happens, effects.by_key
+        monkeypatch.setattr(effects, "by_key", self.by_key)
 
-    async def by_key(self, connection: Connection, graphs: Graphs, tenant: str, key: str) -> ReceiptRow | None:
+    async def by_key(self, connection: Connection, graphs: Graphs, tenant: str, key: str) -> Shared | None:
         found = await self._by_key(connection, graphs, tenant, key)
-        self.found.append(found and found.status)
+        self.found.append(found and str(found.life))
         if len(self.found) == 1:
             await self._happens()
         return found

@@ -14,8 +14,7 @@ import pytest
 from approvals.model import APPROVAL
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.machine import Machine
-from evidence.receipts import RECEIPT
-from runtime.engine.states import COMMAND, RUN, WAIT
+from runtime.engine.states import COMMAND, EFFECT, RUN, WAIT
 
 pytestmark = pytest.mark.tampers
 
@@ -23,7 +22,7 @@ Rights: TypeAlias = Mapping[str, str]
 APPENDER_ROLE = "counterseal_appender"
 
 MACHINES: dict[str, Machine[Any, Any]] = {
-    "runs": RUN, "waits": WAIT, "commands": COMMAND, "approvals": APPROVAL, "effects": RECEIPT,
+    "runs": RUN, "waits": WAIT, "commands": COMMAND, "approvals": APPROVAL, "effects": EFFECT,
 }  # fmt: skip
 
 # One row of every table, in an order in which what is referred to comes first; $1 is the tenant, $2 the run.

@@ -13,7 +13,7 @@ from connectors.port import Before, Call, Done, NotSent, Outcome, Parked, Probe,
 # A target of these operations knows a key again: a second call under it changes nothing.
 _DEDUPES = frozenset({"probe.key.put"})
 _READS = "probe.value.read"
-_DURABLE = "probe.case.open"
+_DURABLE = ("probe.case.open", "probe.case.share")
 
 
 class Gate:
@@ -93,7 +93,7 @@ class Outside:
         self._asked.add(call.correlation_key)
         if not call.idempotency_key and call.operation != _READS:
             self._unexpected.append(f"{call.operation} was called without a key")
-        if call.correlation_key is None and call.operation == _DURABLE:
+        if call.correlation_key is None and call.operation in _DURABLE:
             self._unexpected.append(f"{call.operation} was called without a correlation key")
         if self.on_perform:
             self.on_perform(call)
@@ -119,12 +119,12 @@ class Outside:
                 raise answer
             if not isinstance(answer, Done):
                 return answer
-            if call.operation == _DURABLE:
+            if call.operation in _DURABLE:
                 return answer
         if call.operation == _READS:
             return Done({"value": call.input.get("value", name), **call.input})
         self.effects.append(call)
-        if call.operation == _DURABLE:
+        if call.operation in _DURABLE:
             return Parked(f"case-{len(self.effects)}")
         if call.operation == "probe.record.update":
             record = self._record(call)

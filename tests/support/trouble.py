@@ -260,6 +260,10 @@ class Trouble:
 
     # -- time -----------------------------------------------------------------------------------------------------
 
+    async def make_open_runs_due(self) -> int:
+        """Open runs have waited for more steps as long as they were to."""
+        return await self._do("UPDATE runs SET open_until = now() WHERE open_until IS NOT NULL")
+
     async def make_purge_due(self, run: UUID | None = None, *, after: timedelta = timedelta()) -> int:
         """The retention of this run, or of all, is over so much from now."""
         return await self._do_behind(

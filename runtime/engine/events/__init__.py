@@ -42,7 +42,9 @@ from runtime.engine.events.of_runs import (
     RunOpened,
     RunPaused,
     RunReferenceSet,
+    RunReopened,
     RunResumed,
+    RunSealed,
     RunStarted,
 )
 from runtime.engine.events.of_steps import (
@@ -64,7 +66,7 @@ from runtime.engine.events.of_steps import (
 
 Event: TypeAlias = (
     RunOpened | RunStarted | RunReferenceSet | RunExtended | RunContinued | RunCanceled | RunClosed
-    | RunPaused | RunResumed
+    | RunPaused | RunResumed | RunReopened | RunSealed
     | StepStarted | StepSucceeded | StepFailed | StepParked | StepRetryScheduled | StepResumed | StepSetBack
     | StepCanceled | LeaseExpired
     | WaitOpened | WaitPostponed | WaitCompleted | WaitTimedOut | WaitCanceled

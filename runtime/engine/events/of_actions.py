@@ -16,7 +16,8 @@ from runtime.engine.events.private import Private
 class DecisionMade(Struct, frozen=True):
     """Policy has judged an action (Q-16). ``action`` is its blinded digest, ``digest`` the digest itself.
 
-    ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules and errors with their words.
+    ``policies`` are all that were evaluated. ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules
+    and errors with their words.
     ``contributors`` are those who shaped the action, by role and principal; None for the run's requester alone.
     """
 
@@ -25,7 +26,7 @@ class DecisionMade(Struct, frozen=True):
     action: str
     operation: str
     outcome: str
-    policy: JsonObject | None
+    policies: list[JsonObject]
     rules: list[Json]
     errors: list[Json]
     digest: Private[str] = ""
@@ -113,10 +114,15 @@ class ActionDoubtResolved(Struct, frozen=True):
 
 
 class ActionRecalled(Struct, frozen=True):
-    """The effect is recorded as done; its result is reused and nothing is sent (Q-15)."""
+    """The effect is recorded as done, by ``run`` if not by this one; its result is reused, nothing is sent (Q-15).
+
+    ``ended`` says by whom its end was told, where that came from outside.
+    """
 
     TYPE: ClassVar = EventType.ACTION_RECALLED
     receipt: UUID
+    run: UUID | None = None
+    ended: Private[JsonObject | None] = None
 
 
 class ActionLate(Struct, frozen=True):

@@ -17,6 +17,8 @@ class RunOpened(Struct, frozen=True):
     """A trigger has started the run. ``workflow`` is its name, version and digest.
 
     ``shaped`` are the marks of those who shaped its input, besides the requester (``runtime.engine.contributors``).
+    ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
+    of the channels of the run above. ``open`` says for how many seconds the run waits for more when its steps are done.
     """
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -29,6 +31,9 @@ class RunOpened(Struct, frozen=True):
     reference: Private[str | None] = None
     requested_by: Private[str | None] = None
     shaped: Private[list[str] | None] = None
+    inherited: list[Json] | None = None
+    open: int | None = None
+    channels: Private[JsonObject | None] = None
 
 
 class RunStarted(Struct, frozen=True):
@@ -106,6 +111,29 @@ class RunClosed(Struct, frozen=True):
     error: JsonObject | None
     detail: Private[JsonObject | None] = None
     result: Private[Json] = None
+
+
+class RunSealed(Struct, frozen=True):
+    """An open run waits for no more steps: somebody has closed it, or its time is over. It ends when its steps are."""
+
+    TYPE: ClassVar = EventType.RUN_SEALED
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+
+
+class RunReopened(Struct, frozen=True):
+    """A person goes on with a failed run. ``steps`` begin anew, each with the epoch of its last lease.
+
+    ``bundle`` is the SHA-256 of the evidence of how it had ended.
+    """
+
+    TYPE: ClassVar = EventType.RUN_REOPENED
+    bundle: str | None
+    steps: list[Json]
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
 
 
 class CheckpointCommitted(Struct, frozen=True):

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from core.errors import ConsistencyError
 from evidence.commitments import blind
 from runtime.engine import contributors
 from runtime.engine import events as e
+from runtime.engine.beginnings import first_entries
 from runtime.engine.commit import PARKED, MutationRow
 from runtime.engine.crossing import Crossing, begin, checkpoint_of, cross
 from runtime.engine.fold import of_steps, of_waits
@@ -39,6 +42,8 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
     match told.event:
         case e.CheckpointCommitted() as event:
             _checkpoint(run, event, graph, crossing)
+        case e.RunOpened() as event:
+            _opened(run, event, graph)
         case event:
             change = _FOLDS[type(event)]
             if change is not None:
@@ -46,15 +51,24 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
     return run
 
 
-def _opened(run: Run, told: Told, event: e.RunOpened) -> None:
+def _opened(run: Run, event: e.RunOpened, graph: Graph) -> None:
     run.reference = event.reference or run.reference
     run.requested_by = event.requested_by or run.requested_by
     run.trigger = event.inputs or {}
     contributors.opened(run.state, event.shaped or ())
+    run.state.channels.update(event.channels or {})
+    run.held_open = event.open is not None
+    run.ledger += first_entries(graph.channels, event.channels or {})
 
 
 def _started(run: Run, told: Told, event: e.RunStarted) -> None:
     run.status = RUN.next[run.status, RunEvent.START]
+    if run.held_open:
+        run.status = RUN.next[run.status, RunEvent.WAIT]
+
+
+def _sealed(run: Run, told: Told, event: e.RunSealed) -> None:
+    run.held_open = False
 
 
 def _named(run: Run, told: Told, event: e.RunReferenceSet) -> None:
@@ -95,6 +109,21 @@ def _closed(run: Run, told: Told, event: e.RunClosed) -> None:
     run.error, run.result, run.finished, run.executing = event.detail, event.result, True, 0
 
 
+def _reopened(run: Run, told: Told, event: e.RunReopened) -> None:
+    run.status = RUN.next[run.status, RunEvent.REOPEN]
+    run.error, run.result, run.finished, run.reopened = None, None, False, run.reopened + 1
+    told_of: Any = event.steps
+    for key, epoch in told_of:
+        run.past.pop(key, None)
+        run.steps.pop(key, None)
+        run.state.parked.pop(key, None)
+        run.anew[key] = epoch
+    run.state.open = [key for key in run.state.open if key not in run.anew]
+    for wait in [wait for wait in run.waits.values() if wait.step_key in run.anew]:
+        run.waits[wait.wait_id] = replace(wait, left=True)
+    contributors.reopened(run.state, told.actor.kind, told.actor.id)
+
+
 def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: Crossing | None) -> None:
     """The barrier: the writes of the super-step are in the channels, and the next super-step is planned."""
     if crossing is None:
@@ -108,12 +137,15 @@ def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: 
     for key in [key for key, row in run.steps.items() if row.status in STEP.terminal]:
         run.past[key] = run.steps.pop(key)
     run.steps.update((row.key, row) for row in crossing.begun)
+    run.anew = {}
     if crossing.ending:
         return
     run.executing = run.width = len(run.state.open)
     done = crossing.finished and not run.state.parked
     if not done and not run.state.open and run.status is RunState.RUNNING:
         _park_run(run)
+    elif done and run.held_open and run.status is RunState.RUNNING:
+        run.status = RUN.next[run.status, RunEvent.WAIT]
 
 
 def _as_recorded(run: Run, event: e.CheckpointCommitted, graph: Graph) -> Crossing:
@@ -142,7 +174,7 @@ def _park_run(run: Run) -> None:
 
 # None: the event changes nothing by itself, the events beside it do.
 _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
-    e.RunOpened: _opened,
+    e.RunOpened: None,
     e.RunStarted: _started,
     e.RunReferenceSet: _named,
     e.RunExtended: _extended,
@@ -150,6 +182,8 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.RunCanceled: _canceled,
     e.RunPaused: _paused,
     e.RunResumed: _paused,
+    e.RunReopened: _reopened,
+    e.RunSealed: _sealed,
     e.RunClosed: _closed,
     e.StepStarted: of_steps.step_started,
     e.StepSucceeded: of_steps.step_succeeded,

@@ -1,0 +1,66 @@
+"""Going on with a run that has failed, from the steps that failed or were canceled with it (X-18). Pure.
+
+What is done stays done. All else begins anew, as steps of a new super-step: judged again, and asked again unless an
+approval still binds.
+"""
+
+from __future__ import annotations
+
+from core.canonical import Json
+from core.errors import ConsistencyError, InputError
+from evidence.chain import Actor
+from evidence.commitments import blind, commit_fields, path_of
+from evidence.receipts import ReceiptStatus
+from runtime.engine.crossing import cross
+from runtime.engine.events import CheckpointCommitted, RunReferenceSet, RunReopened
+from runtime.engine.plan import Evaluated, PlanError
+from runtime.engine.run import Run
+from runtime.engine.states import RunState, StepState
+from runtime.engine.transition import Transition
+
+_OPEN = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
+
+
+def anew(run: Run) -> dict[str, int]:
+    """The steps that would begin anew, each with the epoch of its last lease. ``run`` is folded whole."""
+    rows = {**run.past, **run.steps}
+    over = (StepState.FAILED_TERMINAL, StepState.CANCELED)
+    done = run.state.status.keys() | run.state.failures.keys()
+    return {key: row.lease_epoch for key, row in rows.items() if row.status in over and key not in done}
+
+
+def refusal(run: Run) -> str | None:
+    """The reason why a run cannot be gone on with; None if it can. ``run`` is folded whole."""
+    if run.status is not RunState.FAILED_TERMINAL:
+        return f"The run is {run.status}; only one that has failed can be retried."
+    doubts = sorted({row.step_key for row in run.receipts.values() if row.status in _OPEN})
+    if doubts:
+        return f"Nobody knows whether the action of {', '.join(doubts)} happened, so it may not be done again."
+    return None
+
+
+def reopen(transition: Transition, actor: Actor, reason: str, bundle: str | None) -> None:
+    """Tell that a person goes on with the run, and plan what begins anew. ``bundle`` is the digest of its evidence.
+
+    ``ConsistencyError`` if nothing can begin: what made the run fail still does.
+    """
+    if (problem := refusal(transition.view.run)) is not None:
+        raise ConsistencyError(problem)
+    run_key, number = transition.view.run.run_key, transition.run.reopened + 1
+    kept = {"reason": reason} if reason else {}
+    committed = commit_fields(run_key, path_of("reopened", str(number)), kept) or None
+    steps: list[Json] = [[key, epoch] for key, epoch in sorted(anew(transition.view.run).items())]
+    transition.tell(RunReopened(bundle, steps, bool(reason), committed, reason), actor=actor)
+    choices = Evaluated(transition.graph, transition.view.constants)
+    try:
+        crossing = cross(transition.run, transition.graph, choices)
+    except (PlanError, InputError) as error:
+        raise ConsistencyError(f"The run would fail again at once: {error}") from None
+    if not crossing.begun:
+        raise ConsistencyError("No step of this run can begin anew.", remedy="Start it again.")
+    for key, reference in crossing.references:
+        told = commit_fields(run_key, key, {"reference": reference})
+        transition.tell(RunReferenceSet([*told], reference), step=key)
+    shown = blind(run_key, crossing.checkpoint.digest)
+    made = choices.made or None
+    transition.tell(CheckpointCommitted(crossing.checkpoint.superstep, shown, False, made), crossing=crossing)

@@ -1,0 +1,157 @@
+"""Sharing an effect: who comes later is judged first, then reuses its result, joins it or takes it over (Q-15). Pure.
+
+An effect of wider scope has one life, whoever performs it. Who waits for its end is woken in an append of its own, and
+is judged anew before it goes on. Nothing of another run is changed here: what others did is read from their books.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.operation import Kind
+from connectors.proposal import SYSTEM
+from core.action import Action
+from core.canonical import Json, JsonObject
+from runtime.engine.commit import ReceiptRow, expected_of
+from runtime.engine.errors import ErrorClass, StepError
+from runtime.engine.events import ActionRecalled
+from runtime.engine.instructions import Next, Over, Shared
+from runtime.engine.intend import Proposal, is_own
+from runtime.engine.lives import KEY, RECEIPT, UNDER_WAY, name_of
+from runtime.engine.outside import park_outside
+from runtime.engine.past import OUTPUT_REMOVED
+from runtime.engine.states import EffectState, WaitKind
+from runtime.engine.transition import finish
+
+# The code of a call of which nothing was sent: whoever shares it may try at once.
+NOT_SENT = "not_sent"
+
+_CONFLICT = StepError(
+    ErrorClass.CONSISTENCY,
+    "effect_conflict",
+    "Another run or step does something else under the same idempotency key. Give the operation a key of its own.",
+)
+_STUCK = StepError(
+    ErrorClass.CONSISTENCY,
+    "effect_in_doubt",
+    "The run that did this is over, and nobody knows whether it happened. Look at the target system.",
+)
+_UNKNOWN = StepError(
+    ErrorClass.CONSISTENCY,
+    "output_unknown",
+    "A person said that this had happened. Nobody knows its output, so nothing can go on with it.",
+)
+_GIVEN_UP = StepError(ErrorClass.CONSISTENCY, "effect_failed", "The step that did this for all who share it failed.")
+
+
+def recall(p: Proposal, receipt: ReceiptRow) -> Next:
+    """Reuse the result of this very step's effect, which is recorded as done: nothing is sent (Q-15)."""
+    p.transition.tell(ActionRecalled(receipt.receipt_id), step=p.step.key)
+    if receipt.error is not None:
+        p.transition.fail(p.step, receipt.error)
+    elif p.operation.kind is Kind.DURABLE:
+        park_outside(p.transition, p.step, p.operation, p.nonce)  # it was begun, and its end is still to come
+    else:
+        finish(p.transition, p.step, receipt.output, receipt.usage)
+    return Over()
+
+
+def is_done(p: Proposal, receipt: ReceiptRow) -> bool:
+    """True if the effect of this step's own receipt is done, or goes on; false if what it began outside has ended."""
+    waits = [wait for wait in p.transition.run.waits.values() if wait.step_key == receipt.step_key]
+    ended = any(wait.left and wait.kind is WaitKind.EXTERNAL and wait.parked for wait in waits)
+    return receipt.status == EffectState.SUCCEEDED and not (ended and p.operation.kind is Kind.DURABLE)
+
+
+def share(p: Proposal, action: Action) -> Next | None:
+    """Share an effect that others know, for a step that may have it; None if it is this step's to perform."""
+    shared = p.known.shared
+    if shared is None or is_own(p.transition, p.step, shared.receipt):
+        return None
+    if shared.life is EffectState.FAILED:
+        return _failed(p, shared)
+    if not shared.erased and not _same(shared.receipt, action):
+        p.transition.fail(p.step, _CONFLICT.to_json())
+    elif shared.life is EffectState.LEFT:
+        _take_over(p, shared)
+    elif shared.life in UNDER_WAY:
+        _join(p, shared)
+    else:
+        _reuse(p, shared)
+    return Over()
+
+
+def _same(receipt: ReceiptRow, action: Action) -> bool:
+    """True if a receipt is of this action."""
+    told = (receipt.action["input"], receipt.target, receipt.action.get(SYSTEM) or action.system)
+    return told == (action.input, action.target, action.system)
+
+
+def _failed(p: Proposal, shared: Shared) -> Next | None:
+    """The life of the effect is over: for whoever had joined it too. Who comes later begins a new one."""
+    error = shared.receipt.error
+    if _joined(p) != str(shared.receipt.receipt_id) or (error or {}).get("code") == NOT_SENT:
+        return None
+    if shared.wait is not None:
+        said = dict(shared.wait.result or {}).get("error")
+        error = said if isinstance(said, dict) else error
+    p.transition.fail(p.step, error or _GIVEN_UP.to_json())
+    return Over()
+
+
+def _joined(p: Proposal) -> Json:
+    """The receipt of the effect whose end this step has waited for last."""
+    found: Json = None
+    for wait in p.transition.run.waits.values():
+        if wait.step_key == p.step.key and wait.kind is WaitKind.SHARED and not wait.left:
+            found = (wait.context or {}).get(RECEIPT)
+    return found
+
+
+def _join(p: Proposal, shared: Shared) -> None:
+    """Wait for the end of what is under way. Who performs it has told that it is, so nothing goes out here."""
+    if shared.over and shared.life is not EffectState.BEGUN:
+        p.transition.fail(p.step, _STUCK.to_json())
+        return
+    key = shared.receipt.idempotency_key
+    limit = p.leaf.timeout or p.operation.timeouts.complete if p.operation.kind is Kind.DURABLE else None
+    context: JsonObject = {"operation": p.operation.name, KEY: key, RECEIPT: str(shared.receipt.receipt_id)}
+    p.transition.park(p.step, WaitKind.SHARED, p.nonce(), limit, context, name_of(key))
+
+
+def _take_over(p: Proposal, shared: Shared) -> None:
+    """Wait in the place of whoever has left: what goes on outside is this step's from now on, on its first key."""
+    wait, receipt = shared.wait, shared.receipt
+    assert wait is not None, "what was left was waited for"
+    p.transition.tell(ActionRecalled(receipt.receipt_id, receipt.run_id), step=p.step.key)
+    limit = p.leaf.timeout or p.operation.timeouts.complete
+    context: JsonObject = {
+        "operation": p.operation.name,
+        KEY: receipt.idempotency_key,
+        RECEIPT: str(receipt.receipt_id),
+    }
+    mine = expected_of(p.transition.view.run_id, p.step)
+    p.transition.park(p.step, WaitKind.EXTERNAL, p.nonce(), limit, context, wait.correlation_key, wait=mine)
+
+
+def _reuse(p: Proposal, shared: Shared) -> None:
+    """The effect is done: its result is this step's, and nothing is sent."""
+    receipt, output = shared.receipt, shared.receipt.output
+    signal: JsonObject | None = None
+    if shared.wait is not None:
+        result: Mapping[str, Any] = shared.wait.result or {}
+        output = result.get("output")
+        signal = {"payload": output, "by": result.get("by"), "kind": str(shared.wait.kind)}
+    said: JsonObject | None = None if signal is None else {"by": signal["by"]}
+    p.transition.tell(ActionRecalled(receipt.receipt_id, receipt.run_id, said), step=p.step.key)
+    if receipt.error is not None:
+        p.transition.fail(p.step, receipt.error)
+    elif signal is not None:
+        finish(p.transition, p.step, output, signal=signal)
+    elif shared.erased:
+        p.transition.fail(p.step, OUTPUT_REMOVED)
+    elif receipt.resolution is not None and not receipt.output:
+        p.transition.fail(p.step, _UNKNOWN.to_json())
+    else:
+        finish(p.transition, p.step, receipt.output, receipt.usage)

@@ -1,0 +1,32 @@
+"""Telling those who share an effect of its end: each in an append of its own, and each is judged anew (Q-15)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from uuid import UUID
+
+from core.db import Database
+from core.errors import ConsistencyError
+from runtime.definition.catalog import Definitions
+from runtime.engine.draft import ENGINE
+from runtime.requests.signaling import end_wait, persistently
+from runtime.store import effects
+
+
+async def wake(database: Database, definitions: Definitions, tenant: str, key: str) -> int:
+    """Wake every step that waits for the end of this effect; how many there were.
+
+    A crash in between leaves the rest to the message that asked for it, or to a sweep. Under the engine's role.
+    """
+    async with database.connection() as connection:
+        found = [row for row in await effects.sharing(connection, tenant, key) if row["waiting"]]
+    for row in found:
+        place = (row["run_id"], row["step_key"], row["wait_id"])
+
+        async def attempt(lock: bool, place: tuple[UUID, str, UUID] = place) -> bool:
+            async with database.transaction(tenant) as connection:
+                return await end_wait(connection, definitions, tenant, place, {}, ENGINE, lock=lock)
+
+        with suppress(ConsistencyError):  # its run has moved on: it was canceled, or somebody else has told it
+            await persistently(attempt)
+    return len(found)

@@ -1,0 +1,102 @@
+"""Effects that steps and runs share: their rows say where to look, the books what became of them (Q-14, Q-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import asyncpg
+
+from core.db import Connection
+from runtime.engine import lives
+from runtime.engine.commit import ReceiptRow, WaitRow
+from runtime.engine.instructions import Shared
+from runtime.engine.run import Run
+from runtime.engine.states import EffectState
+from runtime.engine.told import Diverged
+from runtime.store import retention
+from runtime.store.views import Graphs, Purged, load
+
+# Only where to look. What became of the attempt is told by the book of its run, or by what retention left.
+_BY_KEY = "SELECT run_id, receipt_id, status, holder, wait_id FROM effects WHERE tenant_id = $1 AND key = $2"
+_SHARING = """
+SELECT w.run_id, w.step_key, w.wait_id, w.status = 'waiting' AS waiting FROM waits w JOIN runs r USING (run_id)
+WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = 'shared' AND w.status IN ('waiting', 'completed')
+  AND r.finished_at IS NULL
+ORDER BY w.created_at, w.wait_id"""
+_ABANDON = """
+UPDATE effects SET status = 'failed' WHERE tenant_id = $1 AND key = $2 AND wait_id = $3 AND status = 'left'"""
+_LEFT_BY = "SELECT FROM effects WHERE tenant_id = $1 AND wait_id = $2 AND status = 'left'"
+
+
+async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) -> Shared | None:
+    """The shared effect with this key, whichever run or step has performed it (Q-14, Q-15).
+
+    ``Diverged`` if the run that is named tells of no such attempt: then nobody knows whether it happened.
+    """
+    row = await connection.fetchrow(_BY_KEY, tenant, key)
+    if row is None:
+        return None
+    receipt, run = await _performed(connection, graphs, row)
+    if receipt is None or (receipt.idempotency_key, receipt.run_id) != (key, row["run_id"]):
+        raise Diverged(
+            f"The run {row['run_id']} does not tell of the receipt {row['receipt_id']}, which holds the effect {key}"
+        )
+    over = run is None or run.finished
+    wait, known = await _awaited(connection, graphs, row, run)
+    if not known:
+        ended = EffectState(row["status"])
+        return Shared(receipt, ended, over=over, erased=True)
+    life = lives.life_of(receipt, wait)
+    if life is EffectState.LEFT and row["status"] == EffectState.FAILED:
+        life = EffectState.FAILED  # it was ended outside, because nobody who shared it was left
+    return Shared(receipt, life, wait, over, erased=run is None)
+
+
+async def _performed(
+    connection: Connection, graphs: Graphs, row: asyncpg.Record
+) -> tuple[ReceiptRow | None, Run | None]:
+    """The receipt of an effect and the run that has performed it; only what retention has left of it, and no run."""
+    try:
+        run = (await load(connection, row["run_id"], graphs, whole=True)).run
+    except Purged:
+        left = (ReceiptRow(**each) for each in (await retention.remains(connection, row["run_id"]))[1])
+        return next((each for each in left if each.receipt_id == row["receipt_id"]), None), None
+    return run.receipts.get(row["receipt_id"]), run
+
+
+async def _awaited(
+    connection: Connection, graphs: Graphs, row: asyncpg.Record, run: Run | None
+) -> tuple[WaitRow | None, bool]:
+    """The wait of whoever holds an effect; false if retention has removed it."""
+    if row["wait_id"] is None:
+        return None, True
+    if run is None or row["holder"] != row["run_id"]:
+        try:
+            run = (await load(connection, row["holder"], graphs, whole=True)).run
+        except Purged:
+            return None, False
+    return run.waits.get(row["wait_id"]), True
+
+
+async def sharing(connection: Connection, tenant: str, key: str) -> Sequence[asyncpg.Record]:
+    """The steps of runs that go on, which wait for the end of this effect or were told of it: run, step, wait."""
+    return await connection.fetch(_SHARING, tenant, lives.name_of(key))
+
+
+async def left_by(connection: Connection, tenant: str, wait_id: UUID) -> bool:
+    """True if whoever waited by this wait has left an effect that others may still take over."""
+    return await connection.fetchrow(_LEFT_BY, tenant, wait_id) is not None
+
+
+async def row_of(connection: Connection, tenant: str, key: str) -> asyncpg.Record | None:
+    """The row of an effect."""
+    return await connection.fetchrow(_BY_KEY, tenant, key)
+
+
+async def abandon(connection: Connection, tenant: str, key: str, wait_id: UUID) -> bool:
+    """Let go of what its holder has left and nobody else wants; false if somebody has taken it over meanwhile.
+
+    A crash after it leaves the effect to be ended outside, which the message that asked for it does again.
+    """
+    return bool(int((await connection.execute(_ABANDON, tenant, key, wait_id)).split()[-1]))
