@@ -16,11 +16,13 @@ from jsonschema_rs import Draft202012Validator, ValidationError
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
 )
 
+from connectors.marks import check_marks
 from connectors.parts import NAME_PATTERN, Diff, Idempotency, JsonDocument, Part, Retry, Reverse, TimedOut, Timeouts
 from connectors.schema import check_keywords, validator_of
 from core.action import Risk, SideEffects
@@ -143,8 +145,9 @@ class Operation(Part):
 
     @field_validator("input_schema", "output_schema")
     @classmethod
-    def _usable_schema(cls, schema: JsonDocument) -> JsonDocument:
+    def _usable_schema(cls, schema: JsonDocument, info: ValidationInfo) -> JsonDocument:
         check_keywords(schema)
+        check_marks(schema, output=info.field_name == "output_schema")
         try:
             validator_of(schema)
         except ValidationError as error:

@@ -184,6 +184,11 @@ class Expression:
         self._variable = next(iter(references)) if len(references) == 1 and is_variable_name(source) else None
         self._members = source.removeprefix(f"{self._variable}").split(".")[1:] if self._variable else []
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The paths that it reads: a plain path as it is written, else every variable whole; sorted."""
+        return (self.source,) if self._variable else tuple(sorted(self.references))
+
     def value(self, bound: Bound) -> Json:
         """The value as plain JSON (timestamps in RFC 3339, durations in ISO 8601); ``ExpressionError`` otherwise."""
         # An activation of another environment would pass by this one's type checks.

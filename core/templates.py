@@ -57,6 +57,10 @@ class Template:
         self._node = node
         self.references = frozenset(_references(node))
 
+    def ingredients(self) -> Iterator[tuple[Path, tuple[str | None, ...]]]:
+        """Find what each text and each value in it is made of: the paths that are read, None for the author's words."""
+        return _ingredients(self._node, ())
+
     def render(self, values: Mapping[str, object]) -> Json:
         """Plain JSON, sharing nothing with the document. ``ExpressionError`` or ``TemplateError`` says what failed."""
         return _render(self._node, self._environment.bind(values, self.references))
@@ -144,6 +148,20 @@ def _references(node: _Node) -> Iterator[str]:
     elif isinstance(node, dict | list):
         for item in node.values() if isinstance(node, dict) else node:
             yield from _references(item)
+
+
+def _ingredients(node: _Node, path: Path) -> Iterator[tuple[Path, tuple[str | None, ...]]]:
+    if isinstance(node, dict | list) and node:
+        for step, item in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _ingredients(item, (*path, step))
+        return
+    found: list[str | None] = []
+    for part in node.parts if isinstance(node, _Text) else (None,):
+        if isinstance(part, Expression):
+            found += part.reads or (None,)
+        elif part is None or part.strip():
+            found.append(None)
+    yield path, tuple(dict.fromkeys(found))
 
 
 def _render(node: _Node, bound: Bound) -> Json:

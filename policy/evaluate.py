@@ -152,7 +152,8 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
                 failed.append((named, held))
     fired.sort(key=_PLACE)
     failed.sort(key=lambda pair: pair[0].place)
-    errors = tuple(RuleError(named.id, str(error)) for named, error in failed)
+    # Both branches of a rule with `otherwise` fail together: that is one error, told of the first.
+    errors = tuple({named.id: RuleError(named.id, str(error)) for named, error in reversed(failed)}.values())[::-1]
     outcomes = {named.rule.outcome for named in fired}
     # A rule about another operation, which this one can do as well, lets nothing out by itself.
     own = any(operation in named.rule.operations for named in fired)
@@ -263,7 +264,7 @@ def explain(policies: PolicySet, action: Action, context: FactContext) -> Explan
     """Judge an action and show how every rule came out."""
     facts = build_facts(action, context)
     decision = evaluate(policies, facts, action.operation)
-    fired = {rule.id for rule in decision.rules}
+    fired = {(rule.id, rule.outcome) for rule in decision.rules}
     errors = {error.rule: error.message for error in decision.errors}
     several = len(decision.policies) > 1
     explained = [
@@ -272,7 +273,7 @@ def explain(policies: PolicySet, action: Action, context: FactContext) -> Explan
             outcome=rule.outcome,
             when=rule.document.when,
             matched=rule.condition_for(action.operation) is not None,
-            fired=name in fired,
+            fired=(name, rule.outcome) in fired,
             error=errors.get(name),
             facts={name: cast(Json, facts[name]) for name in sorted(condition.references) if name in facts},
             missing=tuple(sorted(condition.references - facts.keys())),

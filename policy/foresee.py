@@ -7,8 +7,10 @@ facts are (CEL's `&&` and `||` do). A rule that is not certain may fire, may not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import pairwise
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -32,6 +34,9 @@ _ALWAYS = {Ruling.DENY: Verdict.DENIED, Ruling.NEEDS_APPROVAL: Verdict.ASKS, Rul
 
 
 _MAY = {Ruling.DENY: "denied", Ruling.NEEDS_APPROVAL: "asks people", Ruling.ALLOW: "allowed"}
+
+_Seen: TypeAlias = tuple[str, Ruling, bool, bool | None]
+"""A rule that may fire: its name, its outcome, whether it is about this operation, and whether it is certain."""
 
 
 class Foreseen(Struct, frozen=True):
@@ -72,11 +77,12 @@ def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[s
         if (condition := named.rule.condition_for(operation)) is not None
     ]
     rules = [rule for rule in rules if rule[3] is not False]
-    sure = [outcome for _, outcome, _, certain in rules if certain]
+    either = _weakest(rules)
+    sure = [outcome for _, outcome, _, certain in rules if certain] + either
     # A rule about another operation, which this one can do as well, lets nothing out by itself.
     own = any(is_own for _, _, is_own, _ in rules)
-    let = any(is_own and certain for _, _, is_own, certain in rules)
-    names = tuple(name for name, *_ in rules)
+    let = bool(either) or any(is_own and certain for _, _, is_own, certain in rules)
+    names = tuple(dict.fromkeys(name for name, *_ in rules))
     if not own or Ruling.DENY in sure:
         return Foreseen(Verdict.DENIED, (Ruling.DENY,), names)
     if {outcome for _, outcome, *_ in rules} == {Ruling.DENY}:
@@ -87,6 +93,19 @@ def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[s
     certain = let and all(rule[3] is not None for rule in rules)
     verdict = _ALWAYS[floor] if certain else Verdict.DEPENDS
     return Foreseen(verdict, tuple(one for one in STRENGTH if one in possible), names)
+
+
+def _weakest(rules: Sequence[_Seen]) -> list[Ruling]:
+    """Of each rule with `otherwise` that nothing decides, the weaker outcome: one of its two holds, so that is least.
+
+    The two halves of such a rule have one name, and come one after the other.
+    """
+    pairs = [
+        (one[1], other[1])
+        for one, other in pairwise(rules)
+        if one[0] == other[0] and one[2] and other[2] and one[3] is None and other[3] is None
+    ]
+    return [max(pair, key=STRENGTH.index) for pair in pairs]
 
 
 def _certain(condition: Expression, fixed: Mapping[str, object]) -> bool | None:
@@ -110,9 +129,12 @@ def changed(before: PolicySet, after: PolicySet) -> Iterator[tuple[str, str]]:
 
 
 def _rules(policies: PolicySet) -> dict[str, object]:
-    """Every rule by name, with all that it says; also the scope of its policy, which is part of what it means."""
+    """Every rule by name, with all that it says; also the scope of its policy, which is part of what it means.
+
+    Of a rule with `otherwise` the first half is the rule as it is written.
+    """
     return {
         f"{policy.name}/{rule.id}": (rule.document, policy.applies)
         for policy in policies.policies
-        for rule in policy.rules
+        for rule in reversed(policy.rules)
     }

@@ -21,6 +21,8 @@ from policy.scope import EVERYTHING, Scope, compile_glob, scope_problems
 class Rule(Struct, frozen=True):
     """A rule that is ready to be evaluated. The condition of one without ``when`` is ``true``.
 
+    A rule of the document with ``otherwise`` is two of these, with one id and opposite conditions.
+
     ``restrains`` are the conditions under which it holds for operations that can do the same, besides those that it
     matches. There it only denies, or asks for people where another rule lets the action out: it allows nothing.
     """
@@ -109,14 +111,14 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
         try:
             if "${{" in (rule.when or ""):
                 raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
-            condition = compiled(rule.when or "true", matched)
-            siblings = _siblings(rule, matched, operations)
-            restrains = {name: compiled(source, {*matched, name}) for name, source in siblings.items()}
+            for branch in rule.branches:
+                condition = compiled(branch.when or "true", matched)
+                siblings = _siblings(branch, matched, operations)
+                restrains = {name: compiled(source, {*matched, name}) for name, source in siblings.items()}
+                rules.append(Rule(index, rule.id, branch.outcome, branch, matched, condition, restrains))
         except ExpressionError as error:
             message = f"rule {rule.id}: {error.message}"
             problems.append(document.problem(("rules", index, "when"), message, error.remedy))
-            continue
-        rules.append(Rule(index, rule.id, rule.outcome, rule, matched, condition, restrains))
     if problems:
         raise DefinitionError(tuple(sorted(problems, key=lambda problem: (problem.line, problem.column))))
     return Policy(content, text, rules, frozenset(operations), scope)
@@ -172,12 +174,23 @@ def _structure_problems(document: Document, content: PolicyDocument) -> Iterator
         if rule.id in seen:
             yield document.problem(("rules", index, "id"), f"the id {rule.id!r} is taken.", "Ids are unique.")
         seen.add(rule.id)
-        if rule.outcome is Ruling.NEEDS_APPROVAL:
+        yield from _otherwise_problems(document, index, rule)
+        if rule.asks:
             yield from _approval_problems(document, index, rule)
             continue
         for key in [key for key in APPROVAL_KEYS if key in rule.model_fields_set]:
             message = f"rule {rule.id}: {key!r} has no meaning with outcome {rule.outcome}."
             yield document.problem(("rules", index, key), message, "Remove it, or make the outcome needs_approval.")
+
+
+def _otherwise_problems(document: Document, index: int, rule: RuleDocument) -> Iterator[Problem]:
+    place = ("rules", index, "otherwise")
+    if rule.otherwise is not None and rule.when is None:
+        message = f"rule {rule.id}: 'otherwise' has no meaning without 'when'."
+        yield document.problem(place, message, "Say when, or remove it.")
+    if rule.otherwise is rule.outcome:
+        message = f"rule {rule.id}: 'otherwise' is what 'outcome' is, so 'when' has no meaning."
+        yield document.problem(place, message, "Give another outcome, or remove it.")
 
 
 def _approval_problems(document: Document, index: int, rule: RuleDocument) -> Iterator[Problem]:

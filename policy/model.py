@@ -83,12 +83,16 @@ APPROVAL_KEYS = (
 
 
 class RuleDocument(_Part):
-    """One rule. ``when`` is a bare CEL expression of type bool; a rule without one fires for all that it matches."""
+    """One rule. ``when`` is a bare CEL expression of type bool; a rule without one fires for all that it matches.
+
+    ``otherwise`` is the outcome where ``when`` is false.
+    """
 
     id: Name
     match: Match
     when: Annotated[str, Field(min_length=1, pattern=r"\S")] | None = None
     outcome: Ruling
+    otherwise: Ruling | None = None
     tier: Tier = Tier.MEDIUM
     approvers: tuple[Approver, ...] = ()
     two_person: bool = False
@@ -99,6 +103,19 @@ class RuleDocument(_Part):
     remind: tuple[Duration, ...] = ()
     escalate: Escalate | None = None
     because: Text | None = None
+
+    @property
+    def asks(self) -> bool:
+        """True if one of its outcomes asks people."""
+        return Ruling.NEEDS_APPROVAL in (self.outcome, self.otherwise)
+
+    @property
+    def branches(self) -> tuple[RuleDocument, ...]:
+        """The rule for each of its outcomes: as it is, and with the opposite condition for ``otherwise``."""
+        if self.otherwise is None or self.when is None:
+            return (self,)
+        opposite = {"when": f"!({self.when}\n)", "outcome": self.otherwise}
+        return self, self.model_copy(update=opposite)
 
 
 Globs = Annotated[tuple[Glob, ...], Field(min_length=1, max_length=100)]

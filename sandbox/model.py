@@ -1,4 +1,8 @@
-"""A stand-in for an OpenAI-compatible model: it classifies tickets by keywords, the same way every time."""
+"""A stand-in for an OpenAI-compatible model: it classifies tickets by keywords, the same way every time.
+
+A model with the name ``script-…`` plays a part instead (``sandbox.model_scripts``). ``script-given`` says the messages
+that ``POST /_sandbox/turns`` was given, one a turn.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -19,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sandbox.faults import FaultMiddleware, FaultTable, faults_endpoint
+from sandbox.model_scripts import NAMES, PREFIX, Chat, Turn, misuse, play
 
 _PRIORITIES: Final = (
     ("1", re.compile(r"\b(outage|down|payroll|production|everyone)\b", re.IGNORECASE)),
@@ -77,11 +82,13 @@ class Model:
         self.url = ""
         self.faults = FaultTable(_fault_body, only=r"^/v1/")
         self.completions: list[Mapping[str, object]] = []
+        self.turns: list[Turn] = []
         self.app = Starlette(
             routes=[
                 Route("/v1/chat/completions", self._guard(self._complete), methods=["POST"]),
                 Route("/v1/models", self._guard(self._models), methods=["GET"]),
                 Route("/_sandbox/faults", self._inject, methods=["GET", "POST", "DELETE"]),
+                Route("/_sandbox/turns", self._given, methods=["GET", "POST"]),
                 Route("/_sandbox/completions", self._listed, methods=["GET"]),
             ],
             middleware=[Middleware(FaultMiddleware, table=self.faults)],
@@ -108,6 +115,18 @@ class Model:
     async def _listed(self, _request: Request) -> Response:
         return JSONResponse({"completions": self.completions})
 
+    async def _given(self, request: Request) -> Response:
+        """The messages that ``script-given`` says, one a turn. The last one repeats."""
+        if request.method == "POST":
+            try:
+                turns = json.loads(await request.body())
+            except ValueError as error:
+                return JSONResponse({"error": str(error)}, 400)
+            if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+                return JSONResponse({"error": "a list of messages is needed"}, 400)
+            self.turns = turns
+        return JSONResponse({"turns": self.turns})
+
     def _models(self, _body: bytes) -> Response:
         models = [{"id": name, "object": "model", "created": 0, "owned_by": "sandbox"} for name in self.config.models]
         return JSONResponse({"object": "list", "data": models})
@@ -115,27 +134,42 @@ class Model:
     def _complete(self, raw: bytes) -> Response:
         request = _parsed(raw)
         messages = _messages(request)
-        asked = next((text for role, text in reversed(messages) if role == "user"), None)
-        if asked is None:
-            raise ModelError(400, "messages: a user message is needed")
-        content = _answer(classify(asked), request.get("response_format"))
+        answer = self._answered(request, messages)
+        said = answer.get("content") or json.dumps(answer.get("tool_calls"))
         usage = {
             "prompt_tokens": sum(_tokens(text) for _, text in messages),
-            "completion_tokens": _tokens(content),
+            "completion_tokens": _tokens(str(said)),
         }
         self.completions.append(request)
         model = request.get("model", self.config.models[0])
-        choice = {"index": 0, "message": {"role": "assistant", "content": content, "refusal": None}}
+        choice = {"index": 0, "message": {"role": "assistant", "refusal": None, **answer}}
+        finish = "tool_calls" if answer.get("tool_calls") else "stop"
         return JSONResponse(
             {
                 "id": "chatcmpl-" + hashlib.sha256(raw).hexdigest()[:24],
                 "object": "chat.completion",
                 "created": int(self.config.clock()),
                 "model": model if isinstance(model, str) else self.config.models[0],
-                "choices": [choice | {"logprobs": None, "finish_reason": "stop"}],
+                "choices": [choice | {"logprobs": None, "finish_reason": finish}],
                 "usage": usage | {"total_tokens": sum(usage.values())},
             }
         )
+
+    def _answered(self, request: Mapping[str, object], messages: list[tuple[str, str]]) -> Turn:
+        """The next message of the assistant."""
+        model = request.get("model")
+        if not isinstance(model, str) or not model.startswith(PREFIX):
+            asked = next((text for role, text in reversed(messages) if role == "user"), None)
+            if asked is None:
+                raise ModelError(400, "messages: a user message is needed")
+            return {"content": _answer(classify(asked), request.get("response_format"))}
+        chat, script = Chat(_said(request), _offered(request)), model.removeprefix(PREFIX)
+        if script == "given" and self.turns:
+            return self.turns[min(chat.turn, len(self.turns) - 1)]
+        if script not in NAMES:
+            known = ", ".join([*NAMES, "given"])
+            raise ModelError(404, f"The script {script!r} does not exist; known: {known}", code="model_not_found")
+        return play(script, chat)
 
 
 def classify(text: str) -> dict[str, str]:
@@ -190,13 +224,36 @@ def _messages(request: Mapping[str, object]) -> list[tuple[str, str]]:
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ModelError(400, f"messages[{index}]: an object with role and content is needed")
-        read.append((message["role"], _content(index, message.get("content"))))
+        read.append((message["role"], _content(index, message)))
     return read
 
 
-def _content(index: int, content: object) -> str:
+def _said(request: Mapping[str, object]) -> list[Mapping[str, Any]]:
+    """The messages whole, with calls that have exactly one result each."""
+    messages = cast(list[Mapping[str, Any]], request["messages"])
+    try:
+        wrong = misuse(messages)
+    except (AttributeError, KeyError, TypeError):
+        wrong = "tool_calls: each needs an id, and function with name and arguments"
+    if wrong is not None:
+        raise ModelError(400, wrong)
+    return messages
+
+
+def _offered(request: Mapping[str, object]) -> tuple[str, ...]:
+    tools = request.get("tools") or []
+    try:
+        return tuple(tool["function"]["name"] for tool in cast(list[Any], tools))
+    except (KeyError, TypeError):
+        raise ModelError(400, "tools: each needs a function with a name") from None
+
+
+def _content(index: int, message: Mapping[str, object]) -> str:
+    content = message.get("content")
     if isinstance(content, str):
         return content
+    if content is None and message["role"] == "assistant" and message.get("tool_calls"):
+        return json.dumps(message["tool_calls"])
     if isinstance(content, list):
         return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     raise ModelError(400, f"messages[{index}].content: text is needed")

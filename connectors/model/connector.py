@@ -9,12 +9,15 @@ import genai_prices
 import httpx
 
 from connectors.exchange import BODY_BYTES_MAX, Answer, exchange, harmless, http_url, json_of, public_address, tls
+from connectors.model.tools import misuse, tool_calls
 from connectors.port import Call, Done, Failure, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject
 from core.errors import InputError
 
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found"}
+_AS_GIVEN = ("temperature", "max_tokens", "tools", "tool_choice", "parallel_tool_calls")
+FINISH_CHARS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,10 @@ class ModelConnector(NothingBefore):
         return public_address(self._url)
 
     async def perform(self, call: Call) -> Outcome:
-        """One completion. An answer that should be JSON and is not counts as failed, with its usage."""
+        """One completion. An answer whose JSON or tool calls cannot be read counts as failed, with its usage."""
+        wrong = misuse(call.input)
+        if wrong is not None:
+            return Refused("invalid", wrong)
         request = self._client.build_request("POST", f"{self._url}/chat/completions", json=_request(call.input))
         reply = await exchange(self._client, request, effect=False, timeout_seconds=call.timeout_seconds)
         body = harmless(json_of(reply, "the model", _refusal))
@@ -75,7 +81,7 @@ def _request(values: JsonObject) -> JsonObject:
     body: JsonObject = {"model": values.get("model"), "messages": messages}
     if values.get("response_format") == "json":
         body["response_format"] = {"type": "json_object"}
-    return body | {name: values[name] for name in ("temperature", "max_tokens") if name in values}
+    return body | {name: values[name] for name in _AS_GIVEN if name in values}
 
 
 def _outcome(body: JsonObject, call: Call, provider: str) -> Outcome:
@@ -87,16 +93,24 @@ def _outcome(body: JsonObject, call: Call, provider: str) -> Outcome:
     asked = str(call.input.get("model"))
     model = str(body.get("model") or asked)
     usage = _usage(body.get("usage"), provider, model, asked)
+    finish = str(choice.get("finish_reason") or "unknown")[:FINISH_CHARS_MAX]
     text = message.get("content")
+    try:
+        calls = tool_calls(message)
+    except InputError as error:
+        return NotSent(f"{error} (finish reason: {finish})", usage=usage)
+    if calls and text is None:
+        text = ""
     if not isinstance(text, str):
-        refusal = message.get("refusal")
-        return Refused("no_text", f"the model gave no text: {refusal or choice.get('finish_reason')}", usage)
-    output: JsonObject = {"text": text, "model": model, "finish_reason": str(choice.get("finish_reason"))}
-    if call.input.get("response_format") == "json":
+        return Refused("no_text", f"the model gave no text: {message.get('refusal') or finish}", usage)
+    output: JsonObject = {"text": text, "model": model, "finish_reason": finish}
+    if calls:
+        output["tool_calls"] = calls
+    elif call.input.get("response_format") == "json":
         try:
             output["json"] = parse(text.encode(errors="replace"), bytes_max=BODY_BYTES_MAX, where="the model's text")
         except InputError as error:
-            return NotSent(f"{error} (finish reason: {choice.get('finish_reason')})", usage=usage)
+            return NotSent(f"{error} (finish reason: {finish})", usage=usage)
     external_id = body.get("id")
     return Done(output, external_id if isinstance(external_id, str) else None, usage=usage)
 

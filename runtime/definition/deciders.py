@@ -15,7 +15,7 @@ from core.identity import Role
 from core.terms import GroupQuorum, Terms, Tier
 from core.validation import validate
 from policy.evaluate import terms_of
-from policy.model import PolicyDocument, Ruling
+from policy.model import PolicyDocument
 from runtime.definition.leaves import gate_terms
 from runtime.definition.model import AssignDocument, EscalationDocument, GateDocument, WorkflowDocument
 
@@ -39,7 +39,7 @@ def of_policy(text: str, file: str, groups: Groups | None) -> Findings:
     asked = [
         (("rules", index), ("approvers", "escalate"), f", rule {rule.id}", terms_of([rule]))
         for index, rule in enumerate(content.rules)
-        if rule.outcome is Ruling.NEEDS_APPROVAL
+        if rule.asks
     ]
     return _findings(document, f"policy {content.policy} version {content.version}", asked, groups)
 

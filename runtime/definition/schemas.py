@@ -106,9 +106,13 @@ def _given(*names: str) -> list[JsonSchema]:
 
 def _approval_terms() -> JsonSchema:
     """Require approvers if an approval is needed, and allow an approval's terms only then."""
-    asked = {"properties": {"outcome": {"const": str(Ruling.NEEDS_APPROVAL)}}, "required": ["outcome"]}
+    asks = [
+        {"properties": {key: {"const": str(Ruling.NEEDS_APPROVAL)}}, "required": [key]}
+        for key in ("outcome", "otherwise")
+    ]
     needed = {"required": ["approvers"], "properties": {"approvers": {"minItems": 1}}}
-    return {"if": asked, "then": needed, "else": {"properties": dict.fromkeys(APPROVAL_KEYS, False)}}
+    unasked = {"properties": dict.fromkeys(APPROVAL_KEYS, False)}
+    return {"if": {"anyOf": asks}, "then": needed, "else": unasked, "dependentRequired": {"otherwise": ["when"]}}
 
 
 _RULES: Mapping[str, Callable[[], JsonSchema]] = {

@@ -318,6 +318,8 @@ class FakeModel:
         self.received: list[dict[str, Any]] = []
         self.text: str | None = "hello"
         self.answers_as: str | None = None
+        self.message: dict[str, Any] = {}
+        self.finish: Any = "stop"
         self.usage: dict[str, Any] = {"prompt_tokens": 1000, "completion_tokens": 100}
         self.url = ""
         routes = [Route("/v1/chat/completions", self.complete, methods=["POST"]), Route("/v1/models", self.models)]
@@ -331,7 +333,8 @@ class FakeModel:
             return JSONResponse({"error": {"message": "Incorrect API key provided"}}, 401)
         body = await request.json()
         self.received.append(body)
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": self.text}}
+        message = {"role": "assistant", "content": self.text} | self.message
+        choice = {"index": 0, "finish_reason": self.finish, "message": message}
         return JSONResponse(
             {"id": "chatcmpl-1", "model": self.answers_as or body["model"], "choices": [choice], "usage": self.usage}
         )

@@ -1,0 +1,136 @@
+"""Marks of a declaration's schemas that origins need: kinds of arguments, records of a result, writers of its fields.
+
+``x-argument`` on an input says how its origin is found. ``x-records`` at the top of ``output_schema`` is the JSON
+Pointer to the records of a result. ``x-written-by`` on an output says who can write it outside; it holds for everything
+below it that does not say otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from connectors.disclosure import resolved
+from core.canonical import Json, JsonObject
+from core.origins.matching import ArgumentKind
+
+ARGUMENT, RECORDS, WRITTEN_BY = "x-argument", "x-records", "x-written-by"
+_DEPTH_MAX = 32
+# Keywords under which a mark would hold for some values only.
+_CONDITIONAL = frozenset(
+    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "patternProperties", "dependentSchemas", "prefixItems"}
+)
+
+
+class Writer(StrEnum):
+    """The most trustworthy of those who can write a field outside, the strongest first."""
+
+    SYSTEM = "system"
+    PEOPLE = "people"
+    ANYONE = "anyone"
+
+
+def check_marks(schema: JsonObject, *, output: bool) -> None:
+    """Refuse marks that do not exist, or stand where nothing reads them. ``ValueError`` says what would be right."""
+    records = schema.get(RECORDS)
+    if records is not None:
+        if not output:
+            raise ValueError(f"{RECORDS} belongs at the top of output_schema")
+        _check_records(schema, records)
+    _check(schema, output=output, marks=True, top=True)
+
+
+def _check_records(schema: JsonObject, pointer: Json) -> None:
+    if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
+        raise ValueError(f'{RECORDS} is {pointer!r}; it must be a JSON Pointer, such as /items, or "" for all of it')
+    place: Json = schema
+    for part in pointer.split("/")[1:]:
+        properties = resolved(schema, place).get("properties")
+        name = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(properties, dict) or name not in properties:
+            raise ValueError(f"{RECORDS} is {pointer!r}, and output_schema declares no such property")
+        place = properties[name]
+    if resolved(schema, place).get("type") not in ("object", "array"):
+        raise ValueError(f"{RECORDS} is {pointer!r}, which is neither an object nor a list")
+
+
+def _check(schema: Json, *, output: bool, marks: bool, top: bool = False) -> None:
+    if isinstance(schema, list):
+        for item in schema:
+            _check(item, output=output, marks=marks)
+    if not isinstance(schema, dict):
+        return
+    mark, values = (WRITTEN_BY, [*Writer]) if output else (ARGUMENT, [*ArgumentKind])
+    found = schema.get(mark)
+    if found is not None and not isinstance(found, dict):  # a property may have this name
+        if found not in values:
+            raise ValueError(f"{mark} is {found!r}; it must be one of {', '.join(values)}")
+        if not marks:
+            raise ValueError(f"{mark} belongs in properties, items or additionalProperties")
+    other = ARGUMENT if output else WRITTEN_BY
+    if isinstance(schema.get(other), str):
+        raise ValueError(f"{other} belongs in {'input_schema' if output else 'output_schema'}")
+    if not top and isinstance(schema.get(RECORDS), str):
+        raise ValueError(f"{RECORDS} belongs at the top of output_schema")
+    for name, item in schema.items():
+        if name not in ("const", "enum", "default", "examples"):
+            _check(item, output=output, marks=marks and name not in _CONDITIONAL)
+
+
+def records_of(output_schema: Mapping[str, Any]) -> str | None:
+    """The pointer to the records of a result; None if the declaration names none, so nothing is looked up."""
+    found = output_schema.get(RECORDS)
+    return found if isinstance(found, str) else None
+
+
+def kind_at(schema: JsonObject, path: tuple[str, ...]) -> ArgumentKind:
+    """The kind of an argument, by the names that lead to it; ``value``, the strictest, where none is declared."""
+    kind, here = ArgumentKind.VALUE, resolved(schema, schema)
+    for name in path:
+        properties = here.get("properties")
+        inner = properties.get(name) if isinstance(properties, dict) else None
+        here = resolved(schema, inner if inner is not None else here.get("additionalProperties"))
+        kind = ArgumentKind(str(here[ARGUMENT])) if ARGUMENT in here else kind
+    return kind
+
+
+def writer_at(schema: JsonObject, pointer: str) -> Writer:
+    """The weakest of those who can write what stands at a pointer without list indexes, or below it."""
+    writer, here = _writer(schema, Writer.ANYONE), schema
+    for part in pointer.split("/")[1:]:
+        here = _items(schema, here)
+        writer = _writer(here, writer)
+        properties, name = here.get("properties"), part.replace("~1", "/").replace("~0", "~")
+        inner = properties.get(name) if isinstance(properties, dict) else None
+        here = resolved(schema, inner if inner is not None else here.get("additionalProperties"))
+        writer = _writer(here, writer)
+    return max([writer, *_below(schema, here, writer, 0)], key=[*Writer].index)
+
+
+def _items(root: JsonObject, here: JsonObject) -> JsonObject:
+    for _ in range(_DEPTH_MAX):
+        inner = resolved(root, here.get("items"))
+        if not inner:
+            break
+        here = {WRITTEN_BY: here[WRITTEN_BY], **inner} if WRITTEN_BY in here else inner
+    return here
+
+
+def _writer(here: JsonObject, above: Writer) -> Writer:
+    return Writer(str(here[WRITTEN_BY])) if WRITTEN_BY in here else above
+
+
+def _below(root: JsonObject, schema: Json, above: Writer, depth: int) -> Iterator[Writer]:
+    here = resolved(root, schema)
+    if depth > _DEPTH_MAX:
+        yield Writer.ANYONE
+        return
+    yield _writer(here, above)
+    properties = here.get("properties")
+    for item in [*(properties.values() if isinstance(properties, dict) else ()), here.get("items")]:
+        if item is not None:
+            yield from _below(root, item, _writer(here, above), depth + 1)
+    other = here.get("additionalProperties")
+    if isinstance(other, dict):
+        yield from _below(root, other, _writer(here, above), depth + 1)

@@ -1,0 +1,49 @@
+"""Origins of what expressions make: exact, because every input of an expression is an ingredient of its value.
+
+A path such as ``trigger.number`` is one ingredient. Of anything longer each variable that it reads is one, whole: what
+a condition, a function or a loop looks at counts like what ends up in the value. Words of the author are ``workflow``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from core.origins.matching import UNKNOWN, WORKFLOW
+from core.templates import Path, Template
+
+Origins: TypeAlias = list[list[str]]
+"""One list for each ingredient, which holds the alternatives for it."""
+
+
+def of_template(template: Template, known: Callable[[str], Sequence[Sequence[str]]]) -> list[tuple[Path, Origins]]:
+    """The origins of each text and value in a template, by its path. ``known`` gives those of a path that is read.
+
+    A path that nothing is known of is ``unknown``: no ingredient ever falls out.
+    """
+    made = []
+    for path, ingredients in template.ingredients():
+        origins: Origins = []
+        for one in ingredients:
+            origins += [[WORKFLOW]] if one is None else _alternatives(known(one))
+        made.append((path, distinct(origins)))
+    return made
+
+
+def under(origins: Iterable[tuple[Path, Origins]], path: Path) -> Origins:
+    """The origins of all that stands at a path or below it; of a value that stands above it, that value's."""
+    return distinct(
+        inner
+        for place, found in origins
+        if place[: len(path)] == path or path[: len(place)] == place
+        for inner in found
+    )
+
+
+def distinct(origins: Iterable[Sequence[str]]) -> Origins:
+    """Each ingredient once, in order."""
+    return [list(one) for one in dict.fromkeys(tuple(sorted(set(inner))) for inner in origins)]
+
+
+def _alternatives(known: Sequence[Sequence[str]]) -> Origins:
+    return [list(inner) or [UNKNOWN] for inner in known] or [[UNKNOWN]]

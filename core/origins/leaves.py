@@ -1,0 +1,89 @@
+"""The single values of structured sources and of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import TypeAlias
+
+from core.canonical import Json
+from core.origins.words import Words, number
+
+Scalar: TypeAlias = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One value of a structured source. ``pointer`` leads to it (RFC 6901); ``name`` is that without list indexes."""
+
+    value: Scalar
+    pointer: str
+    name: str
+    key: bool = False
+
+    @cached_property
+    def words(self) -> Words:
+        """The value as a text."""
+        return Words.of(self.value if isinstance(self.value, str) else _plain(self.value))
+
+    @cached_property
+    def number(self) -> Decimal | None:
+        """The value as a number, also if it is the text of one."""
+        return _number(self.value)
+
+
+def leaves(value: Json, pointer: str = "", name: str = "") -> Iterator[Leaf]:
+    """Find each value of a structured source, and each key."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            step = key.replace("~", "~0").replace("/", "~1")
+            yield Leaf(key, f"{pointer}/{step}", f"{name}/{step}", key=True)
+            yield from leaves(item, f"{pointer}/{step}", f"{name}/{step}")
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from leaves(item, f"{pointer}/{at}", name)
+    elif value is not None:
+        yield Leaf(value, pointer, name)
+
+
+def pointed(value: Json, pointer: str) -> Json:
+    """The value at a JSON Pointer; None if there is none."""
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def scalars(value: Json, known: Collection[str] | None = None) -> Iterator[Scalar | None]:
+    """Find each value; with ``known``, each key that is not known, too."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if known is not None and key not in known:
+                yield key
+            yield from scalars(item, known)
+    elif isinstance(value, list):
+        for item in value:
+            yield from scalars(item, known)
+    else:
+        yield value
+
+
+def same(leaf: Leaf, wanted: Leaf) -> bool:
+    """True if the leaf is the value, whole."""
+    if isinstance(leaf.value, bool):
+        return False
+    if not isinstance(leaf.value, str) or not isinstance(wanted.value, str):
+        return leaf.number is not None and leaf.number == wanted.number
+    return leaf.words.folded == wanted.words.folded != ""
+
+
+def _number(value: Scalar) -> Decimal | None:
+    if isinstance(value, bool):
+        return None
+    return Decimal(_plain(value)) if not isinstance(value, str) else number(value.strip())
+
+
+def _plain(value: int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else format(Decimal(repr(value)).normalize(), "f")

@@ -1,0 +1,241 @@
+"""Origins of an agent's calls: what the model says is looked for in what it was shown before (agents' arguments).
+
+What the model said first stays the model's, whatever echoes it. A source must hold a value as whole words; that the
+model has said it is seen in any part of a word. Work is counted, and what would take too much of it is ``unknown``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from core.canonical import Json
+from core.origins.leaves import Leaf, Scalar, leaves, pointed, same, scalars
+from core.origins.words import Words, at_clock, moment
+
+VERSION = 1
+STEPS_MAX = 4_000_000
+VALUE_CHARS_MAX = 64 * 1024
+SOURCE_CHARS_MAX = 1024 * 1024
+CARRIED_CHARS_MIN = 5
+_SHORT = 5
+
+REQUESTER, WORKFLOW, PERSON, MODEL, UNKNOWN, TEXT = "requester", "workflow", "person", "model", "unknown", "text"
+
+
+class ArgumentKind(StrEnum):
+    """The kind of an argument: one value, words of which only addresses are traced, a choice that is never traced."""
+
+    VALUE = "value"
+    TEXT = "text"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True)
+class _Event:
+    """A source that the model was shown (``label``), or its words; ``hidden`` is what is withheld or too large."""
+
+    label: str = ""
+    leaves: tuple[Leaf, ...] = ()
+    tool: str = ""
+    only: str | None = None  # the record's pointer prefix, if this result is the one record of the requester's words
+    said: Words | None = None
+    hidden: bool = False
+
+
+class _TooMuch(Exception):
+    pass
+
+
+@dataclass
+class Matcher:
+    """The sources of one run, in the order in which the model met them. ``steps`` is the work of the last question."""
+
+    steps_max: int = STEPS_MAX
+    steps: int = 0
+    _events: list[_Event] = field(default_factory=list)
+
+    def given(self, label: str, value: Json) -> None:
+        """Add what somebody gave: ``requester``, ``workflow``, ``person``, ``trigger:…`` or ``signal:…``."""
+        self._add(_Event(label, tuple(leaves(value))))
+
+    def said(self, arguments: Json) -> bool:
+        """Add a call that the model makes, performed or refused. True if all of it is in the requester's words."""
+        values = [leaf for leaf in leaves(arguments) if not leaf.key]
+        absent = any(value is None for value in scalars(arguments))
+        own = bool(values) and not absent and all(REQUESTER in self._alone(leaf.value) for leaf in values)
+        keys = [leaf for leaf in leaves(arguments) if leaf.key]
+        text = " ".join(leaf.words.folded for leaf in (*values, *keys))  # values in a row: one may be said in parts
+        self._events.append(_Event(said=Words(text), hidden=len(text) > SOURCE_CHARS_MAX))
+        return own
+
+    def shown(self, operation: str, result: Json, *, records: str | None = None, own: bool = False) -> None:
+        """Add the result of a call that was performed. ``records`` is where its records are (a JSON Pointer).
+
+        ``own``: the call was in the requester's words, as ``said`` found; then its only record is looked up.
+        """
+        only = None
+        if own and records is not None:
+            there = pointed(result, records)
+            if isinstance(there, dict) or (isinstance(there, list) and len(there) == 1 and isinstance(there[0], dict)):
+                only = records
+        self._add(_Event(f"tool:{operation}", tuple(leaves(result)), operation, only))
+
+    def withheld(self) -> None:
+        """Add a source that cannot be read: values that it may hold are ``unknown``."""
+        self._events.append(_Event(hidden=True))
+
+    def origins(
+        self, value: Json, kind: ArgumentKind = ArgumentKind.VALUE, *, known: Collection[str] = ()
+    ) -> list[list[str]]:
+        """The origins of an argument that is there: one list for each value in it, never none.
+
+        ``known`` are the names of properties that a schema declares; every other key in it is a value, too.
+        """
+        self.steps = 0
+        if kind is ArgumentKind.FLAG:
+            return [[MODEL]]
+        found = []
+        for part in scalars(value, known):
+            if part is None or isinstance(part, bool) or part == "":
+                found.append([MODEL])
+            elif kind is ArgumentKind.TEXT and isinstance(part, str):
+                found += self._text(part)
+            else:
+                found.append(self._of(part))
+        return found or [[MODEL]]
+
+    def carries(self, value: Json) -> list[str]:
+        """The fields of results whose whole value, of five characters or more, stands in a text; sorted."""
+        self.steps, found, texts = 0, set(), [part for part in scalars(value) if isinstance(part, str)]
+        try:
+            for text in texts:
+                words = self._cut(text)
+                shown = ((one, leaf) for one in self._events if one.tool for leaf in one.leaves)
+                for event, leaf in shown:
+                    if leaf.key or not isinstance(leaf.value, str) or len(leaf.words.folded) < CARRIED_CHARS_MIN:
+                        continue
+                    if self._holds(words, leaf.words):
+                        found.add(f"{event.tool}#{leaf.name}")
+            if texts and any(event.hidden for event in self._events):
+                found.add(UNKNOWN)
+        except _TooMuch:
+            return [UNKNOWN]
+        return sorted(found)
+
+    def _add(self, event: _Event) -> None:
+        size = sum(len(leaf.value) if isinstance(leaf.value, str) else 1 for leaf in event.leaves)
+        self._events.append(event if size <= SOURCE_CHARS_MAX else _Event(hidden=True))
+
+    def _alone(self, value: Scalar) -> list[str]:
+        self.steps = 0
+        return self._of(value)
+
+    def _text(self, text: str) -> list[list[str]]:
+        """The words as a whole, which are the model's unless a source holds them all, and each address in them."""
+        whole = self._of(text)
+        try:
+            parts = self._cut(text).addresses()
+        except _TooMuch:
+            return [[UNKNOWN]]
+        return [[MODEL, TEXT] if whole == [MODEL] else whole, *(self._of(part) for part in parts)]
+
+    def _of(self, value: Scalar) -> list[str]:
+        """The alternatives for one value, sorted."""
+        found: set[str] = set()
+        if isinstance(value, bool):
+            return [MODEL]
+        try:
+            leaf = Leaf(value, "", "")
+            self._cut(str(value))
+            for event in self._events:
+                if event.hidden:
+                    found.add(UNKNOWN)
+                    if event.said is not None:
+                        break
+                elif event.said is not None:
+                    if self._was_said(event.said, leaf):
+                        break
+                else:
+                    found |= self._in(event, leaf)
+        except _TooMuch:
+            return [UNKNOWN]
+        return sorted(found) or [MODEL]
+
+    def _in(self, event: _Event, wanted: Leaf) -> set[str]:
+        found: set[str] = set()
+        for leaf in event.leaves:
+            self._step(1)
+            whole = not leaf.key and same(leaf, wanted)
+            if whole or self._matches(leaf, wanted):
+                found.add(event.label)
+            if whole and event.tool:
+                found.add(f"field:{event.tool}#{leaf.name}")
+                if event.only is not None and leaf.pointer.startswith(f"{event.only}/"):
+                    found.add(f"lookup:{event.tool}#{leaf.name}")
+        return found
+
+    def _matches(self, leaf: Leaf, wanted: Leaf) -> bool:
+        """True if the leaf holds the value as whole words, as a number, a date or an account number."""
+        if isinstance(leaf.value, bool):
+            return False
+        words = leaf.words
+        if wanted.number is not None and wanted.number in words.numbers:
+            return True
+        if not isinstance(wanted.value, str):
+            return False
+        day = moment(wanted.value)
+        if day is not None and ({day[0], (None, *day[0][1:])} & words.dates):
+            return day[1] is None or at_clock(day[1], words)
+        if wanted.words.accounts and wanted.words.squeezed in words.accounts:
+            return True
+        return self._holds(words, wanted.words)
+
+    def _was_said(self, said: Words, wanted: Leaf) -> bool:
+        self._step(len(said.folded) + 1)
+        if wanted.number is not None and wanted.number in said.numbers:
+            return True
+        squeezed = wanted.words.squeezed
+        if len(squeezed) >= _SHORT:
+            return squeezed in said.squeezed
+        return self._holds(said, wanted.words)
+
+    def _holds(self, words: Words, wanted: Words) -> bool:
+        """True if the words stand there in a row; Knuth, Morris and Pratt, so every word is looked at twice at most."""
+        pattern = wanted.lexemes
+        self._step(len(pattern))
+        if not pattern or not words.set.issuperset(pattern):
+            return False
+        if len(pattern) == 1:
+            return True
+        text, border, at = words.lexemes, _borders(pattern), 0
+        self._step(2 * len(text))
+        for lexeme in text:
+            while at and pattern[at] != lexeme:
+                at = border[at - 1]
+            at += pattern[at] == lexeme
+            if at == len(pattern):
+                return True
+        return False
+
+    def _cut(self, text: str) -> Words:
+        if len(text) > VALUE_CHARS_MAX:
+            raise _TooMuch
+        self._step(len(text))
+        return Words.of(text)
+
+    def _step(self, count: int) -> None:
+        self.steps += count
+        if self.steps > self.steps_max:
+            raise _TooMuch
+
+
+def _borders(pattern: Sequence[str]) -> list[int]:
+    border, at = [0] * len(pattern), 0
+    for place in range(1, len(pattern)):
+        while at and pattern[at] != pattern[place]:
+            at = border[at - 1]
+        at += pattern[at] == pattern[place]
+        border[place] = at
+    return border

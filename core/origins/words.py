@@ -1,0 +1,186 @@
+"""Texts as origins compare them: folded, cut into whole words, with the numbers, dates and addresses in them.
+
+Everything takes linear time and gives the same on every Python: case and classes of characters are those of Unicode
+3.2, which Python carries unchanged. A character that this version does not know is part of a word and is not folded.
+Nothing is normalized: what looks the same and is written otherwise is another text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache, cached_property
+from unicodedata import ucd_3_2_0
+
+UNICODE = ucd_3_2_0.unidata_version
+_DIGITS_MAX = 40
+_WORD_KINDS = "LMN"  # letters, marks, numbers
+_KEPT = ("Cn", "Co", "Cs")  # not known to this version, or known to nobody
+_BLANKS = re.compile(r"\s+", re.ASCII)
+_NUMBER = re.compile(r"([-+]?)(\d{1,3}(?:,\d{3}){1,9}|\d+)(\.\d+)?", re.ASCII)
+_ISO = re.compile(
+    r"(\d{4})-(\d{2})-(\d{2})(?:[ t](\d{2}:\d{2})(?::00(?:\.0{1,9})?)?)?", re.ASCII
+)  # with seconds or a zone it is no more than a text
+_ISO_DAY = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:\D.*)?", re.ASCII | re.DOTALL)
+_DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?", re.ASCII)
+_YEAR = re.compile(r"\d{4}", re.ASCII)
+_MONTH_NAMES = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "december",
+)  # fmt: skip
+_MONTHS = {cut: at for at, name in enumerate(_MONTH_NAMES, 1) for cut in (name, name[:3])} | {"sept": 9}
+_HOST = re.compile(r"[^/@?#:]*\.[a-z\x80-\U0010ffff]{2,63}(?:[/?#:].*)?", re.DOTALL)
+_GROUP = re.compile(r"(?=[a-z]{0,4}\d)[a-z0-9]{2,34}", re.ASCII)
+_ACCOUNT_DIGITS_MIN = 8
+
+Date = tuple[str | None, int, int]
+
+
+class _Folding(dict[int, str]):
+    """The folded form of each character beyond ASCII; found when it is first needed."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        kind = ucd_3_2_0.category(character)
+        self[code] = " " if kind[0] == "Z" else character.casefold() if kind[0] in _WORD_KINDS else character
+        return self[code]
+
+
+_FOLDING = _Folding()
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """The pattern that cuts a folded text, and that of all that is neither letter nor digit. Made once, when needed.
+
+    Groups are possessive and what may stand side by side differs, so nothing is tried twice: it takes linear time.
+    """
+    unknown = "".join(
+        re.escape(chr(code))
+        for code in range(0x80, 0x10000)
+        if ucd_3_2_0.category(chr(code))[0] not in _WORD_KINDS and ucd_3_2_0.category(chr(code)) not in _KEPT
+    )
+    inside = rf"[^\x00-/:-@\[-^`{{-\x7f{unknown}]"
+    word = rf"{inside}++(?:[.:/@+&=%#?~\\-]++{inside}++)*+"
+    thousands = rf"\d{{1,3}}+(?:,\d{{3}}){{1,9}}+(?:\.\d{{1,20}}+)?+(?![,.:/@-]?{inside})"
+    lexemes = rf"(?:(?<!{inside})[-+](?=\d))?+(?:{thousands}|{word})| +|."
+    beyond = rf"[\x00-/:-@\[-`{{-\x7f{unknown}]+"
+    return re.compile(lexemes, re.ASCII | re.DOTALL), re.compile(beyond)
+
+
+def fold(text: str) -> str:
+    """The text with its case and its blanks folded."""
+    folded = text.lower() if text.isascii() else text.translate(_FOLDING)
+    return _BLANKS.sub(" ", folded).strip(" ")
+
+
+@dataclass(frozen=True)
+class Words:
+    """One text, folded and cut. ``lexemes`` are its words, its blanks and each other character."""
+
+    folded: str
+
+    @classmethod
+    def of(cls, text: str) -> Words:
+        """Cut a text."""
+        return cls(fold(text))
+
+    @cached_property
+    def lexemes(self) -> tuple[str, ...]:
+        """The words, blanks and other characters, in order."""
+        return tuple(_patterns()[0].findall(self.folded))
+
+    @cached_property
+    def set(self) -> frozenset[str]:
+        """The lexemes without their order."""
+        return frozenset(self.lexemes)
+
+    @cached_property
+    def squeezed(self) -> str:
+        """The letters and digits alone."""
+        return squeeze(self.folded)
+
+    @cached_property
+    def numbers(self) -> frozenset[Decimal]:
+        """The numbers that are words of their own, exact."""
+        return frozenset(found for word in self.set if (found := number(word)) is not None)
+
+    @cached_property
+    def dates(self) -> frozenset[Date]:
+        """The dates: year, None if it is not said, month and day."""
+        return frozenset(_dates([lexeme for lexeme in self.lexemes if lexeme != " "]))
+
+    @cached_property
+    def accounts(self) -> frozenset[str]:
+        """The account numbers, without the blanks in them."""
+        return frozenset(_accounts(self.lexemes))
+
+    def addresses(self) -> list[str]:
+        """The addresses, links and host names, in order; a generous choice, as each is then asked for its origin."""
+        found = [word for word in self.lexemes if "@" in word[1:] or "://" in word or _HOST.fullmatch(word)]
+        return [*dict.fromkeys(found), *sorted(self.accounts)]
+
+
+def squeeze(folded: str) -> str:
+    """The letters and digits of a folded text."""
+    return _patterns()[1].sub("", folded)
+
+
+def number(word: str) -> Decimal | None:
+    """The number that a word is; None for other words, and for digits that look like a name (``007``)."""
+    found = _NUMBER.fullmatch(word) if len(word) <= _DIGITS_MAX else None
+    if found is None or (len(found[2]) > 1 and found[2][0] == "0"):
+        return None
+    return Decimal(word.replace(",", ""))
+
+
+def moment(text: str) -> tuple[Date, str | None] | None:
+    """The date of an ISO text, and its clock; None if it is none, or says seconds or a zone."""
+    found = _ISO.fullmatch(fold(text)) if len(text) <= _DIGITS_MAX else None
+    if found is None:
+        return None
+    clock = None if found[4] in (None, "00:00") else found[4]
+    return (found[1], int(found[2]), int(found[3])), clock
+
+
+def at_clock(clock: str, words: Words) -> bool:
+    """True if a time of day stands in a text, alone or behind a date."""
+    wanted = re.compile(rf"(?<!\d){clock}(?!\d)", re.ASCII)
+    return any(len(word) <= _DIGITS_MAX and wanted.search(word) for word in words.set if ":" in word)
+
+
+def _dates(words: Sequence[str]) -> Iterator[Date]:
+    for at, word in enumerate(words):
+        iso = _ISO_DAY.fullmatch(word)
+        if iso is not None:
+            yield iso[1], int(iso[2]), int(iso[3])
+        month = _MONTHS.get(word)
+        if month is None:
+            continue
+        before = [one for one in words[max(0, at - 2) : at] if one != "of"]
+        after = [one for one in words[at + 1 : at + 4] if one not in (",", ".")]
+        if before and (day := _DAY.fullmatch(before[-1])):
+            yield _year(after[:1]), month, int(day[1])
+        if after and (day := _DAY.fullmatch(after[0])):
+            yield _year(after[1:2]), month, int(day[1])
+
+
+def _year(words: Sequence[str]) -> str | None:
+    return words[0] if words and _YEAR.fullmatch(words[0]) else None
+
+
+def _accounts(lexemes: Sequence[str]) -> Iterator[str]:
+    """Runs of words of letters and digits, with nothing but blanks and hyphens between them."""
+    run = ""
+    for lexeme in (*lexemes, ","):
+        if lexeme == " ":
+            continue
+        plain = lexeme.replace("-", "")
+        if _GROUP.fullmatch(plain) or (run and plain.isascii() and plain.isalnum() and len(plain) <= 4):
+            run += plain
+            continue
+        if sum(map(str.isdigit, run)) >= _ACCOUNT_DIGITS_MIN:
+            yield run
+        run = ""
