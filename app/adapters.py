@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr
 from slack_sdk.web.async_client import AsyncWebClient
 
+from app import own_database
 from app.settings import Settings
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
@@ -23,6 +25,7 @@ from connectors.port import Connector, Connectors
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
+from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.transform.connector import TransformConnector
 from core.errors import ConfigurationError, TransportError
 from evidence.blobs import BlobStore
@@ -80,6 +83,9 @@ def connectors_of(settings: Settings, catalog: Catalog) -> Connectors:
         topic, worker, back = settings.bpmn_topic, settings.bpmn_worker_id, settings.bpmn_callback_url
         bpmn = BpmnSettings(settings.bpmn_url, settings.bpmn_username, password, back, topic=topic, worker_id=worker)
         found["bpmn"] = BpmnConnector(bpmn, catalog)
+    if settings.sql_url is not None:
+        sql = SqlSettings(settings.sql_url.get_secret_value(), partial(own_database.identity, settings))
+        found["sql"] = SqlConnector(sql, catalog)
     return Connectors(found)
 
 

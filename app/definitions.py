@@ -20,15 +20,14 @@ from app.faces import Faces
 from app.outlining import outline
 from app.settings import Settings
 from connectors.catalog import Catalog, Source
-from connectors.port import Connectors
+from connectors.port import Connectors, Declared
 from core.canonical import digest
 from core.db import Connection
 from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine.intend import BrokenPolicy
-from runtime.requests import publishing
-from runtime.requests.publishing import Before, Left, Renewed
+from runtime.requests import publishing, renewing
+from runtime.requests.renewing import Before, Left, Renewed
 from runtime.store import documents
 
 log = structlog.get_logger(__name__)
@@ -95,10 +94,10 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
     All of it is one transaction, under the tenant's lock. In strict mode ``ConfigurationError`` lists what is invalid,
     and nothing was published. In warn mode what is invalid is reported, and the rest is published.
     """
-    found = _documents(faces)
+    found, misfits = _documents(faces), await _misfits(connectors)
     async with faces.database.transaction(faces.settings.tenant) as connection:
         done, problems = await _renew(connection, faces.settings.tenant, found)
-        problems += await _check(faces, connection, connectors)
+        problems += [*await _check(faces, connection, connectors), *misfits]
         lines = [line for problem in problems for line in problem.splitlines()]
         if lines and faces.settings.definitions_mode == "strict":
             told = "\n".join(lines)
@@ -128,11 +127,11 @@ def _documents(faces: Faces) -> list[tuple[Publish, Source]]:
         return []
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is not a directory.", remedy="Set COUNTERSEAL_DEFINITIONS_DIR.")
-    workflow = partial(publishing.renew_workflow, definitions=faces.definitions)
-    policy = partial(publishing.renew_policy, definitions=faces.definitions)
+    workflow = partial(renewing.renew_workflow, definitions=faces.definitions)
+    policy = partial(renewing.renew_policy, definitions=faces.definitions)
     # The directory first: the check of a policy asks who may decide.
     return [
-        *((publishing.renew_directory, source) for source in adapters.documents_in(folder, "directory.yaml")),
+        *((renewing.renew_directory, source) for source in adapters.documents_in(folder, "directory.yaml")),
         *((workflow, source) for source in adapters.documents_in(folder / "workflows")),
         *((policy, source) for source in adapters.documents_in(folder / "policies")),
     ]
@@ -156,12 +155,24 @@ async def _renew(
     return done, problems
 
 
+async def _misfits(connectors: Connectors | None) -> list[str]:
+    """The faults of declarations that name what an outside system has to have; its first call finds what is left."""
+    problems: list[str] = []
+    for name, connector in (connectors or {}).items():
+        faults = await connector.faults() if isinstance(connector, Declared) else ()
+        if isinstance(faults, str):
+            log.warning("operations are held against their system at the first call", connector=name, reason=faults)
+        else:
+            problems += faults
+    return problems
+
+
 async def _check(faces: Faces, connection: Connection, connectors: Connectors | None) -> list[str]:
-    """Compile the newest version of every workflow, and the active policy; name every connector that is missing."""
+    """Compile the newest version of every workflow, and the policies in force; name every connector that is missing."""
     tenant, problems = faces.settings.tenant, []
-    policy = await faces.definitions.policy(connection, tenant, await documents.active_policy(connection, tenant))
-    if isinstance(policy, BrokenPolicy):
-        problems.append(f"The active policy cannot be read, so nothing is allowed: {policy.message}")
+    policies = await faces.definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
+    unreadable = "A policy in force cannot be read, so it denies all that it applies to:"
+    problems += [f"{unreadable} {broken.message}" for broken in policies.broken]
     for version in await documents.newest_workflows(connection, tenant):
         name = f"{version.name}@{version.version}"
         try:

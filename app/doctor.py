@@ -20,8 +20,9 @@ from connectors.port import SETTINGS
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError, CountersealError
 from evidence.signing import FileSigner
+from policy.scope import EVERYTHING
+from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
-from runtime.engine.intend import BrokenPolicy
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing
 from runtime.store import bundles, documents, inbox, tenants
@@ -91,11 +92,21 @@ async def _database(settings: Settings) -> list[Check]:
         return [Check("database", State.BROKEN, str(error))]
 
 
+def _policies(policies: PolicySet) -> Iterator[Check]:
+    if not policies.members:
+        yield Check("policy", State.MISSING, "none is in force, so every action is denied")
+    for broken in policies.broken:
+        scope = "every action" if broken.scope == EVERYTHING else "every action that it applies to"
+        yield Check("policy", State.BROKEN, f"{scope} is denied: {broken.message}")
+    for policy in policies.policies:
+        yield Check("policy", State.OK, f"{policy.name} version {policy.version} is active")
+
+
 async def _documents(settings: Settings, database: Database) -> AsyncIterator[Check]:
     definitions, tenant = Definitions(adapters.catalog_of(settings)), settings.tenant
     async with database.transaction(tenant) as connection:
         found = await tenants.listed(connection)
-        policy = await definitions.policy(connection, tenant, found[0]["policy_digest"] if found else None)
+        policies = await definitions.policies(connection, tenant, found[0]["policy_digests"] if found else ())
         stored = await documents.newest_workflows(connection, tenant)
         refused = await bundles.failures(connection, tenant)
         unstarted = await inbox.unstarted(connection, tenant)
@@ -108,12 +119,8 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
         yield check
     for one in held:
         yield Check("paused", State.WARNING, f"{one}; `counterseal resume {one.what} {one.name}`")
-    if policy is None:
-        yield Check("policy", State.MISSING, "none is published, so every action is denied")
-    elif isinstance(policy, BrokenPolicy):
-        yield Check("policy", State.BROKEN, f"every action is denied: {policy.message}")
-    else:
-        yield Check("policy", State.OK, f"{policy.name} version {policy.version} is active")
+    for check in _policies(policies):
+        yield check
     for version in stored:
         name = f"workflow {version.name}@{version.version}"
         try:

@@ -17,8 +17,8 @@ from core.durations import format_duration
 from core.errors import InputError
 from policy.evaluate import Explanation, explain
 from policy.facts import FactContext
-from policy.load import Policy
-from policy.model import STRENGTH, Ruling
+from policy.sets import PolicySet
+from runtime.definition.foresight import foresee_steps
 from runtime.engine.graph import Node, OperationNode, Scope, scopes_of
 from runtime.engine.workflow import Workflow
 
@@ -27,8 +27,8 @@ _MEMBERS = frozenset({"operation", "input", "before", "run"})
 _CONTEXT = {field.name: type(field.default) for field in fields(FactContext)}
 
 
-def outline(workflow: Workflow, policy: Policy | None = None) -> JsonObject:
-    """The graph as a tree, and what it needs; with a policy, what becomes of each operation in general.
+def outline(workflow: Workflow, policies: PolicySet | None = None) -> JsonObject:
+    """The graph as a tree, and what it needs; with policies, what becomes of each step, as far as it can be known.
 
     ``steps`` are nodes in an order in which needs come first. Each has ``id``, ``kind`` (``do`` for an operation; else
     what its step row says it does, or its own name), ``needs``, ``stage`` (nodes of one list and the same stage start
@@ -51,31 +51,10 @@ def outline(workflow: Workflow, policy: Policy | None = None) -> JsonObject:
         "connectors": list(workflow.connectors),
         "steps": _scope(workflow.graph.root, workflow.operations),
     }
-    if policy is not None:
-        result["policy"] = {
-            "name": policy.name,
-            "version": policy.version,
-            "operations": {name: general(policy, name) for name in sorted(workflow.operations)},
-        }
+    if policies is not None:
+        result["policies"] = [str(policy.named) for policy in policies.policies]
+        result["foreseen"] = {one.step: one.told() for one in foresee_steps(workflow, policies)}
     return result
-
-
-def general(policy: Policy, operation: str) -> JsonObject:
-    """The possible ``outcomes`` of an operation over all inputs, and the ``rules`` that match it.
-
-    A condition that cannot be evaluated denies, as always; that is not counted among the outcomes.
-    """
-    matching = [rule for rule in policy.rules if operation in rule.operations]
-    always = {rule.outcome for rule in matching if rule.document.when is None}
-    fixed = min(always, key=STRENGTH.index, default=None)
-    floor = Ruling.DENY if fixed is None else fixed  # nothing fires: denied
-    stronger = {
-        rule.outcome for rule in matching if fixed is None or STRENGTH.index(rule.outcome) < STRENGTH.index(fixed)
-    }
-    return {
-        "outcomes": [str(outcome) for outcome in STRENGTH if outcome in stronger | {floor}],
-        "rules": [rule.id for rule in matching],
-    }
 
 
 def _scope(scope: Scope, operations: Mapping[str, Operation]) -> list[Json]:
@@ -131,7 +110,7 @@ def lines(told: Mapping[str, Any], connectors: Mapping[str, str]) -> Iterator[st
         if value:
             yield f"  {name:<12} {value}"
     yield "  steps"
-    yield from _tree(told["steps"], "  ", told.get("policy", {}).get("operations", {}))
+    yield from _tree(told["steps"], "  ", told.get("foreseen", {}))
 
 
 def _channel(channel: Mapping[str, Any]) -> str:
@@ -164,17 +143,17 @@ def _facts(node: Mapping[str, Any], verdicts: Mapping[str, Any]) -> Iterator[str
     if "risk" in node:
         durable = ", durable" if node["answers"] == "durable" else ""
         yield f"({node['side_effects']}, {node['risk']} risk{durable})"
-    if node["operation"] in verdicts:
-        verdict = verdicts[node["operation"]]
+    if node["id"] in verdicts:
+        verdict = verdicts[node["id"]]
         by = f" ({_some(verdict['rules'])})" if verdict["rules"] else " (no rule)"
-        yield "→ " + " or ".join(verdict["outcomes"]) + by
+        yield f"→ {verdict['words']}{by}"
 
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def explain_action(data: bytes, file: str, policy: Policy, catalog: Catalog) -> Explanation:
+def explain_action(data: bytes, file: str, policies: PolicySet, catalog: Catalog) -> Explanation:
     """Build the action described by ``{operation, input, before?, run?}`` as a run would, and judge it.
 
     ``before`` is what a pre-read would find, ``run`` holds facts of the run. ``InputError`` names the member that is
@@ -190,7 +169,7 @@ def explain_action(data: bytes, file: str, policy: Policy, catalog: Catalog) -> 
     input_ = _object(value.get("input", {}), f"{file}: input")
     found = None if before is None else Before(_object(before, f"{file}: before"), None)
     context = _context(_object(value.get("run", {}), f"{file}: run"), f"{file}: run")
-    return explain(policy, build_action(catalog.get(operation), input_, found), context)
+    return explain(policies, build_action(catalog.get(operation), input_, found), context)
 
 
 def _object(value: Json, where: str) -> JsonObject:

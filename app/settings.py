@@ -178,6 +178,8 @@ class Settings(BaseSettings):
     bpmn_topic: Annotated[str, Field(min_length=1, max_length=200)] = "counterseal"
     bpmn_worker_id: Annotated[str, Field(min_length=1, max_length=200)] = "counterseal"
 
+    sql_url: DatabaseUrl | None = None
+
     signing_key: Path | None = None
     webhooks: dict[str, WebhookEndpoint] = Field(default_factory=dict)
     definitions_mode: DefinitionsMode = "warn"

@@ -15,6 +15,7 @@ from connectors.catalog import Source, load_catalog
 from connectors.proposal import build_action
 from policy.evaluate import build_facts, evaluate
 from policy.facts import FactContext
+from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 
 RULES = 50
@@ -25,7 +26,7 @@ ROUNDS = 3
 def measure(decisions: int = DECISIONS) -> Figure:
     """Facts and decision, as the worker does them for each action."""
     catalog = load_catalog([Source("bench.yaml", OPERATIONS)])
-    rules = Definitions(catalog).compile_policy(policy(RULES), "benchmark.yaml")
+    rules = PolicySet.of(Definitions(catalog).compile_policy(policy(RULES), "benchmark.yaml"))
     action = build_action(catalog.get(OPERATION), {"name": "INC1", "category": "network", "note": "x" * 200})
     context = FactContext(run_workflow="triage", run_version=3, run_requested_by="ann", actor_kind="agent")
     assert evaluate(rules, build_facts(action, context), OPERATION).outcome == "allow"

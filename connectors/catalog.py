@@ -9,6 +9,7 @@ from types import MappingProxyType
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
+from connectors.handlers import faults
 from connectors.operation import Operation
 from core.documents import Document, load_document
 from core.errors import DefinitionError, InputError, Problem, nearest
@@ -32,9 +33,10 @@ class OperationsDocument(BaseModel):
 
 
 class Catalog(Struct, frozen=True):
-    """Every operation that a workflow may name. Immutable."""
+    """Every operation that a workflow may name. Immutable. ``packaged`` are those that are part of Counterseal."""
 
     operations: Mapping[str, Operation]
+    packaged: frozenset[str] = frozenset()
 
     def get(self, name: str) -> Operation:
         """The operation; ``InputError`` with the nearest known name if there is none."""
@@ -48,11 +50,11 @@ def load_catalog(extra: Iterable[Source] = ()) -> Catalog:
     """The packaged declarations and ``extra`` ones. ``DefinitionError`` lists every fault of every document."""
     names = [f"{system}/operations.yaml" for system in PACKAGED]
     texts = {f"connectors/{name}": files("connectors").joinpath(name).read_text(encoding="utf-8") for name in names}
-    return catalog_of([*(Source(file, text) for file, text in texts.items()), *extra])
+    return catalog_of([*(Source(file, text) for file, text in texts.items()), *extra], packaged=frozenset(texts))
 
 
-def catalog_of(sources: Iterable[Source]) -> Catalog:
-    """A catalog of exactly these documents."""
+def catalog_of(sources: Iterable[Source], *, packaged: frozenset[str] = frozenset()) -> Catalog:
+    """A catalog of exactly these documents. ``packaged`` names those that are part of Counterseal."""
     places: dict[str, tuple[Document, int]] = {}
     operations: dict[str, Operation] = {}
     problems: list[Problem] = []
@@ -70,6 +72,11 @@ def catalog_of(sources: Iterable[Source]) -> Catalog:
                 problems.append(document.problem(("operations", index, "name"), message))
                 continue
             operations[operation.name], places[operation.name] = operation, (document, index)
+    own = frozenset(name for name, (document, _) in places.items() if document.file in packaged)
+    for name, operation in () if problems or not own else operations.items():
+        document, index = places[name]
+        for key, message, remedy in () if name in own else faults(operation, [operations[one] for one in sorted(own)]):
+            problems.append(document.problem(("operations", index, key), f"{name}: {message}", remedy))
     for name, operation in () if problems else operations.items():
         if operation.reverse and operation.reverse.operation not in operations:
             document, index = places[name]
@@ -78,4 +85,4 @@ def catalog_of(sources: Iterable[Source]) -> Catalog:
             problems.append(document.problem(("operations", index, "reverse"), message, remedy))
     if problems:
         raise DefinitionError(tuple(problems))
-    return Catalog(MappingProxyType(operations))
+    return Catalog(MappingProxyType(operations), own)

@@ -27,6 +27,7 @@ SETTINGS: Mapping[str, str] = {
     "http": "COUNTERSEAL_HTTP_HOSTS",
     "model": "COUNTERSEAL_MODEL_URL",
     "bpmn": "COUNTERSEAL_BPMN_URL",
+    "sql": "COUNTERSEAL_SQL_URL",
 }
 
 
@@ -224,6 +225,14 @@ class CompletionSource(Protocol):
 
     async def acknowledge(self, completion: Completion) -> None:
         """Report that it is recorded here and need not be returned again. ``TransportError`` on failure."""
+
+
+@runtime_checkable
+class Declared(Protocol):
+    """A connector whose declarations name what the outside has to have."""
+
+    async def faults(self) -> Sequence[str] | str:
+        """Faults of the declarations; a text that says why, if the outside cannot be asked now."""
 
 
 class Connectors(dict[str, Connector]):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from connectors.operation import KeyScope, Operation, Paths, text_parts
+from connectors.operation import Operation, Paths, text_parts
+from connectors.parts import KeyScope
 from connectors.port import Before
 from connectors.schema import misfit
 from core.action import Action
@@ -28,6 +29,7 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
         raise InputError(f"is not JSON: {error}", where="input") from None
     if not fits:
         raise misfit(operation.input_validator, values, where="input")
+    values = {**values, **operation.params}
     fields = writes_of(operation, values)
     target = render(operation.target, values)
     words: JsonObject = {**values, "target": target, "before": None, "facts": None}
@@ -55,6 +57,7 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
         reversible=undone or not operation.has_effect,
         summary=summary if len(summary) <= SUMMARY_LENGTH_MAX else summary[: SUMMARY_LENGTH_MAX - 1] + "…",
         reverse=reverse,
+        connector=operation.connector,
     )
 
 

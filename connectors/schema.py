@@ -9,6 +9,14 @@ from jsonschema_rs import Draft202012Validator, ValidationError, ValidationError
 
 from core.canonical import Json
 from core.errors import InputError, path_text
+from core.escaping import Language
+
+EVIDENCE_TREATMENTS = ("value", "digest", "omit")
+
+# Keywords under which a mark would hold for some values only: it would not be found there, so it is refused.
+_CONDITIONAL = frozenset(
+    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "patternProperties", "dependentSchemas", "prefixItems"}
+)
 
 _ARTICLES = {
     "string": "text",
@@ -29,8 +37,11 @@ _SENTENCES = {
 
 
 def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
-    """The schema's validator; ``ValidationError``, a ``ValueError``, if it is none. It fetches nothing."""
-    return Draft202012Validator(dict(schema), offline=True)
+    """The schema's validator; ``ValidationError``, a ``ValueError``, if it is none. It fetches nothing.
+
+    It asserts formats: uuid, email, date, date-time, uri and the others of JSON Schema 2020-12.
+    """
+    return Draft202012Validator(dict(schema), offline=True, validate_formats=True)
 
 
 def misfit(validator: Draft202012Validator, value: Json, *, where: str) -> InputError:
@@ -53,3 +64,27 @@ def _sentence(fault: ValidationError) -> str:
         case "enum":
             return "must be one of " + ", ".join(str(choice) for choice in wanted)
     return _SENTENCES[rule].format(wanted) if rule in _SENTENCES else f"breaks the rule {rule}: {wanted}"
+
+
+def check_keywords(schema: Json, *, marks: bool = True) -> None:
+    """Refuse what would reach out of the document, and marks of evidence that do not exist or would not be seen."""
+    if isinstance(schema, list):
+        for item in schema:
+            check_keywords(item, marks=marks)
+    if not isinstance(schema, dict):
+        return
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and not reference.startswith("#"):
+        raise ValueError(f"$ref {reference!r} leaves the document; only references that start with # are followed")
+    treatment = schema.get("x-evidence", "digest")
+    if not isinstance(treatment, dict) and treatment not in EVIDENCE_TREATMENTS:
+        raise ValueError(f"x-evidence is {treatment!r}; it must be one of {', '.join(EVIDENCE_TREATMENTS)}")
+    if not isinstance(schema.get("x-secret", False), bool | dict):
+        raise ValueError("x-secret must be true or false")
+    language = schema.get("x-language", Language.HTML)
+    if not isinstance(language, dict) and language not in [*Language]:
+        raise ValueError(f"x-language is {language!r}; it must be one of {', '.join(Language)}")
+    if not marks and {"x-evidence", "x-secret", "x-language"} & schema.keys():
+        raise ValueError("x-evidence, x-secret and x-language belong in properties, items or additionalProperties")
+    for name, item in schema.items():
+        check_keywords(item, marks=marks and name not in _CONDITIONAL)

@@ -43,7 +43,8 @@ class Action(Struct, frozen=True):
     ``target_version`` the target's version at that read (for ServiceNow ``sys_mod_count``); both are None without a
     pre-read. ``reverse`` is the ``{operation, input}`` that restores every field whose value was read, None where there
     is none (Q-4). ``system`` is the outside system by address and account, "" for none. ``shaped`` are those who shaped
-    it besides the run's requester, each as ``<role>:<principal>``.
+    it besides the run's requester, each as ``<role>:<principal>``. ``connector`` is the one that performs it, "" for
+    the first part of the operation's name.
     """
 
     operation: str
@@ -59,6 +60,7 @@ class Action(Struct, frozen=True):
     reverse: JsonObject | None = None
     system: str = ""
     shaped: tuple[str, ...] = ()
+    connector: str = ""
 
     @property
     def changes(self) -> tuple[Change, ...]:

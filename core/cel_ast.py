@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from core.errors import ExpressionError
 
 # Expr: which field holds which kind of node.
-_CONSTANT, _IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 3, 4, 5, 6, 7, 8, 9
+CONSTANT, IDENT, SELECT, CALL, LIST, STRUCT, COMPREHENSION = 3, 4, 5, 6, 7, 8, 9
 _ACCUMULATORS = frozenset({"@result", "__result__"})  # names of macros, which nobody can write
 
 
@@ -40,14 +40,26 @@ class Syntax:
 
 def read_syntax(serialized: bytes) -> Syntax:
     """The syntax of ``Expression.serialize()``: an Any that holds a CheckedExpr (checked) or ParsedExpr (unchecked)."""
-    fields = _fields(_first(serialized, 2))
+    root, syntax = root_of(serialized), Syntax()
+    syntax.loops = _walk(root, syntax, in_loop=False)
+    return syntax
+
+
+def root_of(serialized: bytes) -> bytes:
+    """The expression's outermost node."""
+    fields = fields_of(first_of(serialized, 2))
     roots = {number: value for number, value in fields if isinstance(value, bytes)}
-    syntax = Syntax()
     root = roots.get(4) or roots.get(2)  # CheckedExpr.expr, or ParsedExpr.expr
     if root is None:
         raise ValueError("no expression in the serialized form")
-    syntax.loops = _walk(root, syntax, in_loop=False)
-    return syntax
+    return root
+
+
+def is_bind(body: bytes) -> bool:
+    """True for the comprehension that ``cel.bind`` is written as: it runs over nothing."""
+    (over,) = messages_of(body, 2)
+    lists = [*messages_of(over, LIST)]
+    return len(lists) == 1 and not [*messages_of(lists[0], 1)] and [*texts_of(body, 1)] == ["#unused"]
 
 
 def lint(syntax: Syntax, unchecked: Syntax, limits: Limits, declared: Collection[str]) -> None:
@@ -80,68 +92,75 @@ def _walk(expr: bytes, syntax: Syntax, *, in_loop: bool) -> int:
     """Add a node and what is below it; returns how many comprehensions deep it goes."""
     syntax.nodes += 1
     deepest = 0
-    for kind, body in _fields(expr):
+    for kind, body in fields_of(expr):
         if not isinstance(body, bytes):
             continue
-        if kind == _IDENT:
-            syntax.names.update(_texts(body, 1))
-        elif kind == _SELECT:
+        if kind == IDENT:
+            syntax.names.update(texts_of(body, 1))
+        elif kind == SELECT:
             deepest = max(deepest, _select(body, syntax, in_loop=in_loop))
-        elif kind == _CALL:
+        elif kind == CALL:
             deepest = max(deepest, _call(body, syntax, in_loop=in_loop))
-        elif kind == _LIST:
-            deepest = max(deepest, *(_walk(item, syntax, in_loop=in_loop) for item in _all(body, 1)), 0)
-        elif kind == _STRUCT:
-            parts = [part for entry in _all(body, 2) for number in (3, 4) for part in _all(entry, number)]
+        elif kind == LIST:
+            deepest = max(deepest, *(_walk(item, syntax, in_loop=in_loop) for item in messages_of(body, 1)), 0)
+        elif kind == STRUCT:
+            parts = [part for entry in messages_of(body, 2) for number in (3, 4) for part in messages_of(entry, number)]
             deepest = max(deepest, *(_walk(part, syntax, in_loop=in_loop) for part in parts), 0)
-        elif kind == _COMPREHENSION:
+        elif kind == COMPREHENSION:
             deepest = max(deepest, _comprehension(body, syntax, in_loop=in_loop))
     return deepest
 
 
 def _select(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
-    if any(number == 3 and value for number, value in _fields(body)):
+    if any(number == 3 and value for number, value in fields_of(body)):
         syntax.presence_tests += 1
-    return max((_walk(part, syntax, in_loop=in_loop) for part in _all(body, 1)), default=0)
+    return max((_walk(part, syntax, in_loop=in_loop) for part in messages_of(body, 1)), default=0)
 
 
 def _call(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
-    function = next(_texts(body, 2), "")
-    arguments = list(_all(body, 3))
+    function = next(texts_of(body, 2), "")
+    arguments = list(messages_of(body, 3))
     if function == "_+_" and in_loop and not _is_accumulator(arguments[0]):
         syntax.adds_in_loop = True
     if function == "matches" and arguments:
-        constants = _all(arguments[-1], _CONSTANT)
-        syntax.patterns.extend(text for constant in constants for text in _texts(constant, 6))
-    parts = [*_all(body, 1), *arguments]
+        constants = messages_of(arguments[-1], CONSTANT)
+        syntax.patterns.extend(text for constant in constants for text in texts_of(constant, 6))
+    parts = [*messages_of(body, 1), *arguments]
     return max((_walk(part, syntax, in_loop=in_loop) for part in parts), default=0)
 
 
 def _comprehension(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
     """A comprehension over the result of another one counts as nested: both multiply what they produce."""
-    syntax.loop_variables.update(_texts(body, 1), _texts(body, 8))
-    over = [_walk(part, syntax, in_loop=in_loop) for part in _all(body, 2)]
-    inside = [_walk(part, syntax, in_loop=True) for number in (4, 5, 6, 7) for part in _all(body, number)]
+    if is_bind(body):
+        syntax.loop_variables.update(texts_of(body, 3))
+        parts = [part for number in (4, 7) for part in messages_of(body, number)]
+        return max((_walk(part, syntax, in_loop=in_loop) for part in parts), default=0)
+    syntax.loop_variables.update(texts_of(body, 1), texts_of(body, 8))
+    over = [_walk(part, syntax, in_loop=in_loop) for part in messages_of(body, 2)]
+    inside = [_walk(part, syntax, in_loop=True) for number in (4, 5, 6, 7) for part in messages_of(body, number)]
     return 1 + max(over + inside, default=0)
 
 
 def _is_accumulator(expr: bytes) -> bool:
-    return any(name in _ACCUMULATORS for ident in _all(expr, _IDENT) for name in _texts(ident, 1))
+    return any(name in _ACCUMULATORS for ident in messages_of(expr, IDENT) for name in texts_of(ident, 1))
 
 
-def _texts(message: bytes, number: int) -> Iterator[str]:
-    return (value.decode() for value in _all(message, number))
+def texts_of(message: bytes, number: int) -> Iterator[str]:
+    """The texts in a field of a message."""
+    return (value.decode() for value in messages_of(message, number))
 
 
-def _all(message: bytes, number: int) -> Iterator[bytes]:
-    return (value for found, value in _fields(message) if found == number and isinstance(value, bytes))
+def messages_of(message: bytes, number: int) -> Iterator[bytes]:
+    """The messages, or texts, in a field of a message."""
+    return (value for found, value in fields_of(message) if found == number and isinstance(value, bytes))
 
 
-def _first(message: bytes, number: int) -> bytes:
-    return next(_all(message, number), b"")
+def first_of(message: bytes, number: int) -> bytes:
+    """The first message in a field of a message; empty if there is none."""
+    return next(messages_of(message, number), b"")
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield (field number, value) of one protocol buffer message, in order."""
     at = 0
     while at < len(message):

@@ -1,6 +1,6 @@
 """CEL expressions over plain JSON: compiled and type-checked at load, fail-closed when evaluated.
 
-The only module that knows the CEL engine. Left to itself the engine fails open in ways that read as success: an error
+Left to itself the engine fails open in ways that read as success: an error
 is a *value* (a non-empty, hence true string), a result object is always true, ``has(x.y)`` on a declared variable
 means the variable's value, and deeply nested data ends the process. Here an error is an ``ExpressionError``, a test is
 ``True`` or ``False`` and nothing else, and values are checked before the engine sees them.
@@ -21,12 +21,16 @@ from typing import Any, cast
 from cel_expr_python import cel
 
 from core.canonical import DEPTH_MAX, Json
-from core.cel_ast import Limits, lint, read_syntax
+from core.cel_ast import Limits, lint, read_syntax, root_of
+from core.cel_engine import check_result, extensions, result_type
+from core.cel_functions import OPT_MAPS_MAX
+from core.cel_growth import check_growth
 from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, one_of, quote, runtime_text, to_json
 from core.errors import ExpressionError
 
 _T = cel.Type
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_OPT_MAP = re.compile(r"opt(?:Flat)?Map")
 _NO_VALUE = (_T.ERROR, _T.UNKNOWN)
 _INTEGERS = range(-(2**63), 2**63)
 _SURE = {"string": str, "bool": bool}  # values of exactly these Python types fit whatever they are
@@ -78,7 +82,8 @@ class Environment:
         self.variables: Mapping[str, str] = dict(variables)
         self.limits = limits
         self._heads = frozenset(name.split(".", 1)[0] for name in variables)
-        self._env = cel.NewEnv(variables={name: _ENGINE_TYPES[kind] for name, kind in variables.items()})
+        types = {name: _ENGINE_TYPES[kind] for name, kind in variables.items()}
+        self._env = cel.NewEnv(variables=types, extensions=extensions())
         self.activation = self._env.Activation
         self._nothing = Bound(self, {})
 
@@ -92,16 +97,19 @@ class Environment:
             raise ExpressionError(f"cannot demand the type {want!r}", remedy=one_of(IS))
         if len(source) > self.limits.characters:
             raise ExpressionError(f"is {len(source)} characters long; at most {self.limits.characters} are accepted")
+        if len(_OPT_MAP.findall(source)) > OPT_MAPS_MAX:
+            raise ExpressionError(f"has more than {OPT_MAPS_MAX} of optMap and optFlatMap", remedy="Split it.")
         try:
             program = self._env.compile(source)
             unchecked = self._env.compile(source, disable_check=True)
         except Exception as error:  # the engine raises RuntimeError today and promises nothing
             raise compile_error(source, str(error), self.variables) from None
-        syntax = read_syntax(program.serialize())
+        syntax = read_syntax(serialized := program.serialize())
         lint(syntax, read_syntax(unchecked.serialize()), self.limits, self._heads)
+        check_growth(root_of(serialized))
         for pattern in syntax.patterns:
             self._check_pattern(pattern)
-        self._check_type(program.return_type().name(), want)
+        self._check_type(result_type(program), want)
         references = frozenset(syntax.names & self.variables.keys())
         expression = Expression(self, source, want, references, program)
         try:
@@ -150,6 +158,7 @@ class Environment:
             raise ExpressionError(f"matches({pattern!r}): {runtime_text(str(error))}") from None
 
     def _check_type(self, name: str, want: str | None) -> None:
+        check_result(name)
         found = name.replace(", ", ",").lower()
         if want in (None, "dyn", found) or found == "dyn":
             return

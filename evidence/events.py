@@ -75,6 +75,8 @@ class EventType(StrEnum):
     POLICY_PUBLISHED = "policy.published"
     POLICY_PROPOSED = "policy.proposed"
     POLICY_ACTIVATED = "policy.activated"
+    POLICY_RETIREMENT_PROPOSED = "policy.retirement_proposed"
+    POLICY_RETIRED = "policy.retired"
     WORKFLOW_PUBLISHED = "workflow.published"
     WORKFLOW_RETIRED = "workflow.retired"
     WORKFLOW_UNSTARTED = "workflow.unstarted"
@@ -121,8 +123,9 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     **_every("pause.", "paused", "reason"),
     # count is filled in by the chain: the number of lines, this one included
     EventType.RUN_CLOSED: frozenset({"status", "count"}),
-    # outcome: deny|needs_approval|allow; policy: {name, version, digest} or null; action: its digest (see blind)
-    EventType.DECISION_MADE: frozenset({"decision", "action", "operation", "outcome", "policy"}),
+    # outcome: deny|needs_approval|allow; action: its digest (see blind); policies: {name, version, digest} of all
+    # that were evaluated
+    EventType.DECISION_MADE: frozenset({"decision", "action", "operation", "outcome", "policies"}),
     # card: the commitment to the card as shown; action is null for a gate; committed: kind, requester and terms
     # under /approval/<id>/asked
     EventType.APPROVAL_REQUESTED: frozenset({"approval", "action", "card"}),
@@ -146,6 +149,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     # author: who published the text; by: the person who proposed it; approver: who has put it in force
     EventType.POLICY_ACTIVATED: frozenset({"name", "version", "digest", "author", "approver"}),
     EventType.POLICY_PROPOSED: frozenset({"name", "version", "digest", "by"}),
+    EventType.POLICY_RETIRED: frozenset({"name", "version", "digest", "approver"}),
+    EventType.POLICY_RETIREMENT_PROPOSED: frozenset({"name", "version", "digest", "by"}),
     EventType.DIRECTORY_PROPOSED: frozenset({"name", "version", "digest", "by"}),
     EventType.WORKFLOW_RETIRED: frozenset({"name", "version"}),
     # a workflow that an event was to start, and could not; event: the SHA-256 of its content, its id in the inbox

@@ -59,6 +59,10 @@ class ApprovalHistory(Struct):
     consumed_by: str | None = None
 
 
+def _is_named(policy: object) -> bool:
+    return type(policy) is dict and type(policy.get("digest")) is str
+
+
 class History(Struct):
     """Follows a chain event by event. Faults are collected with the number of their event, never raised."""
 
@@ -120,11 +124,13 @@ class History(Struct):
         if data["decision"] in self.decisions:
             self.irregular.append(f"event {event['seq']}: the decision {data['decision']} was made before")
         self.decisions[data["decision"]] = data
-        policy = data["policy"]
-        if type(policy) is dict and type(policy.get("digest")) is str:
-            self.policies[policy["digest"]] = policy
-        elif policy is not None or data["outcome"] != "deny":
+        policies = data["policies"]
+        if type(policies) is not list or not all(map(_is_named, policies)):
+            self.irregular.append(f"event {event['seq']}: its policies are no list of what has a digest")
+        elif not policies and data["outcome"] != "deny":
             self.irregular.append(f"event {event['seq']}: a decision names no policy and is not a denial")
+        else:
+            self.policies.update((policy["digest"], policy) for policy in policies)
 
     def _approval(self, kind: EventType, event: dict[str, Any]) -> None:
         data, where = event["data"], f"event {event['seq']}"

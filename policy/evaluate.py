@@ -1,13 +1,15 @@
 """The decision over one action: total, and fail-closed (U-4, Q-16); and its explanation.
 
-Every rule that matches is evaluated. Deny outranks needs_approval outranks allow; nothing fired is deny; an error in
-any rule is deny, and names the rule; no policy is deny. Nothing here raises for what a policy or an action says.
+Every rule that matches is evaluated, of every policy that applies. Deny outranks needs_approval outranks allow; nothing
+fired is deny; an error in any rule is deny, and names the rule; no policy, or one that cannot be read, is deny. Nothing
+here raises for what a policy or an action says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import cast
 
@@ -19,17 +21,23 @@ from core.errors import ExpressionError
 from core.identity import Role
 from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
 from policy.facts import EXTENSION, PUBLISHED, FactContext
-from policy.load import Policy, Rule
+from policy.load import PolicyName
 from policy.model import STRENGTH, EscalateTo, RuleDocument, Ruling
+from policy.sets import Applying, Named, PolicySet
 
 
 @dataclass(frozen=True, slots=True)
 class FiredRule:
-    """A rule whose condition held."""
+    """A rule whose condition held. ``id`` begins with its policy's name where several policies were evaluated."""
 
     id: str
     outcome: Ruling
     because: str | None
+
+    @property
+    def own_id(self) -> str:
+        """The rule's id within its policy."""
+        return self.id.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +52,26 @@ class RuleError:
 class Decision:
     """Policy's answer for one action.
 
-    ``rules`` are all that fired, in the policy's order, outranked ones included. ``reasons`` are sentences for people,
+    ``policies`` are all that were evaluated; ``asking`` are those whose rules decided, for an outcome of theirs.
+    ``rules`` are all that fired, in the policies' order, outranked ones included. ``reasons`` are sentences for people,
     never none. ``approval`` is there exactly when the outcome is needs_approval. ``facts_read`` are the operation and
     the facts that the matching rules read, values included (sensitive ones too): enough to judge the action again.
     """
 
     outcome: Ruling
-    policy_digest: str | None
+    policies: tuple[PolicyName, ...]
     rules: tuple[FiredRule, ...]
     errors: tuple[RuleError, ...]
     reasons: tuple[str, ...]
     approval: Terms | None = None
     facts_read: Mapping[str, object] = field(default_factory=dict)
+    asking: tuple[PolicyName, ...] = ()
 
     def to_json(self) -> JsonObject:
         """The decision as plain JSON, without the facts."""
         return {
             "outcome": str(self.outcome),
-            "policy": self.policy_digest,
+            "policies": [policy.to_json() for policy in self.policies],
             "rules": [{"id": r.id, "outcome": str(r.outcome), "because": r.because} for r in self.rules],
             "errors": [{"rule": e.rule, "message": e.message} for e in self.errors],
             "reasons": list(self.reasons),
@@ -70,11 +80,14 @@ class Decision:
 
 
 def deny(
-    code: str, sentence: str, policy_digest: str | None = None, read: Mapping[str, object] = MappingProxyType({})
+    code: str,
+    sentence: str,
+    policies: tuple[PolicyName, ...] = (),
+    read: Mapping[str, object] = MappingProxyType({}),
 ) -> Decision:
     """A denial that is not a rule's: a cap (``cap:max_writes_per_run``), or a policy that is missing."""
     fired = (FiredRule(code, Ruling.DENY, sentence),)
-    return Decision(Ruling.DENY, policy_digest, fired, (), (sentence,), None, read)
+    return Decision(Ruling.DENY, policies, fired, (), (sentence,), None, read)
 
 
 def build_facts(action: Action, context: FactContext) -> dict[str, object]:
@@ -82,7 +95,7 @@ def build_facts(action: Action, context: FactContext) -> dict[str, object]:
     before = action.before
     facts: dict[str, object] = {
         "action.operation": action.operation,
-        "action.connector": action.operation.partition(".")[0],
+        "action.connector": action.connector or action.operation.partition(".")[0],
         "action.target": action.target,
         "action.risk": str(action.risk),
         "action.reversible": action.reversible,
@@ -120,42 +133,67 @@ _PLAIN_REASONS = {
 }
 
 
-def evaluate(policy: Policy | None, facts: Mapping[str, object], operation: str) -> Decision:
-    """Judge one action. Never raises for what the policy or the facts say."""
-    if policy is None:
-        return deny("policy:none", "There is no policy, so nothing is allowed.")
-    if operation not in policy.operations:
-        return deny("policy:unknown_operation", f"The policy does not know the operation {operation}.", policy.digest)
-    if facts.get("action.operation") != operation:
-        return deny("policy:facts", f"The facts are not those of {operation}.", policy.digest)
-    matching = policy.matching(operation)
-    fired: list[Rule] = []
-    failed: list[tuple[Rule, ExpressionError]] = []
-    for rules, conditions in matching.groups:
-        for rule, held in zip(rules, conditions.run(facts), strict=True):
+def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, workflow: str | None = None) -> Decision:
+    """Judge one action. Never raises for what the policies or the facts say.
+
+    ``workflow`` says whose policies apply where the facts do not: a recorded decision holds only what rules have read.
+    """
+    workflow = str(facts.get("run.workflow", "")) if workflow is None else workflow
+    applying = policies.applying(workflow, operation)
+    if refusal := _unusable(applying, facts, operation):
+        return refusal
+    fired: list[Named] = []
+    failed: list[tuple[Named, ExpressionError]] = []
+    for rules, conditions in applying.groups:
+        for named, held in zip(rules, conditions.run(facts), strict=True):
             if held is True:
-                fired.append(rule)
+                fired.append(named)
             elif held is not False:
-                failed.append((rule, held))
-    fired.sort(key=lambda rule: rule.position)
-    errors = tuple(RuleError(rule.id, str(error)) for rule, error in sorted(failed, key=lambda pair: pair[0].position))
-    outcomes = {rule.outcome for rule in fired}
+                failed.append((named, held))
+    fired.sort(key=_PLACE)
+    failed.sort(key=lambda pair: pair[0].place)
+    errors = tuple(RuleError(named.id, str(error)) for named, error in failed)
+    outcomes = {named.rule.outcome for named in fired}
     # A rule about another operation, which this one can do as well, lets nothing out by itself.
-    own = any(operation in rule.operations for rule in fired)
+    own = any(operation in named.rule.operations for named in fired)
     outcome = Ruling.DENY if errors or not own else next(one for one in STRENGTH if one in outcomes)
-    decisive = [rule for rule in fired if rule.outcome is outcome]
+    decisive = [named for named in fired if named.rule.outcome is outcome]
     reasons = [f"Rule {error.rule} could not be evaluated: {error.message}" for error in errors]
-    reasons += [rule.document.because or _PLAIN_REASONS[outcome].format(rule.id) for rule in decisive]
-    none = f"No rule of the policy {policy.name} (version {policy.version}) allows {operation}."
+    reasons += [named.rule.document.because or _PLAIN_REASONS[outcome].format(named.id) for named in decisive]
     return Decision(
         outcome,
-        policy.digest,
-        tuple(FiredRule(rule.id, rule.outcome, rule.document.because) for rule in fired),
+        applying.policies,
+        tuple(FiredRule(named.id, named.rule.outcome, named.rule.document.because) for named in fired),
         errors,
-        tuple(reasons) or (none,),
-        terms_of([rule.document for rule in decisive]) if outcome is Ruling.NEEDS_APPROVAL else None,
-        {"action.operation": operation, **{name: facts[name] for name in matching.references if name in facts}},
+        tuple(reasons) or (_none(applying, operation),),
+        terms_of([named.rule.document for named in decisive]) if outcome is Ruling.NEEDS_APPROVAL else None,
+        {"action.operation": operation, **{name: facts[name] for name in applying.references if name in facts}},
+        tuple(dict.fromkeys(named.policy for named in decisive)),
     )
+
+
+_PLACE = attrgetter("place")
+
+
+def _unusable(applying: Applying, facts: Mapping[str, object], operation: str) -> Decision | None:
+    """The denial where no rule is to be asked; None where the rules decide."""
+    if applying.broken:
+        sentence = f"The policy cannot be read, so nothing is allowed. {applying.broken[0].message}"
+        return deny("policy:unreadable", sentence)
+    if not applying.policies:
+        return deny("policy:none", "There is no policy for it, so nothing is allowed.")
+    if applying.unknown:
+        return deny("policy:unknown_operation", f"A policy does not know the operation {operation}.", applying.policies)
+    if facts.get("action.operation") != operation:
+        return deny("policy:facts", f"The facts are not those of {operation}.", applying.policies)
+    return None
+
+
+def _none(applying: Applying, operation: str) -> str:
+    if len(applying.policies) == 1:
+        (policy,) = applying.policies
+        return f"No rule of the policy {policy.name} (version {policy.version}) allows {operation}."
+    return f"No rule of the policies {', '.join(map(str, applying.policies))} allows {operation}."
 
 
 def terms_of(documents: Sequence[RuleDocument]) -> Terms:
@@ -211,7 +249,7 @@ class RuleExplanation(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """The decision, and every rule of the policy in its order."""
+    """The decision, and every rule of the policies that apply, in their order."""
 
     decision: Decision
     rules: tuple[RuleExplanation, ...]
@@ -221,24 +259,28 @@ class Explanation(Struct, frozen=True):
         return {"decision": self.decision.to_json(), "rules": to_builtins(self.rules)}
 
 
-def explain(policy: Policy, action: Action, context: FactContext) -> Explanation:
+def explain(policies: PolicySet, action: Action, context: FactContext) -> Explanation:
     """Judge an action and show how every rule came out."""
     facts = build_facts(action, context)
-    decision = evaluate(policy, facts, action.operation)
+    decision = evaluate(policies, facts, action.operation)
     fired = {rule.id for rule in decision.rules}
     errors = {error.rule: error.message for error in decision.errors}
+    several = len(decision.policies) > 1
     explained = [
         RuleExplanation(
-            id=rule.id,
+            id=name,
             outcome=rule.outcome,
             when=rule.document.when,
             matched=rule.condition_for(action.operation) is not None,
-            fired=rule.id in fired,
-            error=errors.get(rule.id),
+            fired=name in fired,
+            error=errors.get(name),
             facts={name: cast(Json, facts[name]) for name in sorted(condition.references) if name in facts},
             missing=tuple(sorted(condition.references - facts.keys())),
         )
+        for policy in policies.policies
+        if policy.named in decision.policies
         for rule in policy.rules
+        for name in [f"{policy.name}/{rule.id}" if several else rule.id]
         for condition in [rule.condition_for(action.operation) or rule.condition]
     ]
     return Explanation(decision, tuple(explained))

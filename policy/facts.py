@@ -49,12 +49,18 @@ class OperationFacts:
     """Facts of an operation's declaration: the type of each field it may write, the fields that its diff reads.
 
     ``generics`` are the operations that can do what this one does, each with the condition under which an action of
-    theirs does: ``servicenow.record.update`` where ``action.target.startsWith('incident/')``.
+    theirs does: ``servicenow.record.update`` where ``action.target.startsWith('incident/')``. ``connector`` is that of
+    an operation whose name does not begin with it.
     """
 
     fields: Mapping[str, str]
     before: frozenset[str] = frozenset()
     generics: Mapping[str, str] = field(default_factory=dict)
+    connector: str = ""
+
+    def connector_of(self, name: str) -> str:
+        """The connector of the operation with this name."""
+        return self.connector or name.split(".", 1)[0]
 
 
 @dataclass(frozen=True, slots=True)

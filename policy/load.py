@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from msgspec import Struct
+from pydantic import ValidationError
 
-from core.canonical import sha256_hex
+from core.canonical import JsonObject, sha256_hex
 from core.documents import Document, Path, load_document
-from core.errors import DefinitionError, ExpressionError, Problem, nearest
-from core.expressions import POLICY_LIMITS, ConditionSet, Environment, Expression
+from core.errors import CountersealError, DefinitionError, ExpressionError, Problem, nearest
+from core.expressions import POLICY_LIMITS, Environment, Expression
 from core.validation import validate
 from policy.facts import OperationFacts, declare
-from policy.model import APPROVAL_KEYS, PolicyDocument, RuleDocument, Ruling
+from policy.model import APPROVAL_KEYS, AppliesDocument, PolicyDocument, RuleDocument, Ruling
+from policy.scope import EVERYTHING, Scope, compile_glob, scope_problems
 
 
 class Rule(Struct, frozen=True):
@@ -38,47 +38,41 @@ class Rule(Struct, frozen=True):
         return self.condition if operation in self.operations else self.restrains.get(operation)
 
 
-class MatchingRules(Struct, frozen=True):
-    """The rules for one operation, in groups that agree on facts' types; ``references``: the facts read, sorted."""
+class PolicyName(Struct, frozen=True):
+    """The name, version and digest of a policy, as decisions tell them."""
 
-    groups: tuple[tuple[tuple[Rule, ...], ConditionSet], ...]
-    references: tuple[str, ...]
+    name: str
+    version: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    def to_json(self) -> JsonObject:
+        """The policy as decisions and bundles name it."""
+        return {"name": self.name, "version": self.version, "digest": self.digest}
 
 
 class Policy:
     """One version of a policy. Immutable; ``digest`` is the SHA-256 of its exact text."""
 
-    def __init__(self, document: PolicyDocument, text: str, rules: Sequence[Rule], operations: frozenset[str]) -> None:
+    def __init__(
+        self,
+        document: PolicyDocument,
+        text: str,
+        rules: Sequence[Rule],
+        operations: frozenset[str],
+        scope: Scope = EVERYTHING,
+    ) -> None:
         self.name = document.policy
         self.version = document.version
         self.text = text
         self.digest = sha256_hex(text.encode())
+        self.named = PolicyName(self.name, self.version, self.digest)
         self.rules = tuple(rules)
         self.operations = operations
-        self.matching = cache(self._matching)
-        """The rules that match each known operation, grouped when they are first asked for."""
-
-    def _matching(self, operation: str) -> MatchingRules:
-        groups: list[tuple[dict[str, str], list[tuple[Rule, Expression]]]] = []
-        for rule in self.rules:
-            condition = rule.condition_for(operation)
-            if condition is None:
-                continue
-            reads = {name: condition.environment.variables[name] for name in condition.references}
-            for types, group in groups:
-                if all(types.get(name, kind) == kind for name, kind in reads.items()):
-                    types.update(reads)
-                    group.append((rule, condition))
-                    break
-            else:
-                groups.append((reads, [(rule, condition)]))
-        return MatchingRules(
-            tuple(
-                (tuple(rule for rule, _ in group), ConditionSet([condition for _, condition in group]))
-                for _, group in groups
-            ),
-            tuple(sorted({name for types, _ in groups for name in types})),
-        )
+        self.scope = scope
+        self.applies = document.applies
 
 
 def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) -> Policy:
@@ -90,6 +84,8 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
     document = load_document(text, file)
     content = validate(document, PolicyDocument)
     problems = list(_structure_problems(document, content))
+    problems += scope_problems(document, content, operations)
+    scope = Scope.of(content.applies, operations)
     environments: dict[frozenset[tuple[str, str]], Environment] = {}
 
     def compiled(source: str, names: Iterable[str]) -> Expression:
@@ -105,6 +101,11 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
         if not matched:
             problems.append(_unmatched(document, index, rule, operations))
             continue
+        matched = frozenset(filter(scope.holds, matched))
+        if not matched:
+            message = f"rule {rule.id}: `applies` leaves none of the operations that it matches."
+            problems.append(document.problem(("rules", index, "match"), message, "Widen `applies`, or drop the rule."))
+            continue
         try:
             if "${{" in (rule.when or ""):
                 raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
@@ -118,16 +119,27 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
         rules.append(Rule(index, rule.id, rule.outcome, rule, matched, condition, restrains))
     if problems:
         raise DefinitionError(tuple(sorted(problems, key=lambda problem: (problem.line, problem.column))))
-    return Policy(content, text, rules, frozenset(operations))
+    return Policy(content, text, rules, frozenset(operations), scope)
+
+
+def scope_of(text: str, file: str, operations: Mapping[str, OperationFacts]) -> Scope:
+    """The scope of a policy that cannot be compiled: everything, unless exactly one is written down."""
+    try:
+        value = load_document(text, file).value
+        if not isinstance(value, dict) or "applies" not in value:
+            return EVERYTHING
+        return Scope.of(AppliesDocument.model_validate(value["applies"]), operations)
+    except (CountersealError, ValidationError):
+        return EVERYTHING
 
 
 def _matched(rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> frozenset[str]:
     glob, connector = rule.match.operation, rule.match.connector
-    pattern = re.compile(".*".join(re.escape(part) for part in (glob or "*").split("*")))
+    pattern = compile_glob(glob or "*")
     return frozenset(
         name
         for name in operations
-        if pattern.fullmatch(name) and (connector is None or name.split(".", 1)[0] == connector)
+        if pattern.fullmatch(name) and (connector is None or operations[name].connector_of(name) == connector)
     )
 
 
@@ -142,7 +154,7 @@ def _siblings(rule: RuleDocument, matched: frozenset[str], operations: Mapping[s
 
 
 def _unmatched(document: Document, index: int, rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> Problem:
-    connectors = {name.split(".", 1)[0] for name in operations}
+    connectors = {facts.connector_of(name) for name, facts in operations.items()}
     connector, glob = rule.match.connector, rule.match.operation
     if connector is not None and connector not in connectors:
         key, message, remedy = "connector", f"there is no connector {connector!r}.", nearest(connector, connectors)

@@ -101,9 +101,27 @@ class RuleDocument(_Part):
     because: Text | None = None
 
 
+Globs = Annotated[tuple[Glob, ...], Field(min_length=1, max_length=100)]
+
+
+class AppliesDocument(_Part):
+    """The scope of a policy. A key that is absent restricts nothing; of a key's globs one must match."""
+
+    workflows: Globs | None = None
+    connectors: Globs | None = None
+    operations: Globs | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> AppliesDocument:
+        if not self.model_fields_set:
+            raise ValueError("name workflows, connectors or operations, such as workflows: [incident-*]")
+        return self
+
+
 class PolicyDocument(_Part):
     """A whole policy."""
 
     policy: Name
     version: Annotated[int, Field(ge=1)]
+    applies: AppliesDocument | None = None
     rules: tuple[RuleDocument, ...]

@@ -14,7 +14,9 @@ from evidence.chain import Actor
 if TYPE_CHECKING:
     from app.faces import Faces
     from app.settings import Settings
+    from connectors.catalog import Catalog
     from core.db import Database
+    from policy.sets import PolicySet
 
 
 def settings(*, quiet: bool = False, **given: str) -> Settings:
@@ -39,6 +41,16 @@ async def faces(tenant: str | None = None, what: str = "--tenant", *, new_tenant
     given = {"tenant": name(tenant, what)} if tenant else {}
     async with build_faces(settings(quiet=True, **given), new_tenant=new_tenant) as built:
         yield built
+
+
+async def policies_in_force() -> tuple[PolicySet, Catalog]:
+    """The policies that judge in the tenant now, and the operations of this installation."""
+    from runtime.store import documents
+
+    async with faces() as built, built.database.transaction(built.settings.tenant) as connection:
+        digests = await documents.in_force(connection, built.settings.tenant)
+        found = await built.definitions.policies(connection, built.settings.tenant, digests)
+        return found, built.definitions.catalog
 
 
 @asynccontextmanager

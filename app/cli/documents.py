@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import context
-from app.cli.outcome import Commands, Json, print_json, print_rows
+from app.cli.outcome import Commands, Json, print_json, print_rows, printable
+from app.cli.telling import consequence_lines
 from app.cli.workflows import report, workflow
 from core.errors import ConsistencyError, DefinitionError, InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from connectors.catalog import Catalog
-    from policy.load import Policy
     from runtime.definition.catalog import Definitions
     from runtime.requests.publishing import Published
 
 __all__ = ["directory", "policy", "schema", "workflow"]
 
-policy = Commands(name="policy", help="Policies: check, explain, publish.")
+policy = Commands(name="policy", help="Policies: check, explain, publish, activate, retire.")
 directory = Commands(name="directory", help="The people and groups of a tenant.")
 
 Files = Annotated[list[Path], typer.Argument(help="YAML documents.")]
 File = Annotated[Path, typer.Argument(help="A YAML document.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would lead to.")]
 
 
 @policy.command("check")
@@ -82,17 +82,53 @@ async def workflow_publish(files: Files, as_json: Json = False) -> None:
 
 
 @policy.command("publish")
-async def policy_publish(file: File, as_json: Json = False) -> None:
-    """Publish a policy and make it the active one: it judges every action from then on."""
-    await _publish("policy", [file], as_json)
+async def policy_publish(
+    file: File,
+    stage: Annotated[bool, typer.Option("--stage", help="Only store it; `policy activate` puts it in force.")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Publish a policy and put it in force beside the others, in place of the version of its name.
+
+    Tells first what changes: rules, steps of workflows, open questions.
+    """
+    from runtime.requests import publishing
+
+    text = context.read_text(file)
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        publish = partial(publishing.publish_policy, connection, faces.definitions, faces.settings.tenant)
+        done = await publish(text, str(file), context.actor(faces.settings), stage=stage, dry_run=dry_run)
+    _tell_policy(done, "published", "was published already", as_json=as_json, several=True)
+
+
+@policy.command("retire")
+async def policy_retire(
+    name: Annotated[str, typer.Argument(help="The name of a policy that is in force.")],
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Take a policy out of force: no rule of it judges from then on. Its versions stay published.
+
+    Tells first what changes: rules, steps of workflows, open questions.
+    """
+    from runtime.requests import publishing
+
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        retire = partial(publishing.retire_policy, connection, faces.definitions, faces.settings.tenant)
+        done = await retire(name, context.actor(faces.settings), dry_run=dry_run)
+    _tell_policy(done, "is out of force", "was not in force", as_json=as_json)
 
 
 @policy.command("activate")
 async def policy_activate(
     version: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="A published version, such as ops@7.")],
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Make a published version the active policy: also an older one, or one that a second person has to confirm."""
+    """Put a published version in force: also an older one, or one that a second person has to confirm.
+
+    Tells first what changes: rules, steps of workflows, open questions.
+    """
     from runtime.requests import publishing
 
     name, _, number = version.rpartition("@")
@@ -101,13 +137,9 @@ async def policy_activate(
             f"{version!r} is no version.", where="NAME@VERSION", remedy="Such as ops@7; see `policy list`."
         )
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        who = context.actor(faces.settings)
-        done = await publishing.activate_policy(connection, faces.settings.tenant, name, int(number), who)
-    if as_json:
-        print_json(asdict(done))
-        return
-    typer.echo(f"policy {done.name} version {done.version} {_standing(done, 'is active', 'was active already')}")
-    _warn(done.warnings)
+        activate = partial(publishing.activate_policy, connection, faces.definitions, faces.settings.tenant)
+        done = await activate(name, int(number), context.actor(faces.settings), dry_run=dry_run)
+    _tell_policy(done, "is active", "was active already", as_json=as_json)
 
 
 @directory.command("publish")
@@ -125,7 +157,6 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
         tenant, who = faces.settings.tenant, context.actor(faces.settings)
         publish = {
             "workflow": partial(publishing.publish_workflow, connection, faces.definitions),
-            "policy": partial(publishing.publish_policy, connection, faces.definitions),
             "directory": partial(publishing.publish_directory, connection),
         }[kind]
         published = [await publish(tenant, text, file, who) for text, file in texts]
@@ -135,10 +166,25 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
     for one in published:
         words = _standing(one, "published", "was published already")
         typer.echo(f"{kind} {one.name} version {one.version} {words} ({one.digest[:12]})")
+        for step in one.steps:
+            typer.echo(printable(f"  {step['step']} ({step['operation']}): {step['words']}"))
         _warn(one.warnings)
         if one.retired:
             words = "stays retired: give the text a new number to use it."
             typer.echo(f"{kind} {one.name} version {one.version} {words}", err=True)
+
+
+def _tell_policy(done: Published, changed: str, same: str, *, as_json: bool, several: bool = False) -> None:
+    if as_json:
+        print_json([asdict(done)] if several else asdict(done))
+        return
+    for line in consequence_lines(done.consequences or {}):
+        typer.echo(printable(line))
+    words = "is stored, and not put in force" if done.staged else _standing(done, changed, same)
+    if done.dry_run:
+        words = "would change as told; nothing was done"
+    typer.echo(f"policy {done.name} version {done.version} {words} ({done.digest[:12]})")
+    _warn(done.warnings)
 
 
 def _standing(done: Published, changed: str, same: str) -> str:
@@ -164,21 +210,25 @@ async def policy_explain(
     action: Annotated[
         Path, typer.Argument(help='JSON: {"operation", "input", "before"?: {field: value}, "run"?: {fact: value}}.')
     ],
-    policy_file: Annotated[
-        Path | None, typer.Option("--policy", help="A policy document; the active policy without it.")
+    policy_files: Annotated[
+        list[Path] | None, typer.Option("--policy", help="Policy documents; the policies in force without it.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Say how an action would be decided, and how every rule came out. Nothing is done or recorded."""
     from app.outlining import explain_action
+    from policy.sets import PolicySet
 
     data = context.read_input(action)
-    if policy_file is None:
-        compiled, catalog = await _active_policy()
-    else:
+    if policy_files:
         definitions = _definitions()
-        compiled = definitions.compile_policy(context.read_text(policy_file), str(policy_file))
+        compiled = PolicySet([definitions.compile_policy(context.read_text(path), str(path)) for path in policy_files])
         catalog = definitions.catalog
+    else:
+        compiled, catalog = await context.policies_in_force()
+        if not compiled.members:
+            remedy = "Publish one, or give --policy FILE."
+            raise ConsistencyError("No policy is in force, so every action is denied.", remedy=remedy)
     explained = explain_action(data, str(action), compiled, catalog)
     if as_json:
         print_json(explained.to_json())
@@ -188,22 +238,6 @@ async def policy_explain(
     columns = ("outcome", "matched", "fired", "error", "facts")
     rows = [{"rule": rule.id, **{name: getattr(rule, name) for name in columns}} for rule in explained.rules]
     print_rows(rows, ("rule", *columns), empty="No rules.")
-
-
-async def _active_policy() -> tuple[Policy, Catalog]:
-    from runtime.store import documents
-
-    async with context.faces() as faces:
-        async with faces.database.transaction(faces.settings.tenant) as connection:
-            active = await documents.active_policy_text(connection, faces.settings.tenant)
-        if active is None:
-            remedy = "Publish one, or give --policy FILE."
-            raise ConsistencyError("No policy is published, so every action is denied.", remedy=remedy)
-        try:
-            compiled = faces.definitions.compile_policy(active[1], active[0])
-        except InputError as error:
-            raise ConsistencyError(f"The active policy cannot be read, so every action is denied: {error}") from None
-        return compiled, faces.definitions.catalog
 
 
 def schema(

@@ -27,7 +27,7 @@ MaxWritesPerRun = Annotated[int | None, typer.Option(min=0, help="Side effects o
 Weight = Annotated[float | None, typer.Option(min=0.001, max=1000, help="Share of the workers.")]
 
 _CAPS = ("max_concurrency", "max_runs_per_min", "max_writes_per_run", "weight")
-_COLUMNS = ("tenant_id", *_CAPS, "policy_digest")
+_COLUMNS = ("tenant_id", *_CAPS, "policy_digests")
 
 
 def up(as_json: Json = False) -> None:

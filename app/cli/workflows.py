@@ -22,12 +22,16 @@ _REFERENCE = re.compile(r"(?P<name>[^@\s]{1,100})(?:@(?P<version>[1-9][0-9]{0,6}
 @workflow.command("check")
 async def workflow_check(
     files: Annotated[list[Path], typer.Argument(help="YAML documents.")],
-    policy_file: Annotated[
-        Path | None, typer.Option("--policy", help="Tell what this policy makes of each operation in general.")
+    policy_files: Annotated[
+        list[Path] | None,
+        typer.Option("--policy", help="Tell what becomes of each step under this policy, and others given likewise."),
     ] = None,
+    in_force: Annotated[
+        bool, typer.Option("--in-force", help="Tell it of the tenant's policies in force: asks the database.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check workflows without publishing them, and tell what each would do. Needs no database.
+    """Check workflows without publishing them, and tell what each would do. Needs no database by itself.
 
     Lists every problem with its line and column. A connector that is not configured here is only a warning: whoever
     runs the workflow may have it.
@@ -35,20 +39,24 @@ async def workflow_check(
     from app.adapters import catalog_of
     from app.definitions import standing
     from app.outlining import outline
+    from policy.sets import PolicySet
     from runtime.definition.catalog import Definitions
     from runtime.definition.workflow import load_workflow
 
     settings = context.settings()
     catalog = catalog_of(settings)
-    policy = None
-    if policy_file is not None:
-        policy = Definitions(catalog).compile_policy(context.read_text(policy_file), str(policy_file))
+    policies = None
+    if policy_files:
+        compiled = Definitions(catalog).compile_policy
+        policies = PolicySet([compiled(context.read_text(path), str(path)) for path in policy_files])
+    elif in_force:
+        policies, _ = await context.policies_in_force()
 
     async def check(path: Path) -> dict[str, Any]:
         found = load_workflow(context.read_text(path), str(path), catalog)
         connectors = await standing(settings, catalog, found.connectors)
         told = {"name": found.name, "version": found.version}
-        return {**told, "connectors": connectors, "outline": outline(found, policy)}
+        return {**told, "connectors": connectors, "outline": outline(found, policies)}
 
     await report(files, check, _tell, as_json=as_json)
 

@@ -73,8 +73,8 @@ async def _publish(faces: Faces, examples: Path) -> datetime:
     async with faces.database.transaction(tenant) as connection:
         for path in sorted((examples / "workflows").glob("*.yaml")):
             await publish_workflow(connection, faces.definitions, tenant, path.read_text(), str(path), ACTOR)
-        path = examples / "policies" / "it-operations.yaml"
-        await publish_policy(connection, faces.definitions, tenant, path.read_text(), str(path), ACTOR)
+        for path in sorted((examples / "policies").glob("*.yaml")):
+            await publish_policy(connection, faces.definitions, tenant, path.read_text(), str(path), ACTOR)
         path = examples / "directory.yaml"
         await publish_directory(connection, tenant, path.read_text(), str(path), ACTOR)
         now: datetime = await connection.fetchval("SELECT now()")

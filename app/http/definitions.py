@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
@@ -35,6 +36,9 @@ class Document(models.In):
     file: Annotated[str, Field(min_length=1, max_length=200, pattern=models.PRINTABLE)] = "document.yaml"
 
 
+DryRun = Annotated[bool, Query(description="Only tell what it would lead to.")]
+
+
 class PublishedOut(BaseModel):
     """A published version; ``changed`` is false if exactly this was published before.
 
@@ -50,6 +54,67 @@ class PublishedOut(BaseModel):
     warnings: list[str]
     waits: bool
     questions: int
+
+
+class StepForeseenOut(BaseModel):
+    """A step of the workflow, and what becomes of each of its actions under the policies in force: ``verdict`` is
+    always denied, always asks people, always allowed, or it depends.
+    """
+
+    step: str
+    operation: str
+    verdict: str
+    words: str
+    outcomes: list[str]
+    rules: list[str]
+
+
+class RuleChange(BaseModel):
+    """A rule that is new, changes or falls away."""
+
+    rule: str
+    what: str
+
+
+class StepChange(BaseModel):
+    """A step of a published workflow of which something else becomes."""
+
+    workflow: str
+    step: str
+    operation: str
+    before: str
+    after: str
+
+
+class QuestionChange(BaseModel):
+    """An open question that would not be asked like this any more; `needs_approval` asks anew."""
+
+    approval: str
+    run: str
+    step: str
+    outcome: str
+
+
+class ConsequencesOut(BaseModel):
+    """The consequences of a change of the policies in force. ``more`` counts what is not listed, ``unread`` the open
+    questions that were not judged beforehand; ``rollback_from`` is the higher version that it goes back from.
+    """
+
+    rules: list[RuleChange]
+    steps: list[StepChange]
+    questions: list[QuestionChange]
+    more: dict[str, int]
+    unread: int
+    rollback_from: int | None
+
+
+class PolicyOut(PublishedOut):
+    """A change of the policies in force. ``consequences`` is null where nothing changes, or it was only stored."""
+
+    retired: bool
+    staged: bool
+    dry_run: bool
+    consequences: ConsequencesOut | None
 
 
 class Version(BaseModel):
@@ -96,6 +161,7 @@ class WorkflowPublished(PublishedOut):
     """The published version. If it was ``retired`` meanwhile, no run starts with it: the text needs a new number."""
 
     retired: bool
+    steps: list[StepForeseenOut]
 
 
 @router.get("/workflows", response_model=models.Page[WorkflowSummary], summary="Every published workflow")
@@ -133,18 +199,42 @@ async def policies(who: Reader, faces: FacesDep) -> dict[str, Any]:
     return {"items": await faces.ask(who.tenant, read_models.policy_versions)}
 
 
-@router.post("/policies", status_code=201, response_model=PublishedOut, summary="Publish and activate a policy")
-async def publish_policy(body: Document, who: Admin, faces: FacesDep, response: Response) -> Published:
-    """Publishes a policy. It judges every action from now on, also those that an earlier policy had approved."""
-    return await _publish(publishing.publish_policy, body, who, faces, response)
+@router.post("/policies", status_code=201, response_model=PolicyOut, summary="Publish and activate a policy")
+async def publish_policy(
+    body: Document,
+    who: Admin,
+    faces: FacesDep,
+    response: Response,
+    stage: Annotated[bool, Query(description="Only store it.")] = False,
+    dry_run: DryRun = False,
+) -> Published:
+    """Publishes a policy and puts it in force beside the others, in place of the version of its name. It judges every
+    action from now on, also those that had been approved.
+    """
+    publish = partial(publishing.publish_policy, stage=stage, dry_run=dry_run)
+    return await _publish(publish, body, who, faces, response)
 
 
-@router.post("/policies/{name}/{version}/activate", response_model=PublishedOut, summary="Activate a policy")
-async def activate_policy(name: Name, version: Number, who: Admin, faces: FacesDep) -> Published:
-    """Makes a published version the active policy, also an older one. Where the directory has a group
+@router.post("/policies/{name}/retire", response_model=PolicyOut, summary="Take a policy out of force")
+async def retire_policy(name: Name, who: Admin, faces: FacesDep, dry_run: DryRun = False) -> Published:
+    """Takes the policy of this name out of force; its versions stay published. Where the directory has a group
     `policy_approvers`, it takes two of it: the first call proposes.
     """
-    return await faces.ask(who.tenant, publishing.activate_policy, name, version, who.actor)
+    async with faces.database.transaction(who.tenant) as connection:
+        retire = partial(publishing.retire_policy, connection, faces.definitions, who.tenant)
+        return await retire(name, who.actor, dry_run=dry_run)
+
+
+@router.post("/policies/{name}/{version}/activate", response_model=PolicyOut, summary="Activate a policy")
+async def activate_policy(
+    name: Name, version: Number, who: Admin, faces: FacesDep, dry_run: DryRun = False
+) -> Published:
+    """Puts a published version in force, also an older one, in place of the one of its name. Where the directory has a
+    group `policy_approvers`, it takes two of it: the first call proposes.
+    """
+    async with faces.database.transaction(who.tenant) as connection:
+        activate = partial(publishing.activate_policy, connection, faces.definitions, who.tenant)
+        return await activate(name, version, who.actor, dry_run=dry_run)
 
 
 @router.get("/schemas/{name}", response_class=Response, summary="The JSON Schema of a kind of document")

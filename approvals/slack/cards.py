@@ -198,7 +198,7 @@ def people_lines(content: CardContent) -> list[str]:
 
 def detail_lines(content: CardContent) -> list[str]:
     """Exactly what would be sent where, and what it belongs to."""
-    policy, version = content.policy_name, f"version {content.policy_version}"
+    policy, version = content.policy_name, f"version {content.policy_version}" if content.policy_version else ""
     return [
         *entry("Target", content.target),
         *(entry("System", content.system) if content.system else []),

@@ -20,7 +20,7 @@ VERSION = "sys_mod_count"
 
 
 class ServiceNowConnector:
-    """One instance. The table is the operation's middle name, or the input's ``table`` if that is ``record``."""
+    """One instance. The table is the input's ``table``, or without one the operation's middle name."""
 
     def __init__(self, settings: ServiceNowSettings, catalog: Catalog) -> None:
         self._settings = settings
@@ -135,8 +135,7 @@ def _settable(operation: Operation, written: JsonObject) -> JsonObject:
 
 
 def _table(call: Call) -> str:
-    name = call.operation.split(".")[1]
-    return str(call.input["table"]) if name == "record" else name
+    return str(call.input.get("table") or call.operation.split(".")[1])
 
 
 def _names(value: Json) -> tuple[str, ...]:

@@ -300,7 +300,7 @@ BEGIN
   PERFORM pg_notify('counterseal_messages', '');
 END $function$;
 
-CREATE FUNCTION read_run(_run_id uuid, _whole bool, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digest text, directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, now timestamptz,
+CREATE FUNCTION read_run(_run_id uuid, _whole bool, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digests text[], directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, now timestamptz,
   firsts int[], lines bytea[], vals bytea[]) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
@@ -314,14 +314,14 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at) x) AS run, r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state, t.policy_digest, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
+    r.purged_at) x) AS run, r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
 FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
     array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
   FROM journal j WHERE j.run_id = r.run_id AND (_whole OR j.n >= r.state_n OR j.n = 1)) tail ON true WHERE r.run_id = _run_id;
 END $function$;
 
-CREATE FUNCTION read_question(_approval_id uuid, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digest text, directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, firsts int[],
+CREATE FUNCTION read_question(_approval_id uuid, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digests text[], directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, firsts int[],
   lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb) LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
@@ -335,7 +335,7 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at) x) AS run, r.run_key, r.state, t.policy_digest, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
+    r.purged_at) x) AS run, r.run_key, r.state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes

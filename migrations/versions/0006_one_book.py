@@ -68,7 +68,7 @@ FACES_OWN = {
     "inbox": "INSERT, UPDATE (processed_at, result)",
     "audit_events": "INSERT",
     "tenants": "INSERT (tenant_id, stream_id),"
-    " UPDATE (policy_digest, paused, resumed, max_concurrency, max_runs_per_min, max_writes_per_run, weight,"
+    " UPDATE (policy_digests, paused, resumed, max_concurrency, max_runs_per_min, max_writes_per_run, weight,"
     " audit_count, audit_head)",
     "caps": "INSERT, UPDATE (slots)",
     "workflows": "INSERT, UPDATE (retired_at)",
@@ -230,9 +230,9 @@ def _guard_intents() -> None:
         "NEW.judge_after := '00000000-0000-0000-0000-000000000000'; RETURN NEW; END $$"
     )
     op.execute(
-        "CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digest, directory_digest, paused ON tenants FOR EACH ROW "
-        "WHEN ((OLD.policy_digest, OLD.directory_digest, OLD.paused) IS DISTINCT FROM "
-        "(NEW.policy_digest, NEW.directory_digest, NEW.paused)) "
+        "CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digests, directory_digest, paused ON tenants FOR EACH ROW "
+        "WHEN ((OLD.policy_digests, OLD.directory_digest, OLD.paused) IS DISTINCT FROM "
+        "(NEW.policy_digests, NEW.directory_digest, NEW.paused)) "
         "EXECUTE FUNCTION move_stop_number()"
     )
 

@@ -6,11 +6,11 @@ CREATE TABLE audit_events (
   stream_id uuid NOT NULL, seq bigint NOT NULL, tenant_id text NOT NULL, type text NOT NULL, line bytea NOT NULL,
   hash text NOT NULL, CONSTRAINT pk_audit_events PRIMARY KEY (stream_id, seq)
 );
--- `stop_number` moves with `policy_digest` and `paused`, and guards every intent. `paused` holds what is stopped, by key;
+-- `stop_number` moves with `policy_digests` and `paused`, and guards every intent. `paused` holds what is stopped, by key;
 -- `resumed` are keys whose steps a keeper has still to set going, `judge_after` is how far it has come with the open
 -- questions, which the new policy judges, and whose cards say what is paused.
 CREATE TABLE tenants (
-  tenant_id text NOT NULL, policy_digest text, directory_digest text, stop_number int DEFAULT '0' NOT NULL,
+  tenant_id text NOT NULL, policy_digests text[] DEFAULT '{}' NOT NULL, directory_digest text, stop_number int DEFAULT '0' NOT NULL,
   paused jsonb, resumed text[], judge_after uuid, max_concurrency int DEFAULT '16' NOT NULL, max_runs_per_min int,
   max_writes_per_run int, weight double precision DEFAULT '1' NOT NULL,
   virtual_start double precision DEFAULT '0' NOT NULL, virtual_time double precision DEFAULT '0' NOT NULL,

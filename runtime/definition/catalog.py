@@ -10,16 +10,17 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from connectors.catalog import Catalog
+from core.canonical import sha256_hex
 from core.db import Connection, DatabaseClock, within
 from core.errors import CountersealError, NotFoundError
 from core.identity import NOBODY, Directory
 from policy.facts import OperationFacts
-from policy.load import Policy, load_policy
+from policy.load import Policy, load_policy, scope_of
+from policy.sets import NO_POLICIES, BrokenPolicy, PolicySet
 from runtime.definition.siblings import generics_of
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
 from runtime.engine.commit import MutationRow
 from runtime.engine.graph import Graph
-from runtime.engine.intend import ActivePolicy, BrokenPolicy
 from runtime.engine.run import Definition
 from runtime.engine.told import Diverged
 from runtime.engine.workflow import Workflow
@@ -54,7 +55,7 @@ def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     for name, operation in catalog.operations.items():
         fields = operation.fact_types()
         before = frozenset(fields if operation.diff else ())
-        found[name] = OperationFacts(fields, before, generics_of(operation, catalog.operations))
+        found[name] = OperationFacts(fields, before, generics_of(operation, catalog), operation.connector)
     return found
 
 
@@ -67,6 +68,7 @@ class Definitions:
         self._workflows: _Recent[tuple[str, int, str], Workflow] = _Recent()
         self._extended: _Recent[tuple[UUID, int], Workflow] = _Recent()
         self._policies: _Recent[str, Policy | BrokenPolicy] = _Recent()
+        self._sets: _Recent[tuple[str, ...], PolicySet] = _Recent()
         self._directories: _Recent[str, Directory] = _Recent()
         # What a name meant when a run was started with it last, and the database's time then. Whether it still means
         # that is checked by the statement that opens the next run.
@@ -136,20 +138,31 @@ class Definitions:
         async with within(connection, tenant):
             return self._directories.put(tenant, await tenants.directory(connection, tenant))
 
-    async def policy(self, connection: Connection, tenant: str, digest: str | None) -> ActivePolicy:
-        """The policy with this digest. What cannot be read or found is broken, and allows nothing (fail-closed)."""
-        if digest is None:
-            return None
+    async def policies(self, connection: Connection, tenant: str, digests: Sequence[str]) -> PolicySet:
+        """The policies with these digests, side by side. One that cannot be read or found denies (fail-closed)."""
+        key = tuple(digests)
+        if not key:
+            return NO_POLICIES
+        if (known := self._sets.known(key)) is not None:
+            return known
+        found = PolicySet([await self._policy(connection, tenant, digest) for digest in key])
+        # What the database does not have, or has altered, is looked up anew each time.
+        return self._sets.put(key, found) if all(digest in self._policies for digest in key) else found
+
+    async def _policy(self, connection: Connection, tenant: str, digest: str) -> Policy | BrokenPolicy:
         if (known := self._policies.known(digest)) is not None:
             return known
         stored = await documents.policy(connection, tenant, digest)
         if stored is None:
             return BrokenPolicy(digest, "It is not in the database.")
         name, version, source = stored
-        try:
-            compiled = self.compile_policy(source, f"{name}@{version}")
-        except CountersealError as error:
-            return self._policies.put(digest, BrokenPolicy(digest, str(error)))
-        if compiled.digest != digest:
+        if sha256_hex(source.encode()) != digest:
             return BrokenPolicy(digest, "Its text is not the one that was published.")
-        return self._policies.put(digest, compiled)
+        return self._policies.put(digest, self.readable_policy(source, f"{name}@{version}"))
+
+    def readable_policy(self, text: str, file: str) -> Policy | BrokenPolicy:
+        """A published policy, by the declarations of this release; broken if these do not fit it any more."""
+        try:
+            return self.compile_policy(text, file)
+        except CountersealError as error:
+            return BrokenPolicy(sha256_hex(text.encode()), str(error), scope_of(text, file, self._facts))

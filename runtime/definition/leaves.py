@@ -185,6 +185,9 @@ class LeafCompiler(ABC):
             remedy = "Take it out: its declaration bounds the call."
             self.problem((*scope.path, "timeout"), f"{operation.name} answers within its call.", remedy)
         self.operations[operation.name] = operation
+        if operation.on_timeout is not None and step.on_timeout is None:
+            late = EscalationDocument(escalate=operation.on_timeout.escalate, expires=operation.on_timeout.expires)
+            entry = replace(entry, step=step.model_copy(update={"on_timeout": late}))
         self._check_names(operation, step.with_, scope)
         inputs = self.value(scope, ("with",), step.with_, InputLanguages(operation.input_schema))
         common = self._common(entry, signal=durable)
@@ -195,7 +198,10 @@ class LeafCompiler(ABC):
         schema = operation.input_schema
         takes = schema.get("properties", {})
         for name in given if schema.get("additionalProperties", True) is False else ():
-            if name not in takes:
+            if name in operation.params:
+                words = f"{operation.name} fixes {name!r}, so no workflow gives it."
+                self.problem((*scope.path, "with", name), words, "Take it out.")
+            elif name not in takes:
                 remedy = f"It takes {', '.join(sorted(takes))}."
                 self.problem((*scope.path, "with", name), f"{operation.name} takes no {name!r}.", remedy)
         for name in schema.get("required", ()):

@@ -117,6 +117,7 @@ _RULES: Mapping[str, Callable[[], JsonSchema]] = {
         "allOf": [{"properties": {name: {"pattern": IDENTIFIER} for name in ("id", "as")}}],
     },
     "PolicyDocument": lambda: {"allOf": [{"properties": {"rules": {"minItems": 1}}}]},
+    "AppliesDocument": lambda: {"minProperties": 1},
     "RuleDocument": _approval_terms,
     "Match": lambda: {"anyOf": _given("operation", "connector")},
     "Approver": lambda: {"oneOf": _given("group", "slack_group")},

@@ -2,25 +2,27 @@
 
 ``servicenow.record.update`` of the table incident does what ``servicenow.incident.update`` does. Which operations are
 such siblings follows from their declarations alone: the same handler, a target of the same form, fields that the
-other writes too.
+other writes too. An installation may give a handler a name of its own choice: that opens no way around what is said of
+the packaged operations with this handler, whatever target it names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
+from connectors.catalog import Catalog
 from connectors.operation import Operation, text_parts
 
 
-def generics_of(specific: Operation, operations: Mapping[str, Operation]) -> dict[str, str]:
+def generics_of(specific: Operation, catalog: Catalog) -> dict[str, str]:
     """The operations that can do what this one does, each with the condition under which a call of it does, in CEL."""
-    return {
-        generic.name: condition
-        for generic in operations.values()
-        if generic.handler == specific.handler and _is_more(generic, specific)
-        for condition in [" && ".join(_conditions(specific)) or "true"]
-    }
+    others = [one for one in catalog.operations.values() if one.handler == specific.handler]
+    found = {one.name: " && ".join(_conditions(specific)) or "true" for one in others if _is_more(one, specific)}
+    if specific.name in catalog.packaged:
+        alone = not any(one.name in catalog.packaged for one in others if one is not specific)
+        renamed = [one for one in others if one.name not in catalog.packaged and (alone or one.owner is not None)]
+        found |= {one.name: "true" for one in renamed}
+    return found
 
 
 def _is_more(generic: Operation, specific: Operation) -> bool:

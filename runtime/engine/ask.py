@@ -23,7 +23,6 @@ from core.errors import CountersealError, ExpressionError
 from core.terms import Terms
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import Decision
-from policy.load import Policy
 from runtime.engine import contributors
 from runtime.engine.commit import StepRow
 from runtime.engine.events import ApprovalConsumed, ApprovalRequested, ApprovalSuperseded
@@ -130,7 +129,6 @@ def action_card(
     terms: Terms,
     *,
     decision: Decision | None = None,
-    policy: Policy | None = None,
     evidence: str = "",
 ) -> CardContent:
     """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is what it adds to that."""
@@ -142,6 +140,8 @@ def action_card(
     )
     fired = decision.rules if decision else ()
     decisive = [rule for rule in fired if decision and rule.outcome == decision.outcome]
+    asking = decision.asking if decision else ()
+    single = asking[0] if len(asking) == 1 else None
     return CardContent(
         title=action.summary,
         summary=action.summary,
@@ -161,9 +161,9 @@ def action_card(
         changes=action.changes,
         inputs=inputs,
         expires_at=_expiry(transition, terms.expires_seconds or 0),
-        policy_name=policy.name if policy else "",
-        policy_version=policy.version if policy else 0,
-        policy_digest_short=policy.digest[:12] if policy else "",
+        policy_name=single.name if single else ", ".join(map(str, asking)),
+        policy_version=single.version if single else 0,
+        policy_digest_short=single.digest[:12] if single else "",
         sensitive=_secret_fields(operation),
         evidence=evidence,
         tier=str(terms.tier),

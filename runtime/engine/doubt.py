@@ -233,7 +233,7 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
     action = whole(*place, build_action(p.operation, call.input, call.before), system_of(receipt))
     decision = judge(transition, p.step, p.workflow, p.policy, action, counted=True)
     bound, terms, given = receipt.action_digest, decision.approval, p.known.given
-    decision_id = record_decision(transition, p.step, p.policy, decision, action, bound)
+    decision_id = record_decision(transition, p.step, decision, action, bound)
     if decision.outcome is Ruling.DENY:
         return _denied(p, receipt, how, decision, absent=absent)
     if decision.outcome is Ruling.ALLOW or _covers(transition, receipt, terms):

@@ -12,7 +12,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from approvals.model import ApprovalKind
-from connectors.operation import KeyScope, Kind, Operation
+from connectors.operation import Kind, Operation
+from connectors.parts import KeyScope
 from connectors.port import Call
 from connectors.proposal import action_digest, action_json
 from core.action import Action
@@ -23,7 +24,7 @@ from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import COUNTER, FactContext
-from policy.load import Policy
+from policy.sets import PolicySet
 from runtime.engine import ask, contributors
 from runtime.engine.ask import Question
 from runtime.engine.commit import ReceiptRow, StepRow
@@ -46,21 +47,6 @@ from runtime.engine.workflow import Workflow
 UNRESOLVED = "contributors:unresolved"
 
 
-class BrokenPolicy(Struct, frozen=True):
-    """The tenant's active policy cannot be read; ``message`` says why. It allows nothing."""
-
-    digest: str
-    message: str
-
-
-ActivePolicy: TypeAlias = Policy | BrokenPolicy | None
-
-
-def readable(policy: ActivePolicy) -> Policy | None:
-    """The policy, if there is one that can be read."""
-    return policy if isinstance(policy, Policy) else None
-
-
 class Proposal(Struct, frozen=True):
     """Everything that the deciding of one action needs."""
 
@@ -69,7 +55,7 @@ class Proposal(Struct, frozen=True):
     leaf: OperationNode
     operation: Operation
     workflow: Workflow
-    policy: ActivePolicy
+    policy: PolicySet
     known: Known
     nonce: Nonce
 
@@ -92,7 +78,7 @@ def judge(
     transition: Transition,
     step: StepRow,
     workflow: Workflow,
-    policy: ActivePolicy,
+    policy: PolicySet,
     action: Action,
     *,
     counted: bool = False,
@@ -102,13 +88,11 @@ def judge(
     ``counted`` says that this very action is one of the run's writes already, because it was intended before.
     """
     view, writes = transition.view, transition.run.writes - counted
-    if isinstance(policy, BrokenPolicy):
-        return deny("policy:unreadable", f"The policy cannot be read, so nothing is allowed. {policy.message}")
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
     transition.rows.writes_max = min(caps, default=None)
     if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
         sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
-        return deny("cap:max_writes_per_run", sentence, policy.digest if policy else None)
+        return deny("cap:max_writes_per_run", sentence, policy.applying(view.workflow, action.operation).policies)
     state = transition.run.state
     context = FactContext(
         run_workflow=view.workflow,
@@ -131,16 +115,16 @@ def judge(
         return decision
     people = contributors.people_of(transition.run, ask.marks_of(transition, step), view.directory)
     refusal = contributors.refusal(people, terms.tier)
-    return deny(UNRESOLVED, refusal, decision.policy_digest, decision.facts_read) if refusal else decision
+    return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read) if refusal else decision
 
 
 def binding(action: Action, decision: Decision) -> str:
     """The digest that an approval binds to: the action, and the terms and rules by which policy asks for it.
 
-    Not the policy's own digest: another policy that decides the same voids nothing.
+    Not the policies' own digests: other policies that decide the same void nothing.
     """
     assert decision.approval is not None
-    rules: list[Json] = [rule.id for rule in decision.rules if rule.outcome is decision.outcome]
+    rules: list[Json] = [rule.own_id for rule in decision.rules if rule.outcome is decision.outcome]
     return action_digest(action, {"rules": rules, "terms": decision.approval.to_json()})
 
 
@@ -149,22 +133,16 @@ def denied(decision: Decision) -> StepError:
     return StepError(ErrorClass.AUTHORIZATION, "policy_denied", " ".join(decision.reasons))
 
 
-def record_decision(
-    transition: Transition, step: StepRow, policy: ActivePolicy, decision: Decision, action: Action, bound: str
-) -> UUID:
+def record_decision(transition: Transition, step: StepRow, decision: Decision, action: Action, bound: str) -> UUID:
     """Tell the decision about the action with this digest; the id of the decision.
 
     Its append is guarded by what it was decided on: the policy, and the run's counters where a rule has read them.
     """
     view, rows = transition.view, transition.rows
-    usable = policy if isinstance(policy, Policy) else None
     rows.stop = view.stop
     rows.counted |= COUNTER in decision.facts_read
     name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
     decision_id = derived_id(view.run_id, name)
-    named: JsonObject | None = None
-    if usable is not None and decision.policy_digest is not None:
-        named = {"name": usable.name, "version": usable.version, "digest": usable.digest}
     rules: list[Json] = [rule.id for rule in decision.rules]
     errors: list[Json] = [error.rule for error in decision.errors]
     read: dict[str, Any] = dict(decision.facts_read)
@@ -173,7 +151,7 @@ def record_decision(
         action=blind(view.run.run_key, bound),
         operation=action.operation,
         outcome=str(decision.outcome),
-        policy=named,
+        policies=[policy.to_json() for policy in decision.policies],
         rules=rules,
         errors=errors,
         digest=bound,
@@ -183,7 +161,7 @@ def record_decision(
         facts=read,
         contributors=[*action.shaped] or None,
     )
-    actor = Actor("policy", f"{usable.name}@{usable.version}" if usable else "none")
+    actor = Actor("policy", "+".join(map(str, decision.policies)) or "none")
     transition.tell(made, step=step.key, actor=actor)
     return decision_id
 
@@ -250,7 +228,7 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
     terms = decision.approval
     told = (p.transition, p.step, p.operation, action, terms)
     said = " ".join(filter(None, (evidence, ask.rejected_before(p.transition, p.step))))
-    card = ask.action_card(*told, decision=decision, policy=readable(p.policy), evidence=said)
+    card = ask.action_card(*told, decision=decision, evidence=said)
     marks = ask.marks_of(p.transition, p.step)
     question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before), marks)
     ask.put(p.transition, p.step, question, p.nonce())

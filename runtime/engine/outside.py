@@ -97,4 +97,4 @@ def _outside(transition: Transition, step: StepRow, operation: Operation) -> tup
     leaf = transition.graph.leaf(step.key)
     assert isinstance(leaf, OperationNode)
     key = correlation_of(transition.view.run_id, step.key, step.again)
-    return leaf.timeout or operation.timeouts.complete, {"operation": operation.name}, key
+    return leaf.timeout or operation.timeouts.parked, {"operation": operation.name}, key

@@ -109,8 +109,8 @@ def _note(past: Past, told: Told, wanted: Container[int]) -> None:
         case e.RunExtended() as event:
             shown = {"number": event.number, "actor": told.actor.id, "source": event.source}
             past.extensions.append({**shown, "created_at": told.at})
-        case e.DecisionMade(policy={"digest": str(digest)}):
-            past.policies.add(digest)
+        case e.DecisionMade(policies=policies):
+            past.policies.update(str(policy["digest"]) for policy in policies)
         case e.ApprovalVoted():
             past.votes.append(told)
         case e.StepRetryScheduled():

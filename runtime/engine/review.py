@@ -14,11 +14,12 @@ from connectors.port import Before
 from connectors.proposal import SYSTEM, build_action
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
+from policy.sets import PolicySet
 from runtime.engine import ask
 from runtime.engine.commit import ApprovalRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.instructions import last_receipt, open_wait
-from runtime.engine.intend import ActivePolicy, binding, judge
+from runtime.engine.intend import binding, judge
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 
@@ -26,11 +27,21 @@ VOIDED = "voided"
 
 
 def still_asks(
-    transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, asked: ApprovalRow
+    transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, asked: ApprovalRow
 ) -> bool:
-    """True if policy would put just this question now. A gate is the workflow's own, and a doubt no policy's matter."""
+    """True if policy would put just this question now."""
+    return otherwise(transition, step, workflow, policy, asked) is None
+
+
+def otherwise(
+    transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, asked: ApprovalRow
+) -> Ruling | None:
+    """The outcome where policy would not put just this question now: another one asks anew. None where it would.
+
+    A gate is the workflow's own, and a doubt no policy's matter.
+    """
     if asked.kind != ApprovalKind.ACTION or asked.action is None:
-        return True
+        return None
     kept: Mapping[str, Any] = asked.action
     read = kept["before"]
     before = None if read is None else Before(read["values"], read["version"], read["facts"])
@@ -42,8 +53,9 @@ def still_asks(
     again = receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT
     decision = judge(transition, step, workflow, policy, action, counted=again)
     if decision.outcome is not Ruling.NEEDS_APPROVAL or decision.approval is None:
-        return False
-    return decision.approval.to_json() == asked.terms if again else binding(action, decision) == asked.action_digest
+        return decision.outcome
+    same = decision.approval.to_json() == asked.terms if again else binding(action, decision) == asked.action_digest
+    return None if same else decision.outcome
 
 
 def void(transition: Transition, step: StepRow, asked: ApprovalRow) -> None:

@@ -276,7 +276,7 @@ class RunView(Struct, frozen=True):
     constants: Mapping[str, object]
     now: datetime
     deadline_at: datetime | None
-    policy_digest: str | None
+    policies: tuple[str, ...]
     writes_max: int | None
     stop: int = 0
     paused: Mapping[str, Any] = field(default_factory=dict)

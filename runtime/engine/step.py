@@ -14,7 +14,8 @@ from uuid import UUID
 from msgspec.structs import asdict, replace
 
 from approvals.model import ApprovalKind
-from connectors.operation import InDoubtRule, KeyScope, Kind, Operation
+from connectors.operation import InDoubtRule, Kind, Operation
+from connectors.parts import KeyScope
 from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Parked, Refused
 from connectors.proposal import action_digest, build_action, idempotency_key
 from core.action import Action
@@ -22,6 +23,7 @@ from core.canonical import JsonObject, unfit
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
+from policy.sets import PolicySet
 from runtime.engine import ask, doubt, waits
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
@@ -31,7 +33,6 @@ from runtime.engine.events import ActionFailed, ActionSucceeded, WaitCanceled
 from runtime.engine.graph import GateNode, OperationNode
 from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit, still_approved
 from runtime.engine.intend import (
-    ActivePolicy,
     Authority,
     Proposal,
     ask_approval,
@@ -65,7 +66,7 @@ _AUTHORIZATION_CODES = ("401", "403", "unauthorized", "forbidden", "not_allowed"
 
 
 def begin(
-    transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known, nonce: Nonce
+    transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, known: Known, nonce: Nonce
 ) -> Next:
     """Take a leased step as far as it goes without touching the outside.
 
@@ -141,7 +142,7 @@ def _propose(p: Proposal) -> Next:
         # Another run or step may have performed this effect since we last looked.
         return LookUp(p.step, key, known)
     if p.operation.diff is not None and known.before is None:
-        call = Call(p.operation.name, inputs, key, p.operation.timeouts.perform.total_seconds())
+        call = Call(p.operation.name, action.input, key, p.operation.timeouts.perform.total_seconds())
         return ReadBefore(p.step, p.operation, call, known)
     try:
         return _decide(p, action, key)
@@ -154,7 +155,7 @@ def _propose(p: Proposal) -> Next:
 def _decide(p: Proposal, action: Action, key: str) -> Next:
     decision = judge(p.transition, p.step, p.workflow, p.policy, action)
     bound = action_digest(action) if decision.approval is None else binding(action, decision)
-    decision_id = record_decision(p.transition, p.step, p.policy, decision, action, bound)
+    decision_id = record_decision(p.transition, p.step, decision, action, bound)
     given = p.known.given
     approval = None if given is None and p.known.receipt is None else _matching(p, bound)
     if decision.outcome is Ruling.DENY:

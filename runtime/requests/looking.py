@@ -23,10 +23,10 @@ from core.canonical import Json
 from core.db import Connection, Database
 from core.errors import ConsistencyError, NotFoundError
 from policy.evaluate import evaluate
+from policy.sets import NO_POLICIES, PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
 from runtime.engine.events import DecisionMade
-from runtime.engine.intend import ActivePolicy, readable
 from runtime.engine.past import Past, Row, past_of, receipt_rows, step_rows
 from runtime.engine.replaying import Divergence, Replay, replay, unopened
 from runtime.engine.told import Diverged
@@ -188,23 +188,31 @@ class Looking(Struct, frozen=True):
         graphs = [workflow.graph for workflow in await self.definitions.editions(connection, book)]
         opened, row = book.opened, book.row
         named = (book.run_id, row["workflow"], row["workflow_version"], opened.reference, opened.requested_by)
-        made = [each.event.policy for each in book.told if isinstance(each.event, DecisionMade)]
-        digests = {str(policy["digest"]) for policy in made if policy is not None}
-        policies = {one: await self.definitions.policy(connection, row["tenant_id"], one) for one in digests}
+        judged = {evaluated(each.event) for each in book.told if isinstance(each.event, DecisionMade)}
+        policies = {one: await self.definitions.policies(connection, row["tenant_id"], one) for one in judged}
         return Replay(
             first=unopened(book.run_id, row["run_key"], graphs[0]),
             told=book.told,
             graphs=graphs,
             constants=constants_of(opened.inputs or {}, *named),
             writes=writes_of,
-            judge=partial(_judge, policies),
+            judge=partial(_judge, policies, row["workflow"]),
         )
 
 
-def _judge(policies: Mapping[str, ActivePolicy], event: DecisionMade) -> tuple[str, list[Json]] | None:
-    """The recorded decision, made once more by the same policy over the same facts (promise 1)."""
-    policy = readable(policies.get(str((event.policy or {}).get("digest"))))
-    if policy is None or any(str(rule).startswith(("cap:", "contributors:")) for rule in event.rules):
+def evaluated(event: DecisionMade) -> tuple[str, ...]:
+    """The digests of the policies that a decision records."""
+    return tuple(str(policy["digest"]) for policy in event.policies)
+
+
+def _judge(
+    policies: Mapping[tuple[str, ...], PolicySet], workflow: str, event: DecisionMade
+) -> tuple[str, list[Json]] | None:
+    """The recorded decision, made once more by the same policies over the same facts (promise 1)."""
+    of_event = policies.get(evaluated(event), NO_POLICIES)
+    if of_event.broken or not of_event.policies:
         return None
-    decision = evaluate(policy, event.facts or {}, event.operation)
+    if any(str(rule).startswith(("cap:", "contributors:")) for rule in event.rules):
+        return None
+    decision = evaluate(of_event, event.facts or {}, event.operation, workflow)
     return str(decision.outcome), [rule.id for rule in decision.rules]

@@ -1,35 +1,36 @@
 """Publishing documents: workflows, policies, the directory of people. Each publication is an audit event.
 
-What a folder holds when a process starts is published where it is new, and only there (X-1). Somebody may have
-published something else meanwhile, by hand, in an emergency; and the folder may be an old one, on one machine of
-several. So a start takes a tenant forward and never back: a text is new that was never published in the tenant, under
-the name that is in use, with a version above all that were published under it. Everything else is left alone, and said.
-To go back, or over to another name, is a verb: publish it by hand.
+Policies live side by side: of each name at most one version is in force, until it is retired.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
-
-from msgspec import Struct
+from dataclasses import dataclass, replace
 
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
-from core.errors import ConsistencyError, DefinitionError, InputError
+from core.errors import DefinitionError, InputError, NotFoundError, nearest
 from core.identity import Directory
 from core.ids import new_id
 from evidence.chain import Actor, EventType
+from policy.load import Policy
 from runtime.definition import deciders
 from runtime.definition.catalog import Definitions
 from runtime.definition.deciders import Findings
+from runtime.definition.foresight import foresee_steps
 from runtime.definition.people import load_directory
 from runtime.definition.workflow import load_workflow
+from runtime.requests.consequences import Change, change_of, foretell
 from runtime.requests.inheriting import check_children
-from runtime.requests.twofold import POLICY_APPROVERS, approvers, first_of_two
+from runtime.requests.twofold import approvers, first_of_two
 from runtime.store import audit, documents, pauses, tenants
-from runtime.store.documents import Edition, Past, StoredWorkflow
+from runtime.store.documents import StoredWorkflow
+
+# What changes the policies in force, by what proposes it. Each puts an end to all that was proposed before.
+_PROPOSES = {
+    EventType.POLICY_ACTIVATED: EventType.POLICY_PROPOSED,
+    EventType.POLICY_RETIRED: EventType.POLICY_RETIREMENT_PROPOSED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,9 @@ class Published:
 
     ``retired`` says that it was, and has been retired since: publishing it again does not bring it back. ``warnings``
     say in which cases nobody could decide what it asks people. ``waits`` says that it is not in force until a second
-    person of ``POLICY_APPROVERS`` says so too; ``questions`` counts the open ones that a new policy is judged over now.
+    person of ``POLICY_APPROVERS`` says so too; ``questions`` counts the open ones that are judged anew now. ``staged``
+    says that it is stored, and not in force by this. ``consequences`` are what a change of the policies in force leads
+    to; ``dry_run`` says that nothing was done. ``steps`` are a workflow's, with what becomes of each now.
     """
 
     name: str
@@ -49,6 +52,10 @@ class Published:
     warnings: tuple[str, ...] = ()
     waits: bool = False
     questions: int = 0
+    staged: bool = False
+    consequences: JsonObject | None = None
+    dry_run: bool = False
+    steps: tuple[JsonObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,9 @@ async def publish_workflow(
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}
         await audit.record(connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data)
         warnings = _refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
-        return Published(workflow.name, workflow.version, workflow.digest, True, warnings=warnings)
+        policies = await definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
+        steps = tuple(one.told() for one in foresee_steps(workflow, policies))
+        return Published(workflow.name, workflow.version, workflow.digest, True, warnings=warnings, steps=steps)
     startable = await documents.newest_workflows(connection, tenant, workflow.name, workflow.version)
     return Published(workflow.name, workflow.version, workflow.digest, False, retired=not startable)
 
@@ -116,44 +125,125 @@ async def retire_workflow(connection: Connection, tenant: str, name: str, versio
 
 
 async def publish_policy(
-    connection: Connection, definitions: Definitions, tenant: str, text: str, file: str, actor: Actor
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    text: str,
+    file: str,
+    actor: Actor,
+    *,
+    stage: bool = False,
+    dry_run: bool = False,
 ) -> Published:
-    """Publish a policy, and make it the tenant's active one as ``activate_policy`` does.
+    """Publish a policy, and put it in force as ``activate_policy`` does, unless it is only staged.
 
     ``DefinitionError`` lists what is wrong with it. So it is with one whose approvers could not decide, by the tenant's
-    directory; without a directory it is a warning.
+    directory; without a directory it is a warning. ``dry_run`` tells what would happen, and does nothing.
     """
     policy = definitions.compile_policy(text, file)
     await tenants.lock(connection, tenant)
-    if await documents.store_policy(connection, tenant, policy, text, actor.id):
-        data: JsonObject = {"name": policy.name, "version": policy.version, "digest": policy.digest}
-        await audit.record(connection, tenant, EventType.POLICY_PUBLISHED, actor, data)
-    return await activate_policy(connection, tenant, policy.name, policy.version, actor, file)
+    if not dry_run:
+        stored = await documents.store_policy(connection, tenant, policy, text, actor.id)
+        if stored:
+            await audit.record(connection, tenant, EventType.POLICY_PUBLISHED, actor, policy.named.to_json())
+        if stage:
+            warnings = _refuse(deciders.of_policy(text, file, await tenants.groups(connection, tenant)))
+            return Published(policy.name, policy.version, policy.digest, stored, warnings=warnings, staged=True)
+    return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
 
 
 async def activate_policy(
-    connection: Connection, tenant: str, name: str, version: int, actor: Actor, file: str = ""
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    name: str,
+    version: int,
+    actor: Actor,
+    *,
+    dry_run: bool = False,
 ) -> Published:
-    """Make a published version the tenant's active policy; errors as of ``publish_policy``, and ``NotFoundError``.
+    """Put a published version in force, in place of the one of its name; errors as of ``publish_policy``.
 
-    Where the directory has a group ``POLICY_APPROVERS``, it takes two of it: the first one proposes it. The answer
-    means that no append with an intent is under way any more that the policy before has decided (promise 11).
+    ``NotFoundError`` names what is published. Where the directory has a group ``POLICY_APPROVERS``, it takes two of it:
+    the first one proposes it. The answer means that no append with an intent is under way any more that the policies
+    before have decided (promise 11).
     """
     await tenants.lock(connection, tenant)
-    digest, text, author = await documents.policy_of(connection, tenant, name, version)
-    if await documents.active_policy(connection, tenant) == digest:
+    _, text, _ = await documents.policy_of(connection, tenant, name, version)
+    file = f"{name}@{version}"
+    policy = definitions.compile_policy(text, file)
+    return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
+
+
+async def _put_in_force(
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    policy: Policy,
+    file: str,
+    actor: Actor,
+    *,
+    dry_run: bool,
+) -> Published:
+    name, version, digest = policy.name, policy.version, policy.digest
+    used = (await documents.past_policies(connection, tenant)).used(name)
+    if used is not None and used.digest == digest:
         return Published(name, version, digest, False)
-    warnings = _refuse(deciders.of_policy(text, file or f"{name}@{version}", await tenants.groups(connection, tenant)))
-    data: JsonObject = {"name": name, "version": version, "digest": digest}
-    events = (EventType.POLICY_PROPOSED, EventType.POLICY_ACTIVATED)
-    first = await first_of_two(connection, tenant, events, data, actor)
+    warnings = _refuse(deciders.of_policy(policy.text, file, await tenants.groups(connection, tenant)))
+    change = await change_of(connection, definitions, tenant, name, policy)
+    rollback = used.version if used is not None and used.version > version else None
+    foretold = await foretell(connection, definitions, tenant, change, rollback)
+    answer = Published(name, version, digest, True, warnings=warnings, consequences=foretold.to_json(), dry_run=dry_run)
+    if dry_run:
+        return answer
+    author = (await documents.policy_of(connection, tenant, name, version))[2]
+    told = {**policy.named.to_json(), "author": author}
+    return await _make(connection, tenant, change, answer, told, actor, EventType.POLICY_ACTIVATED)
+
+
+async def retire_policy(
+    connection: Connection, definitions: Definitions, tenant: str, name: str, actor: Actor, *, dry_run: bool = False
+) -> Published:
+    """Take the policy of this name out of force; ``changed`` is False if none is. It stays published.
+
+    ``NotFoundError`` if there never was one. Two people and the answer's meaning are as of ``activate_policy``.
+    """
+    await tenants.lock(connection, tenant)
+    past = await documents.past_policies(connection, tenant)
+    used = past.used(name)
+    if used is None:
+        known = [one for one in past.editions if one.name == name]
+        if not known:
+            names = {one.name for one in past.editions}
+            raise NotFoundError(f"There is no policy {name!r}.", remedy=nearest(name, names, "Published"))
+        return Published(name, known[-1].version, known[-1].digest, False, retired=True)
+    change = await change_of(connection, definitions, tenant, name, None)
+    foretold = (await foretell(connection, definitions, tenant, change)).to_json()
+    answer = Published(name, used.version, used.digest, True, retired=True, consequences=foretold, dry_run=dry_run)
+    if dry_run:
+        return answer
+    told: JsonObject = {"name": name, "version": used.version, "digest": used.digest}
+    return await _make(connection, tenant, change, answer, told, actor, EventType.POLICY_RETIRED)
+
+
+async def _make(
+    connection: Connection,
+    tenant: str,
+    change: Change,
+    answer: Published,
+    data: JsonObject,
+    actor: Actor,
+    event: EventType,
+) -> Published:
+    """Make the change, or propose it where it takes two."""
+    named: JsonObject = {"name": answer.name, "version": answer.version, "digest": answer.digest}
+    first = await first_of_two(connection, tenant, (_PROPOSES[event], *_PROPOSES), named, actor)
     if first is None:
-        return Published(name, version, digest, False, warnings=warnings, waits=True)
-    await documents.activate_policy(connection, tenant, digest)
-    told: JsonObject = {**data, "author": author, "approver": actor.id}
-    await audit.record(connection, tenant, EventType.POLICY_ACTIVATED, actor, told | ({"by": first} if first else {}))
-    questions = await pauses.open_questions(connection, tenant)
-    return Published(name, version, digest, True, warnings=warnings, questions=questions)
+        return replace(answer, changed=False, retired=False, waits=True)
+    await documents.put_in_force(connection, tenant, change.digests)
+    told: JsonObject = {**data, "approver": actor.id, "consequences": answer.consequences}
+    await audit.record(connection, tenant, event, actor, told | ({"by": first} if first else {}))
+    return replace(answer, questions=await pauses.open_questions(connection, tenant))
 
 
 def _refuse(found: Findings) -> tuple[str, ...]:
@@ -164,15 +254,20 @@ def _refuse(found: Findings) -> tuple[str, ...]:
 
 
 async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
-    """The questions that nobody could decide under the tenant's active policy, with the directory as it is now."""
-    active = await documents.active_policy_text(connection, tenant)
-    if active is None:
-        return ()
-    try:
-        found = deciders.of_policy(active[1], active[0], await tenants.groups(connection, tenant))
-    except InputError:
-        return ()  # one that cannot be read allows nothing, and whoever looks at it hears so
-    return (*map(str, found.problems), *found.warnings)
+    """The questions that nobody could decide under the policies in force, with the directory as it is now."""
+    groups = await tenants.groups(connection, tenant)
+    said: list[str] = []
+    for digest in await documents.in_force(connection, tenant):
+        stored = await documents.policy(connection, tenant, digest)
+        if stored is None:
+            continue
+        name, version, text = stored
+        try:
+            found = deciders.of_policy(text, f"{name}@{version}", groups)
+        except InputError:
+            continue  # one that cannot be read allows nothing, and whoever looks at it hears so
+        said += [*map(str, found.problems), *found.warnings]
+    return tuple(said)
 
 
 async def publish_directory(connection: Connection, tenant: str, text: str, file: str, actor: Actor) -> Published:
@@ -193,108 +288,3 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
     await tenants.replace_directory(connection, tenant, people)
     warnings = await undecided(connection, tenant)
     return Published(content.directory, content.version, digest, True, warnings=warnings)
-
-
-class Left(Struct, frozen=True):
-    """A document that was not published, and why."""
-
-    name: str
-    version: int
-    why: str
-
-
-class Before(Struct, frozen=True):
-    """The tenant's documents before the folder was looked at. ``connection`` and the tenant's lock are the caller's."""
-
-    tenant: str
-    workflows: tuple[Edition, ...]
-    policy: Edition | None
-
-    @classmethod
-    async def look(cls, connection: Connection, tenant: str) -> Before:
-        """Lock the tenant until the transaction ends, and see what it has.
-
-        So of processes that start together one publishes, and the others find it published. A crash before the commit
-        leaves everything as it was, and whichever process starts next publishes it.
-        """
-        await tenants.lock(connection, tenant)
-        policies = await documents.past_policies(connection, tenant)
-        workflows = await documents.workflow_versions(connection, tenant)
-        editions = tuple(Edition(one.name, one.version, one.digest) for one in workflows)
-        return cls(tenant, editions, policies.in_use)
-
-
-Renewed: TypeAlias = Published | Left
-
-
-async def renew_workflow(
-    connection: Connection, definitions: Definitions, before: Before, text: str, file: str, actor: Actor
-) -> Renewed:
-    """Publish a version, unless a higher one was there before. ``ConsistencyError`` as ``publish_workflow``."""
-    found = load_workflow(text, file, definitions.catalog)
-    edition = Edition(found.name, found.version, found.digest)
-    higher = _higher(edition, before.workflows)
-    if higher and not _of_number(edition, before.workflows):
-        return Left(found.name, found.version, f"version {higher.version} is published")
-    return await publish_workflow(connection, definitions, before.tenant, text, file, actor)
-
-
-async def renew_policy(
-    connection: Connection, definitions: Definitions, before: Before, text: str, file: str, actor: Actor
-) -> Renewed:
-    """Publish and activate a policy that takes the active one forward. ``ConsistencyError`` as ``publish_policy``."""
-    found = definitions.compile_policy(text, file)
-    edition = Edition(found.name, found.version, found.digest)
-    past = await documents.past_policies(connection, before.tenant)
-    if edition == past.in_use:
-        return Published(edition.name, edition.version, edition.digest, False)
-    if approvers(await tenants.directory(connection, before.tenant)):
-        return Left(edition.name, edition.version, f"a policy is put in force by two of the group {POLICY_APPROVERS}")
-    another_text = edition not in past.editions and _of_number(edition, past.editions)
-    if not another_text and (why := _not_forward(edition, past, before.policy)):
-        return Left(edition.name, edition.version, f"{why}; `counterseal policy publish {file}` activates it")
-    return await publish_policy(connection, definitions, before.tenant, text, file, actor)
-
-
-async def renew_directory(connection: Connection, before: Before, text: str, file: str, actor: Actor) -> Renewed:
-    """Publish a directory that takes the one in use forward. ``ConsistencyError`` for another text of its version."""
-    found = load_directory(text, file)
-    edition = Edition(found.directory, found.version, sha256_hex(text.encode()))
-    past = await documents.past_directories(connection, before.tenant)
-    if edition == past.in_use:
-        return Published(edition.name, edition.version, edition.digest, False)
-    by_hand = f"`counterseal directory publish {file}` publishes it"
-    people = Directory.of(edition.digest, found.entries)
-    now = approvers(await tenants.directory(connection, before.tenant))
-    if now and now != approvers(people):
-        why = f"it changes the group {POLICY_APPROVERS}, which takes two of it; {by_hand}"
-        return Left(edition.name, edition.version, why)
-    if edition not in past.editions and _of_number(edition, past.editions):
-        raise ConsistencyError(
-            f"The directory {edition.name} version {edition.version} in {file} was published with another text.",
-            remedy=f"Give this text a higher number, such as version: {edition.version + 1}; or {by_hand}.",
-        )
-    if why := _not_forward(edition, past, past.in_use):
-        return Left(edition.name, edition.version, f"{why}; {by_hand}")
-    return await publish_directory(connection, before.tenant, text, file, actor)
-
-
-def _not_forward(edition: Edition, past: Past, in_use: Edition | None) -> str:
-    """The reason why publishing it would not take the tenant forward; empty if it would."""
-    if past.in_use is not None and edition in past.editions:
-        return f"it was published before, and {past.in_use} is in use"
-    if in_use is not None and in_use.name != edition.name:
-        return f"{in_use} is in use, and a start changes no name"
-    higher = _higher(edition, past.editions)
-    return f"version {higher.version} was published" if higher else ""
-
-
-def _of_number(edition: Edition, editions: Iterable[Edition]) -> bool:
-    """True if something with this name and version was published, whatever its text."""
-    return any((one.name, one.version) == (edition.name, edition.version) for one in editions)
-
-
-def _higher(edition: Edition, editions: Iterable[Edition]) -> Edition | None:
-    """The highest version of the same name that is above this one."""
-    above = [one for one in editions if one.name == edition.name and one.version > edition.version]
-    return max(above, key=lambda one: one.version, default=None)

@@ -215,7 +215,7 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunVi
         constants={**constants, "run.reference": reference},
         now=now,
         deadline_at=None,
-        policy_digest=None,
+        policies=(),
         writes_max=None,
         parent=request.parent,
         depth=request.depth,

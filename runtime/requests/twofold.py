@@ -20,9 +20,11 @@ def approvers(people: Directory) -> set[str]:
 
 
 async def first_of_two(
-    connection: Connection, tenant: str, events: tuple[EventType, EventType], data: JsonObject, actor: Actor
+    connection: Connection, tenant: str, events: tuple[EventType, ...], data: JsonObject, actor: Actor
 ) -> str | None:
     """The person of ``POLICY_APPROVERS`` who proposed this before; "" where nobody has to. None if this is the first.
+
+    ``events`` are the one that proposes, and those that put an end to proposals of its kind.
 
     A proposal is an audit event, and is good until something else of its kind is put in force. ``AuthorizationError``
     for somebody who is not of the group: with it nothing of the caller's transaction is done.
@@ -38,7 +40,7 @@ async def first_of_two(
             f"This takes two people of the group {POLICY_APPROVERS}, and {actor.id} is not one of them.",
             remedy="Let two of them do it, one after the other. To stop at once, see `counterseal pause`.",
         )
-    before = await documents.proposers(connection, tenant, *events, str(data["digest"]))
+    before = await documents.proposers(connection, tenant, events[0], events[1:], str(data["digest"]))
     others = sorted(one for one in before if one in members and one != person)
     if not others and person not in before:
         await audit.record(connection, tenant, events[0], actor, {**data, "by": person})

@@ -29,7 +29,10 @@ class StoredWorkflow(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PublishedVersion:
-    """One published version without its text. ``operations`` are the names of those that it calls, sorted."""
+    """One published version without its text.
+
+    ``operations`` are the names of those that it calls, ``connectors`` those that it needs (X-3), both sorted.
+    """
 
     name: str
     version: int
@@ -38,11 +41,7 @@ class PublishedVersion:
     published_at: datetime
     retired_at: datetime | None
     operations: tuple[str, ...]
-
-    @property
-    def connectors(self) -> tuple[str, ...]:
-        """The connectors that it needs (X-3): the first parts of the operations' names, sorted."""
-        return tuple(sorted({operation.split(".", 1)[0] for operation in self.operations}))
+    connectors: tuple[str, ...]
 
 
 class Edition(Struct, frozen=True):
@@ -57,15 +56,21 @@ class Edition(Struct, frozen=True):
 
 
 class Past(Struct, frozen=True):
-    """All that was ever published of a kind in a tenant, and which of it is in use where only one can be."""
+    """All that was ever published of a kind in a tenant, and which of it is in use: of each name at most one."""
 
     editions: tuple[Edition, ...]
-    in_use: Edition | None
+    in_use: tuple[Edition, ...]
+
+    def used(self, name: str) -> Edition | None:
+        """The one of this name that is in use."""
+        return next((one for one in self.in_use if one.name == name), None)
 
 
 _VERSIONS = """
 SELECT name, version, digest, published_by, published_at, retired_at,
-  ARRAY(SELECT jsonb_object_keys(operations) ORDER BY 1) AS operations
+  ARRAY(SELECT jsonb_object_keys(operations) ORDER BY 1) AS operations,
+  ARRAY(SELECT DISTINCT coalesce(value ->> 'connector', split_part(key, '.', 1)) FROM jsonb_each(operations)
+    ORDER BY 1) AS connectors
 FROM workflows WHERE tenant_id = $1 AND ($2::text IS NULL OR name = $2) ORDER BY name, version DESC"""
 
 _RETIRE = """
@@ -92,14 +97,13 @@ ON CONFLICT (tenant_id, digest) DO NOTHING RETURNING digest"""
 
 _SAME_POLICY_VERSION = "SELECT digest FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3"
 
-_ACTIVATE_POLICY = """
-UPDATE tenants SET policy_digest = $2 WHERE tenant_id = $1 AND policy_digest IS DISTINCT FROM $2 RETURNING tenant_id"""
+_IN_FORCE = "SELECT policy_digests FROM tenants WHERE tenant_id = $1"
+_PUT_IN_FORCE = """
+UPDATE tenants SET policy_digests = $2 WHERE tenant_id = $1 AND policy_digests <> $2 RETURNING tenant_id"""
 
-# The active one is the first.
 _POLICIES = """
-SELECT p.name, p.version, p.digest, p.digest = t.policy_digest AS active
-FROM tenants t JOIN policies p ON p.tenant_id = t.tenant_id WHERE t.tenant_id = $1
-ORDER BY active DESC NULLS LAST"""
+SELECT p.name, p.version, p.digest, p.digest = ANY (t.policy_digests) AS active
+FROM tenants t JOIN policies p ON p.tenant_id = t.tenant_id WHERE t.tenant_id = $1 ORDER BY p.name, p.version"""
 
 # The directory's rows say who is in it now; the tenant's audit says which ones there have been. The last one is in use.
 _DIRECTORIES = """
@@ -111,9 +115,6 @@ SELECT digest, source, published_by FROM policies WHERE tenant_id = $1 AND name 
 _PROPOSED = """
 SELECT e.type, e.line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
 WHERE t.tenant_id = $1 AND e.type = ANY ($2) ORDER BY e.seq DESC"""
-_ACTIVE_TEXT = """
-SELECT p.name, p.version, p.source FROM tenants t JOIN policies p ON p.tenant_id = t.tenant_id
-  AND p.digest = t.policy_digest WHERE t.tenant_id = $1"""
 _POLICY = "SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = $2"
 
 
@@ -133,7 +134,8 @@ async def workflow(connection: Connection, tenant: str, name: str, version: int)
 async def workflow_versions(connection: Connection, tenant: str, name: str | None = None) -> list[PublishedVersion]:
     """Every version of every workflow, or of the one named; by name, the newest version first."""
     rows = await connection.fetch(_VERSIONS, tenant, name)
-    return [PublishedVersion(**{**row, "operations": tuple(row["operations"])}) for row in rows]
+    lists = ("operations", "connectors")
+    return [PublishedVersion(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows]
 
 
 async def startable_workflow(connection: Connection, tenant: str, name: str, version: int | None) -> StoredWorkflow:
@@ -196,12 +198,6 @@ async def publish_workflow(connection: Connection, tenant: str, stored: StoredWo
     )
 
 
-async def publish_policy(connection: Connection, tenant: str, policy: Policy, source: str, by: str) -> bool:
-    """Store a policy with its text and make it the tenant's active one; False if it was active already."""
-    await store_policy(connection, tenant, policy, source, by)
-    return await activate_policy(connection, tenant, policy.digest)
-
-
 async def store_policy(connection: Connection, tenant: str, policy: Policy, source: str, by: str) -> bool:
     """Store a policy with its text; False if it was there. ``ConsistencyError`` for another text of its version."""
     name, version, digest = policy.name, policy.version, policy.digest
@@ -213,12 +209,17 @@ async def store_policy(connection: Connection, tenant: str, policy: Policy, sour
     return await connection.fetchrow(_PUBLISH_POLICY, tenant, digest, name, version, source, by) is not None
 
 
-async def activate_policy(connection: Connection, tenant: str, digest: str) -> bool:
-    """Make a stored policy the active one; False if it is. Appends with decisions that began before have ended then.
+async def put_in_force(connection: Connection, tenant: str, digests: Sequence[str]) -> bool:
+    """Let exactly these policies judge; False if they do. Appends with decisions that began before have ended then.
 
     Decisions that are being committed at this moment see the change in their guard and are judged again.
     """
-    return await connection.fetchrow(_ACTIVATE_POLICY, tenant, digest) is not None
+    return await connection.fetchrow(_PUT_IN_FORCE, tenant, list(digests)) is not None
+
+
+async def in_force(connection: Connection, tenant: str) -> tuple[str, ...]:
+    """The digests of the policies that judge now, by name; whoever changes them holds the tenant's lock."""
+    return tuple(await connection.fetchval(_IN_FORCE, tenant) or ())
 
 
 async def policy_of(connection: Connection, tenant: str, name: str, version: int) -> tuple[str, str, str]:
@@ -231,11 +232,13 @@ async def policy_of(connection: Connection, tenant: str, name: str, version: int
     return row["digest"], row["source"], row["published_by"]
 
 
-async def proposers(connection: Connection, tenant: str, proposed: str, settled: str, digest: str) -> list[str]:
+async def proposers(
+    connection: Connection, tenant: str, proposed: str, settled: Sequence[str], digest: str
+) -> list[str]:
     """The persons who have proposed this text since something of its kind was put in force last, by the audit."""
     found = []
-    for row in await connection.fetch(_PROPOSED, tenant, [proposed, settled]):
-        if row["type"] == settled:
+    for row in await connection.fetch(_PROPOSED, tenant, [proposed, *settled]):
+        if row["type"] in settled:
             break
         data = orjson.loads(row["line"])["data"]
         if data["digest"] == digest:
@@ -244,29 +247,19 @@ async def proposers(connection: Connection, tenant: str, proposed: str, settled:
 
 
 async def past_policies(connection: Connection, tenant: str) -> Past:
-    """Every policy that the tenant has had, and which one judges now."""
-    rows = await connection.fetch(_POLICIES, tenant)
-    editions = tuple(Edition(row["name"], row["version"], row["digest"]) for row in rows)
-    return Past(editions, editions[0] if rows and rows[0]["active"] else None)
+    """Every policy that the tenant has had, by name and version, and which of them judge now."""
+    rows = [
+        (Edition(row["name"], row["version"], row["digest"]), row["active"])
+        for row in await connection.fetch(_POLICIES, tenant)
+    ]
+    return Past(tuple(one for one, _ in rows), tuple(one for one, active in rows if active))
 
 
 async def past_directories(connection: Connection, tenant: str) -> Past:
     """Every directory that the tenant has had, by its audit, and which one is in use."""
     lines = [orjson.loads(row["line"])["data"] for row in await connection.fetch(_DIRECTORIES, tenant)]
     editions = tuple(Edition(data["name"], data["version"], data["digest"]) for data in lines)
-    return Past(editions, editions[0] if editions else None)
-
-
-async def active_policy_text(connection: Connection, tenant: str) -> tuple[str, str] | None:
-    """The name of the active policy, and its text."""
-    row = await connection.fetchrow(_ACTIVE_TEXT, tenant)
-    return None if row is None else (f"{row['name']}@{row['version']}", row["source"])
-
-
-async def active_policy(connection: Connection, tenant: str) -> str | None:
-    """The digest of the active policy."""
-    digest: str | None = await connection.fetchval("SELECT policy_digest FROM tenants WHERE tenant_id = $1", tenant)
-    return digest
+    return Past(editions, editions[:1])
 
 
 async def policy(connection: Connection, tenant: str, digest: str) -> tuple[str, int, str] | None:

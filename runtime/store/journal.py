@@ -30,8 +30,8 @@ RUN_ROW = """(SELECT row_to_json(x) FROM (SELECT {0}.run_id, {0}.tenant_id, {0}.
     {0}.extensions, {0}.audit_count, {0}.audit_head, {0}.state_n, {0}.deadline_at, {0}.parent_run_id, {0}.depth,
     {0}.purged_at) x) AS run"""
 # What is decided by of the tenant ``t``, and the types of these columns.
-OF_TENANT = "t.policy_digest, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused"
-OF_TENANT_TYPES = "policy_digest text, directory_digest text, max_writes_per_run int, stop_number int, paused jsonb"
+OF_TENANT = "t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused"
+OF_TENANT_TYPES = "policy_digests text[], directory_digest text, max_writes_per_run int, stop_number int, paused jsonb"
 # Whoever locks reads what the lock let through.
 LOCKED = """
   IF _lock THEN

@@ -91,7 +91,7 @@ _BUNDLE = Statement("""
 SELECT run_id, name, uri, version_id, sha256, bytes FROM bundles WHERE tenant_id = :tenant AND run_id = :run
 ORDER BY lines DESC LIMIT 1""")
 _POLICIES = Statement("""
-SELECT p.name, p.version, p.digest, p.published_by, p.published_at, p.digest = t.policy_digest AS active
+SELECT p.name, p.version, p.digest, p.published_by, p.published_at, p.digest = ANY (t.policy_digests) AS active
 FROM policies p JOIN tenants t USING (tenant_id) WHERE tenant_id = :tenant ORDER BY p.published_at DESC, p.digest""")
 _COUNTS = Statement("""
 SELECT status, count(*) AS count FROM (

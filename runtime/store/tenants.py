@@ -23,7 +23,7 @@ FROM tenants t LEFT JOIN people p USING (tenant_id) LEFT JOIN (
 _DIGEST = "SELECT directory_digest FROM tenants WHERE tenant_id = $1"
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('counterseal.publishing:' || $1, 0))"
 _LISTED = """
-SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digest, created_at
+SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digests, created_at
 FROM tenants ORDER BY tenant_id"""
 
 # A claim holds the tenant's row, so what is counted after this has been set is what claims count as well.

@@ -199,7 +199,7 @@ async def _followed(connection: Connection, row: Any, graphs: Graphs, before: Ru
 
 
 def _of_tenant(row: Any) -> dict[str, Any]:
-    named = {name: row[name] for name in ("policy_digest", "directory_digest")}
+    named = {"policies": tuple(row["policy_digests"]), "directory_digest": row["directory_digest"]}
     stop = {"stop": row["stop_number"], "paused": row["paused"] or {}}
     return {**named, **stop, "writes_max": row["max_writes_per_run"]}
 

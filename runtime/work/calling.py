@@ -38,6 +38,7 @@ from core.ids import new_nonce
 from core.outage import is_away, report
 from evidence.chain import Actor
 from evidence.events import EventType
+from policy.sets import PolicySet
 from runtime.engine import late
 from runtime.engine.commit import StepRow
 from runtime.engine.doubt import GRACE, PROBE_AFTER
@@ -45,7 +46,6 @@ from runtime.engine.errors import UNUSABLE
 from runtime.engine.events import ActionLate
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.instructions import Inquire, Next, Over, Perform, ReadBefore, Unfit
-from runtime.engine.intend import ActivePolicy
 from runtime.engine.step import performed
 from runtime.engine.told import parts
 from runtime.engine.transition import Transition
@@ -181,7 +181,7 @@ class Calling:
         outcome: Outcome | Unfit | None = None
         chance = random.random()
 
-        def settled(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
+        def settled(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
             assert outcome is not None
             performed(transition, replace(self._work, step=step), outcome, nonce=new_nonce, chance=chance)
             return Over()

@@ -22,6 +22,7 @@ from core.errors import CountersealError
 from core.ids import new_nonce
 from core.outage import is_passing, report
 from evidence.chain import Actor
+from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.engine import waits
 from runtime.engine.commit import Claim, StepRow
@@ -39,7 +40,7 @@ from runtime.engine.instructions import (
     StartRun,
     known_of,
 )
-from runtime.engine.intend import ActivePolicy, Proposal
+from runtime.engine.intend import Proposal
 from runtime.engine.run import RunView
 from runtime.engine.states import StepState
 from runtime.engine.step import begin, performed, unsent
@@ -121,7 +122,7 @@ class Drive:
             raise LostLease
         self._holding.begin(HeldStep(met, step, claim, began, tools.pump(met.view.run_id).append))
 
-        def begun(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
+        def begun(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             return begin(transition, step, workflow, policy, known, new_nonce)
 
         return await self._holding.commit(begun)
@@ -130,14 +131,14 @@ class Drive:
         read = await self._holding.lease.call(lambda: read_before(self._tools.connectors, work))
         chance = random.random()
 
-        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
+        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             if isinstance(read, Before):
                 return begin(transition, step, workflow, policy, replace(work.known, before=read), new_nonce)
             perform = Perform(step, work.operation, work.call, None)
             performed(transition, perform, read, nonce=new_nonce, chance=chance)
             return Over()
 
-        def anew(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
+        def anew(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             return begin(transition, step, workflow, policy, known_of(transition.run, step.key), new_nonce)
 
         try:
@@ -154,7 +155,7 @@ class Drive:
             known = replace(work.known, receipt=receipt, receipt_checked=True, shared=shared)
 
             def proceed(
-                transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy, known: Known = known
+                transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, known: Known = known
             ) -> Next:
                 return begin(transition, step, workflow, policy, known, new_nonce)
 
@@ -171,7 +172,7 @@ class Drive:
         fresh = now < lease.until and now <= hold.began + SEND_WITHIN.total_seconds()
         if work.receipt is not None and not fresh:
 
-            def kept_back(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
+            def kept_back(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
                 unsent(transition, replace(work, step=step))
                 return Over()
 
@@ -187,7 +188,7 @@ class Drive:
             async with tools.database.connection() as connection:
                 other = await look(connection, work.run_id, tools.definitions)
 
-        def settled(transition: Transition, step: StepRow, _: Workflow, __: ActivePolicy) -> Next:
+        def settled(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
             return waits.started(transition, replace(work, step=step), other, new_nonce)
 
         return await self._holding.commit(settled)
@@ -217,7 +218,7 @@ class Drive:
     async def _inquire(self, work: Inquire) -> Next:
         probe = await self._holding.lease.call(lambda: inquire(self._tools.connectors, work))
 
-        def answered(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
+        def answered(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             leaf = transition.graph.leaf(step.key)
             assert isinstance(leaf, OperationNode)
             place = (transition, step, leaf, work.operation, workflow, policy, work.known, new_nonce)

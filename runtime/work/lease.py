@@ -23,10 +23,10 @@ from msgspec.structs import replace
 from core.clock import Patience
 from core.db import Connection, DatabaseClock
 from core.outage import is_away, is_passing
+from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.engine.commit import Claim, Commit, StepRow
 from runtime.engine.instructions import Next, Over
-from runtime.engine.intend import ActivePolicy
 from runtime.engine.run import RunView
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
@@ -95,7 +95,7 @@ class Met(Struct, frozen=True):
     view: RunView
     seen: int
     workflow: Workflow
-    policy: ActivePolicy
+    policy: PolicySet
     clock: DatabaseClock
     drifted: bool = False
     behind: bool = False
@@ -126,14 +126,14 @@ class Recent(OrderedDict[UUID, Met]):
 async def meet(connection: Connection, definitions: Definitions, view: RunView, asked: float) -> Met:
     """A run as its book has given it, which was asked for at that monotonic time, with what it is decided by."""
     workflow = await definitions.of_run(connection, view.definition)
-    policy = await definitions.policy(connection, view.tenant_id, view.policy_digest)
+    policy = await definitions.policies(connection, view.tenant_id, view.policies)
     people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
     if people is not view.directory:
         view = replace(view, directory=people)
     return Met(view, view, view.version, workflow, policy, DatabaseClock(view.now, asked))
 
 
-Build: TypeAlias = Callable[[Transition, StepRow, Workflow, ActivePolicy], Next]
+Build: TypeAlias = Callable[[Transition, StepRow, Workflow, PolicySet], Next]
 
 
 class Moved(Struct, frozen=True):

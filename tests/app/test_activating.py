@@ -22,7 +22,7 @@ async def admin(installation: Any, subject: str) -> Any:
 
 async def active(installation: Any) -> str:
     row = await installation.one(
-        "SELECT p.name || '@' || p.version FROM tenants t JOIN policies p ON p.digest = t.policy_digest"
+        "SELECT p.name || '@' || p.version FROM tenants t JOIN policies p ON p.digest = ANY (t.policy_digests)"
     )
     return str(row[0])
 

@@ -180,7 +180,7 @@ async def test_a_start_refuses_or_warns_as_for_any_invalid_definition(
             await definitions.prepare(faces)
         assert any(words in entry.get("reason", "") for entry in logs)
         async with faces.database.transaction("default") as connection:
-            assert await connection.fetchval("SELECT policy_digest FROM tenants") is None
+            assert await connection.fetchval("SELECT policy_digests FROM tenants") == []
             assert await connection.fetchval("SELECT count(*) FROM people") == 2
 
 

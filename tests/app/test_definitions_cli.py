@@ -148,12 +148,13 @@ def test_a_connector_that_is_configured_is_no_warning(
 def test_check_tells_what_a_policy_makes_of_it(definitions_command: DefinitionsCommand, branching: Path) -> None:
     policy = str(branching.parent / "policy.yaml")
     told = definitions_command("workflow", "check", str(branching), "--policy", policy)
-    assert "transform.data.apply  (none, low risk)  → deny (no rule)" in told
-    assert "probe.effect.apply  (external_call, medium risk)  → deny or allow (effects, named)" in told
-    assert "probe.danger.apply  (external_call, high risk)  → deny (named)" in told
+    assert "transform.data.apply  (none, low risk)  → always denied (no rule)" in told
+    assert "probe.effect.apply  (external_call, medium risk)  → it depends: allowed or denied (effects, named)" in told
+    assert "probe.danger.apply  (external_call, high risk)  → always denied (named)" in told
     (result,) = definitions_command.json("workflow", "check", str(branching), "--policy", policy)
-    verdicts = result["outline"]["policy"]["operations"]
-    assert verdicts["servicenow.incident.get"] == {"outcomes": ["deny", "allow"], "rules": ["reads"]}
+    verdict = result["outline"]["foreseen"]["inner"]
+    assert (verdict["operation"], verdict["verdict"]) == ("servicenow.incident.get", "it depends")
+    assert (verdict["outcomes"], verdict["rules"]) == (["deny", "allow"], ["reads"])
     definitions_command("workflow", "check", str(branching), "--policy", str(branching), exit_code=Exit.INPUT)
 
 

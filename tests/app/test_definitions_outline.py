@@ -9,9 +9,11 @@ from typing import Any, cast
 import pytest
 
 from app import outlining
-from app.outlining import general, lines, outline
+from app.outlining import lines, outline
 from connectors.catalog import load_catalog
+from policy.foresee import foresee
 from policy.load import Policy, load_policy
+from policy.sets import PolicySet
 from runtime.definition.catalog import operation_facts
 from runtime.definition.workflow import load_workflow
 from runtime.engine.graph import Node, Scope, scopes_of
@@ -145,5 +147,6 @@ def _policy_of(rules: list[tuple[str, str]]) -> Policy:
 @pytest.mark.parametrize("case", RULES)
 def test_what_a_policy_makes_of_an_operation_in_general(case: str) -> None:
     rules, outcomes = RULES[case]
-    found = general(_policy_of(rules), "transform.data.apply")
-    assert found == {"outcomes": outcomes, "rules": [f"r{number}" for number in range(len(rules))]}
+    found = foresee(PolicySet.of(_policy_of(rules)), "w", "transform.data.apply", {})
+    assert found.outcomes == tuple(outcomes)
+    assert found.rules == tuple(f"r{number}" for number in range(len(rules)))

@@ -86,7 +86,8 @@ async def _state(faces: Faces) -> tuple[Any, ...]:
     """The active policy's version, who is in the group, the versions that runs start with, and how many events."""
     async with faces.database.transaction("default") as connection:
         policy = await connection.fetchval(
-            "SELECT p.name || '@' || p.version FROM tenants t JOIN policies p ON p.digest = t.policy_digest"
+            "SELECT string_agg(p.name || '@' || p.version, ' ' ORDER BY p.name) FROM tenants t"
+            " JOIN policies p ON p.digest = ANY (t.policy_digests)"
         )
         people = await connection.fetch("SELECT person_id FROM group_members ORDER BY 1")
         flow = await connection.fetchval("SELECT max(version) FROM workflows WHERE retired_at IS NULL")
@@ -120,13 +121,26 @@ async def test_a_restart_undoes_no_pause(faces: Faces, definitions_dir: Path) ->
     assert [one.name for one in await faces.ask("default", pausing.listed)] == ["flow"]
 
 
-async def test_an_emergency_under_another_name_stands_against_newer_files(faces: Faces, definitions_dir: Path) -> None:
+async def test_an_emergency_under_another_name_judges_beside_newer_files(faces: Faces, definitions_dir: Path) -> None:
     _lay_out(definitions_dir)
     await definitions.prepare(faces)
     await _by_hand(faces, policy=DENY.replace("restarts", "emergency"))
     _lay_out(definitions_dir, policy=_version(POLICY, 3))
     await definitions.prepare(faces)
-    assert (await _state(faces))[0] == "emergency@2"
+    assert (await _state(faces))[0] == "emergency@2 restarts@3"
+
+
+async def test_a_start_brings_no_policy_back_that_was_retired(faces: Faces, definitions_dir: Path) -> None:
+    _lay_out(definitions_dir)
+    await definitions.prepare(faces)
+    async with faces.database.transaction("default") as connection:
+        await publishing.retire_policy(connection, faces.definitions, "default", "restarts", ADMIN)
+    _lay_out(definitions_dir, policy=_version(POLICY, 3))
+    with capture_logs() as logs:
+        await definitions.prepare(faces)
+    assert (await _state(faces))[0] is None
+    said = {entry["name"]: entry["reason"] for entry in logs if entry["event"] == "definition not published"}
+    assert "not in force" in said["restarts"]
 
 
 async def test_an_older_folder_that_was_never_published_does_not_win(faces: Faces, definitions_dir: Path) -> None:

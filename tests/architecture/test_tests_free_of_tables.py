@@ -59,7 +59,7 @@ def test_the_rule_sees(line: str, name: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        '"UPDATE tenants SET policy_digest = NULL"',
+        '"UPDATE tenants SET policy_digests = NULL"',
         '"SELECT name FROM workflows"',
         "# what comes from steps of another run",
         "from runtime.store import claims",

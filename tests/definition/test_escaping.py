@@ -102,8 +102,8 @@ def test_a_whole_address_has_to_be_asked_for() -> None:
 def test_an_operation_of_ones_own_declares_its_languages() -> None:
     own = """
 operations:
-  - name: http.page.put
-    handler: http:send
+  - name: crm.page.put
+    handler: crm:put
     side_effects: external_call
     risk: low
     in_doubt: ask
@@ -119,7 +119,7 @@ operations:
 """
     catalog = load_catalog([Source("own.yaml", own)])
     inputs = '{page: {a: "<b>${{ trigger.t }}</b>", n: "${{ trigger.n }}"}, plain: "${{ trigger.t }}"}'
-    made = rendered("http.page.put", inputs, catalog, t="<i>'\"&", n=7)
+    made = rendered("crm.page.put", inputs, catalog, t="<i>'\"&", n=7)
     assert made == {"page": {"a": "<b>&lt;i&gt;&#x27;&quot;&amp;</b>", "n": 7}, "plain": "<i>'\"&"}
     with pytest.raises(DefinitionError, match="x-language is 'klingon'"):
         load_catalog([Source("own.yaml", own.replace("html", "klingon"))])

@@ -11,6 +11,7 @@ from connectors.proposal import build_action
 from policy.evaluate import build_facts, evaluate, explain
 from policy.facts import FactContext
 from policy.load import load_policy
+from policy.sets import PolicySet
 from runtime.definition.catalog import operation_facts
 
 CATALOG = load_catalog()
@@ -29,7 +30,7 @@ def rule(operation: str, outcome: str, when: str = "", **more: Any) -> str:
 def judged(rules: str, operation: str, **values: Any) -> str:
     policy = load_policy(f"policy: p\nversion: 1\nrules:\n{rules}", "p.yaml", FACTS)
     action = build_action(CATALOG.get(operation), {"sys_id": "46d44a", **values})
-    return str(evaluate(policy, build_facts(action, FactContext()), operation).outcome)
+    return str(evaluate(PolicySet.of(policy), build_facts(action, FactContext()), operation).outcome)
 
 
 CLOSES = "'state' in action.changed && action.fields.state == '7'"
@@ -74,7 +75,7 @@ def test_an_explanation_shows_the_rule_where_it_holds() -> None:
     text = f"policy: p\nversion: 1\nrules:\n{ANY}{rule(INCIDENT, 'deny', CLOSES)}"
     policy = load_policy(text, "p.yaml", FACTS)
     values: Any = {"table": "incident", "sys_id": "46d44a", "fields": {"state": "7"}}
-    found = explain(policy, build_action(CATALOG.get(RECORD), values), FactContext())
+    found = explain(PolicySet.of(policy), build_action(CATALOG.get(RECORD), values), FactContext())
     special = next(one for one in found.rules if one.id == "special")
     assert (special.matched, special.fired, found.decision.outcome) == (True, True, "deny")
     assert special.facts["action.target"] == "incident/46d44a"

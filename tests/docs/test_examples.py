@@ -14,6 +14,7 @@ from app.cli import root as command_line
 from app.outlining import explain_action
 from connectors.catalog import Source, load_catalog
 from evidence.chain import ChainHead
+from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
 
@@ -74,7 +75,7 @@ def test_the_action_to_explain_is_explained(examples: Any, docs_root: Path) -> N
     (block,) = examples("json", r'\s+"operation"')
     policy = docs_root / "examples" / "policies" / "it-operations.yaml"
     compiled = Definitions(load_catalog()).compile_policy(policy.read_text(), str(policy))
-    explained = explain_action(block.text.encode(), block.place, compiled, load_catalog())
+    explained = explain_action(block.text.encode(), block.place, PolicySet.of(compiled), load_catalog())
     assert explained.decision.outcome == "needs_approval"
 
 

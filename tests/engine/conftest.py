@@ -104,7 +104,7 @@ class Simulation:
             constants={"trigger": self.trigger, "run.id": str(RUN_ID)},
             now=NOW,
             deadline_at=None,
-            policy_digest=None,
+            policies=(),
             writes_max=None,
         )
 

@@ -56,7 +56,7 @@ class Story:
 
     def decide(self, decision: str, action: str, outcome: str, operation: str = "servicenow.incident.update") -> None:
         data: JsonObject = {"decision": decision, "action": action, "operation": operation, "outcome": outcome}
-        self.add(EventType.DECISION_MADE, {**data, "policy": self.named(self.policy), "rules": ["r1"]})
+        self.add(EventType.DECISION_MADE, {**data, "policies": [self.named(self.policy)], "rules": ["r1"]})
 
     def intend(self, receipt: Receipt, decision: str, approval: str | None = None, attempt: int = 1) -> None:
         data: JsonObject = {

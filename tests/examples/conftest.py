@@ -131,7 +131,10 @@ class Office:
             text = _text(people).replace("people:\n", "people:\n  - {id: tess, name: Tess}\n")
             text = text.replace("service_accounts:\n", STAFF)
             await publishing.publish_directory(connection, tenant, text, "people", TESTER)
-            await publishing.publish_policy(connection, faces.definitions, tenant, _text(policy), "policy", TESTER)
+            # An example's policy judges beside the others.
+            beside = sorted((EXAMPLES / "policies").glob("*.yaml")) if isinstance(policy, Path) else []
+            for each in (policy, *beside):
+                await publishing.publish_policy(connection, faces.definitions, tenant, _text(each), "policy", TESTER)
             for text in texts:
                 await publishing.publish_workflow(connection, faces.definitions, tenant, _text(text), "test", TESTER)
 

@@ -18,6 +18,7 @@ from policy.evaluate import Decision, build_facts, deny, evaluate, explain
 from policy.facts import FactContext, OperationFacts
 from policy.load import Policy, load_policy
 from policy.model import Ruling
+from policy.sets import PolicySet
 
 OPERATION = "servicenow.incident.update"
 UPDATE = "match: {operation: servicenow.incident.update}"
@@ -27,7 +28,11 @@ Update = Callable[..., Action]
 
 
 def decide(policy: Policy | None, action: Action, context: FactContext | None = None) -> Decision:
-    return evaluate(policy, build_facts(action, context or FactContext()), action.operation)
+    return evaluate(
+        PolicySet.of(policy),
+        build_facts(action, context or FactContext(run_workflow="incident-triage")),
+        action.operation,
+    )
 
 
 def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Load, update: Update) -> None:
@@ -37,7 +42,7 @@ def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Loa
         "- {id: any, match: {operation: '*'}, when: action.fields.limit == 'all', outcome: deny}\n"
         f"- {{id: risk, match: {{operation: {name}}}, when: action.risk == 'medium', outcome: allow}}"
     )
-    assert len(policy.matching(name).groups) == 2
+    assert len(PolicySet.of(policy).applying("", name).groups) == 2
     decision = decide(policy, update({"limit": 5}, operation=name))
     assert ([rule.id for rule in decision.rules], decision.errors) == (["whole", "risk"], ())
     decision = decide(policy, update({"limit": "all"}, operation=name))
@@ -67,8 +72,8 @@ class TestOutcomes:
     @pytest.mark.req("U-4")
     def test_no_policy_denies(self, update: Update) -> None:
         decision = decide(None, update({"state": "2"}))
-        assert (decision.outcome, decision.policy_digest) == (Ruling.DENY, None)
-        assert decision.reasons == ("There is no policy, so nothing is allowed.",)
+        assert (decision.outcome, decision.policies) == (Ruling.DENY, ())
+        assert decision.reasons == ("There is no policy for it, so nothing is allowed.",)
 
     @pytest.mark.req("U-4")
     def test_nothing_fired_denies(self, load: Load, update: Update) -> None:
@@ -76,7 +81,7 @@ class TestOutcomes:
         decision = decide(policy, update({"state": "2"}))
         assert (decision.outcome, decision.rules, decision.errors) == (Ruling.DENY, (), ())
         assert "No rule of the policy test (version 3) allows servicenow.incident.update." in decision.reasons
-        assert decision.policy_digest == policy.digest
+        assert decision.policies == (policy.named,)
 
     @pytest.mark.req("U-4")
     def test_an_operation_that_the_policy_does_not_know_is_denied(self, load: Load, update: Update) -> None:
@@ -90,8 +95,8 @@ class TestOutcomes:
     def test_facts_of_another_operation_are_denied(self, load: Load, update: Update) -> None:
         policy = load("- {id: a, match: {operation: '*'}, outcome: allow}")
         facts = build_facts(update({}), FactContext())
-        assert evaluate(policy, facts, "slack.message.post").outcome is Ruling.DENY
-        assert evaluate(policy, {}, OPERATION).outcome is Ruling.DENY
+        assert evaluate(PolicySet.of(policy), facts, "slack.message.post").outcome is Ruling.DENY
+        assert evaluate(PolicySet.of(policy), {}, OPERATION).outcome is Ruling.DENY
 
     def test_a_denial_by_a_cap_reads_like_any_other(self) -> None:
         decision = deny("cap:max_writes_per_run", "This run may write 10 times at most.")
@@ -270,7 +275,7 @@ class TestFacts:
         decision = decide(policy, update({"priority": "2"}))
         read = {"action.operation": OPERATION, "action.present": ["priority"], "counters.writes_in_run": 0}
         assert decision.facts_read == read
-        again = evaluate(policy, decision.facts_read, OPERATION)
+        again = evaluate(PolicySet.of(policy), decision.facts_read, OPERATION)
         assert (again.outcome, again.rules) == (decision.outcome, decision.rules)
 
     def test_rules_of_one_action_may_see_different_fields(self, load: Load, update: Update) -> None:
@@ -295,8 +300,12 @@ class TestItOperations:
     @pytest.mark.req("Q-22")
     def test_reversible_writes_are_allowed_under_a_cap(self, policy: Policy, update: Update) -> None:
         action = update({"assigned_to": "beth", "work_notes": "Assigned."}, {"assigned_to": "", "work_notes": ""})
-        assert decide(policy, action, FactContext(writes_in_run=9)).outcome is Ruling.ALLOW
-        assert decide(policy, action, FactContext(writes_in_run=10)).outcome is Ruling.DENY
+        assert (
+            decide(policy, action, FactContext(run_workflow="incident-triage", writes_in_run=9)).outcome is Ruling.ALLOW
+        )
+        assert (
+            decide(policy, action, FactContext(run_workflow="incident-triage", writes_in_run=10)).outcome is Ruling.DENY
+        )
         irreversible = update({"assigned_to": "beth"}, {"assigned_to": ""}, reversible=False)
         assert decide(policy, irreversible).outcome is Ruling.DENY
 
@@ -334,7 +343,10 @@ class TestItOperations:
         action = update({}, operation=operation, side_effects=side_effects)
         assert decide(policy, action).outcome == outcome
         if side_effects != "none":
-            assert decide(policy, action, FactContext(writes_in_run=50)).outcome is Ruling.DENY
+            assert (
+                decide(policy, action, FactContext(run_workflow="incident-triage", writes_in_run=50)).outcome
+                is Ruling.DENY
+            )
 
 
 def test_an_explanation_shows_every_rule(load: Load, update: Update, context: FactContext) -> None:
@@ -343,7 +355,7 @@ def test_an_explanation_shows_every_rule(load: Load, update: Update, context: Fa
         f"- {{id: b, {UPDATE}, when: \"action.fields.priority == '1'\", outcome: deny}}\n"
         "- {id: c, match: {connector: slack}, outcome: deny}"
     )
-    explanation = explain(policy, update({"state": "2"}), context)
+    explanation = explain(PolicySet.of(policy), update({"state": "2"}), context)
     first, second, third = explanation.rules
     assert (first.matched, first.fired, first.error, first.facts) == (True, True, None, {"action.reversible": True})
     assert (second.matched, second.fired, second.missing) == (True, False, ("action.fields.priority",))

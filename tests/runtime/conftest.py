@@ -225,10 +225,13 @@ class Runtime:
         async with owning(self.database) as connection:
             await documents.publish_workflow(connection, tenant, stored, "test")
 
-    async def policy(self, text: str = ALLOW_ALL, tenant: str = "acme") -> None:
-        policy = self.definitions.compile_policy(text, "policy.yaml")
+    async def policy(self, text: str = ALLOW_ALL, tenant: str = "acme", beside: tuple[str, ...] = ()) -> None:
+        """Let exactly these policies judge."""
+        found = [self.definitions.compile_policy(each, "policy.yaml") for each in (text, *beside)]
         async with owning(self.database) as connection:
-            await documents.publish_policy(connection, tenant, policy, text, "test")
+            for policy in found:
+                await documents.store_policy(connection, tenant, policy, policy.text, "test")
+            await documents.put_in_force(connection, tenant, [policy.digest for policy in found])
 
     async def person(self, person: str, groups: tuple[str, ...] = (), tenant: str = "acme") -> None:
         await add_person(self.database, tenant, person, groups, principals=(f"slack:U{person.upper()}",))

@@ -55,7 +55,7 @@ async def denied(runtime: Any, run_id: Any, reason: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "reason", "rule"),
     [
-        (None, "There is no policy, so nothing is allowed.", "policy:none"),
+        (None, "There is no policy for it, so nothing is allowed.", "policy:none"),
         (BY_AMOUNT, "Rule large could not be evaluated", "large"),
         (ALLOW.replace("connector: probe", "connector: http"), "allows probe.effect.apply", None),
         (ALLOW.replace("outcome: allow", "outcome: deny, because: It is Sunday."), "It is Sunday.", "all"),
@@ -75,11 +75,11 @@ async def test_whatever_does_not_allow_denies(runtime: Any, policy: str | None, 
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        ("UPDATE policies SET source = 'rules: ['", "cannot be read"),
-        (r"UPDATE policies SET source = E'policy: empty\nversion: 1\nrules: []'", "without rules denies everything"),
+        ("UPDATE policies SET source = 'rules: ['", "not the one that was published"),
+        (r"UPDATE policies SET source = E'policy: empty\nversion: 1\nrules: []'", "not the one that was published"),
         ("UPDATE policies SET source = source || '# edited'", "not the one that was published"),
         ("DELETE FROM policies", "not in the database"),
-        ("UPDATE tenants SET policy_digest = repeat('0', 64)", "not in the database"),
+        ("UPDATE tenants SET policy_digests = ARRAY[repeat('0', 64)]", "not in the database"),
     ],
 )
 async def test_a_policy_that_cannot_be_read_denies(runtime: Any, damage: str, reason: str) -> None:

@@ -137,7 +137,7 @@ async def test_a_decision_is_void_once_the_policy_has_changed(runtime: Any, gate
     judged = Transition(view, graph)
     judged.rows.stop = view.stop
     judged.succeed(view.run.steps["left"], {}, {})
-    await runtime.execute("UPDATE tenants SET policy_digest = 'another'")
+    await runtime.execute("UPDATE tenants SET policy_digests = '{another}'")
     before = await runtime.fingerprint()
     async with runtime.database.connection() as connection:
         assert not await apply(connection, judged.commit())

@@ -50,7 +50,7 @@ async def intent(runtime: Any) -> Commit:
         (record,) = await claims.claim_next(connection, "w", timedelta(seconds=30))
         view = await load(connection, run_id, runtime.definitions.graphs)
         workflow = await runtime.definitions.of_run(connection, view.definition)
-        policy = await runtime.definitions.policy(connection, "acme", view.policy_digest)
+        policy = await runtime.definitions.policies(connection, "acme", view.policies)
     transition = Transition(view, workflow.graph)
     step = transition.started(replace(view.run.steps["a"], lease_owner="w", lease_epoch=1))
     assert isinstance(begin(transition, step, workflow, policy, Known(), new_nonce), Perform)
@@ -69,7 +69,7 @@ async def denied(runtime: Any, connection: Connection) -> None:
 
 async def cleared(runtime: Any, connection: Connection) -> None:
     """Change it by a bare statement: it is the database that waits."""
-    await connection.execute("UPDATE tenants SET policy_digest = NULL")
+    await connection.execute("UPDATE tenants SET policy_digests = '{}'")
 
 
 async def intents(runtime: Any) -> int:
@@ -157,7 +157,7 @@ async def test_only_one_tenant_waits(runtime: Any) -> None:
 async def test_a_statement_of_somebody_else_moves_the_number(runtime: Any) -> None:
     await runtime.tenant()
     numbers = []
-    for change in ("paused = '{\"tenant\": {}}'", "paused = NULL", "policy_digest = 'x'", "policy_digest = 'x'"):
+    for change in ("paused = '{\"tenant\": {}}'", "paused = NULL", "policy_digests = '{x}'", "policy_digests = '{x}'"):
         await runtime.execute(f"UPDATE tenants SET {change}")
         numbers.append((await runtime.one("SELECT stop_number FROM tenants"))[0])
     assert numbers == [1, 2, 3, 3]

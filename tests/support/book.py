@@ -90,7 +90,7 @@ class Decision:
     errors: Any
     reasons: Any
     facts: Any
-    policy_version: int | None
+    policies: list[str]
 
 
 @dataclass(frozen=True)

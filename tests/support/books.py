@@ -277,7 +277,7 @@ class Books:
                 errors=values.get("faults"),
                 reasons=values.get("reasons"),
                 facts=values.get("facts"),
-                policy_version=(line["data"]["policy"] or {}).get("version"),
+                policies=[f"{one['name']}@{one['version']}" for one in line["data"]["policies"]],
             )
             for run, line, values in await self._told("decision.made")
         ]

@@ -16,7 +16,8 @@ from runtime.engine.events.private import Private
 class DecisionMade(Struct, frozen=True):
     """Policy has judged an action (Q-16). ``action`` is its blinded digest, ``digest`` the digest itself.
 
-    ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules and errors with their words.
+    ``policies`` are all that were evaluated. ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules
+    and errors with their words.
     ``contributors`` are those who shaped the action, by role and principal; None for the run's requester alone.
     """
 
@@ -25,7 +26,7 @@ class DecisionMade(Struct, frozen=True):
     action: str
     operation: str
     outcome: str
-    policy: JsonObject | None
+    policies: list[JsonObject]
     rules: list[Json]
     errors: list[Json]
     digest: Private[str] = ""

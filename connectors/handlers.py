@@ -1,0 +1,45 @@
+"""The inputs that each packaged handler sends, so that a declaration of one's own promises nothing that is not sent.
+
+They follow from the packaged declarations: whatever one of them takes, its handler sends. What must be given is what
+all of them require.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from connectors.operation import Operation
+from connectors.tables import HANDLERS, faults_of
+from core.errors import nearest
+
+# These send the fields that ``writes`` names, whatever they are called.
+_SENDS_WRITES = frozenset({"servicenow:update"})
+
+
+def faults(operation: Operation, packaged: Iterable[Operation]) -> Iterator[tuple[str, str, str]]:
+    """Faults of a declaration of an installation, by its handler: the key, the fault, the remedy.
+
+    Handlers of connectors that are not packaged are not judged.
+    """
+    if operation.handler in HANDLERS:
+        yield from faults_of(operation)
+        return
+    known = [one for one in packaged if one.connector == operation.connector]
+    same = [one for one in known if one.handler == operation.handler]
+    if not same:
+        if known or operation.connector == "sql":
+            names = sorted({one.handler for one in known} or HANDLERS)
+            yield "handler", f"there is no handler {operation.handler!r}.", nearest(operation.handler, names)
+        return
+    sent = {name for one in same for name in one.input_schema.get("properties", {})}
+    given = {*operation.input_schema.get("properties", {}), *operation.params}
+    free = {*(operation.writes if isinstance(operation.writes, tuple) else ())}
+    for name in sorted(given - sent - (free if operation.handler in _SENDS_WRITES else set())):
+        key = "params" if name in operation.params else "input_schema"
+        yield key, f"{operation.handler} does not send {name!r}.", f"It sends {', '.join(sorted(sent))}."
+    needed = set.intersection(*({*one.input_schema.get("required", ())} for one in same))
+    for name in sorted(needed - {*operation.input_schema.get("required", ()), *operation.params}):
+        remedy = "Give it in params, or declare it under input_schema and name it in `required`."
+        yield "input_schema", f"{operation.handler} needs the input {name!r}.", remedy
+    if operation.kind is not same[0].kind:
+        yield "kind", f"{operation.handler} is {same[0].kind}.", f"Declare `kind: {same[0].kind}`."

@@ -1,0 +1,1 @@
+"""One PostgreSQL as an outside system: rows of declared tables."""

@@ -1,0 +1,239 @@
+"""One PostgreSQL as a connector: declared tables are read, and one row of them is written per call (V-2).
+
+A write is one transaction: it leaves its key where the declaration names a table for keys, locks its row, compares the
+row's version with the one that was read, changes exactly one row or nothing, and commits. So a write that is sent again
+does nothing, and a row that has changed meanwhile is read, judged and asked about anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import orjson
+from msgspec import Struct
+
+from connectors.catalog import Catalog
+from connectors.operation import Operation
+from connectors.port import Before, Call, Done, Failure, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.proposal import diff_fields
+from connectors.sql import statements
+from connectors.sql.link import Link, Stopped, values_of
+from connectors.sql.table import faults_in
+from connectors.tables import FIELDS, HANDLERS, LIMIT, ROWS_MAX, SELECT, TableParams, params_of
+from core.canonical import Json, JsonObject
+from core.db import Connection
+
+ROWS_DEFAULT = 100
+_MARGIN_SECONDS = 5.0
+
+
+class SqlSettings(Struct, frozen=True):
+    """The address with its login, and who tells the identity of the database that is never touched: our own."""
+
+    url: str
+    own: Callable[[], Awaitable[str]]
+
+
+class SqlConnector:
+    """One database. Each new connection is refused if it leads to the runtime's own."""
+
+    def __init__(self, settings: SqlSettings, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._link = Link(settings.url, settings.own)
+        self._resolved: set[str] = set()
+
+    @property
+    def target(self) -> str:
+        """The address, and the login."""
+        return self._link.target
+
+    async def read_before(self, call: Call) -> Before | Refused | NotSent:
+        """The columns that the diff names, and the row's version."""
+        operation = self._catalog.get(call.operation)
+        columns = diff_fields(operation, call.input)
+
+        async def read(connection: Connection) -> Before | Refused:
+            params = await self._params(connection, operation, call)
+            found = await _row(connection, params, call, columns, lock=False)
+            return Before(found[0], found[1]) if found is not None else _absent(params)
+
+        result = await self._link.use(read, seconds=call.timeout_seconds, writes=False)
+        return NotSent(result.message) if isinstance(result, InDoubt) else result
+
+    async def perform(self, call: Call) -> Outcome:
+        """Select, insert, update or delete, as the operation's handler says."""
+        operation = self._catalog.get(call.operation)
+        if operation.handler not in HANDLERS:
+            return Refused("unknown_handler", f"the connector sql has no function {operation.function!r}")
+        writes = operation.handler != SELECT
+        work = self._write if writes else self._select
+
+        async def perform(connection: Connection) -> Done | Failure:
+            return await work(connection, await self._params(connection, operation, call), operation, call)
+
+        return await self._link.use(perform, seconds=call.timeout_seconds, writes=writes)
+
+    async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
+        """Look for the call's key where the declaration names a table for keys; otherwise look at the row."""
+        operation = self._catalog.get(call.operation)
+        if not operation.has_effect:
+            return Probe(ProbeVerdict.NOT_APPLIED, f"{operation.name} changes nothing, so it can be repeated")
+        # What was sent may run to each of its limits before it is undone: of the lock, and of the statement.
+        left = 2 * operation.timeouts.perform.total_seconds() + _MARGIN_SECONDS - seconds_since_intent
+
+        async def look(connection: Connection) -> Probe:
+            params = await self._params(connection, operation, call)
+            if params.idempotency_table is not None:
+                done = await _recalled(connection, params.idempotency_table, call)
+                where = f"in {params.idempotency_table}"
+                if done is not None:
+                    return Probe(ProbeVerdict.APPLIED, f"the key of this call is {where}", done)
+                words = f"the key of this call is not {where}"
+                return Probe.absent(words, words, seconds_left=left)
+            return _judged(call, await _row(connection, params, call, (), lock=False), left)
+
+        found = await self._link.use(look, seconds=call.timeout_seconds, writes=False)
+        return found if isinstance(found, Probe) else Probe.unreadable("the database could not be asked", found)
+
+    async def check(self) -> tuple[bool, str]:
+        """Connect, and hold every declaration of this connector against the catalogue."""
+        faults = await self.faults()
+        if isinstance(faults, str):
+            return False, faults
+        if faults:
+            return False, " ".join(faults)
+        count = sum(operation.connector == "sql" for operation in self._catalog.operations.values())
+        return True, f"reachable as {self.target}; {count} operations fit its tables"
+
+    async def faults(self) -> Sequence[str] | str:
+        """Faults of the declarations in this database; a text if it cannot be asked now: the first call will."""
+
+        async def look(connection: Connection) -> Done:
+            own = [operation for operation in self._catalog.operations.values() if operation.handler in HANDLERS]
+            found = [fault for operation in own for fault in await faults_in(connection, operation)]
+            return Done({"faults": [*found]})
+
+        result = await self._link.use(look, seconds=10.0, writes=False)
+        if not isinstance(result, Done):
+            return result.message
+        faults = result.output["faults"]
+        return [str(fault) for fault in faults] if isinstance(faults, list) else []
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        await self._link.close()
+
+    async def _params(self, connection: Connection, operation: Operation, call: Call) -> TableParams:
+        """The names in this very call, once they are known to be in the catalogue. ``Stopped`` if they are not."""
+        params = params_of(call.input)
+        known = f"{operation.digest}:{params.model_dump_json()}"
+        if known not in self._resolved:
+            declared = operation.model_copy(update={"params": params.model_dump(mode="json", exclude_defaults=True)})
+            if faults := await faults_in(connection, declared):
+                raise Stopped(Refused("wrong_declaration", " ".join(faults)))
+            self._resolved.add(known)
+        return params
+
+    async def _select(self, connection: Connection, params: TableParams, _: Operation, call: Call) -> Done:
+        asked = call.input.get(LIMIT)
+        limit = min(asked, ROWS_MAX) if isinstance(asked, int) else ROWS_DEFAULT
+        given = {name: value for name, value in call.input.items() if name not in {*TableParams.model_fields, LIMIT}}
+        equal = sorted(name for name, value in given.items() if value is not None)
+        text = statements.select(params.table, params.key, params.columns, equal, sorted(given.keys() - {*equal}))
+        rows = await connection.fetch(text, orjson.dumps(given).decode(), limit + 1)
+        records: list[Json] = [values_of(row[0]) for row in rows[:limit]]
+        return Done({"rows": records, "count": len(records), "truncated": len(rows) > limit})
+
+    async def _write(
+        self, connection: Connection, params: TableParams, operation: Operation, call: Call
+    ) -> Done | Failure:
+        memory = params.idempotency_table
+        if memory is not None:
+            remember = statements.REMEMBER.format(table=statements.quoted(memory))
+            if await connection.fetchval(remember, call.idempotency_key) is None:
+                done = await _recalled(connection, memory, call)
+                return Done({}) if done is None else done
+        changed = await _moved(connection, params, operation, call)
+        if changed is not None:
+            raise Stopped(changed)
+        done = await _changed(connection, params, operation, call)
+        if memory is not None:
+            keep = statements.KEEP.format(table=statements.quoted(memory))
+            kept = orjson.dumps({"output": done.output, "after": done.after}).decode()
+            await connection.execute(keep, call.idempotency_key, kept)
+        return done
+
+
+def _absent(params: TableParams) -> Refused:
+    return Refused("not_found", f"{params.table} has no row with this key, or it is hidden from this login")
+
+
+async def _row(
+    connection: Connection, params: TableParams, call: Call, columns: Sequence[str], *, lock: bool
+) -> tuple[JsonObject, str | None] | None:
+    key = {name: call.input.get(name) for name in params.key}
+    text = statements.read(params.table, params.key, columns or params.key, params.version, lock=lock)
+    row = await connection.fetchrow(text, orjson.dumps(key).decode())
+    return None if row is None else (values_of(row["row"]), row["version"])
+
+
+async def _moved(
+    connection: Connection, params: TableParams, operation: Operation, call: Call
+) -> Refused | NotSent | None:
+    """Lock the row. The reason why it is not to be changed; None if it is as it was read, or is to be new."""
+    if operation.function == "insert":
+        return None
+    found = await _row(connection, params, call, (), lock=True)
+    if found is None:
+        return _absent(params)
+    if call.before is not None and found[1] != call.before.version:
+        return NotSent(f"the row of {params.table} has changed since it was read, so it is read and judged anew")
+    return None
+
+
+async def _changed(connection: Connection, params: TableParams, operation: Operation, call: Call) -> Done:
+    fields = call.input.get(FIELDS)
+    given: JsonObject = {name: call.input[name] for name in params.key if name in call.input}
+    if operation.function == "delete":
+        text = statements.delete(params.table, params.key)
+    elif operation.function == "insert":
+        given |= fields if isinstance(fields, dict) else {}
+        shown = sorted({*params.key, *given})
+        text = statements.insert(params.table, sorted(given), shown, params.version)
+    else:
+        written = fields if isinstance(fields, dict) else {}
+        text = statements.update(params.table, params.key, sorted(written), params.version)
+        given |= written
+    rows = await connection.fetch(text, orjson.dumps(given).decode())
+    if len(rows) != 1:
+        words = f"{operation.name} would have changed {len(rows)} rows of {params.table}, not one; it is undone"
+        raise Stopped(Refused("not_one_row", words))
+    row = rows[0]
+    after, intended = values_of(row["row"]), values_of(row["intended"])
+    key: JsonObject = {name: after[name] for name in params.key}
+    altered: list[Json] = [name for name, value in intended.items() if after.get(name) != value]
+    shown_after: JsonObject = {name: after[name] for name in intended if name not in key}
+    output: JsonObject = {"key": key, "version": row["version"], "fields": shown_after, "altered": altered}
+    return Done(output, after=shown_after)
+
+
+async def _recalled(connection: Connection, memory: str, call: Call) -> Done | None:
+    """The outcome of the call with this key; None if its key is not there."""
+    row = await connection.fetchval(statements.RECALL.format(table=statements.quoted(memory)), call.idempotency_key)
+    if row is None:
+        return None
+    kept = values_of(row).get("result")
+    said = kept if isinstance(kept, dict) else {}
+    output, after = said.get("output"), said.get("after")
+    return Done(output if isinstance(output, dict) else {}, after=after if isinstance(after, dict) else None)
+
+
+def _judged(call: Call, row: tuple[JsonObject, str | None] | None, left: float) -> Probe:
+    """Without a table for keys only an unchanged row tells anything: nobody signs a change."""
+    if row is None and call.before is None:
+        return Probe.absent("the row is not there yet", "the row is not there", seconds_left=left)
+    if row is not None and call.before is not None and row[1] == call.before.version:
+        words = f"the row still has the version {row[1]}"
+        return Probe.absent(words, f"{words}: nothing was written since", seconds_left=left)
+    words = "the row has changed" if row is not None else "the row is gone"
+    return Probe(ProbeVerdict.CANNOT_TELL, f"{words}, and nothing in the database says by whom")

@@ -1,0 +1,143 @@
+"""The link to the database: connections with bounds, never to our own, and honest words for how a transaction ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from connectors.port import InDoubt, NotSent, Refused
+from connectors.sql import statements
+from core.canonical import INTEGER_MAX, JsonObject, clean
+from core.db import Connection, address
+from core.errors import CountersealError
+
+CONNECTIONS_MAX = 4
+CONNECT_SECONDS = 10.0
+# By the first two characters of its SQLSTATE, an error that would come again: of data, constraints, names and rights.
+_REFUSALS = ("0A", "21", "22", "23", "2F", "38", "39", "3F", "42", "44", "P0")
+_UNAUTHORIZED = ("28",)
+
+Result = TypeVar("Result")
+
+
+class Stopped(Exception):
+    """The transaction is to be undone, and this is its outcome."""
+
+    def __init__(self, outcome: Refused | NotSent) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
+
+
+class Link:
+    """Connections of one login to one database."""
+
+    def __init__(self, url: str, own: Callable[[], Awaitable[str]]) -> None:
+        self._dsn = address(url)
+        self._own = own
+        self._own_identity: str | None = None
+        self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
+        self._free: list[Connection] = []
+
+    @property
+    def target(self) -> str:
+        """The address without its secret, and the login."""
+        parts = urlsplit(self._dsn)
+        port = f":{parts.port}" if parts.port else ""
+        return f"postgresql://{parts.hostname or ''}{port}{parts.path} as {parts.username or 'nobody'}"
+
+    async def use(
+        self, work: Callable[[Connection], Awaitable[Result]], *, seconds: float, writes: bool
+    ) -> Result | Refused | NotSent | InDoubt:
+        """Do it in one transaction within so many seconds. Only a commit without an answer is in doubt."""
+        committing = False
+        try:
+            async with asyncio.timeout(seconds), self._slots:
+                connection = await self._connection()
+                kept = False
+                try:
+                    await connection.execute("BEGIN" if writes else "BEGIN READ ONLY")
+                    await connection.execute(statements.BOUNDS, str(max(int(seconds * 1000), 1)))
+                    result = await work(connection)
+                    committing = writes
+                    await connection.execute("COMMIT")
+                    committing, kept = False, True
+                    return result
+                finally:
+                    await self._give_back(connection, usable=kept)
+        except Stopped as stopped:
+            return stopped.outcome
+        except CountersealError as error:
+            return NotSent(str(error))
+        except asyncpg.PostgresError as error:
+            return _said(error, committing=committing)
+        except (TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            words = f"the database gave no answer: {clean(error) or type(error).__name__}"
+            return InDoubt(f"{words}, after COMMIT was sent") if committing else NotSent(words)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        while self._free:
+            with suppress(Exception):
+                await self._free.pop().close(timeout=5)
+
+    async def _connection(self) -> Connection:
+        while self._free:
+            free = self._free.pop()
+            if not free.is_closed():
+                return free
+        if self._own_identity is None:
+            self._own_identity = await self._own()
+        connection: Connection = await asyncpg.connect(
+            self._dsn,
+            timeout=CONNECT_SECONDS,
+            server_settings={"application_name": "counterseal", "search_path": "pg_catalog"},
+            statement_cache_size=0,
+        )
+        try:
+            await self._refuse_own(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def _refuse_own(self, connection: Connection) -> None:
+        """Refuse the runtime's own database, whatever its address and login are called here."""
+        if await connection.fetchval(statements.IDENTITY) == self._own_identity:
+            words = "COUNTERSEAL_SQL_URL leads to Counterseal's own database; name another one"
+            raise Stopped(Refused("own_database", words))
+
+    async def _give_back(self, connection: Connection, *, usable: bool) -> None:
+        """Keep a connection whose state is known; what is left open in another is undone by its end."""
+        if usable and not connection.is_closed():
+            self._free.append(connection)
+        else:
+            connection.terminate()
+
+
+def _said(error: asyncpg.PostgresError, *, committing: bool) -> Refused | NotSent | InDoubt:
+    state, words = str(error.sqlstate or ""), clean(f"PostgreSQL says: {error}")
+    if state.startswith(_UNAUTHORIZED) or state == "42501":
+        return Refused("unauthorized", words)
+    if state.startswith(_REFUSALS):
+        return Refused(f"sql_{state}", words)
+    # A transaction that could not be serialized is undone, also at its end; of other errors there nobody knows.
+    if committing and not state.startswith("40"):
+        return InDoubt(f"{words}, after COMMIT was sent")
+    return NotSent(words)
+
+
+def values_of(text: str | None) -> JsonObject:
+    """A row that PostgreSQL has written as JSON. A number without a canonical form reads as its text."""
+    found: Any = {} if text is None else json.loads(text, parse_float=str, parse_int=_whole)
+    return found if isinstance(found, dict) else {}
+
+
+def _whole(text: str) -> int | str:
+    number = int(text)
+    return number if abs(number) <= INTEGER_MAX else text

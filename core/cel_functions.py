@@ -1,0 +1,55 @@
+"""The functions and macros that an expression may use, and bounds on how far a value can grow in one.
+
+The engine has no limit on memory. So each function stands here, by what it makes of its operands: something small, one
+of them, or a new text or list that is longer by a factor that is known before it runs. Whatever is not here is refused
+when the document is checked.
+"""
+
+from __future__ import annotations
+
+OPERATORS = frozenset({
+    "_&&_", "_||_", "!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "_-_", "_*_", "_/_", "_%_", "-_",
+    "@not_strictly_false",
+})  # fmt: skip
+"""Operators whose result is small: a number, a truth, a time."""
+
+MATH = frozenset(
+    f"math.{name}"
+    for name in (
+        "greatest", "least", "@max", "@min", "ceil", "floor", "round", "trunc", "abs", "sign", "isNaN", "isInf",
+        "isFinite", "sqrt", "bitOr", "bitAnd", "bitXor", "bitNot", "bitShiftLeft", "bitShiftRight",
+    )
+)  # fmt: skip
+TIMES = frozenset({
+    "getFullYear", "getMonth", "getDayOfMonth", "getDate", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes",
+    "getSeconds", "getMilliseconds", "timestamp", "duration",
+})  # fmt: skip
+NETWORK = frozenset({
+    "ip", "isIP", "ip.isCanonical", "cidr", "isCIDR", "containsIP", "containsCIDR", "masked", "prefixLength", "family",
+    "isUnspecified", "isLoopback", "isGlobalUnicast", "isLinkLocalUnicast", "isLinkLocalMulticast",
+})  # fmt: skip
+TESTS = frozenset({"size", "contains", "startsWith", "endsWith", "matches", "hasValue"})
+SMALL = OPERATORS | MATH | TIMES | NETWORK | TESTS | {"int", "uint", "double", "bool", "indexOf", "lastIndexOf", "type"}
+"""Functions whose result is small, whatever they are given."""
+
+OPTIONALS = frozenset({
+    "optional.of", "optional.ofNonZeroValue", "optional.none", "or", "orValue", "value", "_?._", "_[?_]",
+})  # fmt: skip
+PASSING = frozenset({"_[_]", "_?_:_", "dyn"}) | OPTIONALS
+"""Functions whose result is one of their operands, or a part of it."""
+
+STRINGS = frozenset({
+    "charAt", "substring", "trim", "lowerAscii", "upperAscii", "reverse", "split", "strings.quote", "string", "bytes",
+})  # fmt: skip
+BUILDING = STRINGS | {"_+_", "replace", "join"}
+"""Functions whose result is made anew, out of all of their operands."""
+
+MACROS = ("all", "exists", "exists_one", "map", "filter", "has", "cel.bind", "optMap", "optFlatMap")
+KNOWN = SMALL | PASSING | BUILDING
+WRITTEN = sorted({name for name in KNOWN if name[0].isalpha() and "@" not in name} | set(MACROS))
+"""The names that authors write."""
+
+GROWTH_MAX = 64
+"""A text or list may be so many times as long as all that the expression reads."""
+OPT_MAPS_MAX = 3
+"""Each one writes what it stands on twice, before anything else is looked at."""

@@ -1,0 +1,118 @@
+"""The outcome of an operation in a workflow, as far as it can be known before any run. Pure.
+
+Nothing here is a guess: what is foreseen is what every action of the step would meet, caps and pauses apart. A rule is
+certain if it has no condition, or if the facts that workflow and operation fix decide its condition whatever the other
+facts are (CEL's `&&` and `||` do). A rule that is not certain may fire, may not, and may fail, which denies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from core.canonical import JsonObject
+from core.errors import ExpressionError
+from core.expressions import Expression
+from policy.model import STRENGTH, Ruling
+from policy.sets import PolicySet
+
+
+class Verdict(StrEnum):
+    """The word for what becomes of every action of a step."""
+
+    DENIED = "always denied"
+    ASKS = "always asks people"
+    ALLOWED = "always allowed"
+    DEPENDS = "it depends"
+
+
+_ALWAYS = {Ruling.DENY: Verdict.DENIED, Ruling.NEEDS_APPROVAL: Verdict.ASKS, Ruling.ALLOW: Verdict.ALLOWED}
+
+
+_MAY = {Ruling.DENY: "denied", Ruling.NEEDS_APPROVAL: "asks people", Ruling.ALLOW: "allowed"}
+
+
+class Foreseen(Struct, frozen=True):
+    """The possible ``outcomes``, the strictest first, and the ``rules`` that may decide; several mean that it depends.
+
+    A condition that cannot be evaluated denies: that alone is not counted among the outcomes of what depends.
+    """
+
+    verdict: Verdict
+    outcomes: tuple[Ruling, ...]
+    rules: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """The verdict in words; of what depends, on what."""
+        if self.verdict is not Verdict.DEPENDS:
+            return str(self.verdict)
+        return f"{self.verdict}: " + " or ".join(_MAY[outcome] for outcome in self.outcomes[::-1])
+
+    def to_json(self) -> JsonObject:
+        """The foresight as plain JSON."""
+        return {
+            "verdict": str(self.verdict),
+            "words": self.words,
+            "outcomes": [str(outcome) for outcome in self.outcomes],
+            "rules": [*self.rules],
+        }
+
+
+def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[str, object]) -> Foreseen:
+    """Foresee what becomes of the operation in this workflow. ``fixed`` are facts of all of its runs."""
+    applying = policies.applying(workflow, operation)
+    if applying.broken or applying.unknown or not applying.policies:
+        return Foreseen(Verdict.DENIED, (Ruling.DENY,), ())
+    rules = [
+        (named.id, named.rule.outcome, operation in named.rule.operations, _certain(condition, fixed))
+        for named in sorted((one for group, _ in applying.groups for one in group), key=lambda one: one.place)
+        if (condition := named.rule.condition_for(operation)) is not None
+    ]
+    rules = [rule for rule in rules if rule[3] is not False]
+    sure = [outcome for _, outcome, _, certain in rules if certain]
+    # A rule about another operation, which this one can do as well, lets nothing out by itself.
+    own = any(is_own for _, _, is_own, _ in rules)
+    let = any(is_own and certain for _, _, is_own, certain in rules)
+    names = tuple(name for name, *_ in rules)
+    if not own or Ruling.DENY in sure:
+        return Foreseen(Verdict.DENIED, (Ruling.DENY,), names)
+    if {outcome for _, outcome, *_ in rules} == {Ruling.DENY}:
+        return Foreseen(Verdict.DENIED, (Ruling.DENY,), names)
+    floor = min(sure, key=STRENGTH.index) if let else Ruling.DENY  # nothing of its own fires: denied
+    stricter = STRENGTH[: STRENGTH.index(floor)] if let else STRENGTH
+    possible = {outcome for _, outcome, _, certain in rules if not certain and outcome in stricter} | {floor}
+    certain = let and all(rule[3] is not None for rule in rules)
+    verdict = _ALWAYS[floor] if certain else Verdict.DEPENDS
+    return Foreseen(verdict, tuple(one for one in STRENGTH if one in possible), names)
+
+
+def _certain(condition: Expression, fixed: Mapping[str, object]) -> bool | None:
+    """True or False if the fixed facts decide the condition; None if they do not."""
+    try:
+        return condition.test(fixed)
+    except ExpressionError:
+        return None
+
+
+def changed(before: PolicySet, after: PolicySet) -> Iterator[tuple[str, str]]:
+    """Yield each rule that comes, falls away, or reads otherwise: its name with its policy's, and which of these."""
+    old, new = _rules(before), _rules(after)
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
+            yield name, "falls away"
+        elif name not in old:
+            yield name, "is new"
+        elif old[name] != new[name]:
+            yield name, "changes"
+
+
+def _rules(policies: PolicySet) -> dict[str, object]:
+    """Every rule by name, with all that it says; also the scope of its policy, which is part of what it means."""
+    return {
+        f"{policy.name}/{rule.id}": (rule.document, policy.applies)
+        for policy in policies.policies
+        for rule in policy.rules
+    }

@@ -1,0 +1,85 @@
+"""The scope of a policy: the workflows, connectors and operations that it applies to. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from core.documents import Document
+from core.errors import Problem, nearest
+from policy.facts import OperationFacts
+from policy.model import AppliesDocument, PolicyDocument
+
+_Patterns: TypeAlias = tuple[re.Pattern[str], ...] | None
+
+
+@cache
+def compile_glob(glob: str) -> re.Pattern[str]:
+    """The pattern of a glob, for ``fullmatch``; ``*`` stands for any characters, dots included."""
+    return re.compile(".*".join(re.escape(part) for part in glob.split("*")))
+
+
+class Scope(Struct, frozen=True):
+    """The scope of one policy. None restricts nothing.
+
+    ``kin`` are the operations that each operation can stand for: whoever denies ``servicenow.incident.update`` denies
+    it to ``servicenow.record.update`` as well, so a policy reaches an operation also through those.
+    """
+
+    workflows: _Patterns = None
+    connectors: _Patterns = None
+    operations: _Patterns = None
+    kin: Mapping[str, tuple[str, ...]] = {}
+
+    @classmethod
+    def of(cls, applies: AppliesDocument | None, operations: Mapping[str, OperationFacts]) -> Scope:
+        """The scope that a document writes down, among these operations."""
+        if applies is None:
+            return EVERYTHING
+        kin: dict[str, tuple[str, ...]] = {}
+        for name, facts in operations.items():
+            for generic in facts.generics:
+                kin[generic] = (*kin.get(generic, ()), name)
+        return cls(_patterns(applies.workflows), _patterns(applies.connectors), _patterns(applies.operations), kin)
+
+    def covers(self, workflow: str, operation: str) -> bool:
+        """True if the policy applies to this operation in this workflow."""
+        return _one(self.workflows, workflow) and self.reaches(operation)
+
+    def reaches(self, operation: str) -> bool:
+        """True if the policy applies to this operation, or to one that it can stand for, in some workflow."""
+        return any(map(self.holds, (operation, *self.kin.get(operation, ()))))
+
+    def holds(self, operation: str) -> bool:
+        """True if this very operation is among those that are written down."""
+        return _one(self.connectors, operation.partition(".")[0]) and _one(self.operations, operation)
+
+
+EVERYTHING = Scope()
+
+
+def _patterns(globs: tuple[str, ...] | None) -> _Patterns:
+    return None if globs is None else tuple(map(compile_glob, globs))
+
+
+def _one(patterns: _Patterns, name: str) -> bool:
+    return patterns is None or any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def scope_problems(
+    document: Document, content: PolicyDocument, operations: Mapping[str, OperationFacts]
+) -> Iterator[Problem]:
+    """Yield each glob of ``applies`` that matches no operation or connector of this installation."""
+    if content.applies is None:
+        return
+    connectors = {name.partition(".")[0] for name in operations}
+    known = {"connectors": ("connector", connectors), "operations": ("operation", set(operations))}
+    for key, (kind, names) in known.items():
+        for at, glob in enumerate(getattr(content.applies, key) or ()):
+            if not any(compile_glob(glob).fullmatch(name) for name in names):
+                path = ("applies", key, at)
+                yield document.problem(path, f"no {kind} matches {glob!r}.", nearest(glob, names))

@@ -1,0 +1,102 @@
+"""All policies of a tenant that are in force: they live side by side, and the strictest outcome wins. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from core.expressions import ConditionSet, Expression
+from policy.load import Policy, PolicyName, Rule
+from policy.scope import EVERYTHING, Scope
+
+
+class BrokenPolicy(Struct, frozen=True):
+    """A policy in force that cannot be read; ``message`` says why. It denies whatever its scope covers."""
+
+    digest: str
+    message: str
+    scope: Scope = EVERYTHING
+
+
+Member: TypeAlias = "Policy | BrokenPolicy"
+
+
+class Named(Struct, frozen=True):
+    """A rule as a decision names it: by its id, with its policy's name before it where several were evaluated."""
+
+    id: str
+    place: tuple[int, int]
+    rule: Rule
+    policy: PolicyName
+
+
+class Applying(Struct, frozen=True):
+    """The policies that apply to one operation in one workflow, with their rules for it.
+
+    The rules are in groups that agree on facts' types, each run as one program. ``references`` are the facts that they
+    read, sorted. ``unknown`` is the first policy that does not know the operation.
+    """
+
+    policies: tuple[PolicyName, ...]
+    broken: tuple[BrokenPolicy, ...]
+    unknown: bool
+    groups: tuple[tuple[tuple[Named, ...], ConditionSet], ...]
+    references: tuple[str, ...]
+
+
+class PolicySet:
+    """The policies that are in force together. Immutable; their order is that of their names."""
+
+    def __init__(self, members: Iterable[Member] = ()) -> None:
+        self.members = tuple(members)
+        self.policies = tuple(
+            sorted((one for one in self.members if isinstance(one, Policy)), key=lambda one: (one.name, one.version))
+        )
+        self.broken = tuple(one for one in self.members if isinstance(one, BrokenPolicy))
+        self.applying = lru_cache(1024)(self._applying)
+        """The policies and rules for an operation in a workflow; worked out when they are first asked for."""
+
+    @classmethod
+    def of(cls, *members: Member | None) -> PolicySet:
+        """The set of these; None is left out."""
+        return cls(one for one in members if one is not None)
+
+    def readable(self) -> bool:
+        """True if every policy of the set can be read."""
+        return not self.broken
+
+    def _applying(self, workflow: str, operation: str) -> Applying:
+        applies = [one for one in self.policies if one.scope.covers(workflow, operation)]
+        several = len(applies) > 1
+        groups: list[tuple[dict[str, str], list[tuple[Named, Expression]]]] = []
+        for at, policy in enumerate(applies):
+            for rule in policy.rules:
+                condition = rule.condition_for(operation)
+                if condition is None:
+                    continue
+                name = f"{policy.name}/{rule.id}" if several else rule.id
+                named = Named(name, (at, rule.position), rule, policy.named)
+                reads = {fact: condition.environment.variables[fact] for fact in condition.references}
+                for types, group in groups:
+                    if all(types.get(fact, kind) == kind for fact, kind in reads.items()):
+                        types.update(reads)
+                        group.append((named, condition))
+                        break
+                else:
+                    groups.append((reads, [(named, condition)]))
+        return Applying(
+            tuple(one.named for one in applies),
+            tuple(one for one in self.broken if one.scope.covers(workflow, operation)),
+            any(operation not in one.operations for one in applies),
+            tuple(
+                (tuple(named for named, _ in group), ConditionSet([condition for _, condition in group]))
+                for _, group in groups
+            ),
+            tuple(sorted({fact for types, _ in groups for fact in types})),
+        )
+
+
+NO_POLICIES = PolicySet()

@@ -1,0 +1,153 @@
+"""The consequences of a change of the policies in force, worked out before it is made. Nothing is written here.
+
+Rules that come and fall away, steps of published workflows that are let out or denied from then on, open questions that
+are answered otherwise, and a version that goes back. Whoever changes a policy is told, and the audit records it.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from core.canonical import Json, JsonObject
+from core.db import Connection
+from core.errors import CountersealError
+from policy.foresee import changed
+from policy.load import Policy
+from policy.sets import PolicySet
+from runtime.definition.catalog import Definitions
+from runtime.definition.foresight import foresee_steps
+from runtime.engine import review
+from runtime.engine.transition import Transition
+from runtime.store import approvals, documents, pauses
+from runtime.store.views import load
+
+# So many of each kind are named; the rest is counted. So many open questions are judged before the change is made.
+NAMED_MAX = 50
+QUESTIONS_MAX = 200
+_FIRST = UUID(int=0)
+
+
+class Consequences(Struct, frozen=True):
+    """The consequences of a change. Every list is as long as there is something to say; ``to_json`` bounds it.
+
+    ``rules`` are (rule, what becomes of it), ``steps`` are (workflow, step, operation, verdict before, and after),
+    ``questions`` are (approval, run, step, outcome from now on). ``unread`` counts open questions that were not judged.
+    ``rollback`` is the higher version that it goes back from.
+    """
+
+    rules: tuple[tuple[str, str], ...] = ()
+    steps: tuple[tuple[str, str, str, str, str], ...] = ()
+    questions: tuple[tuple[str, str, str, str], ...] = ()
+    unread: int = 0
+    rollback: int | None = None
+
+    def to_json(self) -> JsonObject:
+        """The consequences as plain JSON, for people, programs and the audit: names and ids, never a value."""
+        told: JsonObject = {
+            "rules": _named(self.rules, ("rule", "what")),
+            "steps": _named(self.steps, ("workflow", "step", "operation", "before", "after")),
+            "questions": _named(self.questions, ("approval", "run", "step", "outcome")),
+            "more": {
+                name: max(0, len(found) - NAMED_MAX)
+                for name, found in (("rules", self.rules), ("steps", self.steps), ("questions", self.questions))
+            },
+        }
+        told["unread"] = self.unread
+        told["rollback_from"] = self.rollback
+        return told
+
+
+def _named(found: tuple[tuple[str, ...], ...], names: tuple[str, ...]) -> list[Json]:
+    return [dict[str, Json](zip(names, one, strict=True)) for one in found[:NAMED_MAX]]
+
+
+class Change(Struct, frozen=True):
+    """One policy in place of the one of its name, or taken away: the sets before and after, and the digests after it.
+
+    ``digests`` are in the order of the policies' names, so that the same policies are one set whatever came first.
+    """
+
+    before: PolicySet
+    after: PolicySet
+    digests: tuple[str, ...]
+
+
+async def change_of(
+    connection: Connection, definitions: Definitions, tenant: str, name: str, policy: Policy | None
+) -> Change:
+    """The change by which this policy comes into force under its name; None takes that name out of force.
+
+    What is in force and not in the database stays: it denies, and whoever took it away silently would allow again.
+    The caller holds the tenant's lock.
+    """
+    names = {one.digest: one.name for one in (await documents.past_policies(connection, tenant)).editions}
+    digests = await documents.in_force(connection, tenant)
+    before = await definitions.policies(connection, tenant, digests)
+    after = [(digest, one) for digest, one in zip(digests, before.members, strict=True) if names.get(digest) != name]
+    if policy is not None:
+        names[policy.digest] = name
+        after.append((policy.digest, policy))
+    after.sort(key=lambda pair: (pair[0] not in names, names.get(pair[0], ""), pair[0]))
+    return Change(before, PolicySet(one for _, one in after), tuple(digest for digest, _ in after))
+
+
+async def foretell(
+    connection: Connection, definitions: Definitions, tenant: str, change: Change, rollback: int | None = None
+) -> Consequences:
+    """The consequences of a change. The caller holds the tenant's lock."""
+    questions, unread = await _questions(connection, definitions, tenant, change.after)
+    steps = await _steps(connection, definitions, tenant, change.before, change.after)
+    return Consequences(tuple(changed(change.before, change.after)), tuple(steps), tuple(questions), unread, rollback)
+
+
+async def _steps(
+    connection: Connection, definitions: Definitions, tenant: str, before: PolicySet, after: PolicySet
+) -> list[tuple[str, str, str, str, str]]:
+    """The steps of the newest version of every workflow whose verdict is another afterwards."""
+    found = []
+    for stored in await documents.newest_workflows(connection, tenant):
+        try:
+            workflow = definitions.compiled(stored)
+        except CountersealError:
+            continue  # what cannot be read starts no run, and whoever looks at it hears so
+        steps = zip(foresee_steps(workflow, before), foresee_steps(workflow, after), strict=True)
+        found += [
+            (f"{workflow.name}@{workflow.version}", one.step, one.operation, one.foreseen.words, other.foreseen.words)
+            for one, other in steps
+            if one.foreseen.words != other.foreseen.words
+        ]
+    return found
+
+
+async def _questions(
+    connection: Connection, definitions: Definitions, tenant: str, after: PolicySet
+) -> tuple[list[tuple[str, str, str, str]], int]:
+    """The open questions that would not be asked like this any more; how many were not looked at."""
+    found, unread = [], max(0, await pauses.open_questions(connection, tenant) - QUESTIONS_MAX)
+    for approval_id in await pauses.questions(connection, tenant, _FIRST, QUESTIONS_MAX):
+        try:
+            told = await _question(connection, definitions, tenant, after, approval_id)
+        except CountersealError:
+            unread += 1  # its run cannot be read; the keepers say so when they judge it
+            continue
+        if told is not None:
+            found.append(told)
+    return found, unread
+
+
+async def _question(
+    connection: Connection, definitions: Definitions, tenant: str, after: PolicySet, approval_id: UUID
+) -> tuple[str, str, str, str] | None:
+    run_id = await approvals.run_of(connection, approval_id)
+    view = await load(connection, run_id, definitions.graphs, whole=True, tenant=tenant)
+    asked = view.run.approvals.get(approval_id)
+    if asked is None:
+        return None
+    workflow = await definitions.of_run(connection, view.definition)
+    people = await definitions.directory(connection, tenant, view.directory_digest)
+    transition = Transition(replace(view, directory=people), workflow.graph)
+    outcome = review.otherwise(transition, view.run.steps[asked.step_key], workflow, after, asked)
+    return None if outcome is None else (str(approval_id), str(run_id), asked.step_key, str(outcome))

@@ -1,0 +1,233 @@
+"""Policies live side by side: all that apply are evaluated, and the strictest outcome wins."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from core.errors import DefinitionError
+from policy.evaluate import Decision, build_facts, evaluate, explain
+from policy.facts import FactContext, OperationFacts
+from policy.foresee import Verdict, changed, foresee
+from policy.load import Policy, load_policy, scope_of
+from policy.model import STRENGTH, Ruling
+from policy.sets import BrokenPolicy, PolicySet
+
+UPDATE, POST, RECORD = "servicenow.incident.update", "slack.message.post", "servicenow.record.update"
+Named = Callable[..., Policy]
+
+
+@pytest.fixture
+def named(operations: Mapping[str, OperationFacts]) -> Named:
+    """A policy of this name, scope and rules, each as (id, outcome, more)."""
+
+    def _named(name: str, *rules: tuple[str, str, str], applies: str = "", match: str = "operation: '*'") -> Policy:
+        text = f"policy: {name}\nversion: 1\n" + (f"applies: {applies}\n" if applies else "") + "rules:\n"
+        for rule, outcome, more in rules:
+            group = (
+                f", approvers: [{{group: {name}}}]" if outcome == "needs_approval" and "approvers" not in more else ""
+            )
+            text += f"  - {{id: {rule}, match: {{{match}}}, outcome: {outcome}{group}{more}}}\n"
+        return load_policy(text, f"{name}.yaml", operations)
+
+    return _named
+
+
+def judged(update: Any, *members: Any, workflow: str = "triage", operation: str = UPDATE, **fields: Any) -> Decision:
+    action = update(fields or {"state": "2"}, operation=operation)
+    return evaluate(PolicySet(members), build_facts(action, FactContext(run_workflow=workflow)), operation)
+
+
+@pytest.mark.req("U-4")
+def test_the_strictest_outcome_of_all_policies_wins_in_any_order(named: Named, update: Any) -> None:
+    every = [
+        named(f"p-{outcome.replace('_', '-')}", ("r", outcome, "")) for outcome in ("allow", "needs_approval", "deny")
+    ]
+    for count, outcome in ((1, "allow"), (2, "needs_approval"), (3, "deny")):
+        for members in permutations(every[:count]):
+            decision = judged(update, *members)
+            assert decision.outcome == outcome
+            assert [policy.name for policy in decision.policies] == sorted(one.name for one in every[:count])
+            assert len(decision.rules) == count
+
+
+@pytest.mark.req("Q-16")
+def test_several_that_ask_add_up(named: Named, update: Any) -> None:
+    one = named("one", ("ask", "needs_approval", ", tier: low, approvers: [{group: leads, of: 2}], expires: PT8H"))
+    other = named("other", ("ask", "needs_approval", ", tier: high, approvers: [{group: leads}, {group: risk}]"))
+    decision = judged(update, one, other)
+    assert decision.approval is not None
+    assert (str(decision.approval.tier), decision.approval.expires_seconds) == ("high", 8 * 3600)
+    assert {(each.group, each.of) for each in decision.approval.approvers} == {("leads", 2), ("risk", 1)}
+    assert [rule.id for rule in decision.rules] == ["one/ask", "other/ask"]
+    assert decision.asking == (one.named, other.named)
+
+
+@pytest.mark.req("U-4")
+def test_an_error_in_any_of_them_denies(named: Named, update: Any) -> None:
+    fails = named("fails", ("bad", "allow", ", when: 1 / counters.writes_in_run == 1"))
+    decision = judged(update, named("ok", ("r", "allow", "")), fails)
+    assert (decision.outcome, [error.rule for error in decision.errors]) == (Ruling.DENY, ["fails/bad"])
+
+
+@pytest.mark.parametrize(
+    ("applies", "workflow", "operation", "outcome"),
+    [
+        ("{workflows: [tri*]}", "triage", UPDATE, "deny"),
+        ("{workflows: [tri*]}", "other", UPDATE, "allow"),
+        ("{workflows: [other, triage]}", "triage", POST, "deny"),
+        ("{connectors: [slack]}", "triage", UPDATE, "allow"),
+        ("{connectors: [slack]}", "triage", POST, "deny"),
+        ("{operations: [servicenow.incident.*]}", "triage", UPDATE, "deny"),
+        ("{operations: [servicenow.incident.*]}", "triage", POST, "allow"),
+        ("{connectors: [slack], operations: [servicenow.incident.*, slack.*]}", "triage", UPDATE, "allow"),
+        ("{workflows: [other], connectors: [slack]}", "triage", POST, "allow"),
+        ("", "anything", POST, "deny"),
+    ],
+)
+def test_a_policy_applies_to_what_it_says(
+    named: Named, update: Any, applies: str, workflow: str, operation: str, outcome: str
+) -> None:
+    allows, denies = named("allows", ("r", "allow", "")), named("denies", ("r", "deny", ""), applies=applies)
+    decision = judged(update, allows, denies, workflow=workflow, operation=operation)
+    assert decision.outcome == outcome
+    assert (denies.named in decision.policies) == (outcome == "deny")
+    # By itself it lets nothing out, and without any that applies nothing goes out.
+    assert judged(update, denies, workflow=workflow, operation=operation).outcome == "deny"
+
+
+def test_a_scope_restrains_its_rules(operations: Mapping[str, OperationFacts], named: Named, update: Any) -> None:
+    allows = named("p", ("r", "allow", ""), applies="{operations: [slack.*]}")
+    assert judged(update, allows, operation=POST).outcome == "allow"
+    assert judged(update, allows, operation=UPDATE).outcome == "deny"
+
+
+def test_a_generic_operation_is_restrained_through_the_scope(
+    operations: Mapping[str, OperationFacts], update: Any
+) -> None:
+    """A denial within `applies` holds for what can do the same, and an allowance does not."""
+    known = {
+        **operations,
+        UPDATE: OperationFacts(
+            operations[UPDATE].fields, operations[UPDATE].before, {RECORD: "action.target.startsWith('incident/')"}
+        ),
+    }
+    scoped = (
+        "policy: {0}\nversion: 1\napplies: {{operations: [servicenow.incident.update]}}\nrules:\n"
+        "  - {{id: r, match: {{operation: servicenow.*}}, outcome: {0}}}\n"
+    )
+    everything = "policy: all\nversion: 1\nrules:\n  - {id: r, match: {operation: '*'}, outcome: allow}\n"
+    denies = load_policy(scoped.format("deny"), "d.yaml", known)
+    allows = load_policy(scoped.format("allow"), "a.yaml", known)
+    free = load_policy(everything, "e.yaml", known)
+
+    def outcome(target: str, *members: Policy) -> str:
+        facts = build_facts(update({"state": "2"}, operation=RECORD, target=target), FactContext())
+        return str(evaluate(PolicySet(members), facts, RECORD).outcome)
+
+    assert outcome("incident/1", denies, free) == "deny"
+    assert outcome("other/1", denies, free) == "allow"
+    assert outcome("incident/1", allows) == "deny"
+
+
+@pytest.mark.req("U-4")
+@pytest.mark.parametrize(
+    ("text", "denied", "free"),
+    [
+        ("policy: p\nversion: 1\napplies: {connectors: [slack]}\nrules: [nonsense]\n", POST, UPDATE),
+        ("policy: p\nversion: 1\nrules: [nonsense]\n", UPDATE, None),
+        ("policy: p\napplies: {connectors: [slack], colour: red}\nrules: []\n", UPDATE, None),
+        ("policy: p\napplies: {}\n", UPDATE, None),
+        ("rules: [", UPDATE, None),
+    ],
+)
+def test_one_that_cannot_be_read_denies_what_it_applies_to(
+    operations: Mapping[str, OperationFacts], named: Named, update: Any, text: str, denied: str, free: str | None
+) -> None:
+    broken = BrokenPolicy("0" * 64, "It is broken.", scope_of(text, "p.yaml", operations))
+    allows = named("allows", ("r", "allow", ""))
+    decision = judged(update, allows, broken, operation=denied)
+    assert (decision.outcome, [rule.id for rule in decision.rules]) == ("deny", ["policy:unreadable"])
+    assert decision.policies == ()
+    if free is not None:
+        assert judged(update, allows, broken, operation=free).outcome == "allow"
+
+
+@pytest.mark.parametrize(
+    ("applies", "words"),
+    [
+        ("{}", "name workflows, connectors or operations"),
+        ("{connectors: [slak]}", "Did you mean 'slack'?"),
+        ("{operations: [slack.mesage.*]}", "no operation matches"),
+        ("{workflows: []}", "applies"),
+        ("{connectors: [model]}", "leaves none of the operations"),
+        ("{colour: [red]}", "colour"),
+    ],
+)
+def test_a_scope_that_means_nothing_is_refused(named: Named, applies: str, words: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        named("p", ("r", "allow", ""), applies=applies, match="operation: slack.*")
+    assert words in str(refused.value)
+
+
+def test_an_explanation_names_the_policy_of_each_rule(named: Named, update: Any) -> None:
+    members = [named("a", ("r", "allow", "")), named("b", ("r", "deny", ""))]
+    told = explain(
+        PolicySet([*members, named("c", ("r", "deny", ""), applies="{connectors: [slack]}")]),
+        update({"state": "2"}),
+        FactContext(),
+    )
+    assert [(rule.id, rule.fired) for rule in told.rules] == [("a/r", True), ("b/r", True)]
+    assert [str(one) for one in told.decision.policies] == ["a@1", "b@1"]
+
+
+def test_what_changes_between_two_sets_is_named(named: Named) -> None:
+    before = PolicySet([named("a", ("x", "allow", ""), ("y", "deny", "")), named("b", ("z", "deny", ""))])
+    after = PolicySet(
+        [
+            named("a", ("x", "deny", ""), ("w", "deny", "")),
+            named("b", ("z", "deny", ""), applies="{connectors: [slack]}"),
+        ]
+    )
+    assert dict(changed(before, after)) == {
+        "a/w": "is new", "a/x": "changes", "a/y": "falls away", "b/z": "changes",
+    }  # fmt: skip
+    assert list(changed(before, before)) == []
+
+
+CONDITIONS = (
+    "", "run.workflow == 'triage'", "run.workflow != 'triage'", "action.target == 'incident:42'",
+    "run.workflow == 'triage' && action.reversible", "run.workflow != 'triage' && 1 / counters.writes_in_run == 1",
+    "run.workflow == 'triage' || counters.writes_in_run > 3", "1 / counters.writes_in_run == 1",
+    "step.origin == 'extension'",
+)  # fmt: skip
+FIXED = {"action.operation": UPDATE, "run.workflow": "triage", "step.origin": "published"}
+VERDICTS = {Verdict.DENIED: Ruling.DENY, Verdict.ASKS: Ruling.NEEDS_APPROVAL, Verdict.ALLOWED: Ruling.ALLOW}
+
+
+def test_nothing_is_foreseen_that_some_action_contradicts(named: Named, update: Any) -> None:
+    """Random policies: `always` holds for every action, and what is possible includes whatever happens."""
+    chance, seen = random.Random(7), dict.fromkeys(Verdict, 0)
+    for _ in range(250):
+        members = []
+        for name in ("a", "b")[: chance.randint(1, 2)]:
+            rules = []
+            for number in range(chance.randint(1, 3)):
+                when = chance.choice(CONDITIONS)
+                rules.append((f"r{number}", str(chance.choice(STRENGTH)), f', when: "{when}"' if when else ""))
+            members.append(named(name, *rules, applies=chance.choice(("", "", "{workflows: [other]}"))))
+        policies = PolicySet(members)
+        foreseen = foresee(policies, "triage", UPDATE, FIXED)
+        seen[foreseen.verdict] += 1
+        for writes, reversible, target in [(0, True, "x"), (1, False, "incident:42"), (5, True, "incident:42")]:
+            action = update({"state": "2"}, reversible=reversible, target=target)
+            context = FactContext(run_workflow="triage", writes_in_run=writes, run_step="s")
+            decision = evaluate(policies, build_facts(action, context), UPDATE)
+            if foreseen.verdict is not Verdict.DEPENDS:
+                assert decision.outcome is VERDICTS[foreseen.verdict]
+            assert decision.outcome in foreseen.outcomes or decision.errors
+    assert all(count > 10 for count in seen.values()), seen
