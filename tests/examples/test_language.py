@@ -41,7 +41,6 @@ POLICY = """
 policy: language
 version: 1
 rules:
-  - {id: shape, match: {connector: transform}, outcome: allow}
   - {id: read, match: {connector: servicenow}, when: action.side_effects == 'none', outcome: allow}
   - {id: note, match: {operation: servicenow.incident.add_work_note}, outcome: allow}
   - {id: post, match: {connector: slack}, outcome: allow}

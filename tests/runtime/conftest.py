@@ -136,6 +136,19 @@ operations:
     output_schema: {type: object}
     timeouts: {complete: P14D}
     retry: {attempts: 3, backoff: [5], jitter: 0}
+  - name: probe.ticket.file
+    handler: probe:file
+    side_effects: external_call
+    risk: low
+    summary: "File {name}: {value}"
+    target: "ticket/{name}"
+    in_doubt: probe
+    idempotency: {scope: reference, key: [name]}
+    input_schema:
+      type: object
+      properties: {name: {type: string}, value: {type: string}}
+      additionalProperties: false
+    output_schema: {type: object}
   - name: probe.case.share
     kind: durable
     handler: probe:case

@@ -113,6 +113,19 @@ async def test_an_effect_that_failed_here_and_was_done_elsewhere_is_not_done_her
     await runtime.at_rest()
 
 
+@pytest.mark.req("Q-15")
+async def test_something_else_under_the_same_key_is_a_conflict(runtime: Any) -> None:
+    text = TICKET.replace("probe.ticket.open, with: {name: t}", 'probe.ticket.file, with: {name: t, value: "%s"}')
+    await runtime.tenant()
+    await runtime.policy(ALLOW)
+    for version, value in enumerate(("a", "b"), 1):
+        await runtime.publish((text % value).replace("version: 1", f"version: {version}"))
+        run = (await runtime.start("ticket", {"number": "INC1"}, ref=value)).run_id
+        await runtime.worker().work_off()
+    assert (await runtime.error(run))["code"] == "effect_conflict"
+    assert len(runtime.outside.effects) == 1
+
+
 # -- who holds a key -------------------------------------------------------------------------------------------------
 
 
