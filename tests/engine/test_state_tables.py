@@ -85,8 +85,8 @@ BORN: dict[str, set[str]] = {
     "effect": {"intended"},
 }
 MACHINES: dict[str, Machine[Any, Any]] = {
-    "run": RUN, "step": STEP, "wait": WAIT, "command": COMMAND, "approval": APPROVAL, "receipt": RECEIPT,
-    "effect": EFFECT,
+    "run": RUN, "step": STEP, "wait": WAIT, "command": COMMAND,
+    "approval": APPROVAL, "receipt": RECEIPT, "effect": EFFECT,
 }  # fmt: skip
 
 

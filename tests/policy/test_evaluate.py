@@ -53,9 +53,9 @@ def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Loa
     assert decision.outcome is Ruling.DENY
 
 
-def test_a_denial_of_a_cap_names_the_policy_and_what_was_read() -> None:
-    decision = deny("cap:max_writes_per_run", "It is full.", "0" * 64, {"action.operation": OPERATION})
-    assert (decision.outcome, decision.policy_digest) == (Ruling.DENY, "0" * 64)
+def test_a_denial_of_a_cap_names_the_policies_and_what_was_read() -> None:
+    decision = deny("cap:max_writes_per_run", "It is full.", ("0" * 64,), {"action.operation": OPERATION})
+    assert (decision.outcome, decision.policies) == (Ruling.DENY, ("0" * 64,))
     assert decision.facts_read == {"action.operation": OPERATION}
 
 
