@@ -46,8 +46,8 @@ class Tool(Struct, frozen=True, dict=True):
     """One tool of an agent, frozen with its run.
 
     ``source`` is the operation, the workflow (``owner-check@2``) or the id of the question to people. ``schema`` is
-    the whole input's. Of its arguments the model never gives ``fixed``, nor secret ones; ``params`` are the names that the
-    declaration itself fixes, beside the schema.
+    the whole input's. Of its arguments the model never gives ``fixed``, nor secret ones; ``params`` are the
+    names that the declaration itself fixes, beside the schema.
     """
 
     name: str

@@ -119,7 +119,7 @@ def test_what_the_declaration_fixes_is_not_the_models_to_give() -> None:
     declared = operation({"properties": {"sys_id": {}}}).model_copy(update={"params": {"table": "incident"}})
     tool = of_operation(declared)
     assert tool.read('{"sys_id": "1"}', {}) == {"sys_id": "1"}
-    with pytest.raises(InputError, match="arguments.table: is fixed"):
+    with pytest.raises(InputError, match=r"arguments\.table: is fixed"):
         tool.read('{"sys_id": "1", "table": "sys_user"}', {})
 
 
