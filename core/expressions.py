@@ -169,25 +169,20 @@ class Environment:
 
 
 class Expression:
-    """One compiled expression. ``references`` are the declared variables that it reads."""
+    """One compiled expression. ``references`` are the variables that it reads, ``reads`` them or its one plain path."""
 
-    __slots__ = ("_members", "_program", "_variable", "environment", "references", "source", "want")
+    __slots__ = ("_members", "_program", "_variable", "environment", "reads", "references", "source", "want")
 
     def __init__(
         self, environment: Environment, source: str, want: str | None, references: frozenset[str], program: Any
     ) -> None:
         self.environment = environment
-        self.source = source
-        self.want = want
+        self.source, self.want = source, want
         self.references = references
         self._program = program
         self._variable = next(iter(references)) if len(references) == 1 and is_variable_name(source) else None
+        self.reads = (source,) if self._variable else tuple(sorted(references))
         self._members = source.removeprefix(f"{self._variable}").split(".")[1:] if self._variable else []
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The paths that it reads: a plain path as it is written, else every variable whole; sorted."""
-        return (self.source,) if self._variable else tuple(sorted(self.references))
 
     def value(self, bound: Bound) -> Json:
         """The value as plain JSON (timestamps in RFC 3339, durations in ISO 8601); ``ExpressionError`` otherwise."""

@@ -96,7 +96,7 @@ def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[s
 
 
 def _weakest(rules: Sequence[_Seen]) -> list[Ruling]:
-    """Of each rule with `otherwise` that nothing decides, the weaker outcome: one of its two holds, so that is least.
+    """List the weaker outcome of each rule with `otherwise` that nothing decides: one of its two holds at least.
 
     The two halves of such a rule have one name, and come one after the other.
     """
