@@ -22,12 +22,13 @@ from policy.evaluate import Decision
 from policy.model import Ruling
 from runtime.engine import ask
 from runtime.engine.ask import Question
+from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionDoubtResolved, ActionHeld, ActionInDoubt, ApprovalConsumed
 from runtime.engine.instructions import Inquire, Next, Nonce, Over, Perform, still_approved
-from runtime.engine.intend import Proposal, ask_approval, denied, intend_again, judge, record_decision, tell_of, void
+from runtime.engine.intend import Proposal, denied, intend_again, judge, record_decision, tell_of, void
 from runtime.engine.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.pausing import stopped
 from runtime.engine.transition import GIVEN_UP, Transition, finish
@@ -135,8 +136,7 @@ def put_off(transition: Transition, step: StepRow, operation: Operation, receipt
     delay = rest(transition, operation, receipt)
     if delay <= timedelta(0):
         return False
-    told: JsonObject = {**_counts(step), **unknown(why).to_json(), _OPEN: True}
-    transition.retry_later(step, delay, told, attempted=False)
+    transition.retry_later(step, delay, {**_counts(step), **unknown(why).to_json(), _OPEN: True}, attempted=False)
     return True
 
 

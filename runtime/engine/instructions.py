@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
@@ -17,7 +17,7 @@ from connectors.operation import Operation
 from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
 from core.identity import Contributor, Directory
-from core.terms import Terms
+from core.terms import GroupQuorum, Terms
 from runtime.engine.commit import ApprovalRow, Claim, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.contributors import barred_from
 from runtime.engine.run import Run, RunView
@@ -67,6 +67,7 @@ class Known(Struct, frozen=True):
     ``wait`` is the newest wait of the step that was not canceled, other than a retry, a pause or one for an approval
     that was given.
     ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none.
+    ``slack`` holds the accounts in each Slack group that could be looked up, by its key; None before that was tried.
     """
 
     receipt: ReceiptRow | None = None
@@ -74,6 +75,7 @@ class Known(Struct, frozen=True):
     wait: WaitRow | None = None
     before: Before | None = None
     receipt_checked: bool = False
+    slack: Mapping[str, frozenset[str]] | None = None
 
 
 class ReadBefore(Struct, frozen=True):
@@ -90,6 +92,14 @@ class LookUp(Struct, frozen=True):
 
     step: StepRow
     idempotency_key: str
+    known: Known
+
+
+class Resolve(Struct, frozen=True):
+    """Look up who is in these Slack groups, before anybody is asked; then begin again."""
+
+    step: StepRow
+    groups: tuple[GroupQuorum, ...]
     known: Known
 
 
@@ -152,7 +162,7 @@ class Unfit(Struct, frozen=True):
     problem: str
 
 
-Next: TypeAlias = ReadBefore | LookUp | Perform | Inquire | StartRun | Over
+Next: TypeAlias = ReadBefore | LookUp | Resolve | Perform | Inquire | StartRun | Over
 Nonce: TypeAlias = Callable[[], str]
 
 

@@ -24,7 +24,6 @@ from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import COUNTER, FactContext
 from policy.load import Policy
 from runtime.engine import ask, contributors
-from runtime.engine.ask import Question
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import (
@@ -37,7 +36,7 @@ from runtime.engine.events import (
     DecisionMade,
 )
 from runtime.engine.graph import OperationNode
-from runtime.engine.instructions import Known, Next, Nonce, Over, Perform
+from runtime.engine.instructions import Known, Next, Nonce, Perform
 from runtime.engine.outside import SYSTEM, correlation_of, expect_end
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
@@ -234,18 +233,6 @@ def void(p: Proposal) -> None:
     given = p.known.given
     if given is not None and given.kind is ApprovalKind.ACTION:
         ask.supersede(p.transition, p.step, given.approval_id)
-
-
-def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, evidence: str = "") -> Next:
-    """Ask the people whom policy names whether exactly this may be done; ``evidence`` is what the card adds to it."""
-    assert decision.approval is not None
-    terms = decision.approval
-    told = (p.transition, p.step, p.operation, action, terms)
-    card = ask.action_card(*told, decision=decision, policy=readable(p.policy), evidence=evidence)
-    marks = ask.marks_of(p.transition, p.step)
-    question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before), marks)
-    ask.put(p.transition, p.step, question, p.nonce())
-    return Over()
 
 
 Ending: TypeAlias = ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved

@@ -23,6 +23,7 @@ from core.errors import CountersealError, ExpressionError, InputError
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from runtime.engine import ask, doubt, waits
+from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.doubt import PROBE_AFTER, resolve, under_way
@@ -34,7 +35,6 @@ from runtime.engine.intend import (
     ActivePolicy,
     Authority,
     Proposal,
-    ask_approval,
     binding,
     denied,
     intend,

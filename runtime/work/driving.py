@@ -27,8 +27,20 @@ from runtime.engine import waits
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN, inquired
 from runtime.engine.graph import OperationNode
-from runtime.engine.instructions import Inquire, Known, LookUp, Next, OtherRun, Over, Perform, ReadBefore, StartRun
+from runtime.engine.instructions import (
+    Inquire,
+    Known,
+    LookUp,
+    Next,
+    OtherRun,
+    Over,
+    Perform,
+    ReadBefore,
+    Resolve,
+    StartRun,
+)
 from runtime.engine.intend import ActivePolicy, Proposal
+from runtime.engine.preflight import put_off
 from runtime.engine.run import RunView
 from runtime.engine.states import StepState
 from runtime.engine.step import begin, performed, unsent
@@ -128,6 +140,19 @@ class Drive:
 
         return await self._holding.commit(proceed)
 
+    async def _resolve(self, work: Resolve) -> Next:
+        """Ask Slack who is in its groups; while it is away, the step waits."""
+        slack = self._tools.slack
+        found = {} if slack is None else await self._holding.lease.call(lambda: slack.members(work.groups))
+
+        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: ActivePolicy) -> Next:
+            if found is not None:
+                return begin(transition, step, workflow, policy, replace(work.known, slack=found), new_nonce)
+            put_off(transition, step)
+            return Over()
+
+        return await self._holding.commit(proceed)
+
     async def _look_up(self, work: LookUp) -> Next:
         hold, graphs = self._holding.now(), self._tools.definitions.graphs
         for _ in range(CONFLICTS_MAX):
@@ -210,6 +235,7 @@ class Drive:
     _CARRY_OUT: ClassVar[Mapping[type[Next], Callable[[Drive, Any], Awaitable[Next]]]] = {
         ReadBefore: _read_before,
         LookUp: _look_up,
+        Resolve: _resolve,
         Perform: _perform,
         Inquire: _inquire,
         StartRun: _start_run,

@@ -41,7 +41,7 @@ from tests.support.arrivals import Arrivals
 from tests.support.asking import owning
 from tests.support.books import Books
 from tests.support.outside import Gate, Outside
-from tests.support.people import add_person
+from tests.support.people import add_person, fill_groups
 from tests.support.trouble import Trouble
 
 OPERATIONS = """
@@ -179,8 +179,8 @@ class Runtime:
     def trouble(self) -> Trouble:
         return Trouble(self.database)
 
-    def worker(self, owner: str = "w1", *, lease: float = 30, concurrency: int = 4) -> Worker:
-        tools = Tools(self.database, self.definitions, self.connectors, owner, timedelta(seconds=lease))
+    def worker(self, owner: str = "w1", *, lease: float = 30, concurrency: int = 4, slack: Any = None) -> Worker:
+        tools = Tools(self.database, self.definitions, self.connectors, owner, timedelta(seconds=lease), slack)
         return Worker(tools, PostgresQueue(idle=timedelta(milliseconds=20)), concurrency=concurrency)
 
     async def tenant(self, tenant: str = "acme", *, concurrency: int = 16, **columns: Any) -> None:
@@ -192,16 +192,21 @@ class Runtime:
                 await connection.execute(f"UPDATE tenants SET {name} = $2 WHERE tenant_id = $1", tenant, value)
         await self.trouble.set_slots(tenant, concurrency)
 
-    async def publish(self, text: str, tenant: str = "acme") -> None:
+    async def publish(self, text: str, tenant: str = "acme", *, filled: bool = True) -> None:
+        """Publish a workflow. Its groups are ``filled``, because nobody is asked what nobody could answer."""
         workflow = load_workflow(text, "test.yaml", self.catalog)
         stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
         async with owning(self.database) as connection:
             await documents.publish_workflow(connection, tenant, stored, "test")
+        if filled:
+            await fill_groups(self.database, tenant, text)
 
-    async def policy(self, text: str = ALLOW_ALL, tenant: str = "acme") -> None:
+    async def policy(self, text: str = ALLOW_ALL, tenant: str = "acme", *, filled: bool = True) -> None:
         policy = self.definitions.compile_policy(text, "policy.yaml")
         async with owning(self.database) as connection:
             await documents.publish_policy(connection, tenant, policy, text, "test")
+        if filled:
+            await fill_groups(self.database, tenant, text)
 
     async def person(self, person: str, groups: tuple[str, ...] = (), tenant: str = "acme") -> None:
         await add_person(self.database, tenant, person, groups, principals=(f"slack:U{person.upper()}",))
