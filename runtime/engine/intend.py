@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from approvals.model import ApprovalKind
 from connectors.operation import KeyScope, Kind, Operation
@@ -17,7 +17,7 @@ from connectors.port import Before, Call
 from connectors.proposal import action_digest
 from core.action import Action
 from core.canonical import Json, JsonObject, derived_id
-from core.terms import Terms, Unresolved
+from core.terms import GroupQuorum, Terms, Unresolved
 from evidence.chain import Actor
 from evidence.commitments import blind
 from policy.evaluate import Decision, build_facts, deny, evaluate
@@ -37,6 +37,7 @@ from runtime.engine.events import (
 )
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import Known, Next, Nonce, Perform
+from runtime.engine.operators import IN_DOUBT
 from runtime.engine.outside import SYSTEM, correlation_of, expect_end
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
@@ -73,12 +74,16 @@ class Proposal(Struct, frozen=True):
 
 
 class Authority(Struct, frozen=True):
-    """By what an action may go out: the digest that was judged, the decision, and the approval that it asked for."""
+    """By what an action may go out: the digest that was judged, the decision, and the approval that it asked for.
+
+    ``in_doubt`` are the groups that policy names for a doubt about it.
+    """
 
     bound: str
     decision: UUID
     approval: UUID | None
     terms: Terms | None
+    in_doubt: tuple[GroupQuorum, ...] = ()
 
 
 def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
@@ -205,6 +210,8 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     stored["decision"] = str(authority.decision)
     stored["approval"] = str(authority.approval) if authority.approval else None
     stored["terms"] = authority.terms.to_json() if authority.terms else None
+    if authority.in_doubt:
+        stored[IN_DOUBT] = to_builtins(authority.in_doubt)
     receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
     intended = ActionIntended(
         receipt=receipt_id,

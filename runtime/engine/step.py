@@ -179,7 +179,8 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         void(p)  # it was given for something else than would be performed now (promise 3)
     if asks and approval is None:
         return ask_approval(p, action, decision, bound)
-    return intend(p, action, key, Authority(bound, decision_id, approval, decision.approval if asks else None))
+    terms = decision.approval if asks else None
+    return intend(p, action, key, Authority(bound, decision_id, approval, terms, decision.in_doubt))
 
 
 def _matching(p: Proposal, bound: str) -> UUID | None:
