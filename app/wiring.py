@@ -103,7 +103,7 @@ class App:
         return Sweeper(self.database, self.definitions, lease=timedelta(seconds=self.settings.lease_seconds))
 
 
-_SHOWN = ("card", "remind", "escalate", "voided")
+_SHOWN = ("card", "remind", "escalate", "voided", "proposal")
 
 
 async def _shown_nowhere(connection: Connection, message: Message) -> Deliver:

@@ -37,7 +37,7 @@ def slack_groups(terms: Terms) -> tuple[GroupQuorum, ...]:
 def unanswerable(
     terms: Terms, contributors: Iterable[Contributor], people: Directory, slack: SlackMembers
 ) -> Unanswerable | None:
-    """Why no plan of these terms could be met by the people who may decide now; None if one can."""
+    """Say why no plan of these terms could be met by the people who may decide now; None if one can."""
     plans, barred = plans_of(terms, escalated=True), excluded(terms, contributors)
     if not plans:
         return Unanswerable("Nobody may decide this: its terms name no approvers.", "Name some in the policy's rule.")
@@ -83,7 +83,7 @@ def _short(
     people: Directory,
     slack: SlackMembers,
 ) -> str:
-    """What a group lacks, in a sentence; "" if it has enough people."""
+    """Say what a group lacks, in a sentence; "" if it has enough people."""
     left = len(members - barred.keys())
     if left >= group.of:
         return ""

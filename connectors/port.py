@@ -207,7 +207,7 @@ class Checkable(Protocol):
     """A connector that can say from its settings alone that a call would be refused."""
 
     def ready(self, operation: str, inputs: JsonObject) -> Refused | None:
-        """What stands in the way of this call, with the remedy; None if nothing is known. Calls nothing."""
+        """Say what stands in the way of this call, with the remedy; None if nothing is known. Calls nothing."""
 
 
 class Completion(Struct, frozen=True):
@@ -257,7 +257,7 @@ class Connectors(dict[str, Connector]):
         return ConfigurationError(f"the connector {name!r} is not configured.", remedy=remedy)
 
     def ready(self, name: str, operation: str, inputs: JsonObject) -> Refused | None:
-        """What stands in the way of a call by the settings: people are asked about none that would be refused."""
+        """Say what stands in the way of a call by the settings: people are asked about none that would be refused."""
         connector = self.get(name)
         if connector is None:
             return Refused(NOT_CONFIGURED, str(self.missing(name)))

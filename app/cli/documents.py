@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from connectors.catalog import Catalog
     from policy.load import Policy
     from runtime.definition.catalog import Definitions
-    from runtime.requests.publishing import Published
+    from runtime.requests.policies import Published
 
 __all__ = ["directory", "policy", "schema", "workflow"]
 
@@ -93,7 +93,7 @@ async def policy_activate(
     as_json: Json = False,
 ) -> None:
     """Make a published version the active policy: also an older one, or one that a second person has to confirm."""
-    from runtime.requests import publishing
+    from runtime.requests import policies
 
     name, _, number = version.rpartition("@")
     if not name or not number.isdecimal():
@@ -102,7 +102,9 @@ async def policy_activate(
         )
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         who = context.actor(faces.settings)
-        done = await publishing.activate_policy(connection, faces.settings.tenant, name, int(number), who)
+        done = await policies.activate_policy(
+            connection, faces.definitions, faces.settings.tenant, name, int(number), who
+        )
     if as_json:
         print_json(asdict(done))
         return
@@ -118,14 +120,14 @@ async def directory_publish(file: File, as_json: Json = False) -> None:
 
 async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
     """Publish all files or none, in one transaction."""
-    from runtime.requests import publishing
+    from runtime.requests import policies, publishing
 
     texts = [(context.read_text(path), str(path)) for path in files]
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         tenant, who = faces.settings.tenant, context.actor(faces.settings)
         publish = {
             "workflow": partial(publishing.publish_workflow, connection, faces.definitions),
-            "policy": partial(publishing.publish_policy, connection, faces.definitions),
+            "policy": partial(policies.publish_policy, connection, faces.definitions),
             "directory": partial(publishing.publish_directory, connection),
         }[kind]
         published = [await publish(tenant, text, file, who) for text, file in texts]
@@ -143,7 +145,7 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
 
 def _standing(done: Published, changed: str, same: str) -> str:
     if done.waits:
-        return "is proposed: it takes another of the group policy_approvers to do the same"
+        return "is proposed: another of the group policy_approvers is asked to approve it"
     looked = f"; {done.questions} open questions are judged by it now" if done.questions else ""
     return changed + looked if done.changed else same
 

@@ -36,6 +36,7 @@ async def workflow_check(
     from app.definitions import standing
     from app.outlining import outline
     from runtime.definition.catalog import Definitions
+    from runtime.definition.reserved import refuse_reserved
     from runtime.definition.workflow import load_workflow
 
     settings = context.settings()
@@ -45,7 +46,9 @@ async def workflow_check(
         policy = Definitions(catalog).compile_policy(context.read_text(policy_file), str(policy_file))
 
     async def check(path: Path) -> dict[str, Any]:
-        found = load_workflow(context.read_text(path), str(path), catalog)
+        text = context.read_text(path)
+        found = load_workflow(text, str(path), catalog)
+        refuse_reserved(found.name, text, str(path))
         connectors = await standing(settings, catalog, found.connectors)
         told = {"name": found.name, "version": found.version}
         return {**told, "connectors": connectors, "outline": outline(found, policy)}

@@ -15,8 +15,10 @@ from app.faces import Faces
 from app.http import models
 from app.http.dependencies import Admin, FacesDep, Reader
 from runtime.definition.schemas import SchemaName, schema_text
+from runtime.requests import policies as policy_requests
 from runtime.requests import publishing
-from runtime.requests.publishing import Published, Retired
+from runtime.requests.policies import Published
+from runtime.requests.publishing import Retired
 from runtime.store import documents, read_models
 
 router = APIRouter(prefix="/v1", tags=["definitions"])
@@ -136,7 +138,7 @@ async def policies(who: Reader, faces: FacesDep) -> dict[str, Any]:
 @router.post("/policies", status_code=201, response_model=PublishedOut, summary="Publish and activate a policy")
 async def publish_policy(body: Document, who: Admin, faces: FacesDep, response: Response) -> Published:
     """Publishes a policy. It judges every action from now on, also those that an earlier policy had approved."""
-    return await _publish(publishing.publish_policy, body, who, faces, response)
+    return await _publish(policy_requests.publish_policy, body, who, faces, response)
 
 
 @router.post("/policies/{name}/{version}/activate", response_model=PublishedOut, summary="Activate a policy")
@@ -144,7 +146,9 @@ async def activate_policy(name: Name, version: Number, who: Admin, faces: FacesD
     """Makes a published version the active policy, also an older one. Where the directory has a group
     `policy_approvers`, it takes two of it: the first call proposes.
     """
-    return await faces.ask(who.tenant, publishing.activate_policy, name, version, who.actor)
+    async with faces.database.transaction(who.tenant) as connection:
+        place = (connection, faces.definitions, who.tenant)
+        return await policy_requests.activate_policy(*place, name, version, who.actor)
 
 
 @router.get("/schemas/{name}", response_class=Response, summary="The JSON Schema of a kind of document")

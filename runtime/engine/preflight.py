@@ -28,7 +28,7 @@ AGAIN_AFTER = timedelta(minutes=1)
 
 
 class Check(StrEnum):
-    """What is looked at before people are asked."""
+    """The things that are looked at before people are asked."""
 
     CONNECTOR = "connector"
     TARGET = "target"
@@ -36,7 +36,7 @@ class Check(StrEnum):
 
 
 def answerable(transition: Transition, step: StepRow, terms: Terms, marks: frozenset[str], known: Known) -> Next | None:
-    """None if enough people may answer; else what comes first, or nothing more where the step has failed for want.
+    """Return None if enough people may answer; else what comes first, which is nothing where the step has failed.
 
     The append of such a failure is guarded by the directory: somebody who was just added is counted.
     """

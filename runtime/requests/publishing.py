@@ -17,37 +17,19 @@ from msgspec import Struct
 
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
-from core.errors import ConsistencyError, DefinitionError, InputError
+from core.errors import ConsistencyError, InputError
 from core.identity import Directory
 from core.ids import new_id
 from evidence.chain import Actor, EventType
 from runtime.definition import deciders
 from runtime.definition.catalog import Definitions
-from runtime.definition.deciders import Findings
 from runtime.definition.people import load_directory
+from runtime.definition.reserved import POLICY_APPROVERS, refuse_reserved
 from runtime.definition.workflow import load_workflow
-from runtime.requests.twofold import POLICY_APPROVERS, approvers, first_of_two
-from runtime.store import audit, documents, pauses, tenants
+from runtime.requests.policies import Published, publish_policy, refuse
+from runtime.requests.twofold import approvers, first_of_two
+from runtime.store import audit, documents, tenants
 from runtime.store.documents import Edition, Past, StoredWorkflow
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A publication; ``changed`` is False if exactly this was published before.
-
-    ``retired`` says that it was, and has been retired since: publishing it again does not bring it back. ``warnings``
-    say in which cases nobody could decide what it asks people. ``waits`` says that it is not in force until a second
-    person of ``POLICY_APPROVERS`` says so too; ``questions`` counts the open ones that a new policy is judged over now.
-    """
-
-    name: str
-    version: int
-    digest: str
-    changed: bool
-    retired: bool = False
-    warnings: tuple[str, ...] = ()
-    waits: bool = False
-    questions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +65,7 @@ async def publish_workflow(
 ) -> Published:
     """Publish one version of a workflow. ``DefinitionError`` lists what is wrong with it."""
     workflow = load_workflow(text, file, definitions.catalog)
+    refuse_reserved(workflow.name, text, file)
     await tenants.lock(connection, tenant)
     stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
     changed = await documents.publish_workflow(connection, tenant, stored, actor.id)
@@ -91,7 +74,7 @@ async def publish_workflow(
             await tenants.set_workflow_slots(connection, tenant, workflow.name, workflow.max_concurrency)
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}
         await audit.record(connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data)
-        warnings = _refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
+        warnings = refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
         return Published(workflow.name, workflow.version, workflow.digest, True, warnings=warnings)
     startable = await documents.newest_workflows(connection, tenant, workflow.name, workflow.version)
     return Published(workflow.name, workflow.version, workflow.digest, False, retired=not startable)
@@ -112,54 +95,6 @@ async def retire_workflow(connection: Connection, tenant: str, name: str, versio
         await audit.record(connection, tenant, EventType.WORKFLOW_RETIRED, actor, data)
     left = await documents.newest_workflows(connection, tenant, name)
     return Retired(name, version, changed, left[0].version if left else None)
-
-
-async def publish_policy(
-    connection: Connection, definitions: Definitions, tenant: str, text: str, file: str, actor: Actor
-) -> Published:
-    """Publish a policy, and make it the tenant's active one as ``activate_policy`` does.
-
-    ``DefinitionError`` lists what is wrong with it. So it is with one whose approvers could not decide, by the tenant's
-    directory; without a directory it is a warning.
-    """
-    policy = definitions.compile_policy(text, file)
-    await tenants.lock(connection, tenant)
-    if await documents.store_policy(connection, tenant, policy, text, actor.id):
-        data: JsonObject = {"name": policy.name, "version": policy.version, "digest": policy.digest}
-        await audit.record(connection, tenant, EventType.POLICY_PUBLISHED, actor, data)
-    return await activate_policy(connection, tenant, policy.name, policy.version, actor, file)
-
-
-async def activate_policy(
-    connection: Connection, tenant: str, name: str, version: int, actor: Actor, file: str = ""
-) -> Published:
-    """Make a published version the tenant's active policy; errors as of ``publish_policy``, and ``NotFoundError``.
-
-    Where the directory has a group ``POLICY_APPROVERS``, it takes two of it: the first one proposes it. The answer
-    means that no append with an intent is under way any more that the policy before has decided (promise 11).
-    """
-    await tenants.lock(connection, tenant)
-    digest, text, author = await documents.policy_of(connection, tenant, name, version)
-    if await documents.active_policy(connection, tenant) == digest:
-        return Published(name, version, digest, False)
-    warnings = _refuse(deciders.of_policy(text, file or f"{name}@{version}", await tenants.groups(connection, tenant)))
-    data: JsonObject = {"name": name, "version": version, "digest": digest}
-    events = (EventType.POLICY_PROPOSED, EventType.POLICY_ACTIVATED)
-    first = await first_of_two(connection, tenant, events, data, actor)
-    if first is None:
-        return Published(name, version, digest, False, warnings=warnings, waits=True)
-    await documents.activate_policy(connection, tenant, digest)
-    told: JsonObject = {**data, "author": author, "approver": actor.id}
-    await audit.record(connection, tenant, EventType.POLICY_ACTIVATED, actor, told | ({"by": first} if first else {}))
-    questions = await pauses.open_questions(connection, tenant)
-    return Published(name, version, digest, True, warnings=warnings, questions=questions)
-
-
-def _refuse(found: Findings) -> tuple[str, ...]:
-    """The warnings, if nothing is worse. The error undoes the caller's transaction, and with it the publication."""
-    if found.problems:
-        raise DefinitionError(tuple(found.problems))
-    return tuple(found.warnings)
 
 
 async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from evidence.chain import Actor
 from evidence.verify import verify_bundle
 from runtime.engine import doubt
 from runtime.queue.postgres import PostgresQueue
-from runtime.requests import publishing
+from runtime.requests import policies, publishing
 from runtime.requests.looking import Looking
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.servicenow_seed import seed_id
@@ -131,7 +131,7 @@ class Office:
             text = _text(people).replace("people:\n", "people:\n  - {id: tess, name: Tess}\n")
             text = text.replace("service_accounts:\n", STAFF)
             await publishing.publish_directory(connection, tenant, text, "people", TESTER)
-            await publishing.publish_policy(connection, faces.definitions, tenant, _text(policy), "policy", TESTER)
+            await policies.publish_policy(connection, faces.definitions, tenant, _text(policy), "policy", TESTER)
             for text in texts:
                 await publishing.publish_workflow(connection, faces.definitions, tenant, _text(text), "test", TESTER)
 

@@ -1,4 +1,4 @@
-"""Whom the question goes to what became of an action: those who can look, and not those who had approved it."""
+"""Questions about what became of an action go to those who can look, and not those who had approved it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def begun(runtime: Any, text: str = PAY, policy: str = ASK, people: str = 
 
 
 async def not_asked(runtime: Any, run_id: Any, check: str, code: str) -> str:
-    """Nobody was asked, the book says at what it failed, and the run says why; the reason."""
+    """Assert that nobody was asked, the book says at what it failed, and the run says why. Returns the reason."""
     assert await runtime.books.approvals() == []
     assert await runtime.status(run_id) == "failed_terminal"
     (told,) = await runtime.books.events(run_id, type="preflight.failed")
