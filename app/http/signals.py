@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from app.access import Role
 from app.http import models, problems
-from app.http.dependencies import FacesDep, Operator, Paged, Reader, Signaler
+from app.http.dependencies import Composer, Extender, FacesDep, Paged, Reader, Signaler, check_own
 from app.http.runs import etag
 from app.shown import run_row, signal_sentence
 from core.errors import InputError
@@ -170,9 +170,10 @@ class GraphOut(BaseModel):
 
 
 @extending.get("/{run_id}/graph", response_model=GraphOut, summary="The graph of a run")
-async def graph(run_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
+async def graph(run_id: UUID, who: Composer, faces: FacesDep) -> dict[str, Any]:
     """Nodes, and edges of kind `sequence` (must be over), `data` (is read) and `branch` (stands inside)."""
     row = await run_row(faces, who.tenant, run_id)
+    check_own(who, row)
     *earlier, workflow = await faces.looking.editions(who.tenant, run_id)
     named = {"workflow": row["workflow"], "version": row["workflow_version"], "extensions": len(earlier)}
     return {**named, "nodes": nodes_of(workflow.graph), "edges": edges_of(workflow.graph)}
@@ -207,11 +208,13 @@ async def mutations(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -
     },
 )
 async def extend(
-    run_id: UUID, body: Extension, who: Operator, faces: FacesDep, response: Response, if_match: IfMatch = None
+    run_id: UUID, body: Extension, who: Extender, faces: FacesDep, response: Response, if_match: IfMatch = None
 ) -> Any:
-    """Adds steps, which are checked like a definition and governed like any others. The audit names who added them."""
+    """Adds steps, which are checked like a definition and governed like any others. The audit names who added them. An
+    author extends runs that were started in its own name.
+    """
+    check_own(who, await run_row(faces, who.tenant, run_id))
     if if_match is None:
-        await run_row(faces, who.tenant, run_id)
         words = "If-Match is missing: say which version of the run you have looked at."
         return problems.problem(428, "precondition_required", words, remedy="Send the ETag of GET /v1/runs/{run_id}.")
     if (match := _VERSION.match(if_match)) is None:

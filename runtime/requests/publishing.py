@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
-from core.errors import ConsistencyError, InputError
+from core.errors import AuthorizationError, ConsistencyError, InputError
 from core.identity import Directory
 from core.ids import new_id
 from evidence.chain import Actor, EventType
@@ -26,6 +26,7 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.people import load_directory
 from runtime.definition.reserved import POLICY_APPROVERS, refuse_reserved
 from runtime.definition.workflow import load_workflow
+from runtime.engine.workflow import Workflow
 from runtime.requests.policies import Published, publish_policy, refuse
 from runtime.requests.twofold import approvers, first_of_two
 from runtime.store import audit, documents, tenants
@@ -61,12 +62,23 @@ async def ensure_tenant(
 
 
 async def publish_workflow(
-    connection: Connection, definitions: Definitions, tenant: str, text: str, file: str, actor: Actor
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    text: str,
+    file: str,
+    actor: Actor,
+    *,
+    owned: bool = False,
 ) -> Published:
-    """Publish one version of a workflow. ``DefinitionError`` lists what is wrong with it."""
-    workflow = load_workflow(text, file, definitions.catalog)
-    refuse_reserved(workflow.name, text, file)
+    """Publish one version of a workflow. ``DefinitionError`` lists what is wrong with it.
+
+    With ``owned``, ``AuthorizationError`` for a name that somebody else has published first.
+    """
+    workflow = check_workflow(definitions, text, file)
     await tenants.lock(connection, tenant)
+    if owned:
+        await _check_owner(connection, tenant, workflow.name, actor)
     stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
     changed = await documents.publish_workflow(connection, tenant, stored, actor.id)
     if changed:
@@ -78,6 +90,24 @@ async def publish_workflow(
         return Published(workflow.name, workflow.version, workflow.digest, True, warnings=warnings)
     startable = await documents.newest_workflows(connection, tenant, workflow.name, workflow.version)
     return Published(workflow.name, workflow.version, workflow.digest, False, retired=not startable)
+
+
+def check_workflow(definitions: Definitions, text: str, file: str) -> Workflow:
+    """Compile a workflow of somebody else than Counterseal; ``DefinitionError`` lists what is wrong with it."""
+    workflow = load_workflow(text, file, definitions.catalog)
+    refuse_reserved(workflow.name, text, file)
+    return workflow
+
+
+async def _check_owner(connection: Connection, tenant: str, name: str, actor: Actor) -> None:
+    """Read with the tenant locked, so that of two who publish a new name one is the first."""
+    versions = await documents.workflow_versions(connection, tenant, name)
+    owner = min(versions, key=lambda one: (one.published_at, one.version)).published_by if versions else actor.id
+    if owner != actor.id:
+        raise AuthorizationError(
+            f"The workflow {name!r} belongs to {owner}, who has published it first.",
+            remedy="Choose another name, or let them or an administrator publish it.",
+        )
 
 
 async def retire_workflow(connection: Connection, tenant: str, name: str, version: int, actor: Actor) -> Retired:
