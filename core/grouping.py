@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -157,13 +158,17 @@ async def called(connection: Connection, calls: Sequence[Call]) -> list[Any]:
         size, count = next(size for size in SHAPES if size >= len(together)), len(together[0])
         columns += range(len(texts), len(texts) + len(together))
         for number, each in enumerate(together + [[None] * count] * (size - len(together))):
-            first = len(parameters) + 1
-            call = f"{function}({', '.join(f'${place}' for place in range(first, first + count))})"
-            texts.append(call if number <= size // 4 else f"(SELECT {call} WHERE ${first} IS NOT NULL)")
+            texts.append(_call(function, len(parameters) + 1, count, number <= size // 4))
             parameters += each
     row = await connection.fetchrow(f"SELECT {', '.join(texts)}", *parameters)
     returned = dict(zip(places, [(row or ())[column] for column in columns], strict=True))
     return [returned[place] for place in range(len(calls))]
+
+
+@lru_cache(maxsize=1024)  # the shapes are few
+def _call(function: str, first: int, count: int, always: bool) -> str:
+    call = f"{function}({', '.join(f'${place}' for place in range(first, first + count))})"
+    return call if always else f"(SELECT {call} WHERE ${first} IS NOT NULL)"
 
 
 async def call_alone(connection: Connection, item: Call) -> Any:

@@ -51,8 +51,10 @@ def normalised(text: str) -> str:
 
 def _plain(name: str) -> str:
     """The name in Unicode's compatibility form: no letters of another width, nothing invisible, single spaces."""
-    seen = unicodedata.normalize("NFKC", name)
-    return " ".join("".join(letter for letter in seen if unicodedata.category(letter) != "Cf").split())
+    if not name.isascii():  # ASCII has one form, and no letter of the category Cf
+        seen = unicodedata.normalize("NFKC", name)
+        name = "".join(letter for letter in seen if unicodedata.category(letter) != "Cf")
+    return " ".join(name.split())
 
 
 def readings(text: str) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Fixtures of all tests: a migrated PostgreSQL database of their own, and a browser if there is one.
 
 ``database_url`` is a fresh clone of a database that was migrated once per session. The server is the embedded one, in
-a temporary folder, unless COUNTERSEAL_TEST_DATABASE_URL names another (a role that may create databases).
+a temporary folder (in memory where there is room), unless COUNTERSEAL_TEST_DATABASE_URL names another (a role that
+may create databases).
 
 ``chromium_path`` is an installed Chromium. Where there is none, the tests that ask for it are deselected and the
 summary says so in one line; with COUNTERSEAL_REQUIRE_CHROMIUM=1 they fail instead.
@@ -16,8 +17,9 @@ import os
 import random
 import shutil
 import socket
+import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -32,6 +34,7 @@ settings.load_profile("counterseal")
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _NO_CHROMIUM = "no Chromium (set CHROMIUM to its path, or install it)"
+_MEMORY, _MEMORY_LEAST, _IN_MEMORY = Path("/dev/shm"), 4 << 30, "counterseal-tests-"
 _deselected = pytest.StashKey[int]()
 
 
@@ -93,9 +96,28 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     from app.embedded_postgres import EmbeddedPostgres
 
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), durable=False)
-    yield _named(server.start(), "postgres")
-    server.stop()
+    with _in_memory() as folder:
+        server = EmbeddedPostgres(folder or tmp_path_factory.mktemp("postgres"), durable=False)
+        yield _named(server.start(), "postgres")
+        server.stop()
+
+
+@contextmanager
+def _in_memory() -> Iterator[Path | None]:
+    """A folder in memory, where a copy of a database costs a twentieth; None where there is no room for it.
+
+    What a session left that was killed is removed by the next one.
+    """
+    if not (_MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _MEMORY_LEAST):
+        yield None
+        return
+    for left in _MEMORY.glob(f"{_IN_MEMORY}*"):
+        if not Path("/proc", left.name.split("-")[2]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(
+        prefix=f"{_IN_MEMORY}{os.getpid()}-", dir=_MEMORY, ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

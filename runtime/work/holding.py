@@ -92,7 +92,7 @@ def _is_first(met: Met, record: asyncpg.Record, claim: Claim) -> bool:
 
 def _is_ready(met: Met, claim: Claim) -> bool:
     step = met.view.run.steps.get(claim.key)
-    return step is not None and step.status is StepState.READY
+    return step is not None and step.status is StepState.READY and not met.behind
 
 
 async def _read(connection: Connection, record: asyncpg.Record, definitions: Definitions, met: Met | None) -> RunView:

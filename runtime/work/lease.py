@@ -87,7 +87,8 @@ class Met(Struct, frozen=True):
 
     ``exact`` is what its book said when it was read, ``view`` has what was appended from here since. It has ``drifted``
     if there are appends of others in between: then what commutes with those is decided on ``view``, and all else on the
-    book. ``seen`` is the highest version that is known to exist.
+    book. ``seen`` is the highest version that is known to exist. Where the book was read during an append from here,
+    ``view`` is ``behind`` what was read: nothing is decided on it.
     """
 
     exact: RunView
@@ -97,6 +98,7 @@ class Met(Struct, frozen=True):
     policy: ActivePolicy
     clock: DatabaseClock
     drifted: bool = False
+    behind: bool = False
 
 
 class Recent(OrderedDict[UUID, Met]):
@@ -113,7 +115,7 @@ class Recent(OrderedDict[UUID, Met]):
             if known.seen > met.seen or (known.seen == met.seen and met.drifted):
                 met = known
             elif met.drifted and known.exact.version > met.exact.version:
-                met = replace(met, exact=known.exact)
+                met = replace(met, exact=known.exact, behind=True)
         if not met.view.run.finished:
             self[run_id] = met
             if len(self) > RECENT_MAX:

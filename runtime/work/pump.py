@@ -128,7 +128,7 @@ class Pump:
     async def _append(self, moves: Sequence[Move]) -> None:
         """On the view at hand first, then on the book. Whom PostgreSQL chose to end a deadlock tries again."""
         met, afresh = self._means.recent.get(self._run_id), False
-        if met is not None and not any(move.unanswered for move in moves):
+        if met is not None and not met.behind and not any(move.unanswered for move in moves):
             try:
                 if await self._at_hand(met, moves):
                     return

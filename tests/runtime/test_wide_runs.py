@@ -653,3 +653,60 @@ async def test_a_late_answer_between_a_decision_and_its_append_contradicts_nothi
     await slow
     events = await over(runtime, run)
     assert told(events, "action.late") == told(events, "action.doubt_resolved") == ["each[0].put"]
+
+
+@pytest.mark.req("Q-9")
+async def test_what_is_claimed_anew_during_an_append_from_here_is_decided_on_the_book(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch, quiet: Any
+) -> None:
+    """The append was built before the lease of another step was taken away; that step comes back to the same worker.
+
+    What the worker holds after its append has the step as running, and the book has it as ready.
+    """
+    run, tools = await begun(runtime, 3), Tools(runtime.database, runtime.definitions, runtime.connectors, "a", LEASE)
+    held_back, claimed_anew = asyncio.Event(), asyncio.Event()
+
+    async def slowly(connection: Connection, commit: Commit) -> Any:
+        if any(b'"type":"action.succeeded"' in line and b'"each[1].put"' in line for line in commit.lines):
+            held_back.set()
+            await claimed_anew.wait()
+        return await apply(connection, commit)
+
+    async def drives(count: int) -> list[Any]:
+        began = Lease.now()
+        async with runtime.database.connection() as connection:
+            records = await claims.claim_next(connection, "a", LEASE, count)
+        return [Drive(tools).run(record, began) for record in records]
+
+    monkeypatch.setattr(committing, "apply", slowly)
+
+    async def begins(count: int) -> bool:
+        return len(told(await runtime.books.events(run), "step.started")) >= count
+
+    gates = gated(runtime, items(3))
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for drive in await drives(1):
+            group.create_task(drive)
+        await runtime.until(partial(begins, 1))
+        for drive in await drives(2):
+            group.create_task(drive)
+        await reached(gates)
+        await runtime.trouble.expire_leases(step="each[0].put")
+        assert await runtime.sweep() == 1
+        gates["i001"].opened.set()
+        await held_back.wait()
+        before = tools.recent[run].exact.version
+        for drive in await drives(1):
+            group.create_task(drive)
+
+        async def read() -> bool:
+            return tools.recent[run].exact.version > before
+
+        await runtime.until(read)
+        claimed_anew.set()
+        await runtime.until(partial(_is_over, runtime, run, "each[0].put"))
+        opened(gates)
+    async with crew(runtime, "other", concurrency=1):
+        events = await over(runtime, run)
+    began = [event.data["epoch"] for event in events if event.type == "step.started" and event.step == "each[0].put"]
+    assert (began, len(runtime.outside.effects)) == ([1, 2], 4)
