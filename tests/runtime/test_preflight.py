@@ -35,6 +35,7 @@ steps:
   - {id: first, do: probe.value.read, with: {name: first}}
   - {id: pay, needs: [first], do: probe.effect.apply, with: {name: pay}}
 """
+OK = "approve: {summary: Pay?, approvers: [{group: owners, of: 2}]}"
 ASK = """
 policy: ask
 version: 1
@@ -122,13 +123,15 @@ async def test_two_people_who_are_one_are_too_few(runtime: Any) -> None:
     assert "2 different people" in await not_asked(runtime, run_id, "people", "nobody_may_decide")
 
 
-async def test_who_was_added_just_now_is_counted(runtime: Any) -> None:
+@pytest.mark.parametrize("asks", ["policy", "gate"])
+async def test_who_was_added_just_now_is_counted(runtime: Any, asks: str) -> None:
     """The worker knows the directory as it was when it met the run; its refusal is decided anew on the one of now."""
     gate = Gate()
     runtime.outside.gates["first"] = gate
     await runtime.tenant()
     await runtime.policy(ASK.replace('"probe.*"', "probe.effect.apply"), filled=False)
-    await runtime.publish(LATER)
+    text = LATER if asks == "policy" else LATER.replace("do: probe.effect.apply, with: {name: pay}", OK)
+    await runtime.publish(text, filled=False)
     await runtime.person("ana", ("owners",))
     await runtime.start("pay")
     working = asyncio.create_task(runtime.worker().work_off())
