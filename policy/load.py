@@ -172,6 +172,9 @@ def _structure_problems(document: Document, content: PolicyDocument) -> Iterator
         if rule.id in seen:
             yield document.problem(("rules", index, "id"), f"the id {rule.id!r} is taken.", "Ids are unique.")
         seen.add(rule.id)
+        if rule.outcome is Ruling.DENY and rule.in_doubt is not None:
+            message = f"rule {rule.id}: 'in_doubt' has no meaning with outcome deny: nothing is done."
+            yield document.problem(("rules", index, "in_doubt"), message, "Remove it, or make it another outcome.")
         if rule.outcome is Ruling.NEEDS_APPROVAL:
             yield from _approval_problems(document, index, rule)
             continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -37,10 +37,12 @@ from runtime.engine.instructions import (
     Over,
     Perform,
     ReadBefore,
+    Resolve,
     StartRun,
     known_of,
 )
 from runtime.engine.intend import Proposal
+from runtime.engine.preflight import put_off
 from runtime.engine.run import RunView
 from runtime.engine.states import StepState
 from runtime.engine.step import begin, performed, unsent
@@ -55,6 +57,9 @@ from runtime.work.pump import CONFLICTS_MAX
 from runtime.work.setbacks import set_back
 
 log = structlog.get_logger(__name__)
+
+
+Proceed: TypeAlias = Callable[[Transition, StepRow, Workflow, PolicySet], Next]
 
 
 class Drive:
@@ -138,13 +143,31 @@ class Drive:
             performed(transition, perform, read, nonce=new_nonce, chance=chance)
             return Over()
 
+        return await self._or_anew(proceed)
+
+    async def _resolve(self, work: Resolve) -> Next:
+        """Ask Slack who is in its groups; while it is away, the step waits."""
+        slack = self._tools.slack
+        found = {} if slack is None else await self._holding.lease.call(lambda: slack.members(work.groups))
+
+        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
+            if found is not None:
+                return begin(transition, step, workflow, policy, replace(work.known, slack=found), new_nonce)
+            put_off(transition, step)
+            return Over()
+
+        return await self._or_anew(proceed)
+
+    async def _or_anew(self, proceed: Proceed) -> Next:
+        """Commit it; where the effect is shared, and somebody else has moved it meanwhile, look at the step anew."""
+
         def anew(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             return begin(transition, step, workflow, policy, known_of(transition.run, step.key), new_nonce)
 
         try:
             return await self._holding.commit(proceed)
         except asyncpg.UniqueViolationError:
-            return await self._holding.commit(anew)  # the effect is shared, and somebody else has moved it meanwhile
+            return await self._holding.commit(anew)
 
     async def _look_up(self, work: LookUp) -> Next:
         hold, graphs = self._holding.now(), self._tools.definitions.graphs
@@ -229,6 +252,7 @@ class Drive:
     _CARRY_OUT: ClassVar[Mapping[type[Next], Callable[[Drive, Any], Awaitable[Next]]]] = {
         ReadBefore: _read_before,
         LookUp: _look_up,
+        Resolve: _resolve,
         Perform: _perform,
         Inquire: _inquire,
         StartRun: _start_run,
