@@ -30,9 +30,13 @@ _ENDED = {
 
 
 class Role(StrEnum):
-    """The use of a token. No role contains another, so publishing policy gives no right to approve."""
+    """The use of a token. No role contains another, so publishing policy gives no right to approve.
+
+    An author composes: workflows under names of its own, and steps of runs that it has started. It rules over nothing.
+    """
 
     ADMIN = "admin"
+    AUTHOR = "author"
     OPERATOR = "operator"
     APPROVER = "approver"
     AUDITOR = "auditor"

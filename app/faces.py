@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.metrics import Metrics
     from app.refusals import RefusalLog
     from app.settings import Settings
-    from approvals.slack.workspace import SlackWorkspace
+    from approvals.slack.workspace import SlackUserGroups, SlackWorkspace
     from evidence.blobs import BlobStore
     from runtime.definition.catalog import Definitions
     from runtime.requests.directory import DatabaseDirectory
@@ -76,11 +76,16 @@ class Faces:
 
     def directory(self, tenant: str) -> DatabaseDirectory:
         """The people of one tenant."""
-        from approvals.slack.workspace import SlackUserGroups
         from runtime.requests.directory import DatabaseDirectory
 
-        groups = SlackUserGroups(self.slack, self.workspace) if self.slack is not None else None
-        return DatabaseDirectory(self.database, self.definitions, tenant, groups)
+        return DatabaseDirectory(self.database, self.definitions, tenant, self.slack_groups)
+
+    @property
+    def slack_groups(self) -> SlackUserGroups | None:
+        """Looks up who is in Slack's user groups; None without Slack."""
+        from approvals.slack.workspace import SlackUserGroups
+
+        return SlackUserGroups(self.slack, self.workspace) if self.slack is not None else None
 
     @cached_property
     def workspace(self) -> SlackWorkspace | None:

@@ -35,9 +35,9 @@ _SIGNALED: Mapping[SignalCode, str] = {
     SignalCode.DELIVERED: "It ended the wait at step {step} of run {run_id}.",
     SignalCode.KEPT: "Nobody waits for {key!r} now. The signal is kept for {days} days, and goes to {whom}. If that is "
     "not what you meant, compare the key with those that `counterseal run waits RUN` shows.",
-    SignalCode.LATE: "What this signal would have ended is over. It was recorded, and changes nothing.",
-    SignalCode.STALE: "The token is not that of the wait which is open now. It was recorded, and changes nothing.",
-    SignalCode.VERSION: "The run is at another version than the signal expects. It was recorded, and changes nothing.",
+    SignalCode.ENDED: "What this signal is for has ended already. It was recorded, and changes nothing.",
+    SignalCode.STALE: "No wait for {key!r} has this token, or was opened at this version. It was recorded, and changes "
+    "nothing. `counterseal run waits RUN` shows them.",
     SignalCode.DUPLICATE: "The same was said before, without an `id`: it is taken for a repetition, and ends no wait. "
     "Another wait is open; to end that one, say it with an `id` of its own.",
     SignalCode.EXPIRED: "It was kept for {days} days, and nothing has waited for it. To say it anew, give it another "

@@ -69,7 +69,8 @@ class App:
     def worker(self) -> Worker:
         """A worker that leases steps and drives them."""
         lease = timedelta(seconds=self.settings.lease_seconds)
-        tools = Tools(self.database, self.definitions, self.connectors, self.owner, lease)
+        groups = self.faces.slack_groups
+        tools = Tools(self.database, self.definitions, self.connectors, self.owner, lease, groups)
         return Worker(tools, self.queue, concurrency=self.settings.worker_concurrency)
 
     def dispatcher(self) -> Dispatcher:
@@ -103,7 +104,7 @@ class App:
         return Sweeper(self.database, self.definitions, lease=timedelta(seconds=self.settings.lease_seconds))
 
 
-_SHOWN = ("card", "remind", "escalate", "voided")
+_SHOWN = ("card", "remind", "escalate", "voided", "proposal")
 
 
 async def _shown_nowhere(connection: Connection, message: Message) -> Deliver:

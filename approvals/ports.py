@@ -6,7 +6,7 @@ refused one needs a person, a post that certainly did not happen is simply tried
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
@@ -102,3 +102,9 @@ class SlackGroups(Protocol):
 
     async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
         """Look up ``wanted`` Slack groups of the directory's ``user``. Never raises: a failed group is unresolvable."""
+
+    async def members(self, wanted: Collection[GroupQuorum]) -> Mapping[str, frozenset[str]] | None:
+        """The accounts in each of these groups, by its key, without those that Slack does not know or show.
+
+        None while Slack is away. Never raises.
+        """

@@ -12,7 +12,7 @@ from benchmarks.figures import Figure, at_least, at_most, median, plain, short, 
 from benchmarks.stage import Stage
 from benchmarks.timed import Load, Machine, machine
 from benchmarks.world import ACTOR, World
-from runtime.requests.publishing import publish_policy
+from runtime.requests.policies import publish_policy
 
 STEPS = 1_000
 IN_FLIGHT = 16

@@ -34,7 +34,8 @@ from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.messages import Messages
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.port import WorkQueue
-from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.requests.policies import publish_policy
+from runtime.requests.publishing import ensure_tenant, publish_directory, publish_workflow
 from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import claims

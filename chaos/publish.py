@@ -19,7 +19,8 @@ from core.db import FACES_ROLE, Database
 from core.errors import TransportError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.requests.policies import publish_policy
+from runtime.requests.publishing import ensure_tenant, publish_directory, publish_workflow
 
 _ACTOR = Actor("test", "chaos")
 _ROLES = frozenset({Role.APPROVER, Role.OPERATOR, Role.TRIGGER})

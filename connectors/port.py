@@ -19,6 +19,8 @@ from core.errors import ConfigurationError
 
 PROBE_AGAIN_SECONDS = 15.0
 _MARGIN_SECONDS = 1.0
+# The code of a refusal for want of the connector.
+NOT_CONFIGURED = "not_configured"
 
 # By connector, the setting that provides it.
 SETTINGS: Mapping[str, str] = {
@@ -202,6 +204,14 @@ class DurableConnector(Connector, Protocol):
         """End what ``perform`` of this call has begun. What has ended already, or never began, is ``Done``."""
 
 
+@runtime_checkable
+class Checkable(Protocol):
+    """A connector that can say from its settings alone that a call would be refused."""
+
+    def ready(self, operation: str, inputs: JsonObject) -> Refused | None:
+        """Say what stands in the way of this call, with the remedy; None if nothing is known. Calls nothing."""
+
+
 class Completion(Struct, frozen=True):
     """A report on something that a durable operation began: exactly one of ``output`` and ``error`` is set.
 
@@ -255,6 +265,13 @@ class Connectors(dict[str, Connector]):
         setting = SETTINGS.get(name)
         remedy = f"Set {setting}." if setting else f"Known connectors: {', '.join(sorted(SETTINGS))}."
         return ConfigurationError(f"the connector {name!r} is not configured.", remedy=remedy)
+
+    def ready(self, name: str, operation: str, inputs: JsonObject) -> Refused | None:
+        """Say what stands in the way of a call by the settings: people are asked about none that would be refused."""
+        connector = self.get(name)
+        if connector is None:
+            return Refused(NOT_CONFIGURED, str(self.missing(name)))
+        return connector.ready(operation, inputs) if isinstance(connector, Checkable) else None
 
     async def check(self) -> Mapping[str, tuple[bool, str]]:
         """Ask every connector how it is, all at once: ``counterseal doctor``."""

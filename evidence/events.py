@@ -48,6 +48,7 @@ class EventType(StrEnum):
     TASK_REFUSED = "task.refused"
     LEASE_EXPIRED = "lease.expired"
     DECISION_MADE = "decision.made"
+    PREFLIGHT_FAILED = "preflight.failed"
     APPROVAL_REQUESTED = "approval.requested"
     APPROVAL_VOTED = "approval.voted"
     APPROVAL_VOTE_REFUSED = "approval.vote_refused"
@@ -126,6 +127,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     # outcome: deny|needs_approval|allow; action: its digest (see blind); policies: {name, version, digest} of all
     # that were evaluated
     EventType.DECISION_MADE: frozenset({"decision", "action", "operation", "outcome", "policies"}),
+    # check: connector|target|people (runtime.engine.preflight.Check)
+    EventType.PREFLIGHT_FAILED: frozenset({"check"}),
     # card: the commitment to the card as shown; action is null for a gate; committed: kind, requester and terms
     # under /approval/<id>/asked
     EventType.APPROVAL_REQUESTED: frozenset({"approval", "action", "card"}),

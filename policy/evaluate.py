@@ -7,7 +7,7 @@ here raises for what a policy or an action says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from core.identity import Role
 from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
 from policy.facts import EXTENSION, PUBLISHED, FactContext
 from policy.load import PolicyName
-from policy.model import STRENGTH, EscalateTo, RuleDocument, Ruling
+from policy.model import STRENGTH, Approver, EscalateTo, RuleDocument, Ruling
 from policy.sets import Applying, Named, PolicySet
 
 
@@ -56,6 +56,7 @@ class Decision:
     ``rules`` are all that fired, in the policies' order, outranked ones included. ``reasons`` are sentences for people,
     never none. ``approval`` is there exactly when the outcome is needs_approval. ``facts_read`` are the operation and
     the facts that the matching rules read, values included (sensitive ones too): enough to judge the action again.
+    ``in_doubt`` are the groups that the rules name for the case that nobody knows whether the action happened.
     """
 
     outcome: Ruling
@@ -66,6 +67,7 @@ class Decision:
     approval: Terms | None = None
     facts_read: Mapping[str, object] = field(default_factory=dict)
     asking: tuple[PolicyName, ...] = ()
+    in_doubt: tuple[GroupQuorum, ...] = ()
 
     def to_json(self) -> JsonObject:
         """The decision as plain JSON, without the facts."""
@@ -170,6 +172,7 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
         terms_of([named.rule.document for named in decisive]) if outcome is Ruling.NEEDS_APPROVAL else None,
         {"action.operation": operation, **{name: facts[name] for name in applying.references if name in facts}},
         tuple(dict.fromkeys(named.policy for named in decisive)),
+        quorums(one for named in fired if (asked := named.rule.document.in_doubt) for one in asked.approvers),
     )
 
 
@@ -199,11 +202,6 @@ def _none(applying: Applying, operation: str) -> str:
 
 def terms_of(documents: Sequence[RuleDocument]) -> Terms:
     """Add up the terms of several rules: the sum asks for all that any of them asks for."""
-    quorum: dict[tuple[str, GroupSource], int] = {}
-    for document in documents:
-        for approver in document.approvers:
-            key = _group(approver)
-            quorum[key] = max(approver.of, quorum.get(key, 0))
     expires = min(document.expires for document in documents)
     reminders = {remind for document in documents for remind in document.remind if remind < expires}
     overdue = [document.escalate for document in documents if document.escalate and document.escalate.after < expires]
@@ -217,7 +215,7 @@ def terms_of(documents: Sequence[RuleDocument]) -> Terms:
     denies = any((document.unresolved or usual) is Unresolved.DENY for document in documents)
     return Terms(
         tier=tier,
-        approvers=tuple(GroupQuorum(name, of, source) for (name, source), of in quorum.items()),
+        approvers=quorums(approver for document in documents for approver in document.approvers),
         two_person=any(document.two_person for document in documents),
         allow=tuple(role for role in Role if all(role in document.allow for document in documents)),
         unresolved=Unresolved.DENY if denies else Unresolved.ASK,
@@ -226,6 +224,15 @@ def terms_of(documents: Sequence[RuleDocument]) -> Terms:
         escalate=escalate,
         fresh_seconds=int(min(document.fresh_for for document in documents).total_seconds()),
     )
+
+
+def quorums(approvers: Iterable[Approver]) -> tuple[GroupQuorum, ...]:
+    """Each group once, with the largest number that is asked of it."""
+    quorum: dict[tuple[str, GroupSource], int] = {}
+    for approver in approvers:
+        key = _group(approver)
+        quorum[key] = max(approver.of, quorum.get(key, 0))
+    return tuple(GroupQuorum(name, of, source) for (name, source), of in quorum.items())
 
 
 def _group(party: EscalateTo) -> tuple[str, GroupSource]:

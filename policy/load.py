@@ -175,6 +175,9 @@ def _structure_problems(document: Document, content: PolicyDocument) -> Iterator
             yield document.problem(("rules", index, "id"), f"the id {rule.id!r} is taken.", "Ids are unique.")
         seen.add(rule.id)
         yield from _otherwise_problems(document, index, rule)
+        if rule.in_doubt is not None and rule.outcome is Ruling.DENY and rule.otherwise in (None, Ruling.DENY):
+            message = f"rule {rule.id}: 'in_doubt' has no meaning with outcome deny: nothing is done."
+            yield document.problem(("rules", index, "in_doubt"), message, "Remove it, or make it another outcome.")
         if rule.asks:
             yield from _approval_problems(document, index, rule)
             continue

@@ -77,6 +77,12 @@ class Escalate(_Part):
     to: EscalateTo
 
 
+class InDoubt(_Part):
+    """The people who are asked what became of an action of which nobody knows whether it happened."""
+
+    approvers: Annotated[tuple[Approver, ...], Field(min_length=1)]
+
+
 APPROVAL_KEYS = (
     "tier", "approvers", "two_person", "allow", "unresolved", "expires", "fresh_for", "remind", "escalate",
 )  # fmt: skip
@@ -102,6 +108,7 @@ class RuleDocument(_Part):
     fresh_for: Duration = FRESH_DEFAULT
     remind: tuple[Duration, ...] = ()
     escalate: Escalate | None = None
+    in_doubt: InDoubt | None = None
     because: Text | None = None
 
     @property

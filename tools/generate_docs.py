@@ -18,6 +18,7 @@ import typer
 from fastapi.routing import APIRoute
 from ruamel.yaml import YAML
 
+from app.access import Role
 from app.cli import root as command_line
 from app.faces import Faces
 from app.http.application import ROUTERS, create_app
@@ -116,6 +117,26 @@ def _routes() -> str:
     return _table(("request", "who", "what"), rows())
 
 
+def _roles() -> str:
+    """By role, what it changes, by the summaries of the requests, and what it may look at, by their paths."""
+    may: dict[str, tuple[list[str], set[str]]] = {str(role): ([], set()) for role in Role}
+    for router in ROUTERS:
+        for route in router.routes:
+            if not isinstance(route, APIRoute):
+                continue
+            path = "/".join(part for part in route.path_format.split("/") if part not in ("", "v1") and "{" not in part)
+            for role in _who(route).split(", "):
+                if role in may and route.methods == {"GET"}:
+                    may[role][1].add(path)
+                elif role in may:
+                    may[role][0].append(str(route.summary))
+    rows = (
+        (f"`{role}`", "; ".join(changes) or "-", ", ".join(sorted(looks)) or "-")
+        for role, (changes, looks) in may.items()
+    )
+    return _table(("role", "may", "looks at"), rows)
+
+
 def _who(route: APIRoute) -> str:
     if route.path in OPEN:
         return "anybody"
@@ -184,6 +205,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "events": _events,
     "settings": _settings,
     "routes": _routes,
+    "roles": _roles,
     "commands": _commands,
     "facts": _facts,
     "imports": rooms.imports,

@@ -18,7 +18,7 @@ from core.errors import ConsistencyError, DefinitionError, InputError, NotFoundE
 
 if TYPE_CHECKING:
     from runtime.definition.catalog import Definitions
-    from runtime.requests.publishing import Published
+    from runtime.requests.policies import Published
 
 __all__ = ["directory", "policy", "schema", "workflow"]
 
@@ -92,11 +92,11 @@ async def policy_publish(
 
     Tells first what changes: rules, steps of workflows, open questions.
     """
-    from runtime.requests import publishing
+    from runtime.requests import policies
 
     text = context.read_text(file)
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        publish = partial(publishing.publish_policy, connection, faces.definitions, faces.settings.tenant)
+        publish = partial(policies.publish_policy, connection, faces.definitions, faces.settings.tenant)
         done = await publish(text, str(file), context.actor(faces.settings), stage=stage, dry_run=dry_run)
     _tell_policy(done, "published", "was published already", as_json=as_json, several=True)
 
@@ -111,10 +111,10 @@ async def policy_retire(
 
     Tells first what changes: rules, steps of workflows, open questions.
     """
-    from runtime.requests import publishing
+    from runtime.requests import policies
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        retire = partial(publishing.retire_policy, connection, faces.definitions, faces.settings.tenant)
+        retire = partial(policies.retire_policy, connection, faces.definitions, faces.settings.tenant)
         done = await retire(name, context.actor(faces.settings), dry_run=dry_run)
     _tell_policy(done, "is out of force", "was not in force", as_json=as_json)
 
@@ -129,7 +129,7 @@ async def policy_activate(
 
     Tells first what changes: rules, steps of workflows, open questions.
     """
-    from runtime.requests import publishing
+    from runtime.requests import policies
 
     name, _, number = version.rpartition("@")
     if not name or not number.isdecimal():
@@ -137,7 +137,7 @@ async def policy_activate(
             f"{version!r} is no version.", where="NAME@VERSION", remedy="Such as ops@7; see `policy list`."
         )
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        activate = partial(publishing.activate_policy, connection, faces.definitions, faces.settings.tenant)
+        activate = partial(policies.activate_policy, connection, faces.definitions, faces.settings.tenant)
         done = await activate(name, int(number), context.actor(faces.settings), dry_run=dry_run)
     _tell_policy(done, "is active", "was active already", as_json=as_json)
 
@@ -189,7 +189,7 @@ def _tell_policy(done: Published, changed: str, same: str, *, as_json: bool, sev
 
 def _standing(done: Published, changed: str, same: str) -> str:
     if done.waits:
-        return "is proposed: it takes another of the group policy_approvers to do the same"
+        return "is proposed: another of the group policy_approvers is asked to approve it"
     looked = f"; {done.questions} open questions are judged by it now" if done.questions else ""
     return changed + looked if done.changed else same
 

@@ -28,11 +28,13 @@ async def send(
         str | None, typer.Option("--id", help="The signal's id: the same one again is the same one.")
     ] = None,
     token: Annotated[str | None, typer.Option(help="Only for the wait with this token.")] = None,
-    version: Annotated[int | None, typer.Option(min=1, help="Only for the run at this version.")] = None,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Only for the wait that was opened at this version of the run.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Send a signal. Exit 6 if nobody waits for it now and it is kept, 4 if it is late, stale, for another version of
-    the run, or a duplicate.
+    """Send a signal. Exit 0 also if what it is for has ended, 6 if nobody waits for it now and it is kept, 4 if it is
+    stale, because no wait has its token or version, or a duplicate.
     """
     from app.shown import signal_sentence
     from runtime.requests.signaling import Signal, Signaling
@@ -52,7 +54,7 @@ async def send(
         sent = Signal(tenant, key, id_ or None, actor, **said)
         answer = await Signaling(faces.database, faces.definitions).signal(sent)
     print_fields({**structs.asdict(answer), "sentence": signal_sentence(answer, key)}, as_json=as_json)
-    if answer.code != "delivered":
+    if answer.code not in ("delivered", "already_ended"):
         raise typer.Exit(Exit.KEPT if answer.code == "kept" else Exit.CONFLICT)
 
 
@@ -67,10 +69,10 @@ async def waits(
 
     async with context.faces() as faces:
         tenant = faces.settings.tenant
-        ids = await faces.looking.waits(tenant, run_id)
-        found = await faces.ask(tenant, read_models.waits_page, ids, 1000)
-    rows = [row for row in found if every or row["status"] == WaitState.WAITING]
-    columns = ("step_key", "kind", "status", "correlation_key", "due_at", "token")
+        opened = await faces.looking.waits(tenant, run_id)
+        found = await faces.ask(tenant, read_models.waits_page, [*opened], 1000)
+    rows = [{**row, "version": opened[row["wait_id"]]} for row in found if every or row["status"] == WaitState.WAITING]
+    columns = ("step_key", "kind", "status", "correlation_key", "due_at", "version", "token")
     print_rows(rows, columns, as_json=as_json, empty="It waits for nothing.")
 
 

@@ -41,6 +41,7 @@ async def workflow_check(
     from app.outlining import outline
     from policy.sets import PolicySet
     from runtime.definition.catalog import Definitions
+    from runtime.definition.reserved import refuse_reserved
     from runtime.definition.workflow import load_workflow
 
     settings = context.settings()
@@ -53,7 +54,9 @@ async def workflow_check(
         policies, _ = await context.policies_in_force()
 
     async def check(path: Path) -> dict[str, Any]:
-        found = load_workflow(context.read_text(path), str(path), catalog)
+        text = context.read_text(path)
+        found = load_workflow(text, str(path), catalog)
+        refuse_reserved(found.name, text, str(path))
         connectors = await standing(settings, catalog, found.connectors)
         told = {"name": found.name, "version": found.version}
         return {**told, "connectors": connectors, "outline": outline(found, policies)}

@@ -26,7 +26,8 @@ from evidence.blobs import StoredBlob
 from evidence.chain import Actor
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.requests.publishing import publish_directory, publish_policy, publish_workflow
+from runtime.requests.policies import publish_policy
+from runtime.requests.publishing import publish_directory, publish_workflow
 from runtime.store import read_models
 from runtime.store.read_models import RunFilter
 

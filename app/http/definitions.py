@@ -11,14 +11,17 @@ from fastapi import APIRouter, Path, Query, Response
 from msgspec import structs
 from pydantic import BaseModel, Field
 
-from app.access import Principal
+from app.access import Principal, Role
 from app.definitions import describe
 from app.faces import Faces
 from app.http import models
-from app.http.dependencies import Admin, FacesDep, Reader
+from app.http.dependencies import Admin, Author, Composer, FacesDep, Reader
+from app.outlining import outline
 from runtime.definition.schemas import SchemaName, schema_text
+from runtime.requests import policies as policy_requests
 from runtime.requests import publishing
-from runtime.requests.publishing import Published, Retired
+from runtime.requests.policies import Published
+from runtime.requests.publishing import Retired
 from runtime.store import documents, read_models, unavailable
 
 router = APIRouter(prefix="/v1", tags=["definitions"])
@@ -181,7 +184,7 @@ class WorkflowPublished(PublishedOut):
 
 
 @router.get("/workflows", response_model=WorkflowPage, summary="Every published workflow")
-async def workflows(who: Reader, faces: FacesDep, name: OnlyName = None) -> dict[str, Any]:
+async def workflows(who: Composer, faces: FacesDep, name: OnlyName = None) -> dict[str, Any]:
     """All versions, also retired ones, the newest of each name first; and what could not be published, and why."""
     unusable = await faces.ask(who.tenant, unavailable.listed, "workflow", name)
     shown = [structs.asdict(one) for one in unusable]
@@ -189,18 +192,36 @@ async def workflows(who: Reader, faces: FacesDep, name: OnlyName = None) -> dict
 
 
 @router.get("/workflows/{name}/{version}", response_model=WorkflowDetail, summary="One version of a workflow")
-async def workflow(name: Name, version: Number, who: Reader, faces: FacesDep) -> dict[str, Any]:
+async def workflow(name: Name, version: Number, who: Composer, faces: FacesDep) -> dict[str, Any]:
     """The version's exact text, the digests of the declarations frozen with it, and an outline of what it does."""
     async with faces.database.transaction(who.tenant) as connection:
         return await describe(connection, faces.definitions, who.tenant, name, version)
 
 
+class WorkflowChecked(BaseModel):
+    """A workflow that could be published: what it would be called, and its graph as a tree."""
+
+    name: str
+    version: int
+    digest: str
+    outline: dict[str, Any]
+
+
+@router.post("/workflows/check", response_model=WorkflowChecked, summary="Check a workflow")
+async def check_workflow(body: Document, who: Author, faces: FacesDep) -> dict[str, Any]:
+    """Checks a document and publishes nothing. 422 lists every problem with its line and column."""
+    found = publishing.check_workflow(faces.definitions, body.source, body.file)
+    return {"name": found.name, "version": found.version, "digest": found.digest, "outline": outline(found)}
+
+
 @router.post("/workflows", status_code=201, response_model=WorkflowPublished, summary="Publish a workflow version")
-async def publish_workflow(body: Document, who: Admin, faces: FacesDep, response: Response) -> Published:
+async def publish_workflow(body: Document, who: Author, faces: FacesDep, response: Response) -> Published:
     """Publishes a version, which never changes: 200 if exactly this was published, 409 if it has another text.
-    422 lists every problem of the document with its line and column.
+    422 lists every problem of the document with its line and column. A name belongs to whoever published it first: an
+    author gets a 403 for another's.
     """
-    published = await _publish(publishing.publish_workflow, body, who, faces, response)
+    publish = partial(publishing.publish_workflow, owned=not who.has(Role.ADMIN))
+    published = await _publish(publish, body, who, faces, response)
     response.headers["Location"] = f"/v1/workflows/{published.name}/{published.version}"
     return published
 
@@ -229,7 +250,7 @@ async def publish_policy(
     """Publishes a policy and puts it in force beside the others, in place of the version of its name. It judges every
     action from now on, also those that had been approved.
     """
-    publish = partial(publishing.publish_policy, stage=stage, dry_run=dry_run)
+    publish = partial(policy_requests.publish_policy, stage=stage, dry_run=dry_run)
     return await _publish(publish, body, who, faces, response)
 
 
@@ -239,7 +260,7 @@ async def retire_policy(name: Name, who: Admin, faces: FacesDep, dry_run: DryRun
     `policy_approvers`, it takes two of it: the first call proposes.
     """
     async with faces.database.transaction(who.tenant) as connection:
-        retire = partial(publishing.retire_policy, connection, faces.definitions, who.tenant)
+        retire = partial(policy_requests.retire_policy, connection, faces.definitions, who.tenant)
         return await retire(name, who.actor, dry_run=dry_run)
 
 
@@ -251,12 +272,12 @@ async def activate_policy(
     group `policy_approvers`, it takes two of it: the first call proposes.
     """
     async with faces.database.transaction(who.tenant) as connection:
-        activate = partial(publishing.activate_policy, connection, faces.definitions, who.tenant)
+        activate = partial(policy_requests.activate_policy, connection, faces.definitions, who.tenant)
         return await activate(name, version, who.actor, dry_run=dry_run)
 
 
 @router.get("/schemas/{name}", response_class=Response, summary="The JSON Schema of a kind of document")
-async def schema(name: SchemaName, who: Reader) -> Response:
+async def schema(name: SchemaName, who: Composer) -> Response:
     """JSON Schema (2020-12) for editors: of a workflow, a policy, a directory, or declarations of operations."""
     return Response(schema_text(name), media_type=SCHEMA_MEDIA_TYPE)
 

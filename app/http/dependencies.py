@@ -60,12 +60,30 @@ def allow(*roles: Role) -> Callable[[Request], Awaitable[Principal]]:
 
 
 Reader: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR))]
+# The same, and whoever writes workflows: of runs, those that it has started.
+Composer: TypeAlias = Annotated[
+    Principal, Depends(allow(Role.ADMIN, Role.AUTHOR, Role.OPERATOR, Role.APPROVER, Role.AUDITOR))
+]
+Author: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.AUTHOR))]
+Extender: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.AUTHOR))]
 Operator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR))]
 Starter: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.TRIGGER))]
 Signaler: TypeAlias = Annotated[Principal, Depends(allow(Role.OPERATOR, Role.TRIGGER))]
 Auditor: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.AUDITOR))]
 Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]
 Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]
+
+
+def check_own(who: Principal, run: Row) -> None:
+    """Raise ``AuthorizationError`` for an author, with no other role that serves, at a run that somebody else started.
+
+    What another could do here, an author does as well if its token has that role too.
+    """
+    if who.has(*(role for role in Role if role not in (Role.AUTHOR, Role.TRIGGER))):
+        return
+    if run["requested_by"] != who.subject:
+        words = "An author looks at and extends only runs that were started in its own name, and this is none of them."
+        raise AuthorizationError(words, remedy="Ask an administrator for a token with the role operator.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import orjson
 from fastapi import APIRouter, Header, Path, Query, Response
 
 from app.http import models, problems
-from app.http.dependencies import Auditor, FacesDep, Operator, Paged, Reader, Starter
+from app.http.dependencies import Auditor, Composer, FacesDep, Operator, Paged, Reader, Starter, check_own
 from app.shown import ENDED, attempted, exported, run_row, run_state
 from core.canonical import JsonObject
 from core.changes import changes
@@ -84,10 +84,11 @@ async def listed(
 
 
 @router.get("/{run_id}", response_model=models.RunDetail, summary="Look at one run")
-async def one(run_id: UUID, who: Reader, faces: FacesDep, response: Response) -> Row:
+async def one(run_id: UUID, who: Composer, faces: FacesDep, response: Response) -> Row:
     """The run's state, audit chain and evidence. The `ETag` is its version, for `If-Match`."""
     seen = await faces.looking.at(who.tenant, run_id)
     row = await run_row(faces, who.tenant, run_id)
+    check_own(who, row)
     response.headers["ETag"] = etag(row["version"])
     row = {**row, **run_state(row, seen)}
     return {**row, "late": seen.late, "paused": await faces.ask(who.tenant, pausing.of_run, run_id)}

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from app.access import Role
 from app.http import models, problems
-from app.http.dependencies import FacesDep, Operator, Paged, Reader, Signaler
+from app.http.dependencies import Composer, Extender, FacesDep, Paged, Reader, Signaler, check_own
 from app.http.runs import etag
 from app.shown import run_row, signal_sentence
 from core.durations import parse_duration
@@ -42,7 +42,7 @@ class SignalIn(models.In):
 
     `id` is the sender's own: the same one said again is the same signal, and changes nothing. Without it, the SHA-256
     of the key and the body stands for it, so a repeated delivery is harmless; give ids to say the same thing twice.
-    With `token` or `version`, it counts only for the wait with this token, or the run at this version.
+    With `token` or `version`, it is for the wait with this token, or that was opened by the commit of this version.
     """
 
     id: Annotated[str, Field(min_length=1, max_length=ID_CHARACTERS_MAX)] | None = None
@@ -53,8 +53,8 @@ class SignalIn(models.In):
 
 
 class SignalOut(BaseModel):
-    """The result of a signal, and `sentence`, which says it in words. `kept`: nothing waits for it yet. `repeated`: it
-    was known before.
+    """The result of a signal, and `sentence`, which says it in words. `kept`: nothing waits for it yet.
+    `already_ended`: what it is for is over, and it changes nothing. `repeated`: it was known before.
     """
 
     code: SignalCode
@@ -113,7 +113,7 @@ async def extend_wait(correlation_key: Key, body: PutOffIn, who: Signaler, faces
             "model": SignalOut,
             "description": "Nothing waits for it yet; it is kept for 30 days, and delivered when something does",
         },
-        409: {"description": "Late, stale, for another version of the run, or a duplicate; it changes nothing"},
+        409: {"description": "Stale, because no wait has its token or version; or a duplicate. It changes nothing"},
     },
 )
 async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: FacesDep, response: Response) -> Any:
@@ -126,7 +126,7 @@ async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: Fac
     sent = Signal(who.tenant, correlation_key, body.id, who.actor, **said)
     answer = await Signaling(faces.database, faces.definitions).signal(sent)
     sentence = signal_sentence(answer, correlation_key)
-    if answer.code not in (SignalCode.DELIVERED, SignalCode.KEPT):
+    if answer.code not in (SignalCode.DELIVERED, SignalCode.KEPT, SignalCode.ENDED):
         more: dict[str, Any] = {"repeated": answer.repeated, "run_id": str(answer.run_id), "step": answer.step}
         return problems.problem(409, str(answer.code), sentence, **more)
     if answer.code is SignalCode.KEPT:
@@ -167,13 +167,16 @@ class Mutation(BaseModel):
 
 
 class Wait(BaseModel):
-    """Something that a run is or was parked on. `token` is null unless the caller may operate runs."""
+    """Something that a run is or was parked on, and the `version` of the run by the commit that opened it. `token` is
+    null unless the caller may operate runs.
+    """
 
     wait_id: UUID
     step_key: str
     kind: str
     status: str
     correlation_key: str | None
+    version: int
     token: str | None
     due_at: datetime | None
     created_at: datetime
@@ -208,9 +211,10 @@ class GraphOut(BaseModel):
 
 
 @extending.get("/{run_id}/graph", response_model=GraphOut, summary="The graph of a run")
-async def graph(run_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
+async def graph(run_id: UUID, who: Composer, faces: FacesDep) -> dict[str, Any]:
     """Nodes, and edges of kind `sequence` (must be over), `data` (is read) and `branch` (stands inside)."""
     row = await run_row(faces, who.tenant, run_id)
+    check_own(who, row)
     *earlier, workflow = await faces.looking.editions(who.tenant, run_id)
     named = {"workflow": row["workflow"], "version": row["workflow_version"], "extensions": len(earlier)}
     return {**named, "nodes": nodes_of(workflow.graph), "edges": edges_of(workflow.graph)}
@@ -220,10 +224,10 @@ async def graph(run_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
 async def waits(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Lists the run's waits, also those that are over, oldest first. A signal to its `correlation_key` ends a wait."""
     after = paging.after(datetime, UUID)
-    ids = await faces.looking.waits(who.tenant, run_id)
-    rows = await faces.ask(who.tenant, read_models.waits_page, ids, paging.limit + 1, *after)
+    opened = await faces.looking.waits(who.tenant, run_id)
+    rows = await faces.ask(who.tenant, read_models.waits_page, [*opened], paging.limit + 1, *after)
     hidden = {} if who.has(Role.OPERATOR) else {"token": None}
-    return paging.page([{**row, **hidden} for row in rows], "created_at", "wait_id")
+    return paging.page([{**row, "version": opened[row["wait_id"]], **hidden} for row in rows], "created_at", "wait_id")
 
 
 @extending.get("/{run_id}/mutations", response_model=models.Page[Mutation], summary="What was added to a run")
@@ -245,11 +249,13 @@ async def mutations(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -
     },
 )
 async def extend(
-    run_id: UUID, body: Extension, who: Operator, faces: FacesDep, response: Response, if_match: IfMatch = None
+    run_id: UUID, body: Extension, who: Extender, faces: FacesDep, response: Response, if_match: IfMatch = None
 ) -> Any:
-    """Adds steps, which are checked like a definition and governed like any others. The audit names who added them."""
+    """Adds steps, which are checked like a definition and governed like any others. The audit names who added them. An
+    author extends runs that were started in its own name.
+    """
+    check_own(who, await run_row(faces, who.tenant, run_id))
     if if_match is None:
-        await run_row(faces, who.tenant, run_id)
         words = "If-Match is missing: say which version of the run you have looked at."
         return problems.problem(428, "precondition_required", words, remedy="Send the ETag of GET /v1/runs/{run_id}.")
     if (match := _VERSION.match(if_match)) is None:

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 from slack_sdk.web.async_client import AsyncWebClient
 
-from approvals.ports import Membership
+from approvals.ports import Membership, NotPosted, PostInDoubt, PostRefused
 from approvals.slack.calls import call
 from approvals.slack.payloads import Clicker
 from core.terms import GroupQuorum, GroupSource
@@ -181,10 +181,28 @@ class SlackUserGroups:
             frozenset(key for key, users in members.items() if users is None),
         )
 
+    async def members(self, wanted: Collection[GroupQuorum]) -> Mapping[str, frozenset[str]] | None:
+        """Tell the accounts in each Slack group that Slack knows, each as ``user`` and ``team/user``."""
+        groups = {group.key: group.group for group in wanted if group.source is GroupSource.SLACK_GROUP}
+        found = dict(zip(groups, await asyncio.gather(*map(self._asked, groups.values())), strict=True))
+        if any(isinstance(answer, NotPosted | PostInDoubt) for answer in found.values()):
+            return None
+        home = await self._workspace.home() if self._workspace is not None else None
+        teams = [f"{home.id}/"] if home is not None else []
+        members = {key: users for key, users in found.items() if isinstance(users, frozenset)}
+        return {key: users | {f"{team}{user}" for user in users for team in teams} for key, users in members.items()}
+
     async def _members(self, group: str) -> frozenset[str] | None:
+        users = await self._asked(group)
+        return users if isinstance(users, frozenset) else None
+
+    async def _asked(self, group: str) -> frozenset[str] | NotPosted | PostInDoubt | PostRefused:
+        """The users in a group, or why Slack does not tell: it is away, or it refuses."""
         request = self._client.usergroups_users_list(usergroup=group, include_disabled=False)
         answer = await call(request, timeout_seconds=self._timeout_seconds)
-        users = answer.get("users") if isinstance(answer, dict) else None
+        if not isinstance(answer, dict):
+            return answer
+        users = answer.get("users")
         if not isinstance(users, list) or not all(isinstance(user, str) for user in users):
-            return None
+            return PostRefused("unreadable", f"Slack's answer about the group {group} names no users.")
         return frozenset(users)

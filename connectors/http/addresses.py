@@ -47,6 +47,25 @@ async def destination(
     text: str, allowed: Iterable[AllowedHost], *, timeout_seconds: float
 ) -> Destination | Refused | NotSent:
     """The destination of a request to ``text``; ``Refused`` names the setting or the remedy."""
+    found = permitted(text, allowed)
+    if isinstance(found, Refused):
+        return found
+    url, rule = found
+    name, addresses = _name(url), await _resolve(url, timeout_seconds)
+    if isinstance(addresses, NotSent):
+        return addresses
+    closed = [address for address in addresses if not is_public(address)]
+    if closed and not rule.allow_private:
+        return Refused(
+            "private_address",
+            f"{name} resolves to {closed[0]}, which is not a public address; allow private addresses for this "
+            "host in COUNTERSEAL_HTTP_HOSTS if it is meant to be inside your network",
+        )
+    return Destination(url, addresses)
+
+
+def permitted(text: str, allowed: Iterable[AllowedHost]) -> tuple[httpx.URL, AllowedHost] | Refused:
+    """The URL and the rule that allows its host, whose addresses are not looked at; ``Refused`` names the remedy."""
     import httpx  # takes long, and whoever only reads settings does not need it
 
     try:
@@ -62,17 +81,7 @@ async def destination(
     if rule is None:
         place = name + (f":{url.port}" if url.port else "")
         return Refused("host_not_allowed", f"{place} is not among the allowed hosts; add it to COUNTERSEAL_HTTP_HOSTS")
-    addresses = await _resolve(url, timeout_seconds)
-    if isinstance(addresses, NotSent):
-        return addresses
-    closed = [address for address in addresses if not is_public(address)]
-    if closed and not rule.allow_private:
-        return Refused(
-            "private_address",
-            f"{name} resolves to {closed[0]}, which is not a public address; allow private addresses for this "
-            "host in COUNTERSEAL_HTTP_HOSTS if it is meant to be inside your network",
-        )
-    return Destination(url, addresses)
+    return url, rule
 
 
 def is_public(address: Address) -> bool:

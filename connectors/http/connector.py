@@ -6,7 +6,7 @@ import httpx
 from msgspec import Struct
 
 from connectors.exchange import Answer, Reply, deadline_in, exchange, seconds_to, tls
-from connectors.http.addresses import Address, AllowedHost, Destination, destination
+from connectors.http.addresses import Address, AllowedHost, Destination, destination, permitted
 from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, canonical_bytes
@@ -58,6 +58,11 @@ class HttpConnector(NothingBefore):
             if not isinstance(reply, NotSent) or reply.retry_after_seconds is not None:
                 break
         return _outcome(reply, call) if isinstance(reply, Answer) else reply
+
+    def ready(self, operation: str, inputs: JsonObject) -> Refused | None:
+        """Refuse a host that no setting allows. Its name is not resolved: nothing outside is asked."""
+        found = permitted(str(inputs.get("url")), self._settings.allowed_hosts)
+        return found if isinstance(found, Refused) else None
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
         """HTTP has no general way to ask; requests that change nothing can be repeated."""

@@ -7,7 +7,7 @@ CREATE FUNCTION append(_run_id uuid, _version int, _status text, _superstep int,
   _next text[] DEFAULT NULL, _next_ids uuid[] DEFAULT NULL, _next_epochs int[] DEFAULT NULL) RETURNS int[] LANGUAGE plpgsql AS $function$
 #variable_conflict use_column
 DECLARE its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
-  met int; notified bool;
+  met int; notified bool; one record;
 BEGIN
   IF _acts_for IS NOT NULL THEN
     notified := pg_advisory_xact_lock_shared(hashtextextended('counterseal.intents:' || _acts_for, 0)) IS NULL;
@@ -169,6 +169,27 @@ BEGIN
     FROM jsonb_to_recordset(_rest -> 'commands') AS r(command_id uuid, kind text, status text, payload jsonb, ordering_key text)
     ON CONFLICT (command_id) DO NOTHING;
   END IF;
+  IF _rest ? 'records' THEN
+    FOR one IN SELECT * FROM jsonb_to_recordset(_rest -> 'records') AS r(collection text, key text, value jsonb, absent bool,
+        expects int, removes bool) LOOP
+      IF one.removes THEN
+        DELETE FROM records WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key
+          AND (one.expects IS NULL OR version = one.expects);
+      ELSIF one.expects IS NOT NULL THEN
+        UPDATE records SET value = one.value, version = version + 1, run_id = _run_id, changed_at = now()
+        WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key AND version = one.expects;
+      ELSE
+        INSERT INTO records AS o (tenant_id, collection, key, value, run_id)
+        VALUES (its_tenant, one.collection, one.key, one.value, _run_id)
+        ON CONFLICT (tenant_id, collection, key) DO UPDATE SET value = excluded.value, version = o.version + 1,
+          run_id = _run_id, changed_at = now() WHERE NOT one.absent;
+      END IF;
+      GET DIAGNOSTICS met = ROW_COUNT;
+      IF met = 0 AND (one.expects IS NOT NULL OR NOT one.removes) THEN
+        RAISE EXCEPTION 'a record is not as expected' USING ERRCODE = 'CS001';
+      END IF;
+    END LOOP;
+  END IF;
   IF _rest ? 'ledger' THEN
     INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
     SELECT _run_id, its_tenant, r.superstep, r.step_key, r.channel, r.value
@@ -209,7 +230,7 @@ BEGIN
   IF EXISTS (
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
-    WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.reopened,run.resumed,run.sealed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed}'::text[])) IS NOT TRUE
+    WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.reopened,run.resumed,run.sealed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed,wait.postponed}'::text[])) IS NOT TRUE
       OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
         AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,cancels_rest,sealed}'::text[] <> '{}' THEN
@@ -236,7 +257,7 @@ CREATE FUNCTION open_run(_run_id uuid, _tenant_id text, _workspace_id text, _wor
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 DECLARE bound text; its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
-  met int; notified bool;
+  met int; notified bool; one record;
 BEGIN
   bound := set_config('counterseal.tenant', _tenant_id, true);
   IF EXISTS (

@@ -14,8 +14,8 @@ from core.errors import Problem
 from core.identity import Role
 from core.terms import GroupQuorum, Terms, Tier
 from core.validation import validate
-from policy.evaluate import terms_of
-from policy.model import PolicyDocument
+from policy.evaluate import quorums, terms_of
+from policy.model import InDoubt, PolicyDocument
 from runtime.definition.leaves import gate_terms
 from runtime.definition.model import AssignDocument, EscalationDocument, GateDocument, WorkflowDocument
 
@@ -41,7 +41,17 @@ def of_policy(text: str, file: str, groups: Groups | None) -> Findings:
         for index, rule in enumerate(content.rules)
         if rule.asks
     ]
+    asked += [
+        (("rules", index), ("in_doubt", "in_doubt"), f", rule {rule.id}: in doubt", _in_doubt(rule.in_doubt))
+        for index, rule in enumerate(content.rules)
+        if rule.in_doubt is not None
+    ]
     return _findings(document, f"policy {content.policy} version {content.version}", asked, groups)
+
+
+def _in_doubt(named: InDoubt) -> Terms:
+    # Who shaped the action does not say what became of it; with enough others that is no fault.
+    return Terms(Tier.HIGH, quorums(named.approvers), allow=(Role.REQUESTER,))
 
 
 def of_workflow(text: str, file: str, groups: Groups | None) -> Findings:

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from approvals.content import CardContent, InputField, RuleReason
 from approvals.model import ApprovalKind, ApprovalStatus
@@ -23,7 +24,7 @@ from core.errors import CountersealError, ExpressionError
 from core.terms import Terms
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import Decision
-from runtime.engine import contributors
+from runtime.engine import contributors, preflight
 from runtime.engine.commit import StepRow
 from runtime.engine.events import ApprovalConsumed, ApprovalRequested, ApprovalSuperseded
 from runtime.engine.graph import GateNode
@@ -265,8 +266,11 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
         return Over()
     if given is not None:
         supersede(transition, step, given.approval_id)
-    put(transition, step, question, nonce())
-    return Over()
+        known = replace(known, given=None)
+    first = preflight.answerable(transition, step, question.terms, question.marks, known)
+    if first is None:
+        put(transition, step, question, nonce())
+    return first or Over()
 
 
 def gate_still_asks(transition: Transition, step: StepRow, bound: str) -> bool:

@@ -16,25 +16,25 @@ from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Probe, ProbeVerdict
 from connectors.proposal import build_action
 from core.canonical import Json, JsonObject
-from core.terms import GroupQuorum, Terms, Tier
+from core.terms import Terms
 from evidence.receipts import ReceiptStatus, Resolution
 from policy.evaluate import Decision
 from policy.model import Ruling
 from runtime.engine import ask
 from runtime.engine.ask import Question
+from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionDoubtResolved, ActionHeld, ActionInDoubt, ApprovalConsumed
 from runtime.engine.instructions import Inquire, Next, Nonce, Over, Perform, still_approved
-from runtime.engine.intend import Proposal, ask_approval, denied, intend_again, judge, record_decision, void
+from runtime.engine.intend import Proposal, denied, intend_again, judge, record_decision, void
+from runtime.engine.operators import asked_about
 from runtime.engine.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.pausing import stopped
 from runtime.engine.settling import tell_of
 from runtime.engine.transition import GIVEN_UP, Transition, finish
 
-# Who is asked about an action that policy had let out without an approval.
-OPERATORS = "operators"
 # A call that has not begun so long after its intent does not begin any more.
 SEND_WITHIN = timedelta(seconds=5)
 # A connector keeps its own deadline; this much later nobody waits for one that does not.
@@ -84,16 +84,13 @@ def applied(
 def ask_people(
     transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, evidence: str, nonce: Nonce
 ) -> None:
-    """Ask the people who had approved it, or the operators: nobody else can tell what became of it."""
-    stored = receipt.action.get("terms")
-    if not isinstance(stored, dict):
-        stored = Terms(Tier.HIGH, (GroupQuorum(OPERATORS),)).to_json()
-    asked: JsonObject = {"remind_seconds": [], "escalate": None, "expires_seconds": ask.DOUBT_EXPIRES_SECONDS}
-    terms = Terms.from_json({**stored, **asked})
+    """Ask those who look after it what became of it (``operators.asked_about``)."""
+    marks = ask.marks_of(transition, step)
+    terms = asked_about(transition, receipt, marks)
     call = call_of(operation, receipt)
     action = replace(build_action(operation, call.input, call.before), system=system_of(receipt))
     card = ask.action_card(transition, step, operation, action, terms, evidence=evidence)
-    told = (ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card, None, ask.marks_of(transition, step))
+    told = (ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card, None, marks)
     ask.put(transition, step, Question(*told), nonce())
 
 
@@ -125,8 +122,7 @@ def put_off(transition: Transition, step: StepRow, operation: Operation, receipt
     delay = rest(transition, operation, receipt)
     if delay <= timedelta(0):
         return False
-    told: JsonObject = {**_counts(step), **unknown(why).to_json(), _OPEN: True}
-    transition.retry_later(step, delay, told, attempted=False)
+    transition.retry_later(step, delay, {**_counts(step), **unknown(why).to_json(), _OPEN: True}, attempted=False)
     return True
 
 

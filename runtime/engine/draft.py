@@ -7,15 +7,17 @@ outside, and leases that have run out. Ids and dedupe keys are derived, so that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
 from types import MappingProxyType
+from typing import TypeAlias
 from uuid import UUID
 
 from msgspec.structs import replace
 
+from connectors.port import Refused
 from core.canonical import JsonObject, derived_id, digest
 from core.errors import InputError
 from evidence.chain import Actor, EventType, seal
@@ -105,10 +107,20 @@ _OUTCOMES = frozenset({
 })  # fmt: skip
 
 
+# By the names of a connector and its operation, and the input: what stands in the way of the call, if anything does.
+Ready: TypeAlias = Callable[[str, str, JsonObject], Refused | None]
+
+
+def _unknown(connector: str, operation: str, inputs: JsonObject) -> Refused | None:
+    """Nothing is known of the connectors here."""
+    return None
+
+
 class Draft:
     """Events told of a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored.
 
     ``systems`` are the outside systems that would be called now, by connector (``connectors.port.Connector.target``).
+    ``ready`` says what stands in the way of a call by this process's settings (``connectors.port.Connectors.ready``).
     """
 
     def __init__(
@@ -118,10 +130,12 @@ class Draft:
         *,
         lease: timedelta = timedelta(seconds=30),
         systems: Mapping[str, str] = MappingProxyType({}),
+        ready: Ready = _unknown,
     ) -> None:
         self.view = view
         self.graph = graph
         self.systems = systems
+        self.ready = ready
         self.run = view.run.copy()
         self.rows = Commit(
             run_id=view.run_id,

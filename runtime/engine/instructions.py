@@ -17,7 +17,7 @@ from connectors.operation import Operation
 from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
 from core.identity import Contributor, Directory
-from core.terms import Terms
+from core.terms import GroupQuorum, Terms
 from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import ApprovalRow, Claim, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.contributors import barred_from
@@ -82,6 +82,7 @@ class Known(Struct, frozen=True):
     that was given.
     ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none; then
     ``shared`` is what the books tell of the effect, which may be another step's.
+    ``slack`` holds the accounts in each Slack group that could be looked up, by its key; None before that was tried.
     """
 
     receipt: ReceiptRow | None = None
@@ -90,6 +91,7 @@ class Known(Struct, frozen=True):
     before: Before | None = None
     receipt_checked: bool = False
     shared: Shared | None = None
+    slack: Mapping[str, frozenset[str]] | None = None
 
 
 class ReadBefore(Struct, frozen=True):
@@ -106,6 +108,14 @@ class LookUp(Struct, frozen=True):
 
     step: StepRow
     idempotency_key: str
+    known: Known
+
+
+class Resolve(Struct, frozen=True):
+    """Look up who is in these Slack groups, before anybody is asked; then begin again."""
+
+    step: StepRow
+    groups: tuple[GroupQuorum, ...]
     known: Known
 
 
@@ -169,7 +179,7 @@ class Unfit(Struct, frozen=True):
     problem: str
 
 
-Next: TypeAlias = ReadBefore | LookUp | Perform | Inquire | StartRun | Over
+Next: TypeAlias = ReadBefore | LookUp | Resolve | Perform | Inquire | StartRun | Over
 Nonce: TypeAlias = Callable[[], str]
 
 

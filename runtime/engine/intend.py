@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from approvals.model import ApprovalKind
 from connectors.operation import Kind, Operation
@@ -18,7 +18,7 @@ from connectors.port import Call
 from connectors.proposal import action_digest, action_json
 from core.action import Action
 from core.canonical import Json, JsonObject, derived_id, digest
-from core.terms import Terms, Unresolved
+from core.terms import GroupQuorum, Terms, Unresolved
 from evidence.chain import Actor
 from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
@@ -26,7 +26,6 @@ from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import COUNTER, FactContext
 from policy.sets import PolicySet
 from runtime.engine import ask, contributors, records
-from runtime.engine.ask import Question
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import (
@@ -35,6 +34,7 @@ from runtime.engine.events import (
 )
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import Known, Next, Nonce, Over, Perform
+from runtime.engine.operators import IN_DOUBT
 from runtime.engine.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
@@ -56,12 +56,16 @@ class Proposal(Struct, frozen=True):
 
 
 class Authority(Struct, frozen=True):
-    """By what an action may go out: the digest that was judged, the decision, and the approval that it asked for."""
+    """By what an action may go out: the digest that was judged, the decision, and the approval that it asked for.
+
+    ``in_doubt`` are the groups that policy names for a doubt about it.
+    """
 
     bound: str
     decision: UUID
     approval: UUID | None
     terms: Terms | None
+    in_doubt: tuple[GroupQuorum, ...] = ()
 
 
 def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
@@ -191,6 +195,8 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     stored["decision"] = str(authority.decision)
     stored["approval"] = str(authority.approval) if authority.approval else None
     stored["terms"] = authority.terms.to_json() if authority.terms else None
+    if authority.in_doubt:
+        stored[IN_DOUBT] = to_builtins(authority.in_doubt)
     receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
     intended = ActionIntended(
         receipt=receipt_id,
@@ -227,19 +233,6 @@ def void(p: Proposal) -> None:
     given = p.known.given
     if given is not None and given.kind is ApprovalKind.ACTION:
         ask.supersede(p.transition, p.step, given.approval_id)
-
-
-def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, evidence: str = "") -> Next:
-    """Ask the people whom policy names whether exactly this may be done; ``evidence`` is what the card adds to it."""
-    assert decision.approval is not None
-    terms = decision.approval
-    told = (p.transition, p.step, p.operation, action, terms)
-    said = " ".join(filter(None, (evidence, ask.rejected_before(p.transition, p.step))))
-    card = ask.action_card(*told, decision=decision, evidence=said)
-    marks = ask.marks_of(p.transition, p.step)
-    question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before), marks)
-    ask.put(p.transition, p.step, question, p.nonce())
-    return Over()
 
 
 def intend_again(

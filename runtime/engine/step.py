@@ -25,6 +25,7 @@ from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from policy.sets import PolicySet
 from runtime.engine import ask, doubt, waits
+from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.doubt import PROBE_AFTER, resolve
@@ -35,7 +36,6 @@ from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perfor
 from runtime.engine.intend import (
     Authority,
     Proposal,
-    ask_approval,
     binding,
     denied,
     intend,
@@ -169,7 +169,8 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         return ask_approval(p, action, decision, bound)
     if p.known.shared is not None and (over := share(p, action)) is not None:
         return over
-    return intend(p, action, key, Authority(bound, decision_id, approval, decision.approval if asks else None))
+    terms = decision.approval if asks else None
+    return intend(p, action, key, Authority(bound, decision_id, approval, terms, decision.in_doubt))
 
 
 def _matching(p: Proposal, bound: str) -> UUID | None:

@@ -95,7 +95,7 @@ class Errands(Struct, frozen=True):
         async with self.database.transaction() as connection:
             if not await step_is_over(connection, message.tenant_id, UUID(parent), step_key, self.definitions.graphs):
                 return Later("The run that waits for it is not parked yet.")
-            result: JsonObject = {"code": str(SignalCode.LATE), "run": parent, "step": step_key}
+            result: JsonObject = {"code": str(SignalCode.ENDED), "run": parent, "step": step_key}
             await inbox.processed(connection, message.tenant_id, OF_RUNS, str(run_id), result)
         return Delivered()
 

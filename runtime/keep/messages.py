@@ -17,12 +17,14 @@ from msgspec import Struct
 from approvals import ports
 from approvals.model import ApprovalStatus
 from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
+from approvals.tally import current_votes
 from core.db import Connection
 from runtime.definition.catalog import Definitions
+from runtime.definition.reserved import PROPOSAL
 from runtime.engine.review import VOIDED
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
 from runtime.requests.looking import receipt_of
-from runtime.store import approvals, tasks
+from runtime.store import approvals, tasks, tenants
 from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
 
@@ -30,7 +32,7 @@ ANEW = "If people are still to decide it, a new card asks them; no answer to thi
 
 
 class Messages(Struct, frozen=True):
-    """Delivers messages of the kinds ``card``, ``remind``, ``escalate``, ``voided``, ``note``, ``task``."""
+    """Delivers cards, tasks, and what is said to people below them: reminders, escalations, answers and the like."""
 
     messenger: Messenger
     channel: str
@@ -39,7 +41,7 @@ class Messages(Struct, frozen=True):
     def handlers(self) -> dict[str, Handler]:
         """The handlers by kind of message."""
         kinds = {"card": self.card, "remind": self.remind, "escalate": self.escalate, VOIDED: self.voided}
-        return {**kinds, "note": self.note, "task": self.task}
+        return {**kinds, PROPOSAL: self.proposal, "note": self.note, "task": self.task}
 
     async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it."""
@@ -76,6 +78,20 @@ class Messages(Struct, frozen=True):
         """Tell below the card, to whoever was asked, that the question is void."""
         stored = await _approval(connection, message)
         return partial(self._below, stored, message, f"A new policy decides otherwise, so this is void. {ANEW}")
+
+    async def proposal(self, connection: Connection, message: Message) -> Deliver:
+        """Tell below the card, to whoever proposed a policy, what became of it."""
+        stored = await _approval(connection, message)
+        approval = stored.approval
+        people = await tenants.directory(connection, approval.tenant_id)
+        entry = people.entry(approval.requester)
+        who = entry.name if entry is not None else approval.requester
+        by = " and ".join(vote.name for vote in current_votes(approval.votes))
+        became = {
+            ApprovalStatus.APPROVED: f"was approved by {by} and is in force",
+            ApprovalStatus.REJECTED: f"was rejected by {by}: {stored.reason or ''}",
+        }.get(approval.status, "ended without a decision, and is not in force. Propose it again if it is still wanted")
+        return partial(self._below, stored, message, f"{who}, the change of policy that you proposed {became}.")
 
     async def note(self, connection: Connection, message: Message) -> Deliver:
         """Answer one person."""

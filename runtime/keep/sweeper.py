@@ -24,6 +24,7 @@ from core.outage import is_away, is_passing, report
 from evidence.events import EventType
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
+from runtime.definition.reserved import POLICY_CHANGE, PROPOSAL
 from runtime.engine import doubt, waits
 from runtime.engine.commit import Claim, StepRow, WaitRow
 from runtime.engine.draft import BARRIER, ENGINE
@@ -246,6 +247,8 @@ def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float) -> 
 def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID) -> None:
     transition.tell(ApprovalExpired(approval_id), step=step.key)
     transition.message("card", approval_id, ApprovalStatus.EXPIRED)
+    if transition.view.workflow == POLICY_CHANGE:
+        transition.message(PROPOSAL, approval_id, ApprovalStatus.EXPIRED)
     receipt, kind = last_receipt(transition.run, step.key), transition.run.approvals[approval_id].kind
     if kind == ApprovalKind.IN_DOUBT and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
         doubt.given_up(transition, receipt, "nobody said what became of it in time")

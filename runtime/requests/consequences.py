@@ -15,8 +15,7 @@ from core.canonical import Json, JsonObject
 from core.db import Connection
 from core.errors import CountersealError
 from policy.foresee import changed
-from policy.load import Policy
-from policy.sets import PolicySet
+from policy.sets import Member, PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.foresight import foresee_steps
 from runtime.engine import review
@@ -76,7 +75,7 @@ class Change(Struct, frozen=True):
 
 
 async def change_of(
-    connection: Connection, definitions: Definitions, tenant: str, name: str, policy: Policy | None
+    connection: Connection, definitions: Definitions, tenant: str, name: str, policy: Member | None
 ) -> Change:
     """The change by which this policy comes into force under its name; None takes that name out of force.
 

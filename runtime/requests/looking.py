@@ -33,7 +33,7 @@ from runtime.engine.states import StepState
 from runtime.engine.told import Diverged
 from runtime.engine.transition import writes_of
 from runtime.engine.workflow import Workflow
-from runtime.store import books, retention
+from runtime.store import books, journal, retention
 from runtime.store.approvals import StoredApproval
 from runtime.store.books import Book
 from runtime.store.rows import check_rows
@@ -159,10 +159,13 @@ class Looking(Struct, frozen=True):
         async with self.database.transaction(tenant) as connection:
             return await books.lines(connection, tenant, run_id)
 
-    async def waits(self, tenant: str, run_id: UUID) -> list[UUID]:
-        """The ids of all waits that a run has told of."""
-        lines = [orjson.loads(line) for line in await self.lines(tenant, run_id) if b'"wait":"' in line]
-        return sorted({UUID(line["data"]["wait"]) for line in lines if "wait" in line["data"]})
+    async def waits(self, tenant: str, run_id: UUID) -> dict[UUID, int]:
+        """All waits that a run has told of, each with the version that the run had by the commit that opened it."""
+        async with self.database.transaction(tenant) as connection:
+            every = await books.lines(connection, tenant, run_id)
+            lines = [orjson.loads(line) for line in every if b'"wait":"' in line]
+            ids = sorted({UUID(line["data"]["wait"]) for line in lines if "wait" in line["data"]})
+            return await journal.opened(connection, run_id, ids)
 
     async def trigger(self, tenant: str, run_id: UUID) -> Row | None:
         """The trigger of a run; None if retention has taken it."""

@@ -1,61 +1,27 @@
-"""Publishing documents: workflows, policies, the directory of people. Each publication is an audit event.
-
-Policies live side by side: of each name at most one version is in force, until it is retired.
-"""
+"""Publishing documents: workflows, and the directory of people. Each publication is an audit event."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
-from core.errors import DefinitionError, InputError, NotFoundError, nearest
+from core.errors import AuthorizationError, InputError
 from core.identity import Directory
 from core.ids import new_id
 from evidence.chain import Actor, EventType
-from policy.load import Policy
 from runtime.definition import deciders
 from runtime.definition.catalog import Definitions
-from runtime.definition.deciders import Findings
 from runtime.definition.foresight import foresee_steps
 from runtime.definition.people import load_directory
+from runtime.definition.reserved import refuse_reserved
 from runtime.definition.workflow import load_workflow
-from runtime.requests.consequences import Change, change_of, foretell
+from runtime.engine.workflow import Workflow
 from runtime.requests.inheriting import check_children
+from runtime.requests.policies import Published, refuse
 from runtime.requests.twofold import approvers, first_of_two
-from runtime.store import audit, documents, pauses, tenants, unavailable
+from runtime.store import audit, documents, tenants, unavailable
 from runtime.store.documents import StoredWorkflow
-
-# What changes the policies in force, by what proposes it. Each puts an end to all that was proposed before.
-_PROPOSES = {
-    EventType.POLICY_ACTIVATED: EventType.POLICY_PROPOSED,
-    EventType.POLICY_RETIRED: EventType.POLICY_RETIREMENT_PROPOSED,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A publication; ``changed`` is False if exactly this was published before.
-
-    ``retired`` says that it was, and has been retired since: publishing it again does not bring it back. ``warnings``
-    say in which cases nobody could decide what it asks people. ``waits`` says that it is not in force until a second
-    person of ``POLICY_APPROVERS`` says so too; ``questions`` counts the open ones that are judged anew now. ``staged``
-    says that it is stored, and not in force by this. ``consequences`` are what a change of the policies in force leads
-    to; ``dry_run`` says that nothing was done. ``steps`` are a workflow's, with what becomes of each now.
-    """
-
-    name: str
-    version: int
-    digest: str
-    changed: bool
-    retired: bool = False
-    warnings: tuple[str, ...] = ()
-    waits: bool = False
-    questions: int = 0
-    staged: bool = False
-    consequences: JsonObject | None = None
-    dry_run: bool = False
-    steps: tuple[JsonObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +53,23 @@ async def ensure_tenant(
 
 
 async def publish_workflow(
-    connection: Connection, definitions: Definitions, tenant: str, text: str, file: str, actor: Actor
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    text: str,
+    file: str,
+    actor: Actor,
+    *,
+    owned: bool = False,
 ) -> Published:
-    """Publish one version of a workflow. ``DefinitionError`` lists what is wrong with it."""
-    workflow = load_workflow(text, file, definitions.catalog)
+    """Publish one version of a workflow. ``DefinitionError`` lists what is wrong with it.
+
+    With ``owned``, ``AuthorizationError`` for a name that somebody else has published first.
+    """
+    workflow = check_workflow(definitions, text, file)
     await tenants.lock(connection, tenant)
+    if owned:
+        await _check_owner(connection, tenant, workflow.name, actor)
     await check_children(connection, definitions, tenant, workflow)
     stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
     changed = await documents.publish_workflow(connection, tenant, stored, actor.id)
@@ -101,12 +79,30 @@ async def publish_workflow(
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}
         await audit.record(connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data)
         await unavailable.forget(connection, tenant, "workflow", workflow.name)
-        warnings = _refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
+        warnings = refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
         policies = await definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
         steps = tuple(one.told() for one in foresee_steps(workflow, policies))
         return Published(workflow.name, workflow.version, workflow.digest, True, warnings=warnings, steps=steps)
     startable = await documents.newest_workflows(connection, tenant, workflow.name, workflow.version)
     return Published(workflow.name, workflow.version, workflow.digest, False, retired=not startable)
+
+
+def check_workflow(definitions: Definitions, text: str, file: str) -> Workflow:
+    """Compile a workflow of somebody else than Counterseal; ``DefinitionError`` lists what is wrong with it."""
+    workflow = load_workflow(text, file, definitions.catalog)
+    refuse_reserved(workflow.name, text, file)
+    return workflow
+
+
+async def _check_owner(connection: Connection, tenant: str, name: str, actor: Actor) -> None:
+    """Read with the tenant locked, so that of two who publish a new name one is the first."""
+    versions = await documents.workflow_versions(connection, tenant, name)
+    owner = min(versions, key=lambda one: (one.published_at, one.version)).published_by if versions else actor.id
+    if owner != actor.id:
+        raise AuthorizationError(
+            f"The workflow {name!r} belongs to {owner}, who has published it first.",
+            remedy="Choose another name, or let them or an administrator publish it.",
+        )
 
 
 async def retire_workflow(connection: Connection, tenant: str, name: str, version: int, actor: Actor) -> Retired:
@@ -123,135 +119,6 @@ async def retire_workflow(connection: Connection, tenant: str, name: str, versio
         await audit.record(connection, tenant, EventType.WORKFLOW_RETIRED, actor, {"name": name, "version": version})
     left = await documents.newest_workflows(connection, tenant, name)
     return Retired(name, version, changed, left[0].version if left else None)
-
-
-async def publish_policy(
-    connection: Connection,
-    definitions: Definitions,
-    tenant: str,
-    text: str,
-    file: str,
-    actor: Actor,
-    *,
-    stage: bool = False,
-    dry_run: bool = False,
-) -> Published:
-    """Publish a policy, and put it in force as ``activate_policy`` does, unless it is only staged.
-
-    ``DefinitionError`` lists what is wrong with it. So it is with one whose approvers could not decide, by the tenant's
-    directory; without a directory it is a warning. ``dry_run`` tells what would happen, and does nothing.
-    """
-    policy = definitions.compile_policy(text, file)
-    await tenants.lock(connection, tenant)
-    if not dry_run:
-        stored = await documents.store_policy(connection, tenant, policy, text, actor.id)
-        if stored:
-            await audit.record(connection, tenant, EventType.POLICY_PUBLISHED, actor, policy.named.to_json())
-        if stage:
-            warnings = _refuse(deciders.of_policy(text, file, await tenants.groups(connection, tenant)))
-            return Published(policy.name, policy.version, policy.digest, stored, warnings=warnings, staged=True)
-    return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
-
-
-async def activate_policy(
-    connection: Connection,
-    definitions: Definitions,
-    tenant: str,
-    name: str,
-    version: int,
-    actor: Actor,
-    *,
-    dry_run: bool = False,
-) -> Published:
-    """Put a published version in force, in place of the one of its name; errors as of ``publish_policy``.
-
-    ``NotFoundError`` names what is published. Where the directory has a group ``POLICY_APPROVERS``, it takes two of it:
-    the first one proposes it. The answer means that no append with an intent is under way any more that the policies
-    before have decided (promise 11).
-    """
-    await tenants.lock(connection, tenant)
-    _, text, _ = await documents.policy_of(connection, tenant, name, version)
-    file = f"{name}@{version}"
-    policy = definitions.compile_policy(text, file)
-    return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
-
-
-async def _put_in_force(
-    connection: Connection,
-    definitions: Definitions,
-    tenant: str,
-    policy: Policy,
-    file: str,
-    actor: Actor,
-    *,
-    dry_run: bool,
-) -> Published:
-    name, version, digest = policy.name, policy.version, policy.digest
-    used = (await documents.past_policies(connection, tenant)).used(name)
-    if used is not None and used.digest == digest:
-        return Published(name, version, digest, False)
-    warnings = _refuse(deciders.of_policy(policy.text, file, await tenants.groups(connection, tenant)))
-    change = await change_of(connection, definitions, tenant, name, policy)
-    rollback = used.version if used is not None and used.version > version else None
-    foretold = await foretell(connection, definitions, tenant, change, rollback)
-    answer = Published(name, version, digest, True, warnings=warnings, consequences=foretold.to_json(), dry_run=dry_run)
-    if dry_run:
-        return answer
-    author = (await documents.policy_of(connection, tenant, name, version))[2]
-    told = {**policy.named.to_json(), "author": author}
-    return await _make(connection, tenant, change, answer, told, actor, EventType.POLICY_ACTIVATED)
-
-
-async def retire_policy(
-    connection: Connection, definitions: Definitions, tenant: str, name: str, actor: Actor, *, dry_run: bool = False
-) -> Published:
-    """Take the policy of this name out of force; ``changed`` is False if none is. It stays published.
-
-    ``NotFoundError`` if there never was one. Two people and the answer's meaning are as of ``activate_policy``.
-    """
-    await tenants.lock(connection, tenant)
-    past = await documents.past_policies(connection, tenant)
-    used = past.used(name)
-    if used is None:
-        known = [one for one in past.editions if one.name == name]
-        if not known:
-            names = {one.name for one in past.editions}
-            raise NotFoundError(f"There is no policy {name!r}.", remedy=nearest(name, names, "Published"))
-        return Published(name, known[-1].version, known[-1].digest, False, retired=True)
-    change = await change_of(connection, definitions, tenant, name, None)
-    foretold = (await foretell(connection, definitions, tenant, change)).to_json()
-    answer = Published(name, used.version, used.digest, True, retired=True, consequences=foretold, dry_run=dry_run)
-    if dry_run:
-        return answer
-    told: JsonObject = {"name": name, "version": used.version, "digest": used.digest}
-    return await _make(connection, tenant, change, answer, told, actor, EventType.POLICY_RETIRED)
-
-
-async def _make(
-    connection: Connection,
-    tenant: str,
-    change: Change,
-    answer: Published,
-    data: JsonObject,
-    actor: Actor,
-    event: EventType,
-) -> Published:
-    """Make the change, or propose it where it takes two."""
-    named: JsonObject = {"name": answer.name, "version": answer.version, "digest": answer.digest}
-    first = await first_of_two(connection, tenant, (_PROPOSES[event], *_PROPOSES), named, actor)
-    if first is None:
-        return replace(answer, changed=False, retired=False, waits=True)
-    await documents.put_in_force(connection, tenant, change.digests)
-    told: JsonObject = {**data, "approver": actor.id, "consequences": answer.consequences}
-    await audit.record(connection, tenant, event, actor, told | ({"by": first} if first else {}))
-    return replace(answer, questions=await pauses.open_questions(connection, tenant))
-
-
-def _refuse(found: Findings) -> tuple[str, ...]:
-    """The warnings, if nothing is worse. The error undoes the caller's transaction, and with it the publication."""
-    if found.problems:
-        raise DefinitionError(tuple(found.problems))
-    return tuple(found.warnings)
 
 
 async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:

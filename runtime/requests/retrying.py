@@ -11,6 +11,7 @@ from core.db import Connection
 from core.errors import ConsistencyError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
+from runtime.definition.reserved import refuse_altering
 from runtime.engine.reopening import reopen
 from runtime.engine.states import RunState
 from runtime.engine.transition import Transition
@@ -30,6 +31,7 @@ async def retry_run(
     if not reason.strip():
         raise InputError("is empty", where="reason", remedy="Say why the run may go on now.")
     view = await load(connection, run_id, definitions.graphs, lock=True, whole=True, tenant=tenant)
+    refuse_altering(view.workflow)
     if view.parent is not None:
         words = f"The run {view.parent} above this one has its end already, and has moved on."
         raise ConsistencyError(words, remedy="Retry that one: it starts this one anew.")

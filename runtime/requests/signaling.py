@@ -3,8 +3,9 @@
 A signal is kept in the inbox under its own id before anything is made of it. It completes the oldest wait with its
 correlation key; one that comes before its wait exists is kept for ``inbox.KEPT_FOR`` and delivered when it does. If
 somebody has waited for its key before, it is meant for that run, or, where that run is over, for one that is there by
-then: it ends no wait of a run that starts later. The end of a child run takes the same way. Whatever is late, stale or
-repeated changes nothing, and is on record. A completed task ends its wait like a signal: under the run's lock, once.
+then: it ends no wait of a run that starts later. A signal with a token or a version names one wait: it ends that one,
+or nothing. The end of a child run takes the same way. Whatever is late, stale or repeated changes nothing, and is on
+record. A completed task ends its wait like a signal: under the run's lock, once.
 """
 
 from __future__ import annotations
@@ -46,13 +47,15 @@ _KINDS = {SIGNAL: (WaitKind.SIGNAL, WaitKind.EXTERNAL), OF_RUNS: (WaitKind.CHILD
 
 
 class SignalCode(StrEnum):
-    """The outcome of a signal."""
+    """The outcome of a signal.
+
+    ``already_ended``: the wait that it is for is known, and over. ``stale``: its token or version is no wait's.
+    """
 
     DELIVERED = "delivered"
     KEPT = "kept"
-    LATE = "late"
+    ENDED = "already_ended"
     STALE = "stale"
-    VERSION = "version"
     DUPLICATE = "duplicate"
     EXPIRED = "expired"
 
@@ -62,7 +65,8 @@ class Signal(Struct, frozen=True):
 
     ``id`` is the sender's: the same one said again is one. Without it, the digest of key and content stands for it, so
     that a repeated delivery is one signal (V-10).
-    ``token`` and ``version`` must be those of the wait and of its run where they are given.
+    ``token`` and ``version`` must be those of the wait where they are given: the version that the run had by the commit
+    that opened it. What names a wait is for that one alone, and never kept for another.
     """
 
     tenant_id: str
@@ -147,7 +151,7 @@ class Signaling(Struct, frozen=True):
             answer = _answer(signal, known.result or {})
         else:
             answer = await self._act(connection, signal, known, lock=lock)
-        if not named and (known.processed or answer.code is SignalCode.KEPT):
+        if not named and not _names_a_wait(signal) and (known.processed or answer.code is SignalCode.KEPT):
             # Is it repeated, or said anew? Nobody can tell. It ends nothing, so its sender has to know.
             found = await self._find(connection, signal)
             if found is not None and found.waiting and (found.run_id, found.step_key) != (answer.run_id, answer.step):
@@ -160,13 +164,16 @@ class Signaling(Struct, frozen=True):
     async def _act(
         self, connection: Connection, signal: Signal, kept: Notice | None = None, *, lock: bool
     ) -> SignalAnswer:
-        found = await self._find(connection, signal, kept)
-        if found is None or not found.waiting:
-            code = await self._unawaited(connection, signal, found)
-        elif signal.token not in (None, found.token):
+        names = _names_a_wait(signal)
+        if names:
+            place = (signal.tenant_id, signal.correlation_key, _KINDS[signal.source])
+            found = await inbox.find_named(connection, *place, signal.token, signal.version)
+        else:
+            found = await self._find(connection, signal, kept)
+        if names and found is None:
             code = SignalCode.STALE
-        elif signal.version not in (None, found.run_version):
-            code = SignalCode.VERSION
+        elif found is None or not found.waiting:
+            code = SignalCode.ENDED if names else await self._unawaited(connection, signal, found)
         elif not found.parked:
             code = SignalCode.KEPT
         else:
@@ -175,8 +182,7 @@ class Signaling(Struct, frozen=True):
             if signal.source == OF_RUNS:
                 ending = await runs.ending_of(connection, UUID(signal.correlation_key))
                 result["shaped"] = [*await runs.shapers_of(connection, ending, self.definitions.graphs)]
-            strict = signal.version is not None
-            await end_wait(connection, *said_to, result, signal.actor, lock=lock, strict=strict)
+            await end_wait(connection, *said_to, result, signal.actor, lock=lock)
             code = SignalCode.DELIVERED
         if code is not SignalCode.KEPT:
             return await self._end(connection, signal, code, found)
@@ -188,15 +194,15 @@ class Signaling(Struct, frozen=True):
         return _answer(signal, _result(code, found if known else None))
 
     async def _unawaited(self, connection: Connection, signal: Signal, found: Found | None) -> SignalCode:
-        """The code for a signal for which nothing waits now: kept for a later wait, unless it names an earlier one."""
+        """The code for a signal that names no wait, and for which nothing waits now: most often it is kept for one."""
         # The name of a signal may be waited for again; what a run began outside is over with its step.
         if found is not None and found.kind != WaitKind.SIGNAL:
             if await effects.left_by(connection, signal.tenant_id, found.wait_id):
                 return SignalCode.KEPT  # those who share what it is about are about to wait in its place
             place = (signal.tenant_id, found.run_id, found.step_key)
             if await step_is_over(connection, *place, self.definitions.graphs):
-                return SignalCode.LATE
-        return SignalCode.KEPT if signal.token is None and signal.version is None else SignalCode.STALE
+                return SignalCode.ENDED
+        return SignalCode.KEPT
 
     async def _end(self, connection: Connection, signal: Signal, code: SignalCode, found: Found | None) -> SignalAnswer:
         """Note what became of the signal, and record one that ended nothing in the audit."""
@@ -208,6 +214,10 @@ class Signaling(Struct, frozen=True):
         result = _result(code, found)
         await inbox.processed(connection, signal.tenant_id, signal.source, signal.id or "", result)
         return _answer(signal, result)
+
+
+def _names_a_wait(signal: Signal) -> bool:
+    return signal.token is not None or signal.version is not None
 
 
 def _result(code: SignalCode, found: Found | None) -> JsonObject:
@@ -238,8 +248,8 @@ def _said(signal: Signal) -> JsonObject:
 
 def _from_payload(tenant: str, source: str, notice_id: str, key: str, payload: Any) -> Signal:
     actor = Actor(payload["actor"]["kind"], payload["actor"]["id"])
-    # A version that a kept signal expected is that of a run which did not wait yet: it says nothing any more.
-    return Signal(tenant, key, notice_id, actor, payload["output"], payload["error"], payload["token"], None, source)
+    said = (payload["output"], payload["error"], payload["token"], payload["version"])
+    return Signal(tenant, key, notice_id, actor, *said, source)
 
 
 class Moved(Exception):
@@ -263,11 +273,10 @@ async def end_wait(
     actor: Actor,
     *,
     lock: bool,
-    strict: bool = False,
 ) -> bool:
     """Complete the wait at ``place`` (run, step key, wait) in the caller's transaction. ``Moved`` if it is not there.
 
-    It commutes with what is told of other steps meanwhile, unless it is ``strict``: said of one version of the run.
+    It commutes with what is told of other steps meanwhile.
     False for a task that asks something else by now: it is put anew, and what was said is not taken. A crash before the
     commit leaves nothing, and whoever said it repeats it; after it, the run has resumed.
     """
@@ -283,6 +292,6 @@ async def end_wait(
         waits.complete(transition, step, wait, result, actor)
     else:
         waits.ask_anew(transition, step, wait, actor)
-    if not await faces.append(connection, transition.commit(), answers=None if strict else step_key):
+    if not await faces.append(connection, transition.commit(), answers=step_key):
         raise Moved
     return taken

@@ -21,6 +21,7 @@ from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
+from runtime.definition.reserved import refuse_start
 from runtime.engine.beginnings import Inherited, first_values
 from runtime.engine.events import RunOpened, RunStarted
 from runtime.engine.replaying import unopened
@@ -81,6 +82,7 @@ async def start_named(
     A trigger that has started its run finds it, whatever has become of the workflow since: retired, or so changed that
     it would not take this input any more. A crash before the append leaves nothing, and the sender repeats.
     """
+    refuse_start(name, request.trigger_type)
     place = (request.tenant_id, name, version)
     known = definitions.startable.known(place)
     if known is not None and known[1].age() < CLOCK_SECONDS_MAX:

@@ -15,6 +15,7 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.definition.catalog import Definitions
+from runtime.definition.reserved import refuse_altering
 from runtime.definition.workflow import check_past, extended, open_gates, read_extension
 from runtime.engine.commit import MutationRow
 from runtime.engine.events import RunExtended
@@ -55,6 +56,7 @@ class Extending(Struct, frozen=True):
         extension = read_extension(source)
         async with self.database.transaction(tenant) as connection:
             view = await load(connection, run_id, self.definitions.graphs, lock=True, tenant=tenant)
+            refuse_altering(view.workflow)
             _check(view, expected_version)
             base = await self.definitions.of_run(connection, replace(view.definition, extensions=0))
             before = await self.definitions.of_run(connection, view.definition)

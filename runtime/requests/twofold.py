@@ -7,10 +7,9 @@ from core.db import Connection
 from core.errors import AuthorizationError
 from core.identity import Directory, Kind, principal
 from evidence.chain import Actor, EventType
+from runtime.definition.reserved import POLICY_APPROVERS
 from runtime.store import audit, documents, tenants
 
-# Where the directory has a group of this name, a change of the policy in force, or of this group, takes two of it.
-POLICY_APPROVERS = "policy_approvers"
 _KINDS = {"person": Kind.PERSON, "token": Kind.BEARER, "service_account": Kind.PERSON}
 
 
@@ -19,27 +18,37 @@ def approvers(people: Directory) -> set[str]:
     return {entry.id for entry in people.entries.values() if entry.active and POLICY_APPROVERS in entry.groups}
 
 
+async def member(connection: Connection, tenant: str, actor: Actor) -> str | None:
+    """The person of ``POLICY_APPROVERS`` who acts; None where the directory has no such group, and one person may.
+
+    ``AuthorizationError`` for somebody who is not of the group: with it nothing of the caller's transaction is done.
+    """
+    people = await tenants.directory(connection, tenant)
+    members = approvers(people)
+    if not members:
+        return None
+    kind = _KINDS.get(actor.kind)
+    person = None if kind is None else people.resolve(principal(kind, actor.id))
+    if person is None or person not in members:
+        raise AuthorizationError(
+            f"This takes two people of the group {POLICY_APPROVERS}, and {actor.id} is not one of them.",
+            remedy="Let two of them do it, one after the other. To stop at once, see `counterseal pause`.",
+        )
+    return person
+
+
 async def first_of_two(
     connection: Connection, tenant: str, events: tuple[EventType, ...], data: JsonObject, actor: Actor
 ) -> str | None:
     """The person of ``POLICY_APPROVERS`` who proposed this before; "" where nobody has to. None if this is the first.
 
-    ``events`` are the one that proposes, and those that put an end to proposals of its kind.
-
-    A proposal is an audit event, and is good until something else of its kind is put in force. ``AuthorizationError``
-    for somebody who is not of the group: with it nothing of the caller's transaction is done.
+    ``events`` are the one that proposes, and those that put an end to proposals of its kind. A proposal is an audit
+    event, and is good until something else of its kind is put in force. Errors as ``member``.
     """
-    people = await tenants.directory(connection, tenant)
-    members = approvers(people)
-    if not members:
+    person = await member(connection, tenant, actor)
+    if person is None:
         return ""
-    kind = _KINDS.get(actor.kind)
-    person = None if kind is None else people.resolve(principal(kind, actor.id))
-    if person not in members:
-        raise AuthorizationError(
-            f"This takes two people of the group {POLICY_APPROVERS}, and {actor.id} is not one of them.",
-            remedy="Let two of them do it, one after the other. To stop at once, see `counterseal pause`.",
-        )
+    members = approvers(await tenants.directory(connection, tenant))
     before = await documents.proposers(connection, tenant, events[0], events[1:], str(data["digest"]))
     others = sorted(one for one in before if one in members and one != person)
     if not others and person not in before:

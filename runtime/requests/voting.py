@@ -17,28 +17,27 @@ from msgspec import Struct
 
 from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel
 from approvals.ports import Membership
-from approvals.quorum import Counted, NotCounted, RefusalCode, consider
+from approvals.quorum import NotCounted, RefusalCode, consider
 from approvals.tally import plans
-from core.canonical import Json, JsonObject, check_text
+from core.canonical import JsonObject, check_text
 from core.db import Connection, Database, within
 from core.errors import ConsistencyError
 from core.identity import Entry
 from core.ids import new_id
 from core.terms import GroupQuorum, GroupSource
-from evidence.chain import Actor, EventType, timestamp
-from evidence.commitments import commit, reason_path
+from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
-from runtime.engine import ask, doubt, waits
-from runtime.engine.commit import CommandRow, StepRow, WaitRow
-from runtime.engine.errors import REJECTED, ErrorClass, StepError
-from runtime.engine.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
-from runtime.engine.instructions import last_receipt, open_wait
+from runtime.engine import ask
+from runtime.engine.commit import CommandRow, WaitRow
+from runtime.engine.events import ApprovalVoteRefused
 from runtime.engine.states import CommandState
 from runtime.engine.transition import Transition
+from runtime.requests.counting import count, wait_of
 from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, as_people, voter_of
+from runtime.requests.enacting import Then, following, may_concern, refusal
 from runtime.requests.looking import receipt_of
 from runtime.requests.signaling import CONFLICTS_MAX
-from runtime.store import approvals, audit, faces
+from runtime.store import approvals, audit, faces, tenants
 from runtime.store.approvals import StoredApproval
 
 NOTE = "note"
@@ -102,14 +101,19 @@ class Voting(Struct, frozen=True):
     async def vote(self, request: VoteRequest) -> VoteAnswer:
         """Judge and record one vote. ``NotFoundError`` if the tenant has no such approval."""
         check_text(request.reason, "reason")
-        slack = None
+        slack, governs = None, False
         for attempt in range(CONFLICTS_MAX):
-            lock = attempt > 1
+            lock = governs or attempt > 1
             # What locks the run keeps it until its append: in a transaction, on the one connection that it has.
             reached = self.database.transaction(request.tenant_id) if lock else self.database.connection()
             try:
                 async with reached as connection:
-                    stored, entry, answer = await self._judge(connection, request, slack, lock=lock)
+                    if governs:
+                        await tenants.lock(connection, request.tenant_id)
+                    stored, entry, answer = await _judge(self.definitions, connection, request, slack, lock=lock)
+                    if not governs and callable(answer) and may_concern(stored.approval):
+                        governs = True
+                        continue
                     if lock and callable(answer):
                         answer = await answer(connection)
                 # It may wait for others, which need a connection: none is held meanwhile.
@@ -142,38 +146,52 @@ class Voting(Struct, frozen=True):
             return Membership(frozenset(), frozenset(group.key for group in wanted))
         return await self.directory.slack_membership(entry, wanted)
 
-    async def _judge(
-        self, connection: Connection, request: VoteRequest, slack: Membership | None, *, lock: bool
-    ) -> tuple[StoredApproval, Entry | None, VoteAnswer | _Decided | None]:
-        """The approval and who votes, and the answer or what is to be appended; not where Slack has to be asked."""
-        named = (request.tenant_id, request.approval_id)
-        stored, view = await approvals.read_to_decide(connection, *named, self.definitions.graphs, lock=lock)
-        people = await self.definitions.directory(connection, request.tenant_id, stored.directory_digest)
-        entry = people.entry(request.person_id)
-        if slack is None and _slack_groups(stored):
-            return stored, entry, None
-        judged = consider(
-            as_people(stored.approval, people),
-            voter_of(request.person_id, entry, slack or NO_GROUPS),
-            request.choice,
-            request.reason,
-            at=stored.now,
-            channel=request.channel,
-            nonce=request.nonce,
-            digest=request.digest,
-        )
-        if isinstance(judged, NotCounted):
-            return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), judged)
-        workflow = await self.definitions.of_run(connection, view.definition)
-        transition = Transition(view, workflow.graph)
-        step = view.run.steps[stored.approval.step_key]
-        gate = stored.approval.kind is ApprovalKind.GATE
-        if gate and not ask.gate_still_asks(transition, step, stored.approval.action_digest):
-            actor = actor_of(request.person_id, entry)
-            return stored, entry, _ask_anew(transition, request, stored, actor, _wait(transition, step))
-        status = _count(transition, stored, judged)
-        answer = VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
-        return stored, entry, _decided(transition, stored, request.answer_to, answer)
+
+async def _judge(
+    definitions: Definitions, connection: Connection, request: VoteRequest, slack: Membership | None, *, lock: bool
+) -> tuple[StoredApproval, Entry | None, VoteAnswer | _Decided | None]:
+    """The approval and who votes, and the answer or what is to be appended; not where Slack has to be asked."""
+    named = (request.tenant_id, request.approval_id)
+    stored, view = await approvals.read_to_decide(connection, *named, definitions.graphs, lock=lock)
+    people = await definitions.directory(connection, request.tenant_id, stored.directory_digest)
+    entry = people.entry(request.person_id)
+    if slack is None and _slack_groups(stored):
+        return stored, entry, None
+    judged = consider(
+        as_people(stored.approval, people),
+        voter_of(request.person_id, entry, slack or NO_GROUPS),
+        request.choice,
+        request.reason,
+        at=stored.now,
+        channel=request.channel,
+        nonce=request.nonce,
+        digest=request.digest,
+    )
+    if isinstance(judged, NotCounted):
+        return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), judged)
+    if (refused := refusal(view, stored.approval.step_key, judged.effect, people)) is not None:
+        return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), refused)
+    workflow = await definitions.of_run(connection, view.definition)
+    transition = Transition(view, workflow.graph)
+    step = view.run.steps[stored.approval.step_key]
+    gate = stored.approval.kind is ApprovalKind.GATE
+    if gate and not ask.gate_still_asks(transition, step, stored.approval.action_digest):
+        actor = actor_of(request.person_id, entry)
+        return stored, entry, _ask_anew(transition, request, stored, actor, wait_of(transition, step))
+    status = count(transition, stored, judged)
+    answer = VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
+    then = following(view, stored.approval.step_key, definitions, judged.effect, judged.vote.voter)
+    return stored, entry, _decided(transition, stored, request.answer_to, answer, then)
+
+
+async def vote_within(connection: Connection, definitions: Definitions, request: VoteRequest) -> VoteAnswer:
+    """Judge and record a vote in the caller's transaction, which holds the tenant's documents; no Slack group votes."""
+    _, _, answer = await _judge(definitions, connection, request, None, lock=True)
+    if callable(answer):
+        answer = await answer(connection)
+    if answer is None:
+        raise ConsistencyError("The question cannot be answered here.", remedy="Answer it where it is shown.")
+    return answer
 
 
 def _slack_groups(stored: StoredApproval) -> list[GroupQuorum]:
@@ -218,7 +236,9 @@ def _ask_anew(
     return _decided(transition, stored, request.answer_to, answer)
 
 
-def _decided(transition: Transition, stored: StoredApproval, to: AnswerTo | None, answer: VoteAnswer) -> _Decided:
+def _decided(
+    transition: Transition, stored: StoredApproval, to: AnswerTo | None, answer: VoteAnswer, then: Then | None = None
+) -> _Decided:
     """The effect of a vote, with the note to the person who clicked.
 
     A crash before the append leaves nothing, and the person clicks again; after it, vote and answer are on their way.
@@ -229,61 +249,15 @@ def _decided(transition: Transition, stored: StoredApproval, to: AnswerTo | None
         commit.commands.append(CommandRow(new_id(), NOTE, CommandState.PENDING, note))
 
     async def append(at: Connection | Database) -> VoteAnswer | None:
-        return answer if await faces.append(at, commit, answers=stored.approval.step_key) else None
+        if not await faces.append(at, commit, answers=stored.approval.step_key):
+            return None
+        if then is not None:
+            assert not isinstance(at, Database), "what follows is of the vote's own transaction"
+            await then(at)
+        return answer
 
     return append
 
 
 def _answer(stored: StoredApproval, to: AnswerTo, sentence: str) -> JsonObject:
     return {"approval": str(stored.approval.id), "channel": to.channel, "user": to.user, "text": sentence}
-
-
-def _wait(transition: Transition, step: StepRow) -> WaitRow:
-    """The wait of the step that the question is about."""
-    wait = open_wait(transition.run, step.key)
-    if wait is None:
-        raise ConsistencyError(f"The step {step.key} does not wait for this answer.")
-    return wait
-
-
-def _count(transition: Transition, stored: StoredApproval, counted: Counted) -> str:
-    """Make the moves that the vote causes; the approval's status afterwards."""
-    approval, vote = stored.approval, counted.vote
-    person = Actor("person", vote.voter)
-    committed: list[Json] | None = None
-    if vote.reason:
-        path = reason_path(str(approval.id), vote.voter, timestamp(transition.view.now))
-        committed = [[path, commit(transition.view.run.run_key, path, vote.reason)]]
-    voted = ApprovalVoted(
-        approval=approval.id,
-        choice=str(vote.choice),
-        channel=str(vote.channel),
-        reason_given=bool(vote.reason),
-        separation_waived=counted.separation_waived,
-        committed=committed,
-        reason=vote.reason,
-        groups=sorted(vote.groups),
-    )
-    transition.tell(voted, step=approval.step_key, actor=person)
-    if counted.effect is None:
-        transition.message("card", approval.id, f"votes:{len(approval.votes)}:{vote.voter}")
-        return str(approval.status)
-    status = str(APPROVAL.next[approval.status, counted.effect])
-    outcome = str(counted.decision) if approval.kind is ApprovalKind.IN_DOUBT else status
-    decided = ApprovalDecided(approval.id, outcome, str(counted.decision), vote.reason)
-    transition.tell(decided, step=approval.step_key, actor=person)
-    transition.message("card", approval.id, "decided")
-    step = transition.view.run.steps[approval.step_key]
-    wait = _wait(transition, step)
-    if counted.effect is ApprovalEvent.APPROVE:
-        transition.resume(step, wait)
-        return status
-    # Giving a doubt up is no rejection: nobody was asked whether it may be done, but what had become of it.
-    doubtful = approval.kind is ApprovalKind.IN_DOUBT
-    receipt = last_receipt(transition.run, approval.step_key) if doubtful else None
-    if receipt is not None:
-        doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
-    kind, code = (ErrorClass.CONSISTENCY, "given_up") if doubtful else (ErrorClass.AUTHORIZATION, REJECTED)
-    error = StepError(kind, code, vote.reason, {"by": vote.voter})
-    waits.end_badly(transition, step, wait, WaitCompleted, error.to_json())
-    return status

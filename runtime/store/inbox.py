@@ -38,11 +38,21 @@ _MEANT = "coalesce(w.run_id = {run}, r.created_at <= {before}, true)"
 # The oldest that waits comes first; of what is over, the newest tells why nothing waits any more.
 _FIND = f"""
 SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, m.waiting, m.waiting AND w.parked AS parked,
-  r.version AS run_version, r.finished_at IS NULL AS going
+  r.finished_at IS NULL AS going
 FROM waits w JOIN runs r ON r.run_id = w.run_id
 CROSS JOIN LATERAL (SELECT w.status = 'waiting' AND {_MEANT.format(run="$4::uuid", before="$5")} AS waiting) m
 WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = ANY ($3::text[])
 ORDER BY m.waiting DESC, CASE WHEN m.waiting THEN w.created_at END, w.created_at DESC LIMIT 1"""
+
+# Those with a token or a version name one wait. Of runs with one key, one that waits comes first.
+_NAMED = """
+SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, w.status = 'waiting' AS waiting,
+  w.status = 'waiting' AND w.parked AS parked, r.finished_at IS NULL AS going
+FROM waits w JOIN runs r ON r.run_id = w.run_id
+WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = ANY ($3::text[]) AND ($4::text IS NULL OR w.token = $4)
+  AND ($5::int IS NULL OR $5 = (SELECT j.n FROM journal j
+    WHERE j.run_id = w.run_id AND position(convert_to(w.wait_id::text, 'UTF8') IN j.lines) > 0 ORDER BY j.n LIMIT 1))
+ORDER BY waiting DESC, w.created_at DESC LIMIT 1"""
 
 # Kept signals for a sweep: those whose wait exists by now, as they came before it or in the same moment, and those that
 # have been kept for too long. They may be many, and most of them wait in vain: only the newest are looked at, all of
@@ -110,7 +120,6 @@ class Found(Struct, frozen=True):
     token: str
     waiting: bool
     parked: bool
-    run_version: int
     going: bool
 
 
@@ -168,6 +177,17 @@ async def times_of(connection: Connection, wait_id: UUID) -> tuple[datetime, dat
     row = await connection.fetchrow("SELECT created_at, due_at, now() FROM waits WHERE wait_id = $1", wait_id)
     assert row is not None, "it was found just now"
     return row[0], row[1], row[2]
+
+
+async def find_named(
+    connection: Connection, tenant: str, key: str, kinds: Sequence[str], token: str | None, version: int | None
+) -> Found | None:
+    """The wait with this token, or that the commit with this version has opened; None if there is none with this key.
+
+    The first line that names a wait is the one that opens it.
+    """
+    row = await connection.fetchrow(_NAMED, tenant, key, list(kinds), token, version)
+    return None if row is None else Found(**row)
 
 
 async def tenant_of(connection: Connection, key: str) -> str | None:

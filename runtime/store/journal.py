@@ -13,6 +13,9 @@ from evidence.events import EventType
 from runtime.engine.told import Told, check_stored, read_line, unpack_values
 
 _LINES = "SELECT lines FROM journal WHERE run_id = $1 ORDER BY n"
+_OPENED = """
+SELECT w.id, min(j.n) AS n FROM unnest($2::uuid[]) w(id)
+JOIN journal j ON j.run_id = $1 AND position(convert_to(w.id::text, 'UTF8') IN j.lines) > 0 GROUP BY w.id"""
 _WITH = """
 SELECT first_seq, lines, vals FROM journal WHERE run_id = $1 AND position($2::bytea IN lines) > 0 ORDER BY n"""
 
@@ -77,6 +80,11 @@ async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: Ev
     rows = await connection.fetch(_WITH, run_id, f'"type":"{kind}"'.encode())
     found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
     return [told for append in found for told in append.told(run_key) if told.event.TYPE is kind]
+
+
+async def opened(connection: Connection, run_id: UUID, waits: Sequence[UUID]) -> dict[UUID, int]:
+    """By wait, the number of the append that opened it: the first that names it. It is the run's version by then."""
+    return {UUID(str(row["id"])): row["n"] for row in await connection.fetch(_OPENED, run_id, waits)}
 
 
 async def lines(connection: Connection, run_id: UUID) -> list[bytes]:

@@ -15,6 +15,15 @@ _RUN_OF_TRIGGER = """
 SELECT run_id, reference FROM runs
 WHERE tenant_id = $1 AND workflow = $2 AND trigger_type = $3 AND trigger_ref = $4"""
 
+_GOING_OF = """
+SELECT run_id FROM runs WHERE tenant_id = $1 AND workflow = $2 AND finished_at IS NULL ORDER BY created_at, run_id"""
+_PROPOSAL = """
+SELECT r.run_id, r.requested_by, (SELECT a.approval_id FROM approvals a
+    WHERE a.run_id = r.run_id AND a.status = 'requested') AS approval
+FROM runs r WHERE r.tenant_id = $1 AND r.workflow = $2 AND r.trigger_type = $3 AND starts_with(r.trigger_ref, $4)
+  AND r.finished_at IS NULL AND r.canceling IS NULL
+ORDER BY r.created_at DESC LIMIT 1"""
+
 # Only who ends a wait or adds steps can have shaped what a run comes to.
 _ENDING = """
 SELECT tenant_id, run_id, status, result, error, parent_run_id, trigger_ref, extensions > 0
@@ -45,6 +54,19 @@ async def run_of_trigger(
 ) -> asyncpg.Record | None:
     """The run that a trigger has started, if it has."""
     return await connection.fetchrow(_RUN_OF_TRIGGER, tenant, workflow, trigger_type, trigger_ref)
+
+
+async def going_of(connection: Connection, tenant: str, workflow: str) -> list[UUID]:
+    """The runs of a workflow that are not over, the oldest first."""
+    return [row["run_id"] for row in await connection.fetch(_GOING_OF, tenant, workflow)]
+
+
+async def proposal(
+    connection: Connection, tenant: str, workflow: str, trigger_type: str, about: str
+) -> tuple[UUID, str, UUID | None] | None:
+    """The run that asks about this now, who requested it, and its open question, if it has asked already."""
+    row = await connection.fetchrow(_PROPOSAL, tenant, workflow, trigger_type, f"{about}:")
+    return None if row is None else (row["run_id"], row["requested_by"], row["approval"])
 
 
 async def wait(connection: Connection, wait_id: UUID) -> asyncpg.Record | None:

@@ -19,6 +19,7 @@ import structlog
 from msgspec.structs import replace
 
 from connectors.port import (
+    NOT_CONFIGURED,
     Before,
     Connectors,
     Done,
@@ -61,7 +62,6 @@ log = structlog.get_logger(__name__)
 DELAY_SECONDS_MAX = 24 * 3600.0
 CODE_CHARACTERS_MAX = 200
 EXTERNAL_ID_CHARACTERS_MAX = 1000
-_NOT_CONFIGURED = "not_configured"
 
 Result = TypeVar("Result")
 
@@ -70,7 +70,7 @@ async def read_before(connectors: Connectors, work: ReadBefore) -> Before | Refu
     """Read the target for the diff."""
     name = work.operation.connector
     if (connector := connectors.get(name)) is None:
-        return Refused(_NOT_CONFIGURED, str(connectors.missing(name)))
+        return Refused(NOT_CONFIGURED, str(connectors.missing(name)))
     read = await _bounded(connector.read_before(work.call), work.call.timeout_seconds)
     if not isinstance(read, Before):
         return _said(read)
@@ -197,7 +197,7 @@ class Calling:
         work, clock, connectors = self._work, self._hold.met.clock, self._tools.connectors
         name = work.operation.connector
         if (connector := connectors.get(name)) is None:
-            return Refused(_NOT_CONFIGURED, str(connectors.missing(name)))
+            return Refused(NOT_CONFIGURED, str(connectors.missing(name)))
         self._sent = clock.now()
         outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds)
         self._answered = clock.now()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -17,13 +17,10 @@ from msgspec.structs import replace
 
 from connectors.port import Before
 from core.clock import Patience
-from core.db import Connection, Database
 from core.errors import CountersealError
 from core.ids import new_nonce
 from core.outage import is_passing, report
-from evidence.chain import Actor
 from policy.sets import PolicySet
-from runtime.definition.catalog import Definitions
 from runtime.engine import records, waits
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN, inquired
@@ -33,29 +30,32 @@ from runtime.engine.instructions import (
     Known,
     LookUp,
     Next,
-    OtherRun,
     Over,
     Perform,
     ReadBefore,
+    Resolve,
     StartRun,
     known_of,
 )
 from runtime.engine.intend import Proposal
-from runtime.engine.run import RunView
+from runtime.engine.preflight import put_off
 from runtime.engine.states import StepState
 from runtime.engine.step import begin, performed, unsent
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
-from runtime.requests.starting import StartRequest, start_named
-from runtime.store import claims, effects, runs
+from runtime.store import claims, effects
 from runtime.store.records import RecordRefused
 from runtime.work.calling import Calling, inquire, read_before
 from runtime.work.holding import Tools, claim_of, read_claimed
 from runtime.work.lease import HeldStep, Holder, Lease, LostLease
+from runtime.work.other_runs import look, start_other
 from runtime.work.pump import CONFLICTS_MAX
 from runtime.work.setbacks import set_back
 
 log = structlog.get_logger(__name__)
+
+
+Proceed: TypeAlias = Callable[[Transition, StepRow, Workflow, PolicySet], Next]
 
 
 class Drive:
@@ -151,13 +151,31 @@ class Drive:
             performed(transition, perform, read, nonce=new_nonce, chance=chance)
             return Over()
 
+        return await self._or_anew(proceed)
+
+    async def _resolve(self, work: Resolve) -> Next:
+        """Ask Slack who is in its groups; while it is away, the step waits."""
+        slack = self._tools.slack
+        found = {} if slack is None else await self._holding.lease.call(lambda: slack.members(work.groups))
+
+        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
+            if found is not None:
+                return begin(transition, step, workflow, policy, replace(work.known, slack=found), new_nonce)
+            put_off(transition, step)
+            return Over()
+
+        return await self._or_anew(proceed)
+
+    async def _or_anew(self, proceed: Proceed) -> Next:
+        """Commit it; where the effect is shared, and somebody else has moved it meanwhile, look at the step anew."""
+
         def anew(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             return begin(transition, step, workflow, policy, known_of(transition.run, step.key), new_nonce)
 
         try:
             return await self._holding.commit(proceed)
         except asyncpg.UniqueViolationError:
-            return await self._holding.commit(anew)  # the effect is shared, and somebody else has moved it meanwhile
+            return await self._holding.commit(anew)
 
     async def _look_up(self, work: LookUp) -> Next:
         hold, graphs = self._holding.now(), self._tools.definitions.graphs
@@ -242,41 +260,8 @@ class Drive:
     _CARRY_OUT: ClassVar[Mapping[type[Next], Callable[[Drive, Any], Awaitable[Next]]]] = {
         ReadBefore: _read_before,
         LookUp: _look_up,
+        Resolve: _resolve,
         Perform: _perform,
         Inquire: _inquire,
         StartRun: _start_run,
     }
-
-
-TRIGGER_TYPE = "workflow"
-
-
-async def start_other(database: Database, definitions: Definitions, view: RunView, work: StartRun) -> OtherRun:
-    """Start the run that a step orders, or find it. What is wrong with the order is the ``problem`` of the answer."""
-    try:
-        async with database.transaction() as connection:
-            request = StartRequest(
-                tenant_id=view.tenant_id,
-                workspace_id=view.workspace_id,
-                trigger_type=TRIGGER_TYPE,
-                trigger_ref=f"{view.run_id}:{work.step.key}" + (f"#{work.step.again}" if work.step.again else ""),
-                trigger=work.inputs,
-                requested_by=view.run.requested_by,
-                actor=Actor("run", str(view.run_id)),
-                run_id=work.run_id,
-                parent=view.run_id if work.waits else None,
-                depth=view.depth + 1,
-                shaped=work.shaped,
-                inherited=work.inherited,
-            )
-            await start_named(connection, definitions, work.workflow, work.version, request)
-            return await look(connection, work.run_id, definitions)
-    except CountersealError as error:
-        return OtherRun(problem=str(error))
-
-
-async def look(connection: Connection, run_id: UUID, definitions: Definitions) -> OtherRun:
-    """The status, result and error of the other run, and who shaped them."""
-    row = await runs.ending_of(connection, run_id)
-    shaped = await runs.shapers_of(connection, row, definitions.graphs)
-    return OtherRun(row["status"], row["result"], row["error"], shaped=shaped)

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import asyncpg
 
+from approvals.ports import SlackGroups
 from connectors.port import Connectors
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
@@ -21,18 +22,23 @@ from runtime.engine.states import StepState
 from runtime.store.views import Unfinished, load, view_of
 from runtime.work.committing import committer
 from runtime.work.lease import Met, Recent, meet
-from runtime.work.pump import Means, Pump
+from runtime.work.means import Means
+from runtime.work.pump import Pump
 
 
 @dataclass(frozen=True)
 class Tools:
-    """The dependencies of driving; constructed by ``app``. ``owner`` is this worker's name in leases."""
+    """The dependencies of driving; constructed by ``app``. ``owner`` is this worker's name in leases.
+
+    ``slack`` says who is in a Slack group; without it nobody is.
+    """
 
     database: Database
     definitions: Definitions
     connectors: Connectors
     owner: str
     lease: timedelta
+    slack: SlackGroups | None = None
 
     @cached_property
     def recent(self) -> Recent:
@@ -42,8 +48,8 @@ class Tools:
     @cached_property
     def _means(self) -> Means:
         write = committer(self.database.connection)
-        systems = self.connectors.targets
-        return Means(self.database, self.definitions, write, self.recent, self.owner, self.lease, systems)
+        calls = (self.connectors.targets, self.connectors.ready)
+        return Means(self.database, self.definitions, write, self.recent, self.owner, self.lease, *calls)
 
     @cached_property
     def _pumps(self) -> WeakValueDictionary[UUID, Pump]:

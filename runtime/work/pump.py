@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import timedelta
 from uuid import UUID
 
 import asyncpg
 import structlog
 from msgspec.structs import replace
 
-from core.db import CLOCK_ERROR_MAX, Connection, Database
+from core.db import CLOCK_ERROR_MAX, Connection
 from core.errors import ConsistencyError, CountersealError
 from core.ids import new_nonce
 from core.outage import is_away, report
-from runtime.definition.catalog import Definitions
 from runtime.engine.commit import HELD, Claim, StepRow
 from runtime.engine.crossing import step_order
 from runtime.engine.instructions import Known, Next, Over
@@ -35,8 +32,8 @@ from runtime.engine.transition import Transition
 from runtime.store import claims
 from runtime.store.commits import Applied, apply, landed
 from runtime.store.views import load
-from runtime.work.committing import Committer
-from runtime.work.lease import Lease, LostLease, Met, Move, Moved, Recent, Sent, meet
+from runtime.work.lease import Lease, LostLease, Met, Move, Moved, Sent, meet
+from runtime.work.means import Means
 
 log = structlog.get_logger(__name__)
 
@@ -55,19 +52,6 @@ class _Fault(ConsistencyError):
     def __init__(self, move: Move, error: Exception) -> None:
         super().__init__(str(error))
         self.move, self.error = move, error
-
-
-@dataclass(frozen=True)
-class Means:
-    """The means of making appends. ``owner`` names this worker in leases of ``lease``, ``systems`` is what it calls."""
-
-    database: Database
-    definitions: Definitions
-    committer: Committer
-    recent: Recent
-    owner: str
-    lease: timedelta
-    systems: Mapping[str, str]
 
 
 def _fault(move: Move, error: Exception, moves: Sequence[Move]) -> Exception:
@@ -181,7 +165,7 @@ class Pump:
     def _built(self, met: Met, moves: Sequence[Move]) -> Sent | None:
         """The append of these moves. None where a lease cannot be held any more, as far as can be seen from here."""
         began = Lease.now()
-        transition = Transition(met.view, met.workflow.graph, lease=self._means.lease, systems=self._means.systems)
+        transition = self._means.transition(met)
         works, held = dict[Claim, Next](), list[tuple[Move, StepRow]]()
         for move in moves:
             step = met.view.run.steps.get(move.claim.key)

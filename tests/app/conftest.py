@@ -36,7 +36,7 @@ from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue
-from runtime.requests import publishing
+from runtime.requests import policies, publishing
 from sandbox.server import LoopbackServer
 from sandbox.slack import Slack, SlackConfig
 from sandbox.slack_state import TEAM_ID, User
@@ -202,7 +202,7 @@ class Installation:
             await publishing.ensure_tenant(connection, tenant)
             for text in WORKFLOWS.split("---"):
                 await publishing.publish_workflow(connection, faces.definitions, tenant, text, "test.yaml", TESTER)
-            await publishing.publish_policy(connection, faces.definitions, tenant, POLICY, "policy.yaml", TESTER)
+            await policies.publish_policy(connection, faces.definitions, tenant, POLICY, "policy.yaml", TESTER)
             await publishing.publish_directory(connection, tenant, PEOPLE, "people.yaml", TESTER)
 
     async def add(self, text: str, tenant: str = "default") -> None:

@@ -78,10 +78,13 @@ def test_a_run_that_waits_is_signaled(published: Any, outside_world, work_off, t
     stale = command.json("signal", "send", key, "--token", "guessed", exit_code=Exit.CONFLICT)
     assert stale["code"] == "stale"
     moved = command.json("signal", "send", key, "--version", "99", exit_code=Exit.CONFLICT)
-    assert moved["code"] == "version"
+    assert moved["code"] == "stale"
     (tmp_path / "paid.json").write_text('{"amount": 1.5}')
     sent = command.json("signal", "send", key, "--output", f"@{tmp_path}/paid.json", "--token", wait["token"])
     assert (sent["code"], sent["repeated"], sent["run_id"]) == ("delivered", False, run_id)
+    for more in (("--token", wait["token"]), ("--version", str(wait["version"]))):
+        again = command.json("signal", "send", key, *more, exit_code=Exit.OK)
+        assert (again["code"], again["run_id"]) == ("already_ended", run_id)
     work_off(outside_world)
     shown = command.json("run", "show", run_id)["run"]
     assert (shown["status"], shown["result"]) == ("succeeded", {"amount": 1.5})

@@ -19,7 +19,7 @@ from connectors.port import Completion, Connectors
 from core.errors import TransportError
 from evidence.chain import Actor
 from runtime.keep.errands import Completing
-from runtime.requests import publishing
+from runtime.requests import policies
 from sandbox.bpmn import Bpmn
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.server import LoopbackServer
@@ -328,6 +328,6 @@ async def test_canceling_a_run_ends_its_process(engine: tuple[Any, Bpmn]) -> Non
 async def _publish_policy(installation: Any) -> None:
     faces = installation.app.faces
     async with faces.database.transaction("default") as connection:
-        await publishing.publish_policy(
+        await policies.publish_policy(
             connection, faces.definitions, "default", POLICY, "policy.yaml", Actor("test", "tester")
         )

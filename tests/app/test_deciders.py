@@ -61,6 +61,11 @@ CANNOT = [
         "its escalation: two_person asks for 2 different people",
         "Leave",
     ),
+    (
+        "approvers: [{group: leads}], in_doubt: {approvers: [{group: duty, of: 2}]}",
+        "rule ask: in doubt: it asks for 2 of the group 'duty', which has 1.",
+        "Ask for 1 at most",
+    ),
 ]
 
 

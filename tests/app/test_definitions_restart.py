@@ -26,7 +26,7 @@ from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError
 from core.terms import Stopped
 from evidence.chain import Actor
-from runtime.requests import pausing, publishing
+from runtime.requests import pausing, policies, publishing
 from tests.support.books import Books
 
 POLICY = """
@@ -75,7 +75,7 @@ async def faces(settings: Settings, mode: DefinitionsMode) -> AsyncIterator[Face
 async def _by_hand(faces: Faces, *, policy: str = "", people: str = "", flow: str = "") -> None:
     async with faces.database.transaction("default") as connection:
         if policy:
-            await publishing.publish_policy(connection, faces.definitions, "default", policy, "p", ADMIN)
+            await policies.publish_policy(connection, faces.definitions, "default", policy, "p", ADMIN)
         if people:
             await publishing.publish_directory(connection, "default", people, "d", ADMIN)
         if flow:
@@ -134,7 +134,7 @@ async def test_a_start_brings_no_policy_back_that_was_retired(faces: Faces, defi
     _lay_out(definitions_dir)
     await definitions.prepare(faces)
     async with faces.database.transaction("default") as connection:
-        await publishing.retire_policy(connection, faces.definitions, "default", "restarts", ADMIN)
+        await policies.retire_policy(connection, faces.definitions, "default", "restarts", ADMIN)
     _lay_out(definitions_dir, policy=_version(POLICY, 3))
     with capture_logs() as logs:
         await definitions.prepare(faces)

@@ -18,11 +18,12 @@ from tests.support.books import tenants_seen
 
 RUN = "01890000-0000-7000-8000-000000000002"
 
+COMPOSERS = {Role.ADMIN, Role.AUTHOR, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}
 # What each role may reach; everything else of the table is 403 for it.
 ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("POST", "/v1/runs", {"workflow": "nowhere"}, {Role.ADMIN, Role.OPERATOR, Role.TRIGGER}),
     ("GET", "/v1/runs", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
-    ("GET", f"/v1/runs/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}", None, COMPOSERS),
     ("GET", f"/v1/runs/{RUN}/steps", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}/checkpoints", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}/receipts", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
@@ -40,10 +41,10 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
         {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR},
     ),
     ("GET", f"/v1/runs/{RUN}/ledger", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
-    ("GET", f"/v1/runs/{RUN}/graph", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/graph", None, COMPOSERS),
     ("GET", f"/v1/runs/{RUN}/waits", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}/mutations", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
-    ("POST", f"/v1/runs/{RUN}/steps", {"steps": [{"id": "x"}]}, {Role.ADMIN, Role.OPERATOR}),
+    ("POST", f"/v1/runs/{RUN}/steps", {"steps": [{"id": "x"}]}, {Role.ADMIN, Role.OPERATOR, Role.AUTHOR}),
     ("GET", "/v1/tasks", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/tasks/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", f"/v1/tasks/{RUN}/complete", {"value": {}}, {Role.APPROVER}),
@@ -51,11 +52,12 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", "/v1/approvals", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/approvals/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", f"/v1/approvals/{RUN}/votes", {"choice": "approve"}, {Role.APPROVER}),
-    ("GET", "/v1/workflows", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
-    ("POST", "/v1/workflows", {"source": "x"}, {Role.ADMIN}),
-    ("GET", "/v1/workflows/simple/1", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", "/v1/workflows", None, COMPOSERS),
+    ("POST", "/v1/workflows/check", {"source": "x"}, {Role.ADMIN, Role.AUTHOR}),
+    ("POST", "/v1/workflows", {"source": "x"}, {Role.ADMIN, Role.AUTHOR}),
+    ("GET", "/v1/workflows/simple/1", None, COMPOSERS),
     ("POST", "/v1/workflows/simple/1/retire", None, {Role.ADMIN}),
-    ("GET", "/v1/schemas/workflow", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", "/v1/schemas/workflow", None, COMPOSERS),
     ("GET", "/v1/policies", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/policies", {"source": "x"}, {Role.ADMIN}),
     ("POST", "/v1/policies/simple/1/activate", None, {Role.ADMIN}),

@@ -130,12 +130,12 @@ async def test_what_is_stale_or_for_another_version_is_recorded_and_changes_noth
     shown = await reader.get(f"/v1/runs/{run_id}")
     version = shown.json()["version"]
     assert shown.headers["etag"] == f'"{version}"'
-    for body, code in (({"token": "guessed"}, "stale"), ({"version": version - 1}, "version")):
+    for body in ({"token": "guessed"}, {"version": version - 1}):
         refused = await client.post("/v1/signals/paid:S", json=body)
-        assert (refused.status_code, refused.json()["code"]) == (409, code), refused.text
+        assert (refused.status_code, refused.json()["code"]) == (409, "stale"), refused.text
         assert refused.headers["content-type"] == "application/problem+json"
     ignored = await signaled.tenant_events("signal.ignored")
-    assert [event["data"]["code"] for event in ignored] == ["stale", "version"]
+    assert [event["data"]["code"] for event in ignored] == ["stale", "stale"]
     assert (await reader.get(f"/v1/runs/{run_id}")).json()["version"] == version
     _, token = await key_of(signaled, run_id)
     taken = await client.post("/v1/signals/paid:S", json={"token": token, "version": version})
@@ -152,7 +152,7 @@ async def test_the_end_of_a_durable_operation_is_a_signal(signaled: Any) -> None
     await signaled.work()
     assert await result_of(signaled, run_id) == ("succeeded", {"ok": True}, None)
     late = await client.post(f"/v1/signals/{call.correlation_key}", json={"id": "t2", "output": {"ok": False}})
-    assert (late.status_code, late.json()["code"], late.json()["step"]) == (409, "late", "case")
+    assert (late.status_code, late.json()["code"], late.json()["step"]) == (200, "already_ended", "case")
     assert await result_of(signaled, run_id) == ("succeeded", {"ok": True}, None)
 
 
@@ -181,7 +181,7 @@ async def test_a_canceled_run_ends_what_goes_on_outside_and_its_later_signals_ar
     await signaled.work()
     assert signaled.outside.canceled == [(call.correlation_key, "case-1")]
     late = await client.post(f"/v1/signals/{call.correlation_key}", json={"output": {}})
-    assert (late.status_code, late.json()["code"]) == (409, "late")
+    assert (late.status_code, late.json()["code"]) == (200, "already_ended")
     assert await signaled.status(run_id) == "canceled"
 
 

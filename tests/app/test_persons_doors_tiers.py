@@ -20,7 +20,7 @@ import pytest
 from app.access import Role
 from app.cli.outcome import Exit
 from evidence.chain import Actor
-from runtime.requests import publishing
+from runtime.requests import policies, publishing
 from sandbox.faults import Fault
 from tests.support.people import deactivate, leave_group, remove_person
 
@@ -32,9 +32,10 @@ people:
   - {{id: ann, name: Ann, slack: [U0ANN, U0WHO], email: Ann@Example.com, servicenow: [ann.lee, {SYS_ID}, us], os: al}}
   - {{id: bob, name: Bob, slack: U0BOB, os: us}}
   - {{id: tess, name: Tess}}
+  - {{id: dora, name: Dora}}
 service_accounts:
   - {{id: robot, owner: ann, servicenow: svc.robot, slack: U0EVE}}
-groups: {{leads: [ann, bob]}}
+groups: {{leads: [ann, bob, dora]}}
 """
 WORKFLOW = """
 workflow: asking
@@ -89,7 +90,7 @@ class Table:
         rules = "".join(RULE.format(tier=tier, approvers=approvers) for tier in TIERS)
         async with faces.database.transaction("default") as connection:
             policy = f"policy: tests\nversion: 2\nrules:{rules}"
-            await publishing.publish_policy(connection, faces.definitions, "default", policy, "policy", tester)
+            await policies.publish_policy(connection, faces.definitions, "default", policy, "policy", tester)
             for text in (WORKFLOW, *OTHERS):
                 await publishing.publish_workflow(connection, faces.definitions, "default", text, "w", tester)
         await self.people()
@@ -359,6 +360,7 @@ async def test_who_may_not_decide_is_refused_at_every_door_and_tier(
     row = ROWS[name]
     table = Table(installation, command, slack_world, clean_environment)
     users = dict(slack_world.state.users)
+    slack_world.state.usergroups["S0LEADS"] = ("leads", ["U0ANN"])
     await table.publish(row.approvers)
     try:
         questions = []

@@ -12,7 +12,7 @@ from approvals.content import CardState
 from approvals.model import CardView
 from approvals.ports import Absent, MessageRef, NotPosted, Posted, PostInDoubt, PostRefused
 from approvals.slack.messenger import SlackMessenger
-from approvals.slack.workspace import SlackUserGroups
+from approvals.slack.workspace import SlackUserGroups, SlackWorkspace
 from core.errors import ConfigurationError
 from core.terms import GroupQuorum, GroupSource
 
@@ -145,6 +145,30 @@ async def test_group_members_are_looked_up_each_time(client: AsyncWebClient, sla
     assert (first.groups, first.unresolvable) == ({leads.key}, {gone.key})
     slack.groups["S0LEADS"] = []
     assert (await groups.membership("U1", [leads])).groups == frozenset()
+
+
+async def test_who_is_in_a_group_is_told_by_account_and_who_cannot_be_told_is_left_out(
+    client: AsyncWebClient, slack: Any
+) -> None:
+    leads, gone = (GroupQuorum(name, 1, GroupSource.SLACK_GROUP) for name in ("S0LEADS", "S0GONE"))
+    slack.groups["S0LEADS"] = ["U1", "U2"]
+    assert await SlackUserGroups(client).members([leads, gone, GroupQuorum("ours")]) == {leads.key: {"U1", "U2"}}
+    home = await SlackWorkspace(client).home()
+    assert home is not None
+    found = await SlackUserGroups(client, SlackWorkspace(client)).members([leads])
+    assert found == {leads.key: {"U1", "U2", f"{home.id}/U1", f"{home.id}/U2"}}
+
+
+@pytest.mark.parametrize("fault", ["lost", "hang", (429, {}, {"ok": False})])
+async def test_while_slack_is_away_nobody_can_say_who_is_in_a_group(
+    client: AsyncWebClient, slack: Any, fault: Any
+) -> None:
+    slack.groups["S0LEADS"] = ["U1"]
+    slack.faults["usergroups.users.list"] = [fault]
+    leads = GroupQuorum("S0LEADS", 1, GroupSource.SLACK_GROUP)
+    found = await SlackUserGroups(client, timeout_seconds=0.2).members([leads])
+    slack.released.set()
+    assert found is None
 
 
 @pytest.mark.parametrize("fault", ["lost", "hang", (429, {}, {"ok": False}), (200, {}, {"ok": True, "users": "U1"})])

@@ -39,7 +39,8 @@ from runtime.keep.messages import Messages
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
 from runtime.requests import pausing
-from runtime.requests.publishing import ensure_tenant, publish_directory, publish_policy, publish_workflow
+from runtime.requests.policies import publish_policy
+from runtime.requests.publishing import ensure_tenant, publish_directory, publish_workflow
 from runtime.requests.retrying import retry_run
 from runtime.requests.signaling import Signal, Signaling
 from runtime.requests.starting import StartRequest, start_run

@@ -30,7 +30,7 @@ from app.wiring import App, build
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue
-from runtime.requests import publishing
+from runtime.requests import policies, publishing
 from sandbox.slack import SlackConfig
 from sandbox.world import SandboxConfig, World, sandbox_world
 from tests.support.books import Books
@@ -117,7 +117,7 @@ class Installation:
         )
         async with faces.database.transaction(tenant) as connection:
             await publishing.publish_directory(connection, tenant, people, "people", tester)
-            await publishing.publish_policy(connection, definitions, tenant, policy, "policy", tester)
+            await policies.publish_policy(connection, definitions, tenant, policy, "policy", tester)
             await publishing.publish_workflow(connection, definitions, tenant, workflow, "workflow", tester)
 
     async def deliver(self) -> None:

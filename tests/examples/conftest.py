@@ -31,7 +31,7 @@ from evidence.chain import Actor
 from evidence.verify import verify_bundle
 from runtime.engine import doubt
 from runtime.queue.postgres import PostgresQueue
-from runtime.requests import publishing
+from runtime.requests import policies, publishing
 from runtime.requests.looking import Looking
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.servicenow_seed import seed_id
@@ -134,7 +134,7 @@ class Office:
             # An example's policy judges beside the others.
             beside = sorted((EXAMPLES / "policies").glob("*.yaml")) if isinstance(policy, Path) else []
             for each in (policy, *beside):
-                await publishing.publish_policy(connection, faces.definitions, tenant, _text(each), "policy", TESTER)
+                await policies.publish_policy(connection, faces.definitions, tenant, _text(each), "policy", TESTER)
             for text in texts:
                 await publishing.publish_workflow(connection, faces.definitions, tenant, _text(text), "test", TESTER)
 

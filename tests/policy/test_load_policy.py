@@ -34,6 +34,12 @@ UPDATE = "match: {operation: servicenow.incident.update}"
         (f"- id: a\n  {UPDATE}\n  outcome: needs_approval", 6, "nobody could approve"),
         (f"- id: a\n  {UPDATE}\n  outcome: needs_approval\n  approvers: []", 7, "nobody could approve"),
         (f"- id: a\n  {UPDATE}\n  outcome: deny\n  tier: high", 7, "'tier' has no meaning with outcome deny"),
+        (
+            f"- id: a\n  {UPDATE}\n  outcome: deny\n  in_doubt: {{approvers: [{{group: ops}}]}}",
+            7,
+            "'in_doubt' has no meaning",
+        ),
+        (f"- id: a\n  {UPDATE}\n  outcome: allow\n  in_doubt: {{approvers: []}}", 7, "at least 1"),
         (f"- id: a\n  {UPDATE}\n  outcome: allow\n  two_person: false", 7, "'two_person' has no meaning"),
         (f"- id: a\n  {UPDATE}\n  outcome: allow\n  when: action.fields.pririty == '1'", 7, "'action.fields.priority'"),
         (f"- id: a\n  {UPDATE}\n  outcome: allow\n  when: action.fields.priority == 1", 7, "no matching overload"),

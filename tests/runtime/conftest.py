@@ -42,7 +42,7 @@ from tests.support.arrivals import Arrivals
 from tests.support.asking import owning
 from tests.support.books import Books
 from tests.support.outside import Gate, Outside
-from tests.support.people import add_person
+from tests.support.people import add_person, fill_groups
 from tests.support.trouble import Trouble
 
 OPERATIONS = """
@@ -220,8 +220,8 @@ class Runtime:
     def trouble(self) -> Trouble:
         return Trouble(self.database)
 
-    def worker(self, owner: str = "w1", *, lease: float = 30, concurrency: int = 4) -> Worker:
-        tools = Tools(self.database, self.definitions, self.connectors, owner, timedelta(seconds=lease))
+    def worker(self, owner: str = "w1", *, lease: float = 30, concurrency: int = 4, slack: Any = None) -> Worker:
+        tools = Tools(self.database, self.definitions, self.connectors, owner, timedelta(seconds=lease), slack)
         return Worker(tools, PostgresQueue(idle=timedelta(milliseconds=20)), concurrency=concurrency)
 
     async def tenant(self, tenant: str = "acme", *, concurrency: int = 16, **columns: Any) -> None:
@@ -233,19 +233,26 @@ class Runtime:
                 await connection.execute(f"UPDATE tenants SET {name} = $2 WHERE tenant_id = $1", tenant, value)
         await self.trouble.set_slots(tenant, concurrency)
 
-    async def publish(self, text: str, tenant: str = "acme") -> None:
+    async def publish(self, text: str, tenant: str = "acme", *, filled: bool = True) -> None:
+        """Publish a workflow. Its groups are ``filled``, because nobody is asked what nobody could answer."""
         workflow = load_workflow(text, "test.yaml", self.catalog)
         stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
         async with owning(self.database) as connection:
             await documents.publish_workflow(connection, tenant, stored, "test")
+        if filled:
+            await fill_groups(self.database, tenant, text)
 
-    async def policy(self, text: str = ALLOW_ALL, tenant: str = "acme", beside: tuple[str, ...] = ()) -> None:
+    async def policy(
+        self, text: str = ALLOW_ALL, tenant: str = "acme", beside: tuple[str, ...] = (), *, filled: bool = True
+    ) -> None:
         """Let exactly these policies judge."""
         found = [self.definitions.compile_policy(each, "policy.yaml") for each in (text, *beside)]
         async with owning(self.database) as connection:
             for policy in found:
                 await documents.store_policy(connection, tenant, policy, policy.text, "test")
             await documents.put_in_force(connection, tenant, [policy.digest for policy in found])
+        for each in (text, *beside) if filled else ():
+            await fill_groups(self.database, tenant, each)
 
     async def person(self, person: str, groups: tuple[str, ...] = (), tenant: str = "acme") -> None:
         await add_person(self.database, tenant, person, groups, principals=(f"slack:U{person.upper()}",))
@@ -344,7 +351,7 @@ class Runtime:
     async def errands(self) -> int:
         """Deliver what runs order elsewhere, as a dispatcher does; messages to people are left."""
         handlers = Errands(self.database, self.definitions, self.connectors).handlers()
-        await self.trouble.drop_messages("card", "bundle", "task", "note", "remind", "escalate", "voided")
+        await self.trouble.drop_messages("card", "bundle", "task", "note", "remind", "escalate", "voided", "proposal")
         return await Dispatcher(self.database, handlers, "d").work_off()
 
     async def go_on(self) -> None:

@@ -158,8 +158,8 @@ async def test_what_takes_too_long_is_ended_outside_and_fails(runtime: Any) -> N
     await runtime.errands()
     assert runtime.outside.canceled == [(correlation(run_id), "case-1")]
     late = await runtime.signal(correlation(run_id), {"papers": 1})
-    assert late.code == "late"
-    assert (await runtime.signal(correlation(run_id), {"papers": 1}, id="x")).code == "late"
+    assert late.code == "already_ended"
+    assert (await runtime.signal(correlation(run_id), {"papers": 1}, id="x")).code == "already_ended"
 
 
 @pytest.mark.req("V-12")
@@ -196,7 +196,7 @@ async def test_canceling_a_run_ends_what_it_began_outside(runtime: Any) -> None:
     assert await runtime.status(run_id) == "canceled"
     await runtime.errands()
     assert runtime.outside.canceled == [(correlation(run_id), "case-1")]
-    assert (await runtime.signal(correlation(run_id), {"papers": 1})).code == "late"
+    assert (await runtime.signal(correlation(run_id), {"papers": 1})).code == "already_ended"
     assert "wait.canceled" in await runtime.events(run_id)
     await runtime.at_rest()
 

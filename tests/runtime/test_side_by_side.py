@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evidence.chain import Actor
-from runtime.requests import publishing
+from runtime.requests import policies
 from runtime.requests.looking import Looking
 from tests.runtime.test_again import PROBED, approved_by
 
@@ -20,18 +20,18 @@ ELSEWHERE = STOPS.replace("version: 1\n", "version: 1\napplies: {workflows: [oth
 SECOND = "policy: second\nversion: 1\nrules:\n" + ASKING.partition("rules:\n")[2].replace("leads", "security")
 
 
-async def begun(runtime: Any, *policies: str) -> Any:
+async def begun(runtime: Any, *texts: str) -> Any:
     await runtime.tenant()
     for person, group in (("lea", "leads"), ("leo", "leads"), ("sue", "security")):
         await runtime.person(person, (group,))
-    await runtime.policy(policies[0], beside=policies[1:])
+    await runtime.policy(texts[0], beside=texts[1:])
     await runtime.publish(PROBED)
     return (await runtime.start("w")).run_id
 
 
-async def changed(runtime: Any, verb: str, *given: Any, **named: Any) -> publishing.Published:
+async def changed(runtime: Any, verb: str, *given: Any, **named: Any) -> policies.Published:
     async with runtime.faces.transaction("acme") as connection:
-        done: publishing.Published = await getattr(publishing, verb)(
+        done: policies.Published = await getattr(policies, verb)(
             connection, runtime.definitions, "acme", *given, OPS, **named
         )
         return done

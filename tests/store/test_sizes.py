@@ -17,7 +17,8 @@ from benchmarks.timed import machine
 from benchmarks.world import ACTOR, World, new_world
 from connectors.port import Call
 from core.db import ENGINE_ROLE, Database
-from runtime.requests.publishing import publish_policy, publish_workflow
+from runtime.requests.policies import publish_policy
+from runtime.requests.publishing import publish_workflow
 from runtime.requests.signaling import Signal, Signaling
 
 KIB = 1024

@@ -19,7 +19,7 @@ from runtime.engine.commit import Commit
 from runtime.engine.instructions import Known, Perform
 from runtime.engine.step import begin
 from runtime.engine.transition import Transition
-from runtime.requests import publishing
+from runtime.requests import policies
 from runtime.store import claims, pauses
 from runtime.store.commits import apply, apply_together
 from runtime.store.views import load
@@ -64,7 +64,7 @@ async def paused(runtime: Any, connection: Connection) -> None:
 
 
 async def denied(runtime: Any, connection: Connection) -> None:
-    await publishing.publish_policy(connection, runtime.definitions, "acme", DENY, "p.yaml", OPS)
+    await policies.publish_policy(connection, runtime.definitions, "acme", DENY, "p.yaml", OPS)
 
 
 async def cleared(runtime: Any, connection: Connection) -> None:

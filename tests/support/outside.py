@@ -35,7 +35,8 @@ class Outside:
 
     ``script`` holds the next answers by name; ``gates`` hold calls up; ``reshape`` changes every answer of a call that
     was done. ``remembers`` is whether it can be asked. ``may_repeat`` are the names whose effect may land once more,
-    because a person said so. ``target`` is the system that it says it is. ``check_strictly`` ends a test: the same key
+    because a person said so. ``target`` is the system that it says it is; ``closed`` is how its settings refuse
+    every call, if they do, and ``gone`` that there is no record to read. ``check_strictly`` ends a test: the same key
     has not landed twice, and nothing was called that nobody expects.
     """
 
@@ -54,6 +55,8 @@ class Outside:
     crowd: int = 0
     remembers: bool = True
     target: str = ""
+    closed: Refused | None = None
+    gone: bool = False
     may_repeat: set[str] = field(default_factory=set)
     _unexpected: list[str] = field(default_factory=list)
     _asked: set[str | None] = field(default_factory=set)
@@ -85,8 +88,13 @@ class Outside:
             self._unexpected.append(f"{call.operation} was read before it was done, and has nothing to read")
             return Refused("no_pre_read", "nothing to read")
         self.reads += 1
+        if self.gone:
+            return Refused("not_found", "there is no such record")
         record = self._record(call)
         return Before({name: record["fields"].get(name) for name in wanted}, str(record["version"]))
+
+    def ready(self, operation: str, inputs: dict[str, Any]) -> Refused | None:
+        return self.closed
 
     async def perform(self, call: Call) -> Outcome:
         self.last_call = call

@@ -32,6 +32,7 @@ from runtime.engine.events.of_approvals import (
     ApprovalSuperseded,
     ApprovalVoted,
     ApprovalVoteRefused,
+    PreflightFailed,
 )
 from runtime.engine.events.of_runs import (
     CheckpointCommitted,
@@ -70,7 +71,7 @@ Event: TypeAlias = (
     | StepStarted | StepSucceeded | StepFailed | StepParked | StepRetryScheduled | StepResumed | StepSetBack
     | StepCanceled | LeaseExpired
     | WaitOpened | WaitPostponed | WaitCompleted | WaitTimedOut | WaitCanceled
-    | DecisionMade
+    | DecisionMade | PreflightFailed
     | ApprovalRequested | ApprovalVoted | ApprovalVoteRefused | ApprovalDecided | ApprovalConsumed
     | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated
     | ActionIntended | ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved

@@ -36,6 +36,18 @@ class ApprovalRequested(Struct, frozen=True):
     contributors: Private[list[JsonObject] | None] = None
 
 
+class PreflightFailed(Struct, frozen=True):
+    """A look at what people would be asked about has failed, so nobody was: ``check`` says at what.
+
+    ``directory`` is the digest of the people who were counted.
+    """
+
+    TYPE: ClassVar = EventType.PREFLIGHT_FAILED
+    check: str
+    operation: str | None = None
+    directory: str | None = None
+
+
 class ApprovalVoted(Struct, frozen=True):
     """A person has voted; the event's actor is that person."""
 

@@ -200,6 +200,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.WaitTimedOut: of_waits.wait_timed_out,
     e.WaitCanceled: of_waits.wait_canceled,
     e.DecisionMade: None,
+    e.PreflightFailed: None,
     e.ApprovalRequested: of_waits.asked,
     e.ApprovalVoted: of_waits.voted,
     e.ApprovalVoteRefused: None,

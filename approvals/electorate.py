@@ -1,0 +1,109 @@
+"""The people who could decide a question now, counted before anybody is asked. Pure; fails closed.
+
+A group of the directory has its active people, a Slack group those of its members whom the directory knows. A group
+that could not be looked up has nobody. Who shaped what is asked counts nowhere, unless the terms allow their part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from approvals.content import PARTS
+from approvals.model import Choice, Vote, VoteChannel
+from approvals.tally import excluded, plan_met, plans_of
+from core.identity import Contributor, Directory, Entry, Kind, Role, Standing, principal
+from core.terms import GroupQuorum, GroupSource, Terms
+
+# The accounts in each Slack group that could be looked up, by the group's key.
+SlackMembers = Mapping[str, frozenset[str]]
+_NAMED_MAX = 5
+
+
+class Unanswerable(Struct, frozen=True):
+    """The reason why nobody could decide, and a remedy, in words."""
+
+    message: str
+    remedy: str
+
+
+def slack_groups(terms: Terms) -> tuple[GroupQuorum, ...]:
+    """The Slack groups that may have a part in deciding, each once."""
+    every = {group.key: group for plan in plans_of(terms, escalated=True) for group in plan}
+    return tuple(group for group in every.values() if group.source is GroupSource.SLACK_GROUP)
+
+
+def unanswerable(
+    terms: Terms, contributors: Iterable[Contributor], people: Directory, slack: SlackMembers
+) -> Unanswerable | None:
+    """Say why no plan of these terms could be met by the people who may decide now; None if one can."""
+    plans, barred = plans_of(terms, escalated=True), excluded(terms, contributors)
+    if not plans:
+        return Unanswerable("Nobody may decide this: its terms name no approvers.", "Name some in the policy's rule.")
+    members = {group.key: _members(group, people, slack) for plan in plans for group in plan}
+    votes = _votes(members, barred)
+    if any(plan_met(terms, plan, votes) for plan in plans):
+        return None
+    said = [_short(group, members[group.key], barred, people, slack) for group in plans[0]]
+    short = [one for one in said if one] or [_two_people(plans[0], votes)]
+    kept_out = _kept_out({person for each in members.values() for person in each}, barred, people)
+    remedy = "Publish a directory with more people in the group, or let the policy or the workflow ask others."
+    return Unanswerable(f"{' '.join(short)}{kept_out}", remedy)
+
+
+def _members(group: GroupQuorum, people: Directory, slack: SlackMembers) -> frozenset[str]:
+    voting = (entry for entry in people.entries.values() if entry.standing is Standing.PERSON)
+    if group.source is GroupSource.GROUP:
+        return frozenset(entry.id for entry in voting if group.group in entry.groups)
+    accounts = {principal(Kind.SLACK, account) for account in slack.get(group.key, ())}
+    return frozenset(entry.id for entry in voting if accounts & _slack_accounts(entry))
+
+
+def _slack_accounts(entry: Entry) -> set[str]:
+    return {principal(Kind.SLACK, account) for account in entry.accounts(Kind.SLACK)}
+
+
+def _votes(members: Mapping[str, frozenset[str]], barred: Mapping[str, Role]) -> list[Vote]:
+    """Imagined approvals by everybody who may decide."""
+    keys: dict[str, set[str]] = {}
+    for key, those in members.items():
+        for person in sorted(those - barred.keys()):
+            keys.setdefault(person, set()).add(key)
+    return [
+        Vote(person, person, Choice.APPROVE, "", frozenset(theirs), VoteChannel.CLI, "", "")
+        for person, theirs in keys.items()
+    ]
+
+
+def _short(
+    group: GroupQuorum,
+    members: frozenset[str],
+    barred: Mapping[str, Role],
+    people: Directory,
+    slack: SlackMembers,
+) -> str:
+    """Say what a group lacks, in a sentence; "" if it has enough people."""
+    left = len(members - barred.keys())
+    if left >= group.of:
+        return ""
+    if group.source is GroupSource.SLACK_GROUP and group.key not in slack:
+        return f"It asks for {group.of} of the Slack group {group.group}, whose members cannot be looked up."
+    which = "Slack group" if group.source is GroupSource.SLACK_GROUP else "group"
+    there = f"{len(members)} {'person' if len(members) == 1 else 'people'}"
+    has = f"has nobody in the directory{'' if people.digest else ', for none is published'}"
+    if members:
+        has = f"has {there} in the directory, of whom {left} may decide this"
+    return f"It asks for {group.of} of the {which} {group.group!r}, which {has}."
+
+
+def _two_people(plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> str:
+    seats = max(2, sum(group.of for group in plan))
+    return f"It asks for {seats} different people, a seat each, and {len(votes)} of its groups may decide this."
+
+
+def _kept_out(members: set[str], barred: Mapping[str, Role], people: Directory) -> str:
+    """Name those of the groups who may not decide because they shaped what is asked."""
+    named = [f"{people.entries[one].name} {PARTS[barred[one]]}" for one in sorted(members & barred.keys())]
+    more = " and others" if len(named) > _NAMED_MAX else ""
+    return f" Whoever shaped it does not decide it: {', '.join(named[:_NAMED_MAX])}{more}." if named else ""

@@ -1,0 +1,241 @@
+"""A change of the policies in force that takes two people: the question about it, and what follows (promise 11).
+
+The first of ``POLICY_APPROVERS`` proposes it, which starts a run of our own workflow; its gate asks the others, on the
+card as everywhere else. The vote that approves it makes the change in the same transaction: there is no moment at which
+it is approved and not in force, and a crash leaves neither. A proposal ends with its run, and with any other change: it
+was shown against what was in force then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from msgspec import Struct
+
+from approvals.model import Approval, ApprovalEvent
+from approvals.quorum import NotCounted, RefusalCode
+from core.canonical import JsonObject
+from core.db import Connection
+from core.identity import Directory
+from core.ids import new_id
+from core.terms import GroupQuorum
+from evidence.chain import Actor, EventType
+from policy.load import Policy, Rule
+from policy.sets import Member
+from runtime.definition.catalog import Definitions
+from runtime.definition.reserved import DECIDE, POLICY_APPROVERS, POLICY_CHANGE, POLICY_CHANGE_SOURCE, TRIGGER
+from runtime.definition.workflow import load_workflow
+from runtime.engine.run import RunView
+from runtime.requests.consequences import Change, change_of, foretell
+from runtime.requests.starting import StartRequest, start_run
+from runtime.requests.steering import cancel_run
+from runtime.requests.twofold import approvers
+from runtime.store import audit, documents, runs
+from runtime.store.documents import StoredWorkflow
+
+# What is done in the transaction of the vote that decides.
+Then: TypeAlias = Callable[[Connection], Awaitable[None]]
+
+
+class Way(StrEnum):
+    """The ways in which a policy is proposed to come in or out of force."""
+
+    ACTIVATE = "activate"
+    RETIRE = "retire"
+
+
+_PROPOSED = {Way.ACTIVATE: EventType.POLICY_PROPOSED, Way.RETIRE: EventType.POLICY_RETIREMENT_PROPOSED}
+_MADE = {Way.ACTIVATE: EventType.POLICY_ACTIVATED, Way.RETIRE: EventType.POLICY_RETIRED}
+
+
+class Proposed(Struct, frozen=True):
+    """A change of one policy, as it is asked about; ``digest`` is of the version that comes in or out of force."""
+
+    way: Way
+    name: str
+    version: int
+    digest: str
+
+    def to_json(self) -> JsonObject:
+        """The policy, as the audit names it."""
+        return {"name": self.name, "version": self.version, "digest": self.digest}
+
+    @property
+    def about(self) -> str:
+        """The beginning of the references of all runs that ask about this."""
+        return f"{self.way}:{self.digest}"
+
+
+class Foreseen(Struct, frozen=True):
+    """A change with what it leads to, worked out with the tenant's documents locked."""
+
+    change: Change
+    consequences: JsonObject
+
+
+async def foresee(
+    connection: Connection, definitions: Definitions, tenant: str, proposed: Proposed, policy: Member | None
+) -> Foreseen:
+    """Work out the change and what it leads to, against what is in force now; no policy for one that is retired."""
+    change = await change_of(connection, definitions, tenant, proposed.name, policy)
+    used = (await documents.past_policies(connection, tenant)).used(proposed.name)
+    back = proposed.way is Way.ACTIVATE and used is not None and used.version > proposed.version
+    foretold = await foretell(connection, definitions, tenant, change, used.version if back and used else None)
+    return Foreseen(change, foretold.to_json())
+
+
+async def propose(
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    workspace: str,
+    proposed: Proposed,
+    foreseen: Foreseen,
+    person: str,
+) -> None:
+    """Ask the others of the group whether this change is to be made, in the caller's transaction."""
+    workflow = load_workflow(POLICY_CHANGE_SOURCE, POLICY_CHANGE, definitions.catalog)
+    stored = StoredWorkflow(
+        workflow.name, workflow.version, workflow.digest, POLICY_CHANGE_SOURCE, workflow.frozen_operations
+    )
+    await documents.publish_workflow(connection, tenant, stored, TRIGGER)
+    data = proposed.to_json()
+    trigger: JsonObject = {
+        "policy": f"{proposed.name}@{proposed.version}",
+        **data,
+        "change": str(proposed.way),
+        "summary": await _summary(connection, definitions, tenant, proposed, foreseen),
+    }
+    actor = Actor("person", person)
+    await audit.record(connection, tenant, _PROPOSED[proposed.way], actor, {**data, "by": person})
+    reference = f"{proposed.about}:{new_id()}"
+    request = StartRequest(tenant, workspace, TRIGGER, reference, trigger, f"person:{person}", actor)
+    await start_run(connection, definitions.compiled(stored), request)
+
+
+async def make(
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    proposed: Proposed,
+    foreseen: Foreseen,
+    actor: Actor,
+    first: str,
+    but: UUID | None = None,
+) -> None:
+    """Make the change, record what it leads to, and end every proposal ``but`` this one.
+
+    The return means that no append with an intent is under way any more that the policies before have decided.
+    """
+    told = proposed.to_json()
+    if proposed.way is Way.ACTIVATE:
+        told["author"] = (await documents.policy_of(connection, tenant, proposed.name, proposed.version))[2]
+    await documents.put_in_force(connection, tenant, foreseen.change.digests)
+    told |= {"approver": actor.id, "consequences": foreseen.consequences}
+    if first:
+        told["by"] = first
+    await audit.record(connection, tenant, _MADE[proposed.way], actor, told)
+    await end_others(connection, definitions, tenant, actor, but)
+
+
+async def end_others(
+    connection: Connection, definitions: Definitions, tenant: str, actor: Actor, but: UUID | None = None
+) -> None:
+    """End the proposals that were for the policy before: they have to be made anew."""
+    for run_id in await runs.going_of(connection, tenant, POLICY_CHANGE):
+        if run_id != but:
+            await cancel_run(connection, definitions, tenant, run_id, actor, "the policies in force are others by now")
+
+
+def may_concern(approval: Approval) -> bool:
+    """True for a question that may be about a policy: it is decided with the tenant's documents locked."""
+    return GroupQuorum(POLICY_APPROVERS) in approval.terms.approvers
+
+
+def refusal(view: RunView, step: str, effect: ApprovalEvent | None, people: Directory) -> NotCounted | None:
+    """Say why a policy is not put in force by this vote, although it would decide: it takes two of the group."""
+    if not _is_of_policy(view, step) or effect is not ApprovalEvent.APPROVE or _proposer(view) in approvers(people):
+        return None
+    words = f"Whoever proposed this is not of the group {POLICY_APPROVERS} any more, so it cannot be put in force."
+    return NotCounted(RefusalCode.NOT_ELIGIBLE, f"{words} Propose it anew.")
+
+
+def _is_of_policy(view: RunView, step: str) -> bool:
+    return (view.workflow, view.trigger_type, step) == (POLICY_CHANGE, TRIGGER, DECIDE)
+
+
+def _proposer(view: RunView) -> str:
+    return view.run.requested_by.partition(":")[2]
+
+
+def following(
+    view: RunView, step: str, definitions: Definitions, effect: ApprovalEvent | None, person: str
+) -> Then | None:
+    """Say what follows from a decision at this step, in the same transaction; None if nothing does."""
+    if not _is_of_policy(view, step) or effect is not ApprovalEvent.APPROVE:
+        return None
+    trigger: Any = view.run.trigger
+    proposed = Proposed(Way(trigger["change"]), *(trigger[name] for name in ("name", "version", "digest")))
+    first, actor = _proposer(view), Actor("person", person)
+
+    async def enact(connection: Connection) -> None:
+        policy = None
+        if proposed.way is Way.ACTIVATE:
+            # One that cannot be read any more comes in force all the same, and denies (fail-closed).
+            (policy,) = (await definitions.policies(connection, view.tenant_id, [proposed.digest])).members
+        foreseen = await foresee(connection, definitions, view.tenant_id, proposed, policy)
+        await make(connection, definitions, view.tenant_id, proposed, foreseen, actor, first, but=view.run_id)
+
+    return enact
+
+
+async def _summary(
+    connection: Connection, definitions: Definitions, tenant: str, proposed: Proposed, foreseen: Foreseen
+) -> str:
+    """Say what would change, for the card: versions, digests, the rules by their ids, and what it leads to."""
+    named = f"policy {proposed.name} version {proposed.version} (digest {proposed.digest[:12]})"
+    used = (await documents.past_policies(connection, tenant)).used(proposed.name)
+    before = None if used is None else await _rules(connection, definitions, tenant, used.digest)
+    led = _led(foreseen.consequences)
+    if proposed.way is Way.RETIRE:
+        return f"Take {named} out of force? {_changes(before, ())}{led}"
+    after = await _rules(connection, definitions, tenant, proposed.digest)
+    if used is None:
+        return f"Put {named} in force? No version of it is in force now. {_changes((), after)}{led}"
+    was = f"{used.name} version {used.version} (digest {used.digest[:12]})"
+    return f"Put {named} in force, in place of {was}? {_changes(before, after)}{led}"
+
+
+def _led(consequences: JsonObject) -> str:
+    """The numbers of what would be decided otherwise, where there is any."""
+    found: Any = consequences
+    steps, questions = (len(found[kind]) + found["more"][kind] for kind in ("steps", "questions"))
+    said = ""
+    if steps or questions:
+        said = f" Decided otherwise: {steps} steps of published workflows, {questions} open questions."
+    if found["unread"]:
+        said += f" {found['unread']} more open questions were not looked at."
+    return said + (" It goes back to an older version." if found["rollback_from"] is not None else "")
+
+
+async def _rules(connection: Connection, definitions: Definitions, tenant: str, digest: str) -> tuple[Rule, ...] | None:
+    """The rules of a stored policy; None if it cannot be read any more."""
+    (found,) = (await definitions.policies(connection, tenant, [digest])).members
+    return tuple(found.rules) if isinstance(found, Policy) else None
+
+
+def _changes(before: Sequence[Rule] | None, after: Sequence[Rule] | None) -> str:
+    """The rules that were added, removed and changed, by their ids."""
+    if before is None or after is None:
+        return "The rules cannot be compared, because one of the two cannot be read any more."
+    old, new = ({rule.id: rule.document for rule in rules} for rules in (before, after))
+    kinds = {
+        "added": [one for one in new if one not in old],
+        "removed": [one for one in old if one not in new],
+        "changed": [one for one in new if one in old and new[one] != old[one]],
+    }
+    said = [f"Rules {kind}: {', '.join(ids)}." for kind, ids in kinds.items() if ids]
+    return " ".join(said) or "No rule is added, removed or changed."

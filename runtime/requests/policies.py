@@ -1,0 +1,214 @@
+"""Policies: publishing, activating and retiring them, which takes two people where the directory says so.
+
+They live side by side: of each name at most one version is in force, until it is retired.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from approvals.model import Choice, VoteChannel
+from core.canonical import JsonObject
+from core.db import Connection
+from core.errors import AuthorizationError, DefinitionError, NotFoundError, nearest
+from evidence.chain import Actor, EventType
+from policy.load import Policy
+from runtime.definition import deciders
+from runtime.definition.catalog import Definitions
+from runtime.definition.deciders import Findings
+from runtime.definition.reserved import POLICY_APPROVERS, POLICY_CHANGE, TRIGGER
+from runtime.requests import enacting
+from runtime.requests.enacting import Foreseen, Proposed, Way
+from runtime.requests.steering import cancel_run
+from runtime.requests.twofold import approvers, member
+from runtime.requests.voting import VoteRequest, vote_within
+from runtime.store import audit, documents, pauses, runs, tenants
+
+WORKSPACE = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A publication; ``changed`` is False if exactly this was published before.
+
+    ``retired`` says that it was, and has been retired since: publishing it again does not bring it back. ``warnings``
+    say in which cases nobody could decide what it asks people. ``waits`` says that it is not in force until a second
+    person of ``POLICY_APPROVERS`` says so too; ``questions`` counts the open ones that are judged anew now. ``staged``
+    says that it is stored, and not in force by this. ``consequences`` are what a change of the policies in force leads
+    to; ``dry_run`` says that nothing was done. ``steps`` are a workflow's, with what becomes of each now.
+    """
+
+    name: str
+    version: int
+    digest: str
+    changed: bool
+    retired: bool = False
+    warnings: tuple[str, ...] = ()
+    waits: bool = False
+    questions: int = 0
+    staged: bool = False
+    consequences: JsonObject | None = None
+    dry_run: bool = False
+    steps: tuple[JsonObject, ...] = ()
+
+
+async def publish_policy(
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    text: str,
+    file: str,
+    actor: Actor,
+    *,
+    stage: bool = False,
+    dry_run: bool = False,
+) -> Published:
+    """Publish a policy, and put it in force as ``activate_policy`` does, unless it is only staged.
+
+    ``DefinitionError`` lists what is wrong with it. So it is with one whose approvers could not decide, by the tenant's
+    directory; without a directory it is a warning. ``dry_run`` tells what would happen, and does nothing.
+    """
+    policy = definitions.compile_policy(text, file)
+    await tenants.lock(connection, tenant)
+    if not dry_run:
+        stored = await documents.store_policy(connection, tenant, policy, text, actor.id)
+        if stored:
+            await audit.record(connection, tenant, EventType.POLICY_PUBLISHED, actor, policy.named.to_json())
+        if stage:
+            warnings = refuse(deciders.of_policy(text, file, await tenants.groups(connection, tenant)))
+            return Published(policy.name, policy.version, policy.digest, stored, warnings=warnings, staged=True)
+    return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
+
+
+async def activate_policy(
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    name: str,
+    version: int,
+    actor: Actor,
+    *,
+    dry_run: bool = False,
+) -> Published:
+    """Put a published version in force, in place of the one of its name; errors as of ``publish_policy``.
+
+    ``NotFoundError`` names what is published. Where the directory has a group ``POLICY_APPROVERS``, it takes two of it:
+    the first one proposes it, which asks the others; to do the same is another way to approve it. The answer means that
+    no append with an intent is under way any more that the policies before have decided (promise 11).
+    """
+    await tenants.lock(connection, tenant)
+    _, text, _ = await documents.policy_of(connection, tenant, name, version)
+    file = f"{name}@{version}"
+    policy = definitions.compile_policy(text, file)
+    return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
+
+
+async def _put_in_force(
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    policy: Policy,
+    file: str,
+    actor: Actor,
+    *,
+    dry_run: bool,
+) -> Published:
+    name, version, digest = policy.name, policy.version, policy.digest
+    used = (await documents.past_policies(connection, tenant)).used(name)
+    if used is not None and used.digest == digest:
+        return Published(name, version, digest, False)
+    warnings = refuse(deciders.of_policy(policy.text, file, await tenants.groups(connection, tenant)))
+    proposed = Proposed(Way.ACTIVATE, name, version, digest)
+    foreseen = await enacting.foresee(connection, definitions, tenant, proposed, policy)
+    answer = Published(
+        name, version, digest, True, warnings=warnings, consequences=foreseen.consequences, dry_run=dry_run
+    )
+    return answer if dry_run else await _make(connection, definitions, tenant, proposed, foreseen, answer, actor)
+
+
+async def retire_policy(
+    connection: Connection, definitions: Definitions, tenant: str, name: str, actor: Actor, *, dry_run: bool = False
+) -> Published:
+    """Take the policy of this name out of force; ``changed`` is False if none is. It stays published.
+
+    ``NotFoundError`` if there never was one. Two people and the answer's meaning are as of ``activate_policy``.
+    """
+    await tenants.lock(connection, tenant)
+    past = await documents.past_policies(connection, tenant)
+    used = past.used(name)
+    if used is None:
+        known = [one for one in past.editions if one.name == name]
+        if not known:
+            names = {one.name for one in past.editions}
+            raise NotFoundError(f"There is no policy {name!r}.", remedy=nearest(name, names, "Published"))
+        return Published(name, known[-1].version, known[-1].digest, False, retired=True)
+    proposed = Proposed(Way.RETIRE, name, used.version, used.digest)
+    foreseen = await enacting.foresee(connection, definitions, tenant, proposed, None)
+    told = foreseen.consequences
+    answer = Published(name, used.version, used.digest, True, retired=True, consequences=told, dry_run=dry_run)
+    return answer if dry_run else await _make(connection, definitions, tenant, proposed, foreseen, answer, actor)
+
+
+async def _make(
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    proposed: Proposed,
+    foreseen: Foreseen,
+    answer: Published,
+    actor: Actor,
+) -> Published:
+    """Make the change, or propose it where it takes two."""
+    person = await member(connection, tenant, actor)
+    if person is None:
+        await enacting.make(connection, definitions, tenant, proposed, foreseen, actor, "")
+    elif not await _confirmed(connection, definitions, tenant, proposed, foreseen, actor, person):
+        return replace(answer, changed=False, retired=False, waits=True)
+    return replace(answer, questions=await pauses.open_questions(connection, tenant))
+
+
+async def _confirmed(
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    proposed: Proposed,
+    foreseen: Foreseen,
+    actor: Actor,
+    person: str,
+) -> bool:
+    """True if another of the group has proposed it, and it is made now; else this is the proposal, if it is new.
+
+    The question may not be put yet, because no worker is there: then the second person's word stands for the answer.
+    """
+    members = approvers(await tenants.directory(connection, tenant))
+    found = await runs.proposal(connection, tenant, POLICY_CHANGE, TRIGGER, proposed.about)
+    first = "" if found is None else found[1].partition(":")[2]
+    if found is not None and first == person:
+        return False
+    if found is not None and first in members:
+        question = found[2]
+        if question is None:
+            await enacting.make(connection, definitions, tenant, proposed, foreseen, actor, first)
+            return True
+        channel = VoteChannel.HTTP if actor.kind in ("token", "service_account") else VoteChannel.CLI
+        request = VoteRequest(tenant, question, f"person:{person}", Choice.APPROVE, "", channel)
+        answer = await vote_within(connection, definitions, request)
+        if not answer.counted:
+            raise AuthorizationError(answer.sentence, remedy="Look at the question: `counterseal approval list`.")
+        return True
+    if found is not None:  # who proposed it is of the group no more
+        await cancel_run(connection, definitions, tenant, found[0], actor, "who proposed it has left the group")
+    if members == {person}:
+        raise AuthorizationError(
+            f"This takes two people of the group {POLICY_APPROVERS}, and {person} is the only one.",
+            remedy="Publish a directory with more people in the group.",
+        )
+    await enacting.propose(connection, definitions, tenant, WORKSPACE, proposed, foreseen, person)
+    return False
+
+
+def refuse(found: Findings) -> tuple[str, ...]:
+    """The warnings, if nothing is worse. The error undoes the caller's transaction, and with it the publication."""
+    if found.problems:
+        raise DefinitionError(tuple(found.problems))
+    return tuple(found.warnings)

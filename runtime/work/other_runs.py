@@ -1,0 +1,47 @@
+"""Runs that a step starts: children, and those that go on with what it has done (X-13, X-14)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from core.db import Connection, Database
+from core.errors import CountersealError
+from evidence.chain import Actor
+from runtime.definition.catalog import Definitions
+from runtime.engine.instructions import OtherRun, StartRun
+from runtime.engine.run import RunView
+from runtime.requests.starting import StartRequest, start_named
+from runtime.store import runs
+
+TRIGGER_TYPE = "workflow"
+
+
+async def start_other(database: Database, definitions: Definitions, view: RunView, work: StartRun) -> OtherRun:
+    """Start the run that a step orders, or find it. What is wrong with the order is the ``problem`` of the answer."""
+    try:
+        async with database.transaction() as connection:
+            request = StartRequest(
+                tenant_id=view.tenant_id,
+                workspace_id=view.workspace_id,
+                trigger_type=TRIGGER_TYPE,
+                trigger_ref=f"{view.run_id}:{work.step.key}" + (f"#{work.step.again}" if work.step.again else ""),
+                trigger=work.inputs,
+                requested_by=view.run.requested_by,
+                actor=Actor("run", str(view.run_id)),
+                run_id=work.run_id,
+                parent=view.run_id if work.waits else None,
+                depth=view.depth + 1,
+                shaped=work.shaped,
+                inherited=work.inherited,
+            )
+            await start_named(connection, definitions, work.workflow, work.version, request)
+            return await look(connection, work.run_id, definitions)
+    except CountersealError as error:
+        return OtherRun(problem=str(error))
+
+
+async def look(connection: Connection, run_id: UUID, definitions: Definitions) -> OtherRun:
+    """The status, result and error of the other run, and who shaped them."""
+    row = await runs.ending_of(connection, run_id)
+    shaped = await runs.shapers_of(connection, row, definitions.graphs)
+    return OtherRun(row["status"], row["result"], row["error"], shaped=shaped)
