@@ -27,13 +27,15 @@ class Scope(Struct, frozen=True):
     """The scope of one policy. None restricts nothing.
 
     ``kin`` are the operations that each operation can stand for: whoever denies ``servicenow.incident.update`` denies
-    it to ``servicenow.record.update`` as well, so a policy reaches an operation also through those.
+    it to ``servicenow.record.update`` as well, so a policy reaches an operation also through those. ``owners`` are the
+    connectors of operations whose names do not begin with them.
     """
 
     workflows: _Patterns = None
     connectors: _Patterns = None
     operations: _Patterns = None
     kin: Mapping[str, tuple[str, ...]] = {}
+    owners: Mapping[str, str] = {}
 
     @classmethod
     def of(cls, applies: AppliesDocument | None, operations: Mapping[str, OperationFacts]) -> Scope:
@@ -44,7 +46,9 @@ class Scope(Struct, frozen=True):
         for name, facts in operations.items():
             for generic in facts.generics:
                 kin[generic] = (*kin.get(generic, ()), name)
-        return cls(_patterns(applies.workflows), _patterns(applies.connectors), _patterns(applies.operations), kin)
+        owners = {name: facts.connector for name, facts in operations.items() if facts.connector}
+        reached = _patterns(applies.connectors), _patterns(applies.operations)
+        return cls(_patterns(applies.workflows), *reached, kin, owners)
 
     def covers(self, workflow: str, operation: str) -> bool:
         """True if the policy applies to this operation in this workflow."""
@@ -56,7 +60,8 @@ class Scope(Struct, frozen=True):
 
     def holds(self, operation: str) -> bool:
         """True if this very operation is among those that are written down."""
-        return _one(self.connectors, operation.partition(".")[0]) and _one(self.operations, operation)
+        connector = self.owners.get(operation) or operation.partition(".")[0]
+        return _one(self.connectors, connector) and _one(self.operations, operation)
 
 
 EVERYTHING = Scope()
@@ -76,7 +81,7 @@ def scope_problems(
     """Yield each glob of ``applies`` that matches no operation or connector of this installation."""
     if content.applies is None:
         return
-    connectors = {name.partition(".")[0] for name in operations}
+    connectors = {facts.connector_of(name) for name, facts in operations.items()}
     known = {"connectors": ("connector", connectors), "operations": ("operation", set(operations))}
     for key, (kind, names) in known.items():
         for at, glob in enumerate(getattr(content.applies, key) or ()):

@@ -14,7 +14,8 @@ from policy.evaluate import Decision, build_facts, evaluate, explain
 from policy.facts import FactContext, OperationFacts
 from policy.foresee import Verdict, changed, foresee
 from policy.load import Policy, load_policy, scope_of
-from policy.model import STRENGTH, Ruling
+from policy.model import STRENGTH, AppliesDocument, Ruling
+from policy.scope import Scope
 from policy.sets import BrokenPolicy, PolicySet
 
 UPDATE, POST, RECORD = "servicenow.incident.update", "slack.message.post", "servicenow.record.update"
@@ -231,3 +232,9 @@ def test_nothing_is_foreseen_that_some_action_contradicts(named: Named, update: 
                 assert decision.outcome is VERDICTS[foreseen.verdict]
             assert decision.outcome in foreseen.outcomes or decision.errors
     assert all(count > 10 for count in seen.values()), seen
+
+
+def test_a_scope_reaches_operations_of_a_connector_whatever_they_are_called() -> None:
+    facts = {"customers.update": OperationFacts({}, connector="sql"), "slack.message.post": OperationFacts({})}
+    scope = Scope.of(AppliesDocument(connectors=("sql",)), facts)
+    assert (scope.reaches("customers.update"), scope.reaches("slack.message.post")) == (True, False)

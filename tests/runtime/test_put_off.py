@@ -90,6 +90,7 @@ async def test_a_new_name_opens_no_hole() -> None:
     from policy.evaluate import build_facts, evaluate
     from policy.facts import FactContext
     from policy.load import load_policy
+    from policy.sets import PolicySet
     from runtime.definition.catalog import operation_facts
 
     text = """
@@ -112,20 +113,24 @@ operations:
     action = build_action(operation, {})
     assert action.input == {"process": "documents"}
 
-    def judged(rules: str) -> str:
-        policy = load_policy(f"policy: p\nversion: 1\nrules:\n{rules}", "p.yaml", operation_facts(catalog))
-        return str(evaluate(policy, build_facts(action, FactContext()), operation.name).outcome)
+    def judged(*policies: str) -> str:
+        texts = [f"policy: p{place}\nversion: 1\n{text}" for place, text in enumerate(policies)]
+        members = [load_policy(text, "p.yaml", operation_facts(catalog)) for text in texts]
+        return str(evaluate(PolicySet(members), build_facts(action, FactContext()), operation.name).outcome)
 
-    own = "  - {id: own, match: {operation: kyc.*}, outcome: allow}\n"
+    own = "rules:\n  - {id: own, match: {operation: kyc.*}, outcome: allow}\n"
     started = "  - {id: bpmn, match: {operation: bpmn.process.start}, outcome: %s%s}\n"
     assert judged(own) == "allow"
     assert judged(own + started % ("deny", "")) == "deny"
     assert judged(own + started % ("deny", ", when: \"action.fields.process == 'documents'\"")) == "deny"
     assert judged(own + started % ("deny", ", when: \"action.fields.process == 'other'\"")) == "allow"
     assert judged(own + started % ("needs_approval", ", approvers: [{group: g}]")) == "needs_approval"
-    assert judged(started % ("allow", "")) == "deny", "what allows the packaged one allows no other"
+    assert judged("rules:\n" + started % ("allow", "")) == "deny", "what allows the packaged one allows no other"
     assert judged("  - {id: c, match: {connector: bpmn}, outcome: allow}\n") == "allow"
     for wrong, words in (("variables", "case_id"), ("params: {process: documents}", "params: {}")):
         with pytest.raises(DefinitionError) as caught:
             load_catalog([Source("kyc.yaml", text.replace(wrong, words))])
         assert "kyc.documents.request: bpmn:start" in str(caught.value)
+    for scope in ("connectors: [bpmn]", "operations: [bpmn.process.start]", "operations: [kyc.*]"):
+        everything = f"applies: {{{scope}}}\nrules:\n  - {{id: nothing, match: {{operation: '*'}}, outcome: deny}}\n"
+        assert judged(own, everything) == "deny", scope
