@@ -126,7 +126,7 @@ operations:
     assert judged(own + started % ("deny", ", when: \"action.fields.process == 'other'\"")) == "allow"
     assert judged(own + started % ("needs_approval", ", approvers: [{group: g}]")) == "needs_approval"
     assert judged("rules:\n" + started % ("allow", "")) == "deny", "what allows the packaged one allows no other"
-    assert judged("  - {id: c, match: {connector: bpmn}, outcome: allow}\n") == "allow"
+    assert judged("rules:\n  - {id: c, match: {connector: bpmn}, outcome: allow}\n") == "allow"
     for wrong, words in (("variables", "case_id"), ("params: {process: documents}", "params: {}")):
         with pytest.raises(DefinitionError) as caught:
             load_catalog([Source("kyc.yaml", text.replace(wrong, words))])
