@@ -159,17 +159,15 @@ class Signaling(Struct, frozen=True):
         return replace(answer, repeated=True)
 
     async def _find(self, connection: Connection, signal: Signal, kept: Notice | None = None) -> Found | None:
-        return await inbox.find(connection, signal.tenant_id, signal.correlation_key, _KINDS[signal.source], kept)
+        place = (signal.tenant_id, signal.correlation_key, _KINDS[signal.source])
+        if _names_a_wait(signal):
+            return await inbox.find_named(connection, *place, signal.token, signal.version)
+        return await inbox.find(connection, *place, kept)
 
     async def _act(
         self, connection: Connection, signal: Signal, kept: Notice | None = None, *, lock: bool
     ) -> SignalAnswer:
-        names = _names_a_wait(signal)
-        if names:
-            place = (signal.tenant_id, signal.correlation_key, _KINDS[signal.source])
-            found = await inbox.find_named(connection, *place, signal.token, signal.version)
-        else:
-            found = await self._find(connection, signal, kept)
+        names, found = _names_a_wait(signal), await self._find(connection, signal, kept)
         if names and found is None:
             code = SignalCode.STALE
         elif found is None or not found.waiting:

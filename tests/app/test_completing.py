@@ -171,7 +171,7 @@ async def test_what_comes_too_late_is_recorded_and_acknowledged(cases: Any) -> N
     assert box.acknowledged == ["t1", "t2"]
     assert await result_of(cases, run_id) == ("succeeded", {"n": 1}, None)
     (ignored,) = await cases.tenant_events("signal.ignored")
-    assert (ignored["data"]["code"], ignored["actor"]) == ("late", {"kind": "connector", "id": "probe"})
+    assert (ignored["data"]["code"], ignored["actor"]) == ("already_ended", {"kind": "connector", "id": "probe"})
 
 
 async def test_each_completion_goes_to_the_tenant_whose_run_began_it(cases: Any) -> None:

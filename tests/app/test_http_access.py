@@ -60,6 +60,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", "/v1/schemas/workflow", None, COMPOSERS),
     ("GET", "/v1/policies", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/policies", {"source": "x"}, {Role.ADMIN}),
+    ("POST", "/v1/policies/workflow/retire", None, {Role.ADMIN}),
     ("POST", "/v1/policies/simple/1/activate", None, {Role.ADMIN}),
     ("GET", "/v1/pauses", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/pauses", {"what": "tenant", "reason": "x"}, {Role.ADMIN, Role.OPERATOR}),

@@ -157,6 +157,54 @@ async def test_a_proposal_of_somebody_who_has_left_the_group_is_not_approved(sho
     assert (await shown.tenant_events("approval.vote_refused"))[-1]["data"]["code"] == "not_eligible"
 
 
+async def test_taking_a_policy_out_of_force_is_a_question_too(shown: Any) -> None:
+    ann = await admin(shown, "ann")
+    for _ in range(2):
+        assert (await ann.post("/v1/policies/tests/retire")).json()["waits"] is True
+    await shown.work()
+    (question,) = await shown.books.approvals(open=True)
+    words = str(card(shown, question).blocks)
+    for part in ("Take policy tests version 1 (digest ", "out of force? Rules removed: effects, cases, dangers."):
+        assert part in words, words
+    assert "steps of published workflows, 0 open questions" in words
+    assert await active(shown) == "tests@1"
+    await shown.slack(shown.click(question.id, question.nonce, "U0BOB"))
+    assert [one["active"] for one in (await ann.get("/v1/policies")).json()["items"]] == [False]
+    line = (await shown.tenant_events("policy.retired"))[-1]["data"]
+    assert (line["name"], line["by"], line["approver"]) == ("tests", "ann", "bob")
+    assert {"rule": "tests/effects", "what": "falls away"} in line["consequences"]["rules"], line
+    await shown.work()
+    assert await shown.status(question.run) == "succeeded"
+
+
+async def test_a_retirement_ends_what_was_proposed_before_and_the_other_way_round(shown: Any) -> None:
+    first = await proposed(shown)
+    ann, bob = await admin(shown, "ann"), await admin(shown, "bob")
+    assert (await ann.post("/v1/policies/tests/retire")).json()["waits"] is True
+    assert (await bob.post("/v1/policies/tests/retire")).json()["changed"] is True
+    await shown.work()
+    assert await shown.status(first.run) == "canceled"
+    assert (await ann.post("/v1/policies/tests/1/activate")).json()["waits"] is True
+    assert (await bob.post("/v1/policies/tests/2/activate")).json()["waits"] is True
+    assert (await bob.post("/v1/policies/tests/1/activate")).json()["changed"] is True
+    assert (await ann.post("/v1/policies/tests/2/activate")).json()["waits"] is True
+    assert await active(shown) == "tests@1"
+
+
+async def test_nothing_is_added_to_the_question_and_it_is_not_put_again_after_its_end(shown: Any) -> None:
+    """Else a step of somebody's own would be approved instead, or a proposal against policies of long ago."""
+    question = await proposed(shown)
+    operator = await shown.client(Role.OPERATOR, subject="eve")
+    own = {"steps": [{"id": "own", "approve": {"summary": "Fine?", "approvers": {"group": "admins"}}}]}
+    version = (await operator.get(f"/v1/runs/{question.run}")).headers["etag"]
+    added = await operator.post(f"/v1/runs/{question.run}/steps", json=own, headers={"If-Match": version})
+    assert (added.status_code, "nothing is added" in added.text) == (403, True), added.text
+    await shown.slack(shown.submission(question.id, question.nonce, "reject", "Too wide", "U0BOB"))
+    await shown.work()
+    again = await operator.post(f"/v1/runs/{question.run}/retry", json={"reason": "mended"})
+    assert (again.status_code, "not done again" in again.text) == (403, True), again.text
+
+
 async def test_one_who_is_the_whole_group_is_told_so(shown: Any) -> None:
     alone = THREE.replace("policy_approvers: [ann, bob, eve]", "policy_approvers: [ann]")
     assert (await people(shown, alone, "bob")).waits
