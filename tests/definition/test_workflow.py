@@ -30,6 +30,14 @@ FAULTS = {
         with_steps("  - {id: a, do: probe.effect.apply, with: {name: x}, timeout: PT1H}\n"),
         (4, "probe.effect.apply answers within its call", "Take it out"),
     ),
+    "the token of nothing": (
+        with_steps('  - {id: a, do: probe.effect.apply, with: {name: "${{ wait.token }}"}}\n'),
+        (4, "undeclared reference to 'wait.token'", "visible in the `with` of a durable operation only"),
+    ),
+    "the token afterwards": (
+        with_steps("  - {id: a, do: probe.case.open, with: {name: x}, reference: '${{ wait.token }}'}\n"),
+        (4, "undeclared reference to 'wait.token'", "visible in the `with` of a durable operation only"),
+    ),
     "missing input": (
         with_steps("  - {id: a, do: probe.effect.apply}\n"),
         (4, "needs the input 'name'", "under `with`"),
