@@ -1,7 +1,4 @@
-"""Compiling leaves: what calls, asks, waits or starts something, with what it writes and what is done if it fails.
-
-A step has a scope: its path in the document, by which faults are named, and the variables that it sees there.
-"""
+"""Compiling leaves: what calls, asks, waits or starts something, with what it writes and what is done if it fails."""
 
 from __future__ import annotations
 
@@ -68,7 +65,8 @@ class Entry(Struct, frozen=True):
 class LeafCompiler(ABC):
     """Compiles the leaves of one document; collects problems instead of stopping at the first.
 
-    ``read`` collects the ids whose output some expression reads, ``failed`` the leaf that each step in a branch is for.
+    ``read`` collects the ids whose output some expression reads, ``functions`` those that expressions use, ``failed``
+    the leaf that each step in a branch is for.
     """
 
     def __init__(self, document: Document, catalog: Catalog) -> None:
@@ -79,6 +77,7 @@ class LeafCompiler(ABC):
         self._paths: dict[str, Path] = {}
         self.problems: list[Problem] = []
         self.read: set[str] = set()
+        self.functions: frozenset[str] = frozenset()
         self.failed: dict[str, str] = {}
         self.leaves: dict[str, Leaf] = {}
         self.operations: dict[str, Operation] = {}
@@ -108,6 +107,7 @@ class LeafCompiler(ABC):
             self.problem((*scope.path, *key, *inside), error.message, remedy)
             return _NOTHING
         names = [name.split(".") for name in compiled.references]
+        self.functions |= compiled.functions
         self.read.update(name[1] for name in names if name[0] == "steps" and name[-1] == "output")
         return compiled
 
@@ -144,10 +144,8 @@ class LeafCompiler(ABC):
     def _branches(self, entry: Entry) -> dict[Branch, Scope]:
         found, variables = {}, entry.scope.variables | _ERROR_VARIABLES
         for branch in Branch:
-            content, scope = (
-                getattr(entry.step, branch),
-                StepScope((*entry.scope.path, str(branch)), variables, entry.id),
-            )
+            content = getattr(entry.step, branch)
+            scope = StepScope((*entry.scope.path, str(branch)), variables, entry.id)
             if isinstance(content, EscalationDocument):
                 found[branch] = self._escalation(entry, content, scope)
             elif content is not None:

@@ -188,3 +188,14 @@ def test_a_version_keeps_the_declarations_that_it_was_published_with(declaration
     # Even where a later release has no such operation any more.
     with pytest.raises(DefinitionError):
         load_workflow(text, "w.yaml", load_catalog())
+
+
+@pytest.mark.req("X-3")
+def test_a_definition_lists_the_functions_that_its_expressions_use(declarations: Any) -> None:
+    catalog = declarations()
+    text = with_steps(
+        "  - {id: a, do: probe.effect.apply, with: {name: \"${{ 'size(trim(' + string(trigger.n) }}\"}}\n",
+        "  - foreach: ${{ trigger.items.filter(i, has(i.x) && math.abs(i.x) > 1) }}\n    steps:\n    " + B,
+    )
+    assert load_workflow(text, "w.yaml", catalog).functions == ("filter", "has", "math.abs", "string")
+    assert load_workflow(with_steps(A), "w.yaml", catalog).functions == ()

@@ -314,9 +314,10 @@ steps:
   - {id: one, do: probe.effect.apply, with: {name: "${{ step.id }} ${{ string(run.checkpoint) }}"}}
   - {id: rest, wait: {for: PT1S}, set: {seen: ["${{ step.id }}", "${{ run.checkpoint }}"]}}
   - id: again
-    if: "${{ run.checkpoint == 3 && step.id == 'again' && string(run.started_at) != '' }}"
+    if: "${{ run.checkpoint == 4 && step.id == 'again' && string(run.started_at) != '' }}"
     then:
-      - foreach: ["${{ step.id }}"]
+      - id: each
+        foreach: "${{ [step.id] }}"
         as: step
         steps:
           - {id: two, set: {seen: "${{ step }}"}}
@@ -327,14 +328,14 @@ steps:
 @pytest.mark.req("X-4")
 @pytest.mark.req("X-21")
 async def test_a_run_sees_when_it_began_its_checkpoint_and_its_step(runtime: Any) -> None:
-    run_id = await runtime.go(SEES_ITSELF.replace('["${{ step.id }}"]', "\"${{ [step.id] }}\""))
-    await runtime.go_on()
+    run_id = await runtime.go(SEES_ITSELF)
+    await runtime.wait_is_due()
     run = await runtime.books.run(run_id)
     (opened, *_) = await runtime.books.events(run_id)
     state = (await runtime.state(run_id))["channels"]
     assert runtime.outside.effects[0].input["name"] == "one 0"
     assert datetime.fromisoformat(state["began"]) == datetime.fromisoformat(opened.ts)
-    assert state["seen"][0] == ["rest", 2]
+    assert state["seen"][:2] == [["rest", 3], "each"]
     assert state["seen"][2] == state["began"]
     assert run.status == "succeeded"
     assert (await replayed(runtime, run_id)).ok
