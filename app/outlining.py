@@ -49,6 +49,7 @@ def outline(workflow: Workflow, policies: PolicySet | None = None) -> JsonObject
         "max_writes_per_run": workflow.writes_max,
         "sla": None if workflow.sla is None else format_duration(workflow.sla),
         "connectors": list(workflow.connectors),
+        "functions": list(workflow.functions),
         "steps": _scope(workflow.graph.root, workflow.operations),
     }
     if policies is not None:
@@ -104,6 +105,7 @@ def lines(told: Mapping[str, Any], connectors: Mapping[str, str]) -> Iterator[st
         "channels": ", ".join(_channel(channel) for channel in told["channels"]),
         "writes": "" if told["max_writes_per_run"] is None else f"at most {told['max_writes_per_run']} a run",
         "sla": told["sla"] or "",
+        "functions": ", ".join(told["functions"]),
         "connectors": ", ".join(f"{name} ({connectors[name]})" for name in told["connectors"]),
     }
     for name, value in facts.items():

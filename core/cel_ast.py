@@ -27,7 +27,10 @@ class Limits:
 
 @dataclass
 class Syntax:
-    """An expression's parts. ``loops``: deepest chain or nesting of comprehensions; ``patterns``: those of matches."""
+    """An expression's parts. ``loops``: deepest chain or nesting of comprehensions; ``patterns``: those of matches.
+
+    ``calls``: functions and operators, without macros, of which nothing is left in the syntax.
+    """
 
     nodes: int = 0
     loops: int = 0
@@ -36,6 +39,7 @@ class Syntax:
     presence_tests: int = 0
     adds_in_loop: bool = False
     patterns: list[str] = field(default_factory=list)
+    calls: set[str] = field(default_factory=set)
 
 
 def read_syntax(serialized: bytes) -> Syntax:
@@ -119,6 +123,7 @@ def _select(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
 
 def _call(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
     function = next(texts_of(body, 2), "")
+    syntax.calls.add(function)
     arguments = list(messages_of(body, 3))
     if function == "_+_" and in_loop and not _is_accumulator(arguments[0]):
         syntax.adds_in_loop = True

@@ -7,6 +7,9 @@ when the document is checked.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+
 OPERATORS = frozenset({
     "_&&_", "_||_", "!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "_-_", "_*_", "_/_", "_%_", "-_",
     "@not_strictly_false",
@@ -48,6 +51,15 @@ MACROS = ("all", "exists", "exists_one", "map", "filter", "has", "cel.bind", "op
 KNOWN = SMALL | PASSING | BUILDING
 WRITTEN = sorted({name for name in KNOWN if name[0].isalpha() and "@" not in name} | set(MACROS))
 """The names that authors write."""
+
+_LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+_MACRO = re.compile(rf"\b({'|'.join(map(re.escape, MACROS))})\s*\(")
+
+
+def written(source: str, calls: Collection[str]) -> frozenset[str]:
+    """The functions and macros that an author has written in an expression with these calls."""
+    return frozenset([*_MACRO.findall(_LITERAL.sub("''", source)), *(name for name in WRITTEN if name in calls)])
+
 
 GROWTH_MAX = 64
 """A text or list may be so many times as long as all that the expression reads."""

@@ -23,7 +23,7 @@ from cel_expr_python import cel
 from core.canonical import DEPTH_MAX, Json
 from core.cel_ast import Limits, lint, read_syntax, root_of
 from core.cel_engine import check_result, extensions, result_type
-from core.cel_functions import OPT_MAPS_MAX
+from core.cel_functions import OPT_MAPS_MAX, written
 from core.cel_growth import check_growth
 from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, one_of, quote, runtime_text, to_json
 from core.errors import ExpressionError
@@ -110,12 +110,12 @@ class Environment:
         for pattern in syntax.patterns:
             self._check_pattern(pattern)
         self._check_type(result_type(program), want)
-        references = frozenset(syntax.names & self.variables.keys())
-        expression = Expression(self, source, want, references, program)
+        expression = Expression(self, source, want, frozenset(syntax.names & self.variables.keys()), program)
+        expression.calls = written(source, syntax.calls)
         try:
             expression.value(self._nothing)  # which has the engine build the program now
         except ExpressionError:
-            if not references:  # it must succeed already
+            if not expression.references:  # it must succeed already
                 raise
         return expression
 
@@ -171,14 +171,14 @@ class Environment:
 class Expression:
     """One compiled expression. ``references`` are the variables that it reads, ``reads`` them or its one plain path."""
 
-    __slots__ = ("_members", "_program", "_variable", "environment", "reads", "references", "source", "want")
+    __slots__ = ("_members", "_program", "_variable", "calls", "environment", "reads", "references", "source", "want")
+    calls: frozenset[str]
 
     def __init__(
         self, environment: Environment, source: str, want: str | None, references: frozenset[str], program: Any
     ) -> None:
         self.environment = environment
-        self.source, self.want = source, want
-        self.references = references
+        self.source, self.want, self.references = source, want, references
         self._program = program
         self._variable = next(iter(references)) if len(references) == 1 and is_variable_name(source) else None
         self.reads = (source,) if self._variable else tuple(sorted(references))

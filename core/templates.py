@@ -48,14 +48,18 @@ class TemplateError(ExpressionError):
 
 
 class Template:
-    """A text, or a nested value of a document with texts at its leaves. ``references`` are what all of them read."""
+    """A text, or a nested value of a document with texts at its leaves. ``references`` are what all of them read.
 
-    __slots__ = ("_environment", "_node", "references")
+    ``functions`` are those that they use, with ``raw``.
+    """
+
+    __slots__ = ("_environment", "_node", "functions", "references")
 
     def __init__(self, environment: Environment, node: _Node) -> None:
         self._environment = environment
         self._node = node
         self.references = frozenset(_references(node))
+        self.functions = frozenset(_functions(node))
 
     def ingredients(self) -> Iterator[tuple[Path, tuple[str | None, ...]]]:
         """Find what each text and each value in it is made of: the paths that are read, None for the author's words."""
@@ -148,6 +152,16 @@ def _references(node: _Node) -> Iterator[str]:
     elif isinstance(node, dict | list):
         for item in node.values() if isinstance(node, dict) else node:
             yield from _references(item)
+
+
+def _functions(node: _Node) -> Iterator[str]:
+    if isinstance(node, _Text):
+        yield from ["raw"] * bool(node.raw)
+        for part in node.parts:
+            yield from part.calls if isinstance(part, Expression) else ()
+    elif isinstance(node, dict | list):
+        for item in node.values() if isinstance(node, dict) else node:
+            yield from _functions(item)
 
 
 def _ingredients(node: _Node, path: Path) -> Iterator[tuple[Path, tuple[str | None, ...]]]:

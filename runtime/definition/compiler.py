@@ -7,13 +7,14 @@ that the composites around it need. So a forward reference and a race are errors
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from runtime.definition.leaves import Entry, LeafCompiler, Path, StepScope
+from runtime.definition.leaves import Entry, LeafCompiler, Path, StepScope, seen_besides
 from runtime.definition.model import KINDS, SET, StepDocument, WorkflowDocument
 from runtime.engine.graph import ForeachNode, IfNode, LeafNode, Node, Scope, WhileNode
 
@@ -24,7 +25,9 @@ RUN_VARIABLES = {
     "run.version": "int",
     "run.reference": "string",
     "run.requested_by": "string",
+    "run.started_at": "timestamp",
 }
+_CHECKPOINT = {"run.checkpoint": "int"}
 ITERATIONS_DEFAULT = 1000
 
 _LEAF = frozenset({"set", "reference", "on_failure"})
@@ -49,10 +52,19 @@ _NAMED = ("do", "approve", "task", "run")
 
 
 def constants_of(
-    trigger: object, run_id: UUID, workflow: str, version: int, reference: str | None, requested_by: str | None
+    trigger: object,
+    run_id: UUID,
+    workflow: str,
+    version: int,
+    reference: str | None,
+    requested_by: str | None,
+    started_at: datetime,
 ) -> dict[str, object]:
-    """The values of ``RUN_VARIABLES``: what expressions see of a run, and what never changes."""
-    values = (trigger, str(run_id), workflow, version, reference, requested_by)
+    """The values of ``RUN_VARIABLES``: what expressions see of a run, and what never changes.
+
+    ``started_at`` is the time of the book's first line.
+    """
+    values = (trigger, str(run_id), workflow, version, reference, requested_by, started_at)
     return dict(zip(RUN_VARIABLES, values, strict=True))
 
 
@@ -93,7 +105,8 @@ class GraphCompiler(LeafCompiler):
             for need in needs[step_id]:
                 before |= over[need]
             over[step_id] = before | _results(step_id, steps[number])
-            inner = replace(scope, path=(*scope.path, number), variables=scope.variables | before)
+            visible = seen_besides(scope.variables | before, {"step.id": "string"})
+            inner = replace(scope, path=(*scope.path, number), variables=visible)
             node = self._node(step_id, steps[number], needs[step_id], inner)
             if node is not None:
                 nodes.append(node)
@@ -167,9 +180,11 @@ class GraphCompiler(LeafCompiler):
         step, scope = entry.step, entry.scope
         items = self.template(scope, ("foreach",), step.foreach or "", "list")
         name = step.as_ or "item"
-        if name != "item" and name in {part.split(".")[0] for part in scope.variables}:
+        visible = {part: kind for part, kind in scope.variables.items() if name != "step" or part != "step.id"}
+        if name != "item" and name in {part.split(".")[0] for part in visible}:
             self.problem((*scope.path, "as"), f"The name {name!r} is taken.", "Choose another.")
             return None
+        entry = replace(entry, scope=replace(scope, variables=visible))
         body = self._inside(entry, "steps", step.steps, {"item": "dyn", "index": "int", name: "dyn"})
         return ForeachNode(entry.id, entry.index, entry.needs, items, name, step.max_parallel or 1, body)
 
@@ -205,7 +220,7 @@ def _in_order(numbers: Mapping[str, int], needs: Mapping[str, tuple[str, ...]]) 
 
 def _visible(content: WorkflowDocument) -> dict[str, str]:
     """The variables that every expression of a workflow sees."""
-    return RUN_VARIABLES | {f"state.{name}": "dyn" for name in content.channels}
+    return RUN_VARIABLES | _CHECKPOINT | {f"state.{name}": "dyn" for name in content.channels}
 
 
 def _results(step_id: str | None, step: StepDocument) -> dict[str, str]:

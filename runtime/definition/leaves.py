@@ -1,7 +1,4 @@
-"""Compiling leaves: what calls, asks, waits or starts something, with what it writes and what is done if it fails.
-
-A step has a scope: its path in the document, by which faults are named, and the variables that it sees there.
-"""
+"""Compiling leaves: what calls, asks, waits or starts something, with what it writes and what is done if it fails."""
 
 from __future__ import annotations
 
@@ -28,9 +25,10 @@ from policy.load import late_times
 from policy.model import Approver, RuleDocument
 from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, StepDocument
 from runtime.engine import graph
-from runtime.engine.graph import Branch, Leaf, Scope
+from runtime.engine.graph import HANDED_OUT, Branch, Leaf, Scope
 
 ESCALATION_EXPIRES_SECONDS = 7 * 24 * 3600
+_TOKEN_REMEDY = f"`{HANDED_OUT}` is visible in the `with` of a durable operation only."
 _ERROR_VARIABLES = dict.fromkeys(("error.class", "error.code", "error.message", "error.step"), "string")
 # In the place of what has a fault. A document with problems is refused, so it is never rendered.
 _NOTHING = compile_value(Environment({}, WORKFLOW_LIMITS), None)
@@ -49,6 +47,11 @@ class StepScope(Struct, frozen=True):
     failed: str | None = None
 
 
+def seen_besides(variables: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """The variables with ``more``, but for those that an author has hidden by giving a loop's item their first part."""
+    return {**variables, **{name: kind for name, kind in more.items() if name.split(".")[0] not in variables}}
+
+
 class Entry(Struct, frozen=True):
     """One step to be compiled: its id, its number in the graph, what it needs, its document and its scope."""
 
@@ -62,7 +65,8 @@ class Entry(Struct, frozen=True):
 class LeafCompiler(ABC):
     """Compiles the leaves of one document; collects problems instead of stopping at the first.
 
-    ``read`` collects the ids whose output some expression reads, ``failed`` the leaf that each step in a branch is for.
+    ``read`` collects the ids whose output some expression reads, ``functions`` those that expressions use, ``failed``
+    the leaf that each step in a branch is for.
     """
 
     def __init__(self, document: Document, catalog: Catalog) -> None:
@@ -73,6 +77,7 @@ class LeafCompiler(ABC):
         self._paths: dict[str, Path] = {}
         self.problems: list[Problem] = []
         self.read: set[str] = set()
+        self.functions: frozenset[str] = frozenset()
         self.failed: dict[str, str] = {}
         self.leaves: dict[str, Leaf] = {}
         self.operations: dict[str, Operation] = {}
@@ -98,9 +103,11 @@ class LeafCompiler(ABC):
             compiled = compiled_in(Environment(scope.variables, WORKFLOW_LIMITS))
         except ExpressionError as error:
             inside = error.path if isinstance(error, TemplateError) else ()
-            self.problem((*scope.path, *key, *inside), error.message, error.remedy)
+            remedy = _TOKEN_REMEDY if f"'{HANDED_OUT}'" in error.message else error.remedy
+            self.problem((*scope.path, *key, *inside), error.message, remedy)
             return _NOTHING
         names = [name.split(".") for name in compiled.references]
+        self.functions |= compiled.functions
         self.read.update(name[1] for name in names if name[0] == "steps" and name[-1] == "output")
         return compiled
 
@@ -137,10 +144,8 @@ class LeafCompiler(ABC):
     def _branches(self, entry: Entry) -> dict[Branch, Scope]:
         found, variables = {}, entry.scope.variables | _ERROR_VARIABLES
         for branch in Branch:
-            content, scope = (
-                getattr(entry.step, branch),
-                StepScope((*entry.scope.path, str(branch)), variables, entry.id),
-            )
+            content = getattr(entry.step, branch)
+            scope = StepScope((*entry.scope.path, str(branch)), variables, entry.id)
             if isinstance(content, EscalationDocument):
                 found[branch] = self._escalation(entry, content, scope)
             elif content is not None:
@@ -190,7 +195,9 @@ class LeafCompiler(ABC):
             late = EscalationDocument.model_construct(escalate=asks.escalate, expires=asks.expires, start=None)
             entry = replace(entry, step=step.model_copy(update={"on_timeout": late}))
         self._check_names(operation, step.with_, scope)
-        inputs = self.value(scope, ("with",), step.with_, InputLanguages(operation.input_schema))
+        sees = seen_besides(scope.variables, {HANDED_OUT: "string"}) if durable else scope.variables
+        of_inputs, languages = replace(scope, variables=sees), InputLanguages(operation.input_schema)
+        inputs = self.value(of_inputs, ("with",), step.with_, languages)
         common = self._common(entry, signal=durable)
         return graph.OperationNode(**common, operation=operation.name, inputs=inputs, timeout=step.timeout)
 

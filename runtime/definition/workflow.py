@@ -99,6 +99,7 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
         sla=content.sla,
         retention=content.retention,
         max_concurrency=content.caps.max_concurrency,
+        functions=tuple(sorted(compiler.functions)),
     )
 
 
@@ -170,7 +171,8 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
     graph = replace(
         base.graph, root=root, leaves=compiler.leaves, read=read, failed=compiler.failed, flow=flow_of(root)
     )
-    return replace(base, graph=graph, operations=compiler.operations)
+    functions = tuple(sorted({*base.functions, *compiler.functions}))
+    return replace(base, graph=graph, operations=compiler.operations, functions=functions)
 
 
 class _Compiler(GraphCompiler):

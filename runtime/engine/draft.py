@@ -28,7 +28,7 @@ from runtime.engine.crossing import Crossing
 from runtime.engine.fold import fold
 from runtime.engine.graph import Graph
 from runtime.engine.keeping import EVERY, pack
-from runtime.engine.plan import Variables, variables
+from runtime.engine.plan import CHECKPOINT, Variables, variables
 from runtime.engine.run import Run, RunView
 from runtime.engine.states import RUN, CommandState, RunState, StepState
 from runtime.engine.told import KEPT, RECEIPT, STORED, Told, digest_of, line_of, pack_values
@@ -158,7 +158,9 @@ class Draft:
 
     def variables(self, key: str) -> Variables:
         """Everything that an expression of the step with this key sees now; of no step for the run's result."""
-        return variables(self.graph, self.run.state, self.view.constants, key)
+        found = variables(self.graph, self.run.state, self.view.constants, key)
+        found[CHECKPOINT] = self.run.superstep
+        return found
 
     # -- the book ----------------------------------------------------------------------------------------------------
 

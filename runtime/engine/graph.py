@@ -16,6 +16,9 @@ from typing import Protocol, TypeAlias
 from core.canonical import Json, JsonObject
 from runtime.engine.errors import REJECTED, ErrorClass
 
+# The variable that holds the waiting token of what a durable operation begins.
+HANDED_OUT = "wait.token"
+
 
 class Renderable(Protocol):
     """A compiled expression, template or structure of templates. Pure; ``ExpressionError`` on any error."""

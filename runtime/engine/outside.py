@@ -17,9 +17,10 @@ from connectors.port import Before, Call
 from connectors.proposal import SYSTEM
 from core.canonical import JsonObject
 from core.ids import correlation_id
+from evidence.commitments import blind
 from runtime.engine.commit import ReceiptRow, StepRow, expected_of
 from runtime.engine.events import WaitCanceled, WaitOpened
-from runtime.engine.graph import OperationNode
+from runtime.engine.graph import HANDED_OUT, OperationNode
 from runtime.engine.instructions import Nonce
 from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition, seconds
@@ -72,7 +73,7 @@ def expect_end(transition: Transition, step: StepRow, operation: Operation, nonc
     """
     due, context, correlation = _outside(transition, step, operation)
     wait = expected_of(transition.view.run_id, step)
-    opened = WaitOpened(wait, WaitKind.EXTERNAL, seconds(due), nonce(), context, correlation)
+    opened = WaitOpened(wait, WaitKind.EXTERNAL, seconds(due), _token(transition, step, nonce), context, correlation)
     transition.tell(opened, step=step.key)
 
 
@@ -89,7 +90,23 @@ def park_outside(
     if expected:
         transition.park_on(step, wait, WaitKind.EXTERNAL)
     else:
-        transition.park(step, WaitKind.EXTERNAL, nonce(), *_outside(transition, step, operation), wait=wait)
+        token = _token(transition, step, nonce)
+        transition.park(step, WaitKind.EXTERNAL, token, *_outside(transition, step, operation), wait=wait)
+
+
+def own_token(transition: Transition, step: StepRow) -> str:
+    """The waiting token that the step hands out itself (``wait.token``): the same at every attempt, as its key is.
+
+    An approval binds the input that the token is part of, so another lease has to come to the same one. Only who has
+    the run's key can make it.
+    """
+    return blind(transition.view.run.run_key, f"wait:{step.key}#{step.again}")
+
+
+def _token(transition: Transition, step: StepRow, nonce: Nonce) -> str:
+    leaf = transition.graph.leaf(step.key)
+    own = isinstance(leaf, OperationNode) and HANDED_OUT in leaf.inputs.references
+    return own_token(transition, step) if own else nonce()
 
 
 def _outside(transition: Transition, step: StepRow, operation: Operation) -> tuple[timedelta, JsonObject, str]:

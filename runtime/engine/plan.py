@@ -18,6 +18,8 @@ LOOP_ITEMS_MAX = 10_000
 LOOP_BYTES_MAX = 4 * 1024 * 1024
 # So many of them are read at once, each time that a plan has come to the end of those that it knows.
 WINDOW = 100
+# The variable that holds the number of the checkpoint that a step begins from, or that a condition is part of.
+CHECKPOINT = "run.checkpoint"
 
 
 class Planned(Struct, frozen=True):
@@ -44,16 +46,19 @@ class Choices(Protocol):
 
 
 class Evaluated(Struct):
-    """Evaluates each choice, and notes it under the composite's key in ``made``."""
+    """Evaluates each choice, and notes it under the composite's key in ``made``; ``checkpoint`` is the one it makes."""
 
     graph: Graph
     constants: Mapping[str, object]
+    checkpoint: int
     made: list[Json] = field(default_factory=list)
 
     def choose(self, state: State, source: Renderable, key: str) -> Json:
         """The value that the expression has in this state."""
         try:
-            value = source.render(variables(self.graph, state, self.constants, key))
+            seen = variables(self.graph, state, self.constants, key)
+            seen[CHECKPOINT] = self.checkpoint
+            value = source.render(seen)
         except ExpressionError as error:
             raise PlanError(key, error) from None
         self.made.append([key, value])
@@ -78,13 +83,14 @@ class Recorded:
 def variables(graph: Graph, state: State, constants: Mapping[str, object], key: str) -> Variables:
     """Everything that an expression of the node with this key sees (X-4): the run, channels, visible steps, items.
 
-    In a branch, also the error that the branch is there for.
+    In a branch, also the error that the branch is there for. The caller adds the checkpoint's number.
     """
     # "", then each loop iteration around, outermost first, so that inner names win.
     parts = key.split(".")[:-1]
     scopes = ["", *(".".join(parts[: depth + 1]) + "." for depth in range(len(parts)))]
     values = Variables(constants)
     values.state, values.scopes = state, scopes[::-1]
+    values["step.id"] = key.rpartition(".")[2]
     if state.reference is not None:
         values["run.reference"] = state.reference
     for scope in scopes[1:]:

@@ -51,7 +51,7 @@ def reopen(transition: Transition, actor: Actor, reason: str, bundle: str | None
     committed = commit_fields(run_key, path_of("reopened", str(number)), kept) or None
     steps: list[Json] = [[key, epoch] for key, epoch in sorted(anew(transition.view.run).items())]
     transition.tell(RunReopened(bundle, steps, bool(reason), committed, reason), actor=actor)
-    choices = Evaluated(transition.graph, transition.view.constants)
+    choices = Evaluated(transition.graph, transition.view.constants, transition.run.superstep + 1)
     try:
         crossing = cross(transition.run, transition.graph, choices)
     except (PlanError, InputError) as error:

@@ -19,7 +19,7 @@ from runtime.engine.crossing import cross, initial_values
 from runtime.engine.fold import fold
 from runtime.engine.graph import ChildNode, Graph, LeafNode
 from runtime.engine.past import MISFITS, graph_of, place
-from runtime.engine.plan import Evaluated
+from runtime.engine.plan import CHECKPOINT, Evaluated
 from runtime.engine.run import Run, State
 from runtime.engine.states import RunState, WaitKind, WaitState
 from runtime.engine.told import Told
@@ -100,7 +100,7 @@ def _follow(
 ) -> Iterator[Derived]:
     match told.event:
         case e.CheckpointCommitted(halted=False) as event if run.checkpointed:
-            choices = Evaluated(graph, book.constants)
+            choices = Evaluated(graph, book.constants, run.superstep + 1)
             crossing = cross(run, graph, choices)
             if not _same(choices.made, event.choices or []):
                 raise _Differs("planned otherwise than its conditions and collections say")
@@ -113,7 +113,7 @@ def _follow(
                 raise _Differs("began with other values than its expressions give")
             fold(run, told, graph)
         case e.StepSucceeded() as event:
-            values = _variables(run, graph, told, event)
+            values = {**_variables(run, graph, told, event), CHECKPOINT: run.superstep}
             if (ended := recalled.get(told.step or "")) is not None:
                 values["signal"] = {"payload": event.output, **ended, "kind": str(WaitKind.EXTERNAL)}
             if not _same(book.writes(graph, run.state, book.constants, told.step or "", values), event.values or {}):

@@ -156,8 +156,9 @@ class Run(Struct):
     behind, ``times`` those of the last lines of steps. ``answers`` are the last moves of approvals, ``windows`` the
     items of loops that planning may ask for. ``reopened`` counts how often a person went on with it after it had
     failed; ``held_open`` says that it waits for more when its steps are done; ``anew`` holds the steps that begin again
-    after a retry, until they are planned. The lists grow only. Who goes on with a run rests it after each append, so
-    that it grows with what is open and not with what is done; who folds it for reading keeps everything.
+    after a retry, until they are planned. ``opened_at`` is the time of the book's first line. The lists grow only. Who
+    goes on with a run rests it after each append, so that it grows with what is open and not with what is done; who
+    folds it for reading keeps everything.
     """
 
     run_id: UUID
@@ -181,6 +182,7 @@ class Run(Struct):
     held_open: bool = False
     anew: dict[str, int] = field(default_factory=dict)
     trigger: JsonObject = field(default_factory=dict)
+    opened_at: datetime | None = None
     steps: dict[str, StepRow] = field(default_factory=dict)
     past: dict[str, StepRow] = field(default_factory=dict)
     waits: dict[UUID, WaitRow] = field(default_factory=dict)

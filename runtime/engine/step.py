@@ -31,7 +31,7 @@ from runtime.engine.contributors import whole
 from runtime.engine.doubt import PROBE_AFTER, resolve
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import ActionFailed, ActionSucceeded, WaitCanceled
-from runtime.engine.graph import GateNode, OperationNode
+from runtime.engine.graph import HANDED_OUT, GateNode, OperationNode
 from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit, still_approved
 from runtime.engine.intend import (
     Authority,
@@ -44,9 +44,8 @@ from runtime.engine.intend import (
     record_decision,
     void,
 )
-from runtime.engine.outside import expect_no_more, park_outside
+from runtime.engine.outside import expect_no_more, own_token, park_outside
 from runtime.engine.pausing import stopped
-from runtime.engine.plan import variables
 from runtime.engine.settling import tell_of
 from runtime.engine.sharing import NOT_SENT, is_done, recall, share
 from runtime.engine.states import WaitKind, WaitState
@@ -107,7 +106,9 @@ def begin(
 def _propose(p: Proposal) -> Next:
     view, known = p.transition.view, p.known
     try:
-        seen = variables(p.transition.graph, p.transition.run.state, view.constants, p.step.key)
+        seen = p.transition.variables(p.step.key)
+        if HANDED_OUT in p.leaf.inputs.references:
+            seen[HANDED_OUT] = own_token(p.transition, p.step)
         inputs = p.leaf.inputs.render(seen)
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):

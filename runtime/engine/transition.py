@@ -25,7 +25,7 @@ from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.crossing import REFERENCE, Crossing, begin, checkpoint_of, cross
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.graph import Graph, LeafNode
-from runtime.engine.plan import Evaluated, PlanError, variables
+from runtime.engine.plan import CHECKPOINT, Evaluated, PlanError, variables
 from runtime.engine.run import State
 from runtime.engine.states import RUN, RunState, StepState, WaitKind
 
@@ -39,7 +39,7 @@ class Transition(Closing):
         """A step is not executing any more; the last one to leave commits the barrier."""
         if self.run.executing:
             return
-        choices = Evaluated(self.graph, self.view.constants)
+        choices = Evaluated(self.graph, self.view.constants, self.run.superstep + 1)
         try:
             crossing = cross(self.run, self.graph, choices)
         except PlanError as problem:
@@ -71,7 +71,7 @@ class Transition(Closing):
         Returns the error with which the run is to be failed, if nothing could be planned.
         """
         self.tell(opened, actor=actor)
-        choices, halted = Evaluated(self.graph, self.view.constants), None
+        choices, halted = Evaluated(self.graph, self.view.constants, 0), None
         try:
             crossing = begin(self.run, self.graph, choices, self.run.state.copy(), 0)
         except PlanError as problem:
@@ -249,7 +249,7 @@ def finish(
 
     ``signal`` is what ended its wait, for the expressions of steps that wait: its payload, and by whom it was sent.
     """
-    values: dict[str, Json] = {"output": output}
+    values: dict[str, Json] = {"output": output, CHECKPOINT: transition.run.superstep}
     if signal is not None:
         values["signal"] = signal
     try:

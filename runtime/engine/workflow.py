@@ -29,7 +29,8 @@ class Workflow:
     ``digest`` is the SHA-256 of the exact text. ``operations`` are the declarations as they were when it was published:
     a run keeps them whatever later releases declare (V-4). ``definition_digest`` covers both. ``retention`` is how long
     the payloads of a run are kept once it is over (X-20); None is for ever. ``max_concurrency`` bounds how many steps
-    of all its runs in a tenant execute at once (Q-12); None leaves that to the tenant's cap.
+    of all its runs in a tenant execute at once (Q-12); None leaves that to the tenant's cap. ``functions``
+    are those that its expressions use, sorted.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Workflow:
     sla: timedelta | None
     retention: timedelta | None = None
     max_concurrency: int | None = None
+    functions: tuple[str, ...] = ()
 
     @property
     def connectors(self) -> tuple[str, ...]:

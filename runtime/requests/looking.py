@@ -208,7 +208,7 @@ class Looking(Struct, frozen=True):
             first=unopened(book.run_id, row["run_key"], graphs[0]),
             told=book.told,
             graphs=graphs,
-            constants=constants_of(opened.inputs or {}, *named),
+            constants=constants_of(opened.inputs or {}, *named, book.told[0].at),
             writes=writes_of,
             judge=partial(_judge, policies, row["workflow"]),
         )

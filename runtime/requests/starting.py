@@ -199,7 +199,8 @@ async def _known(connection: Connection, workflow: str, request: StartRequest) -
 def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunView:
     """The run as it is before its first move."""
     run_id = request.run_id or new_id()
-    constants = constants_of(request.trigger, run_id, workflow.name, workflow.version, "", request.requested_by)
+    named = (run_id, workflow.name, workflow.version, "", request.requested_by)
+    constants = constants_of(request.trigger, *named, now)
     reference = _reference(workflow, constants)
     run = unopened(run_id, new_run_key(), workflow.graph)
     return RunView(

@@ -178,8 +178,9 @@ def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[
         if not since or not names(since[0].lines[-1], KEPT, kept, key):
             raise Diverged(f"The kept state of run {definition.run_id} does not have the digest that its book names")
         run, before = unpack(kept, definition.run_id, key)
-        opened = next(opening.told(key)).event
-        run.trigger = opened.inputs or {} if isinstance(opened, RunOpened) else {}
+        first = next(opening.told(key))
+        run.opened_at = first.at
+        run.trigger = first.event.inputs or {} if isinstance(first.event, RunOpened) else {}
     if _head_after(before, since) != head:
         raise Diverged(f"The book of {head.stream} is broken: its appends do not come to the head that the run names")
     return refold(run, [event for append in told for event in append.told(key)], graphs)
@@ -235,6 +236,7 @@ def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunVie
             "run.version": definition.workflow_version,
             "run.reference": run.reference,
             "run.requested_by": run.requested_by,
+            "run.started_at": run.opened_at,
         },
         now=row["now"],
         deadline_at=datetime.fromisoformat(stored["deadline_at"]) if stored["deadline_at"] else None,

@@ -30,6 +30,14 @@ FAULTS = {
         with_steps("  - {id: a, do: probe.effect.apply, with: {name: x}, timeout: PT1H}\n"),
         (4, "probe.effect.apply answers within its call", "Take it out"),
     ),
+    "the token of nothing": (
+        with_steps('  - {id: a, do: probe.effect.apply, with: {name: "${{ wait.token }}"}}\n'),
+        (4, "undeclared reference to 'wait.token'", "visible in the `with` of a durable operation only"),
+    ),
+    "the token afterwards": (
+        with_steps("  - {id: a, do: probe.case.open, with: {name: x}, reference: '${{ wait.token }}'}\n"),
+        (4, "undeclared reference to 'wait.token'", "visible in the `with` of a durable operation only"),
+    ),
     "missing input": (
         with_steps("  - {id: a, do: probe.effect.apply}\n"),
         (4, "needs the input 'name'", "under `with`"),
@@ -180,3 +188,14 @@ def test_a_version_keeps_the_declarations_that_it_was_published_with(declaration
     # Even where a later release has no such operation any more.
     with pytest.raises(DefinitionError):
         load_workflow(text, "w.yaml", load_catalog())
+
+
+@pytest.mark.req("X-3")
+def test_a_definition_lists_the_functions_that_its_expressions_use(declarations: Any) -> None:
+    catalog = declarations()
+    text = with_steps(
+        "  - {id: a, do: probe.effect.apply, with: {name: \"${{ 'size(trim(' + string(trigger.n) }}\"}}\n",
+        "  - foreach: ${{ trigger.items.filter(i, has(i.x) && math.abs(i.x) > 1) }}\n    steps:\n    " + B,
+    )
+    assert load_workflow(text, "w.yaml", catalog).functions == ("filter", "has", "math.abs", "string")
+    assert load_workflow(with_steps(A), "w.yaml", catalog).functions == ()

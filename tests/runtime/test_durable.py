@@ -226,3 +226,23 @@ async def test_a_durable_operation_that_needs_approval_begins_only_then(runtime:
     await runtime.go_on()
     assert await runtime.status(run_id) == "succeeded"
     await runtime.history(run_id)
+
+
+@pytest.mark.req("X-4")
+@pytest.mark.req("X-16")
+async def test_a_step_hands_its_waiting_token_out_and_an_approval_of_that_binds(runtime: Any) -> None:
+    policy = (
+        "policy: p\nversion: 1\nrules:\n  - {id: r, match: {operation: probe.case.open}, outcome: needs_approval,"
+        " approvers: [{group: owners}]}\n"
+    )
+    run_id = await runtime.go((CASE % "").replace("name: a", "name: '${{ wait.token }}'"), policy=policy)
+    await runtime.person("olga", ("owners",))
+    await runtime.vote("olga", "approve")
+    await runtime.worker().work_off()
+    (call,), wait = runtime.outside.effects, await external(runtime)
+    assert (call.input["name"], wait.status) == (wait.token, "waiting")
+    assert (await runtime.signal(correlation(run_id), {}, token="another")).code == "stale"
+    assert (await runtime.signal(correlation(run_id), {"papers": 1}, token=call.input["name"])).code == "delivered"
+    await runtime.go_on()
+    assert await runtime.status(run_id) == "succeeded"
+    await runtime.history(run_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -303,3 +303,40 @@ async def test_a_run_of_another_tenant_is_no_run(runtime: Any) -> None:
             await Looking(runtime.faces, runtime.definitions).replay(tenant, run)
         with pytest.raises(NotFoundError, match="no run"):
             await Looking(runtime.faces, runtime.definitions).at(tenant, run)
+
+
+SEES_ITSELF = """workflow: w
+version: 1
+reference: "${{ run.id }}"
+channels: {seen: {reduce: append}, began: {initial: "${{ run.started_at }}"}}
+result: {began: "${{ state.began }}", seen: "${{ state.seen }}", last: "${{ run.checkpoint }}"}
+steps:
+  - {id: one, do: probe.effect.apply, with: {name: "${{ step.id }} ${{ string(run.checkpoint) }}"}}
+  - {id: rest, wait: {for: PT1S}, set: {seen: ["${{ step.id }}", "${{ run.checkpoint }}"]}}
+  - id: again
+    if: "${{ run.checkpoint == 4 && step.id == 'again' && string(run.started_at) != '' }}"
+    then:
+      - id: each
+        foreach: "${{ [step.id] }}"
+        as: step
+        steps:
+          - {id: two, set: {seen: "${{ step }}"}}
+      - {id: late, set: {seen: "${{ run.started_at }}"}}
+"""
+
+
+@pytest.mark.req("X-4")
+@pytest.mark.req("X-21")
+async def test_a_run_sees_when_it_began_its_checkpoint_and_its_step(runtime: Any) -> None:
+    run_id = await runtime.go(SEES_ITSELF)
+    await runtime.wait_is_due()
+    run = await runtime.books.run(run_id)
+    (opened, *_) = await runtime.books.events(run_id)
+    state = (await runtime.state(run_id))["channels"]
+    assert runtime.outside.effects[0].input["name"] == "one 0"
+    assert datetime.fromisoformat(state["began"]) == datetime.fromisoformat(opened.ts)
+    assert state["seen"][:2] == [["rest", 3], "each"]
+    assert state["seen"][2] == state["began"]
+    assert run.status == "succeeded"
+    assert (await replayed(runtime, run_id)).ok
+    await runtime.history(run_id)

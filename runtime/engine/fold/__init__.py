@@ -43,6 +43,7 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
         case e.CheckpointCommitted() as event:
             _checkpoint(run, event, graph, crossing)
         case e.RunOpened() as event:
+            run.opened_at = told.at
             _opened(run, event, graph)
         case event:
             change = _FOLDS[type(event)]
