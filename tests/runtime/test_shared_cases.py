@@ -9,7 +9,9 @@ from uuid import UUID
 import pytest
 
 from connectors.port import Refused
+from core.grouping import Grouping
 from evidence.chain import Actor
+from runtime.engine.commit import Commit
 from runtime.requests.steering import cancel_run
 
 pytestmark = [pytest.mark.req("V-9"), pytest.mark.req("Q-15")]
@@ -129,6 +131,50 @@ async def test_the_last_one_who_leaves_ends_it_outside(runtime: Any) -> None:
     assert await cases(runtime) == 2
     await runtime.signal(await key_of(runtime), {"papers": 1})
     await ended(runtime, [late])
+
+
+async def test_of_two_who_take_it_over_at_once_one_has_it(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have seen that it was left: the second one decides anew, and waits for the first one's end."""
+    first, second, third = await begun(runtime)
+    taking, met, apply = set[UUID](), asyncio.Event(), Grouping.apply
+
+    async def together(grouping: Any, item: Any) -> Any:
+        if isinstance(item, Commit) and item.shares and len(taking) < 2:
+            taking.add(item.run_id)
+            if len(taking) == 2:
+                met.set()
+            await asyncio.wait_for(met.wait(), 30)
+        return await apply(grouping, item)
+
+    await cancel(runtime, first)
+    await runtime.errands()
+    monkeypatch.setattr(Grouping, "apply", together)
+    await asyncio.gather(*(runtime.worker(name, concurrency=1).work_off() for name in ("w1", "w2")))
+    assert taking == {second, third}
+    assert sorted([wait.kind for wait in await runtime.books.waits(open=True)]) == ["external", "shared"]
+    await runtime.signal(await key_of(runtime), {"papers": 1})
+    await ended(runtime, [second, third])
+
+
+async def test_who_joins_what_has_just_ended_has_its_end(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends, and all who share it are told, between the look at it and the wait for its end: nobody waits for ever."""
+    (first,) = await begun(runtime, 1)
+    key, joined, apply = await key_of(runtime), [], Grouping.apply
+
+    async def overtaken(grouping: Any, item: Any) -> Any:
+        if isinstance(item, Commit) and item.joins and not joined:
+            joined.append(item.run_id)
+            await runtime.signal(key, {"papers": 1})
+            await runtime.worker("other").work_off()
+            await runtime.errands()
+        return await apply(grouping, item)
+
+    monkeypatch.setattr(Grouping, "apply", overtaken)
+    late = await another(runtime, "late")
+    assert joined == [late]
+    assert [wait.kind for wait in await runtime.books.waits(open=True)] == []
+    await ended(runtime, [first, late])
+    assert await cases(runtime) == 1
 
 
 async def test_an_end_between_leaving_and_taking_over_is_kept_for_whoever_takes_over(runtime: Any) -> None:

@@ -16,10 +16,13 @@ import asyncpg
 import pytest
 
 from core.db import Connection
+from core.grouping import Grouping
 from evidence.chain import Actor, EventType
-from runtime.engine.commit import Claim
+from runtime.engine.commit import Claim, Commit
 from runtime.requests.steering import cancel_run
 from runtime.store import audit, claims, outbox, retention, sweeps, tenants, views
+from runtime.store.commits import apply_together
+from tests.runtime.test_shared_cases import begun
 from tests.store.test_claims import LEASE, ONE
 
 pytestmark = pytest.mark.tampers
@@ -104,6 +107,24 @@ async def test_whoever_reads_a_question_to_decide_it_keeps_its_run(runtime: Any)
     question = await runtime.question()
     row = f"runs WHERE run_id = '{run_id}'"
     await keeps(runtime, lambda c: c.fetch(asked, question), row, at=runtime.faces)
+
+
+@pytest.mark.req("Q-15")
+async def test_whoever_joins_an_effect_keeps_it(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not end between the look at it and the wait for its end."""
+    apply, held = Grouping.apply, []
+
+    async def looked(grouping: Any, item: Any) -> Any:
+        if not isinstance(item, Commit) or not item.joins:
+            return await apply(grouping, item)
+        async with runtime.database.transaction() as connection:
+            found = await apply_together(connection, [item])
+            held.append(await is_kept(runtime, "effects"))
+        return found[item.run_id]
+
+    monkeypatch.setattr(Grouping, "apply", looked)
+    await begun(runtime, 2)
+    assert held == [True]
 
 
 @pytest.mark.req("Q-11")
