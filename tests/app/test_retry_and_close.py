@@ -24,9 +24,13 @@ steps:
   - {id: one, do: probe.effect.apply, with: {name: one}}
   - {id: two, do: probe.effect.apply, with: {name: two}}
 """
-ABOVE = "workflow: above\nversion: 1\nreference: ${{ trigger.number }}\nsteps:\n" + (
-    '  - {id: c, run: two, with: {number: "${{ trigger.number }}-in"}}\n'
-)
+ABOVE = """
+workflow: above
+version: 1
+reference: ${{ trigger.number }}
+steps:
+  - {id: c, run: two, with: {number: "${{ trigger.number }}-in"}}
+"""
 MORE = {"steps": [{"id": "more", "do": "probe.effect.apply", "with": {"name": "more"}}]}
 
 
