@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-# How many owners have to agree, by the rule that asked for them.
-PEOPLE = {"priority": 1, "urgency": 2, "nobody": 1}
+# How many owners have to agree, by the rule that asked for them; its policy's name may stand before it.
+PEOPLE = {"priority": 1, "urgency": 2, "nobody": 1, "tone": 1}
 
 
 def unauthorised(lines: Iterable[bytes], owned: Callable[[str, float], bool]) -> list[str]:
@@ -57,5 +57,5 @@ def _why_not(
     if any(choice != "approve" for choice, _ in votes.values()):
         return "although somebody rejected it"
     agreed = [person for person, (_, at) in votes.items() if owned(person, at)]
-    needed = max((PEOPLE.get(rule, 0) for rule in decision["rules"]), default=0) or 1
+    needed = max((PEOPLE.get(rule.rpartition("/")[2], 0) for rule in decision["rules"]), default=0) or 1
     return None if len(agreed) >= needed else f"with the votes of {sorted(votes)}, of whom {agreed} were owners"

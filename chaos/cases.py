@@ -14,17 +14,20 @@ from sandbox.world import World
 INTEGRATION = "counterseal.integration"
 KINDS = (
     "webhook", "webhook", "rejected", "two", "loop", "durable", "late", "child", "task", "canceled", "wide", "mark",
-    "expired", "extended",
+    "expired", "extended", "shared", "retried",
 )  # fmt: skip
 TENANT, OTHER = "default", "second"
 # What Slack, a webhook or the BPMN engine tells is the first tenant's; the second one's people use HTTP.
-ANYBODY = frozenset({"rejected", "two", "loop", "child", "canceled", "wide", "mark", "expired", "extended"})
+ANYBODY = frozenset({"rejected", "two", "loop", "child", "canceled", "wide", "mark", "expired", "extended", "retried"})
 WIDE = 24
+SHARERS = 3
 
 
 @dataclass
 class Case:
-    """One run. ``effects``: what has to happen outside, exactly once each, and nothing else may."""
+    """One run, or ``runs`` of one reference that share effects. ``effects``: what has to happen outside, exactly once
+    each, and nothing else may.
+    """
 
     kind: str
     ref: str
@@ -34,6 +37,12 @@ class Case:
     input: dict[str, Any] = field(default_factory=dict)
     acknowledged: list[str] = field(default_factory=list)
     tenant: str = TENANT
+    runs: int = 1
+
+    @property
+    def started(self) -> bool:
+        """Every run of it was acknowledged."""
+        return len(set(self.acknowledged)) >= self.runs
 
 
 def make(kind: str, number: int, world: World, chance: random.Random) -> Case:
@@ -61,6 +70,8 @@ def make(kind: str, number: int, world: World, chance: random.Random) -> Case:
         "mark": [f"category {ids[0]}", f"{ref}:told"],
         "expired": [f"{ref}:a"],
         "extended": [f"{ref}:a", f"{ref}:more", f"{ref}:b"],
+        "shared": [f"{ref}:once", f"process {ref}", *(f"{ref}:z{number}" for number in range(SHARERS))],
+        "retried": [f"{ref}:a", f"priority {ids[0]}", f"{ref}:b"],
     }[kind]
     if kind == "loop":
         given["items"] = list(ids[1:])
@@ -68,7 +79,8 @@ def make(kind: str, number: int, world: World, chance: random.Random) -> Case:
         given["items"] = [{"id": one, "note": f"{ref}:w{number}"} for number, one in enumerate(ids[1:])]
     ends = {"rejected": "failed_terminal", "expired": "failed_terminal", "canceled": "canceled"}
     tenant = OTHER if kind in ANYBODY and chance.random() < 0.4 else TENANT
-    return Case(kind, ref, Counter(wanted), ends.get(kind, "succeeded"), ids, given, tenant=tenant)
+    runs = SHARERS if kind == "shared" else 1
+    return Case(kind, ref, Counter(wanted), ends.get(kind, "succeeded"), ids, given, tenant=tenant, runs=runs)
 
 
 def happened(world: World) -> Counter[str]:

@@ -25,6 +25,8 @@ LEFT = {
     "runs that have not ended": "SELECT count(*) FROM runs WHERE finished_at IS NULL",
     "runs that count steps as executing": "SELECT count(*) FROM runs WHERE executing <> 0",
     "steps in line or held": "SELECT count(*) FROM queue",
+    "failed runs that nobody has gone on with": "SELECT count(*) FROM runs "
+    "WHERE workflow = 'retried' AND status = 'failed_terminal'",
     "open waits": "SELECT count(*) FROM waits WHERE status = 'waiting'",
     "open approvals": "SELECT count(*) FROM approvals WHERE status = 'requested'",
     "commands not done": "SELECT count(*) FROM commands WHERE status IN ('pending', 'leased')",
@@ -122,16 +124,16 @@ async def _runs(people: People) -> list[str]:
     found = []
     for case in people.cases:
         runs = by_reference.get(case.ref, [])
-        if not case.acknowledged:
+        if not case.started:
             found.append(f"{case.ref} was never acknowledged")
-        elif len(runs) != 1:
-            found.append(f"{case.ref} was acknowledged and has {len(runs)} runs")
-        elif runs[0]["tenant_id"] != case.tenant:
-            found.append(f"{case.ref} is a run of {runs[0]['tenant_id']}")
-        elif runs[0]["status"] != case.status:
-            found.append(f"{case.ref} is {runs[0]['status']}: {runs[0]['error']}")
-        elif {one for one in case.acknowledged if one} - {str(runs[0]["run_id"])}:
-            found.append(f"{case.ref} was acknowledged with {case.acknowledged}, and is {runs[0]['run_id']}")
+        elif len(runs) != case.runs:
+            found.append(f"{case.ref} was acknowledged and has {len(runs)} runs, not {case.runs}")
+        elif elsewhere := {run["tenant_id"] for run in runs} - {case.tenant}:
+            found.append(f"{case.ref} is a run of {elsewhere}")
+        elif others := [run for run in runs if run["status"] != case.status]:
+            found.append(f"{case.ref} is {others[0]['status']}: {others[0]['error']}")
+        elif {one for one in case.acknowledged if one} - (known := {str(run["run_id"]) for run in runs}):
+            found.append(f"{case.ref} was acknowledged with {case.acknowledged}, and is {known}")
     return found
 
 

@@ -79,7 +79,7 @@ operations:
     in_doubt: ask
     timeouts: {perform: PT10S}
     retry: *patient
-    input_schema:
+    input_schema: &words
       type: object
       additionalProperties: false
       required: [channel, text]
@@ -109,13 +109,38 @@ operations:
     in_doubt: probe
     timeouts: {perform: PT10S}
     retry: *patient
-    input_schema:
+    input_schema: *words
+    output_schema: {type: object}
+  - name: slack.chat.once
+    handler: slack:post
+    side_effects: external_call
+    risk: low
+    summary: "Say {text} once"
+    target: channel/{channel}
+    in_doubt: probe
+    idempotency: {scope: reference}
+    timeouts: {perform: PT10S}
+    retry: *patient
+    input_schema: *words
+    output_schema: {type: object}
+  - name: bpmn.papers.share
+    kind: durable
+    handler: bpmn:start
+    side_effects: human_process
+    risk: medium
+    summary: "Start {process} once"
+    target: process/{process}
+    in_doubt: probe
+    idempotency: {scope: reference}
+    timeouts: {perform: PT10S, complete: P1D}
+    retry: *patient
+    input_schema: &papers
       type: object
       additionalProperties: false
-      required: [channel, text]
+      required: [process]
       properties:
-        channel: {type: string, x-evidence: value}
-        text: {type: string, x-evidence: value}
+        process: {type: string, x-evidence: value}
+        variables: {type: object}
     output_schema: {type: object}
   - name: bpmn.papers.request
     kind: durable
@@ -127,13 +152,7 @@ operations:
     in_doubt: probe
     timeouts: {perform: PT10S, complete: P1D}
     retry: *patient
-    input_schema:
-      type: object
-      additionalProperties: false
-      required: [process]
-      properties:
-        process: {type: string, x-evidence: value}
-        variables: {type: object}
+    input_schema: *papers
     output_schema: {type: object}
 """
 
@@ -144,7 +163,7 @@ rules:
   - {id: marks, match: {operation: servicenow.problem.mark}, outcome: allow, because: "Edition 1."}
   - {id: notes, match: {operation: "*.note"}, outcome: allow}
   - {id: words, match: {operation: "slack.chat.*"}, outcome: allow}
-  - {id: papers, match: {operation: bpmn.papers.request}, outcome: allow}
+  - {id: papers, match: {operation: "bpmn.papers.*"}, outcome: allow}
   - id: priority
     match: {operation: "*.set"}
     when: "'priority' in action.changed"
@@ -163,6 +182,24 @@ rules:
     approvers: [{group: owners}]
     expires: PT6S
 """
+
+# Beside the first, for messages alone: it is in force now and then, and asks now and then.
+TONE = """
+policy: tone
+version: 1
+applies: {connectors: [slack]}
+rules:
+  - {id: heard, match: {operation: "slack.chat.*"}, outcome: allow}
+"""
+TONE_ASKS = (
+    TONE
+    + """
+  - id: tone
+    match: {operation: "slack.chat.*"}
+    outcome: needs_approval
+    approvers: [{group: owners}]
+"""
+)
 
 DIRECTORY = """
 directory: chaos
@@ -239,6 +276,12 @@ steps:
     + _note("a")
     + '  - wait: {signal: more, correlate: "${{ trigger.ref }}"}\n'
     + _note("b"),
+    "shared": _HEAD % "shared"
+    + '  - {id: once, do: slack.chat.once, with: {channel: C0INC, text: "${{ run.reference }}:once"}}\n'
+    + "  - id: papers\n    do: bpmn.papers.share\n"
+    + '    with: {process: document-request, variables: {client: "${{ trigger.ref }}"}}\n'
+    + _NOTE % ("z", "z${{ trigger.n }}"),
+    "retried": _HEAD % "retried" + _note("a") + _SET % "priority" + _note("b"),
     "canceled": _HEAD % "canceled"
     + _note("a")
     + '  - wait: {signal: never, correlate: "${{ trigger.ref }}"}\n'

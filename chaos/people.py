@@ -63,19 +63,20 @@ class People:
                 case = cases.make(self.chance.choice(cases.KINDS), len(self.cases), self.world, self.chance)
                 self.cases.append(case)
                 if case.kind != "webhook":
-                    group.create_task(self._start(case))
+                    for number in range(case.runs):
+                        group.create_task(self._start(case, number))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self.chance.uniform(*pause)):
                         await stop.wait()
 
-    async def _start(self, case: Case) -> None:
+    async def _start(self, case: Case, number: int) -> None:
         """Ask until it is acknowledged; sometimes once more, with the same key."""
-        body = {"workflow": case.kind, "input": case.input, "idempotency_key": case.ref}
-        again = self.chance.random() < 0.3
-        while not case.acknowledged or again:
+        body = {"workflow": case.kind, "input": {**case.input, "n": number}, "idempotency_key": f"{case.ref}:{number}"}
+        again, known = self.chance.random() < 0.3, False
+        while not known or again:
             answer = await self._post("/v1/runs", body, REQUESTER, case.tenant)
             if answer is not None and answer.status_code in (200, 201):
-                again = again and not case.acknowledged
+                again, known = again and not known, True
                 case.acknowledged.append(answer.json()["run_id"])
                 self.done["runs started over HTTP, acknowledged"] += 1
             else:
@@ -90,6 +91,7 @@ class People:
                 await self._fill_in()
                 await self._signal()
                 await self._cancel()
+                await self._retry()
                 await self._extend()
                 await self._edit()
                 self._upload()
@@ -110,7 +112,8 @@ class People:
 
     async def _decide(self) -> None:
         rows = await self.eyes.all(
-            "SELECT a.approval_id, a.tenant_id, k.kind, r.workflow, x.vals, x.number "
+            "SELECT a.approval_id, a.tenant_id, k.kind, r.workflow, x.vals, x.number, EXISTS (SELECT FROM run_lines l "
+            "WHERE l.run_id = a.run_id AND l.type = 'run.reopened') AS reopened "
             f"FROM approvals a JOIN runs r USING (run_id) "
             f"JOIN ({KINDS}) k ON k.run_id = a.run_id AND k.approval = a.approval_id::text "
             f"LEFT JOIN ({DOUBTS}) x ON x.run_id = a.run_id AND x.step = a.step_key "
@@ -127,7 +130,7 @@ class People:
             await asyncio.gather(
                 *(self._vote(approval, one, "happened" if true else "again", tenant) for one in LOOKERS)
             )
-        elif row["workflow"] == "rejected":
+        elif row["workflow"] == "rejected" or (row["workflow"] == "retried" and not row["reopened"]):
             await self._vote(approval, "ben.ortiz", "reject", tenant)
         elif row["workflow"] == "expired":
             return  # nobody looks
@@ -194,6 +197,17 @@ class People:
             if answer is not None and answer.status_code == 200:
                 self.done["cancellations acknowledged"] += 1
 
+    async def _retry(self) -> None:
+        """Go on, as somebody who then has no say in it, with a run that was rejected."""
+        failed = await self.eyes.all(
+            "SELECT run_id, tenant_id FROM runs WHERE workflow = 'retried' AND status = 'failed_terminal' LIMIT 20"
+        )
+        for row in failed:
+            path, body = f"/v1/runs/{row['run_id']}/retry", {"reason": "it is wanted after all"}
+            answer = await self._post(path, body, "cara.diaz", row["tenant_id"])
+            if answer is not None and answer.status_code == 200:
+                self.done["retries of failed runs acknowledged"] += 1
+
     async def _extend(self) -> None:
         """An agent adds a step to a run that waits for it, then lets the run go on."""
         waiting = await self.eyes.all(
@@ -228,7 +242,7 @@ class People:
         """The client answers, except those who are late."""
         assert self.world.bpmn is not None
         for instance in list(self.world.bpmn.state.running()):
-            if str(instance.execution.variables["client"]).startswith("durable"):
+            if str(instance.execution.variables["client"]).startswith(("durable", "shared")):
                 for task in instance.user_tasks():
                     self.world.bpmn.state.complete_user_task(task.activity_id, {"complete": True})
                     self.done["papers uploaded"] += 1

@@ -15,11 +15,11 @@ from chaos.cases import OTHER, TENANT
 from chaos.eyes import AWAY
 from chaos.people import SLACK_USERS
 from connectors.catalog import load_catalog
-from core.db import FACES_ROLE, Database
+from core.db import FACES_ROLE, Connection, Database
 from core.errors import TransportError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.requests.policies import publish_policy
+from runtime.requests.policies import publish_policy, retire_policy
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_workflow
 
 _ACTOR = Actor("test", "chaos")
@@ -48,7 +48,8 @@ async def publish(url: str, folder: Path, people: list[str]) -> dict[tuple[str, 
             async with faces.transaction(tenant) as connection:
                 await ensure_tenant(connection, tenant, max_concurrency=documents.MAX_CONCURRENCY)
                 await publish_directory(connection, tenant, documents.DIRECTORY, "directory.yaml", _ACTOR)
-                await publish_policy(connection, definitions, tenant, documents.POLICY, "policy.yaml", _ACTOR)
+                for policy in (documents.POLICY, documents.TONE):
+                    await publish_policy(connection, definitions, tenant, policy, "policy.yaml", _ACTOR)
                 # A workflow is published after those that it runs.
                 for name in sorted(documents.WORKFLOWS, key=lambda name: name != "inner"):
                     await publish_workflow(connection, definitions, tenant, documents.WORKFLOWS[name], name, _ACTOR)
@@ -61,7 +62,7 @@ async def publish(url: str, folder: Path, people: list[str]) -> dict[tuple[str, 
 
 @dataclass
 class Office:
-    """Changes policy and directory again and again. ``owners`` are the members of that group, each set since when.
+    """Changes policies and directory again and again. ``owners`` are the members of that group, each set since when.
 
     Cara Diaz is an owner only now and then. A change whose answer was lost counts from before it was tried.
     """
@@ -93,7 +94,18 @@ class Office:
             async with database.transaction(tenant) as connection:
                 await publish_policy(connection, self.definitions, tenant, policy, "policy.yaml", _ACTOR)
             async with database.transaction(tenant) as connection:
+                await self._change_tone(connection, tenant, edition)
+            async with database.transaction(tenant) as connection:
                 await publish_directory(connection, tenant, directory, "directory.yaml", _ACTOR)
+
+    async def _change_tone(self, connection: Connection, tenant: str, edition: int) -> None:
+        """Retire the second policy, publish it anew, or publish one that asks, in turn."""
+        if edition % 3 == 0:
+            await retire_policy(connection, self.definitions, tenant, "tone", _ACTOR)
+            return
+        text = documents.TONE_ASKS if edition % 3 == 1 else documents.TONE
+        text = text.replace("version: 1", f"version: {edition}")
+        await publish_policy(connection, self.definitions, tenant, text, "tone.yaml", _ACTOR)
 
     def owned(self, person: str, at: float) -> bool:
         """True if the person may have been an owner when a vote was judged that was recorded then.

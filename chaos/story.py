@@ -113,7 +113,7 @@ async def _settle(people: People, others: list[asyncio.Task[None]], say: Any) ->
             if task.done():
                 task.result()  # somebody without whom nothing settles has failed: that is a fault of ours
         with suppress(*AWAY):
-            waiting = [case.ref for case in people.cases if not case.acknowledged]
+            waiting = [case.ref for case in people.cases if not case.started]
             remains = await checks.left(people.eyes)
             if not waiting and not remains:
                 return round(time.monotonic() - began, 1)
@@ -139,6 +139,7 @@ async def _fill(report: Report, machines: Machines, people: People, maker: Troub
         "late answers": "SELECT count(*) FROM run_lines WHERE type = 'action.late'",
         "doubts put to people": f"SELECT count(*) FROM ({KINDS}) k WHERE kind = 'in_doubt'",
         "questions that expired": "SELECT count(*) FROM run_lines WHERE type = 'approval.expired'",
+        "runs reopened": "SELECT count(*) FROM run_lines WHERE type = 'run.reopened'",
         "extensions": "SELECT count(*) FROM run_lines WHERE type = 'run.extended'",
         "runs purged": "SELECT count(*) FROM runs WHERE purged_at IS NOT NULL",
         "retries": "SELECT count(*) FROM run_lines WHERE type = 'step.retry_scheduled'",

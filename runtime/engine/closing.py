@@ -33,8 +33,11 @@ class Closing(Draft):
 
     def seal(self, actor: Actor, reason: str = "") -> None:
         """Wait for no more steps. A run whose steps are done ends now."""
-        if self.run.status in RUN.terminal or self.view.run.canceling is not None or not self.run.held_open:
-            raise ConsistencyError("The run waits for no more steps.", remedy="Only a run that is open can be closed.")
+        if self.run.status in RUN.terminal:
+            raise ConsistencyError(f"The run is {self.run.status}: it waits for no more steps.", remedy="It has ended.")
+        if self.view.run.canceling is not None or not self.run.held_open:
+            remedy = "It was not started open, or is closed or canceled already. To end it sooner, cancel it."
+            raise ConsistencyError("The run waits for no more steps.", remedy=remedy)
         waits, kept = self.run.waits_for_more, {"reason": reason} if reason else {}
         committed = commit_fields(self.view.run.run_key, path_of("sealed"), kept) or None
         self.tell(e.RunSealed(bool(reason), committed, reason), actor=actor)

@@ -15,7 +15,7 @@ from runtime.engine.crossing import cross
 from runtime.engine.events import CheckpointCommitted, RunReferenceSet, RunReopened
 from runtime.engine.plan import Evaluated, PlanError
 from runtime.engine.run import Run
-from runtime.engine.states import RunState, StepState
+from runtime.engine.states import RUN, RunState, StepState
 from runtime.engine.transition import Transition
 
 _OPEN = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
@@ -29,13 +29,16 @@ def anew(run: Run) -> dict[str, int]:
     return {key: row.lease_epoch for key, row in rows.items() if row.status in over and key not in done}
 
 
-def refusal(run: Run) -> str | None:
-    """The reason why a run cannot be gone on with; None if it can. ``run`` is folded whole."""
+def refusal(run: Run) -> ConsistencyError | None:
+    """The reason why a run cannot be gone on with, and its remedy; None if it can. ``run`` is folded whole."""
     if run.status is not RunState.FAILED_TERMINAL:
-        return f"The run is {run.status}; only one that has failed can be retried."
+        words = f"The run is {run.status}; only one that has failed can be retried."
+        ended = run.status in RUN.terminal
+        return ConsistencyError(words, remedy="Start another run." if ended else "Let it go on, or cancel it.")
     doubts = sorted({row.step_key for row in run.receipts.values() if row.status in _OPEN})
     if doubts:
-        return f"Nobody knows whether the action of {', '.join(doubts)} happened, so it may not be done again."
+        words = f"Nobody knows whether the action of {', '.join(doubts)} happened, so it may not be done again."
+        return ConsistencyError(words, remedy="Look outside, then start another run for what is left.")
     return None
 
 
@@ -45,7 +48,7 @@ def reopen(transition: Transition, actor: Actor, reason: str, bundle: str | None
     ``ConsistencyError`` if nothing can begin: what made the run fail still does.
     """
     if (problem := refusal(transition.view.run)) is not None:
-        raise ConsistencyError(problem)
+        raise problem
     run_key, number = transition.view.run.run_key, transition.run.reopened + 1
     kept = {"reason": reason} if reason else {}
     committed = commit_fields(run_key, path_of("reopened", str(number)), kept) or None
@@ -55,7 +58,8 @@ def reopen(transition: Transition, actor: Actor, reason: str, bundle: str | None
     try:
         crossing = cross(transition.run, transition.graph, choices)
     except (PlanError, InputError) as error:
-        raise ConsistencyError(f"The run would fail again at once: {error}") from None
+        words = f"The run would fail again at once: {error}"
+        raise ConsistencyError(words, remedy="Mend the workflow or the input, and start another run.") from None
     if not crossing.begun:
         raise ConsistencyError("No step of this run can begin anew.", remedy="Start it again.")
     for key, reference in crossing.references:

@@ -186,7 +186,8 @@ def _open_for(workflow: Workflow, request: StartRequest, now: datetime) -> timed
         return workflow.sla or OPEN_DEFAULT
     moment = request.until if request.until.tzinfo is not None else request.until.replace(tzinfo=UTC)
     if not timedelta(0) < moment - now <= OPEN_MAX:
-        raise InputError(f"is past, or more than {OPEN_MAX.days} days away", where="until")
+        words = f"is past, or more than {OPEN_MAX.days} days away"
+        raise InputError(words, where="until", remedy="Name a moment before that.")
     return moment - now
 
 

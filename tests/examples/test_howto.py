@@ -37,6 +37,7 @@ from app.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 HOWTO = ROOT / "docs" / "howto"
 PLAYGROUND = HOWTO / "playground.md"
+CUSTOMERS = HOWTO / "customer-status.md"
 PAGES = sorted(page for page in HOWTO.glob("*.md") if page != PLAYGROUND)
 # Never set: processes of their own cannot be waited for but by looking again.
 _UNTIL_THE_NEXT_LOOK = threading.Event()
@@ -105,6 +106,22 @@ async def _sql(url: str, statement: str) -> None:
         await connection.close()
 
 
+@contextmanager
+def _customers(postgres_url: str, definitions: Path) -> Iterator[dict[str, str]]:
+    """A database with the tables of the page about rows; the variables that tell the playground of it."""
+    name = f"crm_{uuid4().hex}"
+    url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
+    (definitions / "operations").mkdir(parents=True)
+    shutil.copy(ROOT / "examples" / "operations" / "customers.yaml", definitions / "operations")
+    asyncio.run(_sql(postgres_url, f'CREATE DATABASE "{name}" STRATEGY FILE_COPY'))
+    try:
+        (tables,) = _blocks(CUSTOMERS, "sql")
+        asyncio.run(_sql(url, tables))
+        yield {"COUNTERSEAL_DEFINITIONS_DIR": str(definitions), "COUNTERSEAL_SQL_URL": url}
+    finally:
+        asyncio.run(_sql(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+
 @pytest.fixture(scope="module")
 def playground(
     postgres_url: str, template_database: str, tmp_path_factory: pytest.TempPathFactory
@@ -128,6 +145,7 @@ def playground(
     asyncio.run(_sql(postgres_url, f'CREATE DATABASE "{database}" TEMPLATE "{template_database}" STRATEGY FILE_COPY'))
     with ExitStack() as exits:
         exits.callback(lambda: asyncio.run(_sql(postgres_url, f'DROP DATABASE "{database}" WITH (FORCE)')))
+        found.environment.update(exits.enter_context(_customers(postgres_url, folder / "definitions")))
         for name, words, port in (("sandbox", stand_ins[1:], "9101"), ("up", ["-m", "app", "up"], "8080")):
             log = folder / f"{name}.log"
             process = exits.enter_context(_process([sys.executable, *words], {**others, **found.environment}, log))
