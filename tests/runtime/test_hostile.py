@@ -32,6 +32,7 @@ from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
+from runtime.keep.errands import Errands
 from runtime.keep.messages import Messages
 from runtime.keep.scheduler import Scheduler
 from runtime.keep.sweeper import Sweeper
@@ -375,7 +376,8 @@ class Storm:
     def dispatcher(self, database: Database, owner: str) -> Dispatcher:
         messages = Messages(self.board, "C1", self.runtime.definitions)
         bundling = Bundling(FileBlobStore(self.folder / "blobs"), self.signer, "test", self.runtime.definitions)
-        handlers = {**messages.handlers(), **bundling.handlers()}
+        errands = Errands(database, self.runtime.definitions, Connectors({"probe": self.outside}))
+        handlers = {**messages.handlers(), **bundling.handlers(), **errands.handlers()}
         return Dispatcher(database, handlers, owner, idle=timedelta(seconds=0.05))
 
     async def weather_it(self) -> None:
