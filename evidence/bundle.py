@@ -88,7 +88,11 @@ class CancelRecord(Struct, frozen=True):
 
 
 class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
-    """The facts of ``run.json``. Times are RFC 3339 texts; ``inputs``, ``outputs`` are ``[path, commitment]`` pairs."""
+    """The facts of ``run.json``. Times are RFC 3339 texts; ``inputs``, ``outputs`` are ``[path, commitment]`` pairs.
+
+    ``state`` are those of the channels at the end, the author's business state. ``attempts`` lists every intent of an
+    action: the facts of its event, and under ``values`` the pairs of what was attempted, which the event binds.
+    """
 
     tenant_id: str
     workspace_id: str
@@ -99,6 +103,8 @@ class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
     closed_at: str | None
     inputs: Sequence[Json] = ()
     outputs: Sequence[Json] = ()
+    state: Sequence[Json] = ()
+    attempts: Sequence[Json] | None = None
     canceled: CancelRecord | None = None
 
 

@@ -102,7 +102,24 @@ class Crosscheck:
         if self.history.inputs is not None:
             _compare(layout.RUN_FILE, run, {"inputs": self.history.inputs})
         self._check_canceled(run.get("canceled"))
+        self._commitments(run.get("state"), "files")
+        if run.get("attempts") is not None:  # bundles of 0.2.0 list none
+            self._check_attempts(run["attempts"])
         return f"run {run['run']} of tenant {run['tenant']}: {run['status']}"
+
+    def _check_attempts(self, told: Json) -> None:
+        """Check what was attempted, and that the values are those that the events bind."""
+        listed = told if isinstance(told, list) else []
+        if len(listed) != len(self.history.attempts):
+            raise InputError("its attempts are not those of the events", where=layout.RUN_FILE)
+        for one, (facts, bound) in zip(listed, self.history.attempts, strict=True):
+            given = {**one} if isinstance(one, dict) else {}
+            values = given.pop("values", None)
+            if canonical_bytes(given) != canonical_bytes(facts):
+                raise InputError("its attempts are not those of the events", where=layout.RUN_FILE)
+            if values is not None and digest(values) != bound:
+                raise InputError(f"the attempt of event {facts['seq']} has other values", where=layout.RUN_FILE)
+            self._commitments(values, "chain")
 
     def _check_canceled(self, told: Json) -> None:
         """Check by whom and why the run was canceled, if the bundle says so."""

@@ -63,6 +63,10 @@ def _is_named(policy: object) -> bool:
     return type(policy) is dict and type(policy.get("digest")) is str
 
 
+# The facts of an intent that a bundle lists.
+ATTEMPTED = ("receipt", "action", "operation", "attempt", "decision", "approval")
+
+
 class History(Struct):
     """Follows a chain event by event. Faults are collected with the number of their event, never raised."""
 
@@ -74,6 +78,7 @@ class History(Struct):
     policies: dict[str, object] = field(default_factory=dict)
     approvals: dict[str, ApprovalHistory] = field(default_factory=dict)
     receipts: dict[str, ReceiptHistory] = field(default_factory=dict)
+    attempts: list[tuple[dict[str, Any], str | None]] = field(default_factory=list)
     performed: int = 0
     after_the_end: int = 0
     unauthorised: list[str] = field(default_factory=list)
@@ -158,6 +163,9 @@ class History(Struct):
     def _intend(self, event: dict[str, Any]) -> None:
         data, where = event["data"], f"event {event['seq']}"
         self.performed += 1
+        facts = {name: data.get(name) for name in ATTEMPTED}
+        facts |= {name: event[name] for name in ("seq", "step", "ts")}
+        self.attempts.append((facts, data.get("values")))
         reason = self._why_not(data)
         if reason:
             self.unauthorised.append(f"{where}: {data['operation']} was let out {reason}")

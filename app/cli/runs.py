@@ -185,7 +185,10 @@ def _print_checkpoint(checkpoint: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(checkpoint)
         return
-    print_fields({name: checkpoint[name] for name in ("superstep", "created_at", "digest")})
+    print_fields({name: checkpoint[name] for name in ("superstep", "created_at", "digest", "source")})
+    for part in ("versions_seen", "writes"):
+        typer.echo(f"\n{part}")
+        print_fields(_part(checkpoint[part]) or {"": None})
     for part, value in checkpoint["state"].items():
         typer.echo(f"\n{part}")
         print_fields(_part(value))

@@ -171,12 +171,28 @@ class Step(BaseModel):
     finished_at: datetime | None
 
 
+class CheckpointWrite(BaseModel):
+    """One write of a step to a channel, before its reducer."""
+
+    step: str
+    channel: str
+    value: Any
+
+
 class Checkpoint(BaseModel):
-    """One immutable snapshot: ``state`` holds channel values and what is to run next."""
+    """One immutable snapshot: ``state`` holds channel values and what is to run next.
+
+    ``source`` says what made it: ``input`` (the start), ``loop`` (a super-step), ``extension`` or ``retry``. ``writes``
+    are what its steps wrote, in the order in which that was folded; ``versions_seen`` maps each channel to the number
+    of the checkpoint that last wrote it. Neither is stored, nor part of the digest: the book says them.
+    """
 
     superstep: int
     digest: str
     state: Any
+    source: str
+    writes: list[CheckpointWrite]
+    versions_seen: dict[str, int]
     created_at: datetime
 
 

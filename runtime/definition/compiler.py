@@ -14,8 +14,9 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from runtime.definition.leaves import Entry, LeafCompiler, Path, StepScope, seen_besides
+from runtime.definition.leaves import Entry, LeafCompiler, Path, StepScope
 from runtime.definition.model import KINDS, SET, StepDocument, WorkflowDocument
+from runtime.definition.visible import STEP_ID, seen_besides
 from runtime.engine.graph import ForeachNode, IfNode, LeafNode, Node, Scope, WhileNode
 
 RUN_VARIABLES = {
@@ -105,7 +106,7 @@ class GraphCompiler(LeafCompiler):
             for need in needs[step_id]:
                 before |= over[need]
             over[step_id] = before | _results(step_id, steps[number])
-            visible = seen_besides(scope.variables | before, {"step.id": "string"})
+            visible = seen_besides(scope.variables | before, {STEP_ID: "string"})
             inner = replace(scope, path=(*scope.path, number), variables=visible)
             node = self._node(step_id, steps[number], needs[step_id], inner)
             if node is not None:
@@ -180,7 +181,7 @@ class GraphCompiler(LeafCompiler):
         step, scope = entry.step, entry.scope
         items = self.template(scope, ("foreach",), step.foreach or "", "list")
         name = step.as_ or "item"
-        visible = {part: kind for part, kind in scope.variables.items() if name != "step" or part != "step.id"}
+        visible = {part: kind for part, kind in scope.variables.items() if name != "step" or part != STEP_ID}
         if name != "item" and name in {part.split(".")[0] for part in visible}:
             self.problem((*scope.path, "as"), f"The name {name!r} is taken.", "Choose another.")
             return None

@@ -23,6 +23,7 @@ from core.terms import GroupQuorum, Terms, Tier
 from policy.evaluate import terms_of
 from policy.load import late_times
 from policy.model import Approver, RuleDocument
+from runtime.definition import visible
 from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, StepDocument
 from runtime.engine import graph
 from runtime.engine.graph import HANDED_OUT, Branch, Leaf, Scope
@@ -45,11 +46,6 @@ class StepScope(Struct, frozen=True):
     path: Path
     variables: dict[str, str]
     failed: str | None = None
-
-
-def seen_besides(variables: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """The variables with ``more``, but for those that an author has hidden by giving a loop's item their first part."""
-    return {**variables, **{name: kind for name, kind in more.items() if name.split(".")[0] not in variables}}
 
 
 class Entry(Struct, frozen=True):
@@ -100,7 +96,7 @@ class LeafCompiler(ABC):
 
     def _compiled(self, scope: StepScope, key: Path, compiled_in: Callable[[Environment], Template]) -> Template:
         try:
-            compiled = compiled_in(Environment(scope.variables, WORKFLOW_LIMITS))
+            compiled = visible.compiled(compiled_in, scope.variables)
         except ExpressionError as error:
             inside = error.path if isinstance(error, TemplateError) else ()
             remedy = _TOKEN_REMEDY if f"'{HANDED_OUT}'" in error.message else error.remedy
@@ -195,7 +191,7 @@ class LeafCompiler(ABC):
             late = EscalationDocument.model_construct(escalate=asks.escalate, expires=asks.expires, start=None)
             entry = replace(entry, step=step.model_copy(update={"on_timeout": late}))
         self._check_names(operation, step.with_, scope)
-        sees = seen_besides(scope.variables, {HANDED_OUT: "string"}) if durable else scope.variables
+        sees = visible.seen_besides(scope.variables, {HANDED_OUT: "string"}) if durable else scope.variables
         of_inputs, languages = replace(scope, variables=sees), InputLanguages(operation.input_schema)
         inputs = self.value(of_inputs, ("with",), step.with_, languages)
         common = self._common(entry, signal=durable)

@@ -17,6 +17,7 @@ from evidence.receipts import ReceiptStatus
 from runtime.engine import events as e
 from runtime.engine import late
 from runtime.engine.commit import ReceiptRow, StepRow, step_id_of
+from runtime.engine.crossing import REFERENCE, step_order
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.fold import fold
 from runtime.engine.graph import NO_GRAPH, Graph
@@ -41,7 +42,8 @@ class Past(Struct):
     """A run as its book has made it. ``checkpoints`` are only those that were asked for: a state may be large.
 
     ``begun``, ``ended`` and ``retried`` are times of steps, by their keys. ``policies`` are the digests of all that
-    judged. ``votes`` are all that counted, also those that their voter has replaced.
+    judged. ``votes`` are all that counted, also those that their voter has replaced. ``versions`` holds the number of
+    the checkpoint that last wrote each channel; ``planned`` says how often the graph was extended before the last one.
     """
 
     run: Run
@@ -52,6 +54,8 @@ class Past(Struct):
     votes: list[Told] = field(default_factory=list)
     checkpoints: list[Row] = field(default_factory=list)
     extensions: list[Row] = field(default_factory=list)
+    versions: dict[str, int] = field(default_factory=dict)
+    planned: int = 0
 
     def steps(self) -> list[StepRow]:
         """All steps, in the order of super-steps and of the definition."""
@@ -90,21 +94,41 @@ def past_of(run: Run, told: Iterable[Told], graphs: Sequence[Graph], wanted: Con
     """
     past = Past(run)
     for each in told:
+        made_of = _made_of(past) if isinstance(each.event, e.CheckpointCommitted) else {}
         refold(run, [each], graphs)
-        _note(past, each, wanted)
+        _note(past, each, wanted, made_of)
     return past
 
 
-def _note(past: Past, told: Told, wanted: Container[int]) -> None:
-    """Remember when it was, which nothing in the fold depends on."""
+def _made_of(past: Past) -> Row:
+    """The ``source`` of the checkpoint that comes next, and the ``writes`` that it is made of, in their order."""
+    run = past.run
+    if not run.checkpointed:
+        return {"source": "input", "writes": [], "channels": [*run.state.channels]}
+    source = "retry" if run.anew else "extension" if run.extensions > past.planned else "loop"
+    done = [row for row in run.steps.values() if row.superstep == run.superstep and row.status is StepState.SUCCEEDED]
+    writes = [
+        {"step": row.key, "channel": name, "value": value}
+        for row in sorted(done, key=step_order)
+        for name, value in (row.writes or {}).items()
+        if name != REFERENCE and row.key not in run.state.status
+    ]
+    return {"source": source, "writes": writes, "channels": [write["channel"] for write in writes]}
+
+
+def _note(past: Past, told: Told, wanted: Container[int], made_of: Row) -> None:
+    """Remember when it was, which nothing in the fold depends on; ``made_of`` is of a checkpoint."""
     key = told.step or ""
     match told.event:
         case e.CheckpointCommitted():
             for begun in past.run.steps:
                 past.begun.setdefault(begun, told.at)
             made = past.run.checkpoints.pop()
+            past.versions.update(dict.fromkeys(made_of["channels"], made.superstep))
+            past.planned = past.run.extensions
             if made.superstep in wanted:
                 shown = {"superstep": made.superstep, "digest": made.digest, "state": made.state}
+                shown |= {"source": made_of["source"], "writes": made_of["writes"], "versions_seen": {**past.versions}}
                 past.checkpoints.append({**shown, "created_at": told.at})
         case e.RunExtended() as event:
             shown = {"number": event.number, "actor": told.actor.id, "source": event.source}

@@ -67,8 +67,8 @@ class Told(Struct, frozen=True):
     seq: int | None = None
 
 
-def values_digest(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, Json]) -> str:
-    """The commitment to all private values of the event of this line, which has nothing added to it yet."""
+def values_committed(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, Json]) -> list[Json]:
+    """The ``[path, commitment]`` of all private values of the event of this line, which has nothing added to it yet."""
     event = sha256(plain_bytes(line)).hexdigest()
     paths: JsonObject = {}
     for name, value in values.items():
@@ -76,7 +76,21 @@ def values_digest(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, 
             paths |= {f"/{event}/{name}{path_of(member)}": each for member, each in value.items()}
         else:
             paths[f"/{event}/{name}"] = value
-    return sha256(plain_bytes(commit_paths(run_key, sorted(paths.items())))).hexdigest()
+    return commit_paths(run_key, sorted(paths.items()))
+
+
+def values_digest(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, Json]) -> str:
+    """The commitment to all of them, as the line holds it."""
+    return sha256(plain_bytes(values_committed(run_key, line, values))).hexdigest()
+
+
+def shown_values(told: Told, line: bytes, run_key: bytes) -> list[Json] | None:
+    """The commitments to an event's values, as its stored line binds them; None if that binds none, or others."""
+    read, values = orjson.loads(line), parts(told.event)[1]
+    if VALUES not in read["data"] or not values or not _commits_to(read, values, run_key):
+        return None
+    plain = {**read, "data": {key: fact for key, fact in read["data"].items() if key not in _ADDED}}
+    return values_committed(run_key, plain, values)
 
 
 def line_of(told: Told, run_key: bytes) -> tuple[dict[str, Any], JsonObject]:

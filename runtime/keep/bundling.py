@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from uuid import UUID
 
+import orjson
 from msgspec import Struct
 
 from approvals.model import ApprovalKind
@@ -18,15 +19,16 @@ from evidence.bundle import ContradictionError, build_bundle
 from evidence.chain import timestamp
 from evidence.commitments import blind, commit, commit_fields, disclosure, path_of, reason_path
 from evidence.events import EventType
+from evidence.history import ATTEMPTED
 from evidence.signing import Signer
 from runtime.definition.catalog import Definitions
 from runtime.engine.ask import approval_path, asked, card_path
 from runtime.engine.commit import ApprovalRow
 from runtime.engine.draft import ENGINE
-from runtime.engine.events import ApprovalVoted, RunClosed
+from runtime.engine.events import ActionIntended, ApprovalVoted, RunClosed
 from runtime.engine.past import Past
 from runtime.engine.run import Run
-from runtime.engine.told import Diverged, Told
+from runtime.engine.told import Diverged, Told, shown_values
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable, saying
 from runtime.requests.looking import folded
 from runtime.store import audit, books, bundles, faces
@@ -126,6 +128,8 @@ def content_of(material: Material, producer: str) -> bundle.BundleContent:
             closed_at=next((timestamp(told.at) for told in closings), None),
             inputs=commit_fields(key, path_of("trigger"), book.opened.inputs or {}),
             outputs=_outputs(past, key),
+            state=commit_fields(key, path_of("state"), run.state.channels) if key else (),
+            attempts=_attempts(book, key) if key else None,
             canceled=_canceled(run, key),
         ),
         workflow=material.workflow,
@@ -141,6 +145,19 @@ def content_of(material: Material, producer: str) -> bundle.BundleContent:
 def _outputs(past: Past, key: bytes) -> list[Json]:
     told = sorted((step.index, step.key, step.output) for step in past.steps() if step.output is not None)
     return [[path, commit(key, path, output)] for _, step, output in told for path in [path_of("step", step, "output")]]
+
+
+def _attempts(book: Book, key: bytes) -> list[Json]:
+    """Every intent of an action, with the commitments to what was attempted."""
+    lines = [line for append in book.appends for line in append.lines]
+    found: list[Json] = []
+    for told, line in zip(book.told, lines, strict=True):
+        if isinstance(told.event, ActionIntended):
+            read = orjson.loads(line)
+            facts: JsonObject = {name: read["data"].get(name) for name in ATTEMPTED}
+            facts |= {"seq": told.seq, "step": read["step"], "ts": read["ts"]}
+            found.append({**facts, "values": shown_values(told, line, key)})
+    return found
 
 
 def _canceled(run: Run, key: bytes) -> bundle.CancelRecord | None:

@@ -42,6 +42,26 @@ async def test_any_checkpoint_can_be_read(installation, counted: UUID) -> None:
     assert "0 to 2" in missing.text
 
 
+@pytest.mark.req("P-3")
+async def test_a_checkpoint_says_what_made_it_and_which_version_of_each_channel_it_holds(
+    installation, counted: UUID
+) -> None:
+    client = await installation.client(Role.AUDITOR)
+    listed = (await client.get(f"/v1/runs/{counted}/checkpoints")).json()["items"]
+    assert [item["source"] for item in listed] == ["input", "loop", "loop"]
+    assert [item["versions_seen"] for item in listed] == [
+        {"seen": 0, "last": 0, "quiet": 0},
+        {"seen": 1, "last": 1, "quiet": 0},
+        {"seen": 2, "last": 1, "quiet": 2},
+    ]
+    assert [[(write["step"], write["channel"]) for write in item["writes"]] for item in listed] == [
+        [],
+        [("a", "seen"), ("a", "last")],
+        [("b", "seen"), ("b", "quiet")],
+    ]
+    assert listed[1]["writes"][1]["value"] == "a"
+
+
 @pytest.mark.req("P-9")
 async def test_what_changed_between_two_checkpoints_is_a_patch(installation, counted: UUID) -> None:
     client = await installation.client(Role.OPERATOR)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import json
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from app.access import Role
+from core.canonical import digest
 from evidence.verify import verify_bundle
 from tests.support.trouble import Forger
 
@@ -35,6 +39,24 @@ async def test_an_auditor_downloads_a_bundle_that_verifies(installation, tmp_pat
     (event,) = await installation.tenant_events("evidence.exported")
     assert event["actor"] == {"kind": "token", "id": "aud"}
     assert event["data"] == {"run": str(run_id), "sha256": digest.hexdigest()}
+
+
+@pytest.mark.req("Q-4")
+@pytest.mark.req("X-5")
+async def test_a_bundle_shows_business_state_and_what_was_attempted(installation) -> None:
+    run_id = await installation.start("simple")
+    await installation.work()
+    client = await installation.client(Role.AUDITOR)
+    with zipfile.ZipFile(io.BytesIO((await client.get(f"/v1/runs/{run_id}/evidence")).content)) as archive:
+        run = json.loads(archive.read("run.json"))
+        lines = [json.loads(line) for line in archive.read("events.jsonl").splitlines()]
+    (attempt,) = run["attempts"]
+    line = lines[attempt["seq"]]
+    assert (line["type"], line["data"]["receipt"]) == ("action.intended", attempt["receipt"])
+    assert digest(attempt["values"]) == line["data"]["values"]
+    shown = {path.split("/", 2)[2] for path, _ in attempt["values"]}
+    assert {"target", "proposed/input", "key"} <= shown
+    assert run["state"] == []
 
 
 async def test_evidence_of_a_run_that_has_not_ended_is_409(installation) -> None:

@@ -199,3 +199,11 @@ def test_a_definition_lists_the_functions_that_its_expressions_use(declarations:
     )
     assert load_workflow(text, "w.yaml", catalog).functions == ("filter", "has", "math.abs", "string")
     assert load_workflow(with_steps(A), "w.yaml", catalog).functions == ()
+
+
+def test_a_name_that_an_author_has_chosen_hides_what_a_step_sees_of_itself(declarations: Any) -> None:
+    macro = '  - {id: c, do: probe.effect.apply, with: {name: "${{ string(trigger.all(step, step.id > 1)) }}"}}\n'
+    loop = "  - foreach: ${{ trigger.items }}\n    as: step\n    steps:\n    " + B.replace(
+        "name: x", "name: '${{ step.id }}'"
+    )
+    assert load_workflow(with_steps(A, macro, loop), "w.yaml", declarations()).functions == ("all", "string")

@@ -13,6 +13,7 @@ from core.errors import ConsistencyError, InputError
 from evidence import layout
 from evidence.bundle import ContradictionError, DocumentText, build_bundle
 from evidence.chain import ChainHead
+from evidence.history import ATTEMPTED
 
 
 @pytest.mark.req("Q-21")
@@ -75,6 +76,28 @@ def test_malformed_usage_is_not_signed(workshop: Any, price: Any) -> None:
     story.events[at] = replace(story.events[at], data={**story.events[at].data, "usage": usage})
     with pytest.raises(ConsistencyError, match="usage"):
         workshop.build(story)
+
+
+@pytest.mark.req("Q-4")
+def test_only_the_attempts_of_the_events_with_their_own_values_are_signed(workshop: Any) -> None:
+    content = workshop.tell().content()
+    lines = [json.loads(line) for append in content.appends for line in append]
+    attempts = [
+        {**{name: line["data"].get(name) for name in ATTEMPTED}, "seq": seq, "step": line["step"], "ts": line["ts"]}
+        for seq, line in enumerate(lines)
+        if line["type"] == "action.intended"
+    ]
+
+    def build(told: list[Any]) -> Any:
+        return build_bundle(replace(content, run=replace(content.run, attempts=told)), workshop.signer).bytes
+
+    files = workshop.unzip(build([{**one, "values": None} for one in attempts]))
+    assert len(json.loads(files[layout.RUN_FILE])["attempts"]) == len(attempts) >= 2
+    for forged in (attempts[1:], [], [{**one, "attempt": 9} for one in attempts], [None for _ in attempts]):
+        with pytest.raises(ContradictionError, match="not those of the events"):
+            build(forged)
+    with pytest.raises(ContradictionError, match="has other values"):
+        build([{**one, "values": [["/x/target", "0" * 64]]} for one in attempts])
 
 
 def test_a_broken_or_truncated_chain_is_not_signed(workshop: Any) -> None:

@@ -1,0 +1,29 @@
+"""The variables that an expression sees of its own step, and how they give way to names that an author has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from core.errors import ExpressionError
+from core.expressions import WORKFLOW_LIMITS, Environment
+from core.templates import Template
+from runtime.engine.graph import HANDED_OUT
+
+STEP_ID = "step.id"
+
+
+def seen_besides(variables: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """The variables with ``more``, but for those that an author has hidden by giving a loop's item their first part."""
+    return {**variables, **{name: kind for name, kind in more.items() if name.split(".")[0] not in variables}}
+
+
+def compiled(compiled_in: Callable[[Environment], Template], variables: Mapping[str, str]) -> Template:
+    """The template over these variables. A macro's variable may be called as the first part of one of ours."""
+    try:
+        return compiled_in(Environment(variables, WORKFLOW_LIMITS))
+    except ExpressionError:
+        given = {name: kind for name, kind in variables.items() if name not in (STEP_ID, HANDED_OUT)}
+        with suppress(ExpressionError):
+            return compiled_in(Environment(given, WORKFLOW_LIMITS))
+        raise
