@@ -294,8 +294,8 @@ async def test_a_face_answers_no_question_of_another_run(runtime: Any, thief: An
     transition.resume(transition.run.steps["a"], met)
     commit = transition.commit()
     assert (len(commit.approvals), len(commit.waits)) == (1, 1)
-    commit.approvals = [structs.replace(row, approval_id=question.id) for row in commit.approvals]
-    commit.waits = [structs.replace(row, wait_id=wait.id) for row in commit.waits]
+    commit.approvals = [structs.replace(row, approval_id=UUID(str(question.id))) for row in commit.approvals]
+    commit.waits = [structs.replace(row, wait_id=UUID(str(wait.id))) for row in commit.waits]
     async with thief.connection() as connection:
         await faces.append(connection, commit)
     assert [found.status for found in await runtime.books.approvals(run=other)] == ["requested"]
