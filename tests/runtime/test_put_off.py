@@ -90,6 +90,7 @@ async def test_a_new_name_opens_no_hole() -> None:
     from policy.evaluate import build_facts, evaluate
     from policy.facts import FactContext
     from policy.load import load_policy
+    from policy.sets import PolicySet
     from runtime.definition.catalog import operation_facts
 
     text = """
@@ -114,7 +115,7 @@ operations:
 
     def judged(rules: str) -> str:
         policy = load_policy(f"policy: p\nversion: 1\nrules:\n{rules}", "p.yaml", operation_facts(catalog))
-        return str(evaluate(policy, build_facts(action, FactContext()), operation.name).outcome)
+        return str(evaluate(PolicySet([policy]), build_facts(action, FactContext()), operation.name).outcome)
 
     own = "  - {id: own, match: {operation: kyc.*}, outcome: allow}\n"
     started = "  - {id: bpmn, match: {operation: bpmn.process.start}, outcome: %s%s}\n"
