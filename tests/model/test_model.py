@@ -1,7 +1,7 @@
 """A model beside the engine: the real engine on a real PostgreSQL, driven at random, compared after every step.
 
 Starts, votes, signals, timers, crashes, lost leases, policies and cancels of two tenants come in any order, also while
-a call of a worker is held up. At the end everything is let finish. 2,000 steps; 200,000 with COUNTERSEAL_DEEP=1.
+a call of a worker is held up. At the end everything is let finish. 3,000 steps; 200,000 with COUNTERSEAL_DEEP=1.
 """
 
 from __future__ import annotations

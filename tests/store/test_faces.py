@@ -281,7 +281,7 @@ async def told_to_be_approved(runtime: Any, thief: Any, run_id: UUID, transition
 
 
 async def test_a_face_answers_no_question_of_another_run(runtime: Any, thief: Any) -> None:
-    """Neither the question nor the wait, also of the same tenant: the lines would stand in a book that is not theirs."""
+    """Neither the question nor the wait, also of the same tenant: the lines stand in another book."""
     run_id = await asked(runtime)
     other = (await runtime.start("one", ref="other")).run_id
     await runtime.worker().work_off()
