@@ -122,6 +122,7 @@ async def test_something_else_under_the_same_key_is_a_conflict(runtime: Any) -> 
         await runtime.publish((text % value).replace("version: 1", f"version: {version}"))
         run = (await runtime.start("ticket", {"number": "INC1"}, ref=value)).run_id
         await runtime.worker().work_off()
+    assert await runtime.status(run) == "failed_terminal"
     assert (await runtime.error(run))["code"] == "effect_conflict"
     assert len(runtime.outside.effects) == 1
 

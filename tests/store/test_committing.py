@@ -12,6 +12,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from runtime.engine.commit import Commit, QueueRow
+from runtime.engine.shared_rows import RecordRow
+from runtime.engine.states import RunState
 from runtime.engine.transition import Transition
 from runtime.store.commits import Applied, apply, apply_together, can_go_together
 from runtime.store.views import load
@@ -194,3 +196,11 @@ async def test_what_ends_all_the_rest_of_a_run_goes_alone(held: Held) -> None:
     assert not can_go_together(ends)
     async with held.runtime.database.connection() as connection:
         assert await apply(connection, ends)
+
+
+def test_a_commit_with_a_record_never_shares_a_statement() -> None:
+    """What refuses it refuses its statement whole: neighbours would be undone with it."""
+    commit = Commit(uuid4(), "acme", "main", 1, 0, RunState.RUNNING, 0, 1)
+    assert can_go_together(commit)
+    commit.records = [RecordRow("c", "k", {})]
+    assert not can_go_together(commit)

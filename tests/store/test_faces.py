@@ -280,6 +280,28 @@ async def told_to_be_approved(runtime: Any, thief: Any, run_id: UUID, transition
         assert await faces.append(connection, transition.commit())
 
 
+async def test_a_face_answers_no_question_of_another_run(runtime: Any, thief: Any) -> None:
+    """Neither the question nor the wait, also of the same tenant: the lines stand in another book."""
+    run_id = await asked(runtime)
+    other = (await runtime.start("one", ref="other")).run_id
+    await runtime.worker().work_off()
+    (question,), (wait,) = [await read(run=other) for read in (runtime.books.approvals, runtime.books.waits)]
+    own = (await runtime.books.approval(run=run_id)).id
+    transition = await prepared(runtime, thief, run_id)
+    transition.tell(ApprovalDecided(own, "approved", "approve", "so I say"), step="a", actor=THIEF)
+    met = open_wait(transition.run, "a")
+    assert met is not None
+    transition.resume(transition.run.steps["a"], met)
+    commit = transition.commit()
+    assert (len(commit.approvals), len(commit.waits)) == (1, 1)
+    commit.approvals = [structs.replace(row, approval_id=UUID(str(question.id))) for row in commit.approvals]
+    commit.waits = [structs.replace(row, wait_id=UUID(str(wait.id))) for row in commit.waits]
+    async with thief.connection() as connection:
+        await faces.append(connection, commit)
+    assert [found.status for found in await runtime.books.approvals(run=other)] == ["requested"]
+    assert [found.kind for found in await runtime.books.waits(run=other, open=True)] == [wait.kind]
+
+
 async def test_a_start_checks_that_the_version_is_the_one_to_start_with(runtime: Any) -> None:
     """Check at the opening of a run what a process remembers of a name."""
     await runtime.tenant()

@@ -57,9 +57,7 @@ def said(commit: Commit, **told: Any) -> Commit:
 
 @pytest.mark.req("Q-16")
 @pytest.mark.parametrize("kind", ["decision.made", "action.intended", "approval.decided", "run.canceled"])
-async def test_a_run_opens_with_its_opening_alone(
-    runtime: Any, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+async def test_a_run_opens_with_its_opening_alone(runtime: Any, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Promise 1: no intent, no allow and no vote stands in the book of a run that nobody has worked on."""
     await published(runtime, 1)
     answer = await opened(runtime, monkeypatch, lambda commit, run: (said(commit, type=kind), run))
