@@ -61,6 +61,12 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
     )
 
 
+def rebuilt_action(operation: Operation, kept: JsonObject, before: Before | None) -> Action:
+    """An action once more, from its input as it was kept: with what the declaration gives, which nobody else may."""
+    given = {name: value for name, value in kept.items() if name not in operation.params}
+    return build_action(operation, given, before)
+
+
 def action_digest(action: Action, asked: Json = None) -> str:
     """SHA-256 over operation, input, system, target, its version as read, who shaped it, and the terms of asking.
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from approvals.model import ApprovalKind, Choice
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Probe, ProbeVerdict
-from connectors.proposal import build_action
+from connectors.proposal import rebuilt_action
 from core.canonical import Json, JsonObject
 from core.terms import Terms
 from evidence.receipts import ReceiptStatus, Resolution
@@ -88,7 +88,7 @@ def ask_people(
     marks = ask.marks_of(transition, step)
     terms = asked_about(transition, receipt, marks)
     call = call_of(operation, receipt)
-    action = replace(build_action(operation, call.input, call.before), system=system_of(receipt))
+    action = replace(rebuilt_action(operation, call.input, call.before), system=system_of(receipt))
     card = ask.action_card(transition, step, operation, action, terms, evidence=evidence)
     told = (ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card, None, marks)
     ask.put(transition, step, Question(*told), nonce())
@@ -226,7 +226,7 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
         transition.fail(p.step, StepError(ErrorClass.TRANSPORT, "not_applied", how).to_json())
         return Over()
     call, place = call_of(p.operation, receipt), (transition.run.state, transition.graph, p.step.key)
-    action = whole(*place, build_action(p.operation, call.input, call.before), system_of(receipt))
+    action = whole(*place, rebuilt_action(p.operation, call.input, call.before), system_of(receipt))
     decision = judge(transition, p.step, p.workflow, p.policy, action, counted=True)
     bound, terms, given = receipt.action_digest, decision.approval, p.known.given
     decision_id = record_decision(transition, p.step, decision, action, bound)

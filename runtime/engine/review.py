@@ -11,7 +11,7 @@ from typing import Any
 
 from approvals.model import ApprovalKind
 from connectors.port import Before
-from connectors.proposal import SYSTEM, build_action
+from connectors.proposal import SYSTEM, rebuilt_action
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from policy.sets import PolicySet
@@ -47,7 +47,7 @@ def otherwise(
     before = None if read is None else Before(read["values"], read["version"], read["facts"])
     operation = workflow.operations[step.operation]
     place = (transition.run.state, transition.graph, step.key)
-    action = whole(*place, build_action(operation, kept["input"], before), str(kept.get(SYSTEM) or ""))
+    action = whole(*place, rebuilt_action(operation, kept["input"], before), str(kept.get(SYSTEM) or ""))
     receipt = last_receipt(transition.run, step.key)
     # Asked on the way to sending it again, a question is bound to what was intended, and its terms are policy's.
     again = receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT

@@ -11,6 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject
 from core.db import Connection
 from core.errors import CountersealError
@@ -142,9 +143,9 @@ async def _question(
 ) -> tuple[str, str, str, str] | None:
     run_id = await approvals.run_of(connection, approval_id)
     view = await load(connection, run_id, definitions.graphs, whole=True, tenant=tenant)
-    asked = view.run.approvals.get(approval_id)
-    if asked is None:
-        return None
+    asked, last = view.run.approvals.get(approval_id), view.run.answers.get(approval_id)
+    if asked is None or last is None or last.status != ApprovalStatus.REQUESTED:
+        return None  # answered since it was listed: its step may have gone on
     workflow = await definitions.of_run(connection, view.definition)
     people = await definitions.directory(connection, tenant, view.directory_digest)
     transition = Transition(replace(view, directory=people), workflow.graph)

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from connectors.catalog import Catalog, Source, load_catalog
 from connectors.port import Before, Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
-from connectors.proposal import build_action
+from connectors.proposal import build_action, rebuilt_action
 from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.sql.link import Link
 from connectors.sql.statements import IDENTITY
-from core.errors import DefinitionError
+from core.errors import DefinitionError, InputError
 
 EXAMPLE = (Path(__file__).resolve().parents[2] / "examples" / "operations" / "customers.yaml").read_text()
 SCHEMA = """
@@ -380,6 +380,16 @@ async def test_nobody_there_is_not_sent(postgres_url: str, closed_url: str, decl
     assert connector.target == f"postgresql://127.0.0.1:{port}/x as u"
     assert isinstance(await connector.faults(), str), "told at the first call"
     await connector.aclose()
+
+
+@pytest.mark.req("V-2", "Q-15")
+def test_an_action_that_was_kept_is_the_same_once_more(declared: Catalog) -> None:
+    operation, before = declared.get("crm.customer.once"), Before({"status": "new"}, "7")
+    action = build_action(operation, {"id": 1, "fields": {"status": "gold"}}, before)
+    assert action.input["idempotency_table"] == "crm.keys"
+    assert rebuilt_action(operation, action.input, before) == action
+    with pytest.raises(InputError, match="idempotency_table"):
+        build_action(operation, action.input, before)
 
 
 async def test_the_example_fits_its_tables(outside: str, postgres_url: str, database: Any) -> None:

@@ -17,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import crash_rows
 import crash_workloads
 import structlog
 from msgspec.structs import replace
@@ -241,8 +242,11 @@ class Stage:
         self.ledger = Ledger(folder / "ledger.jsonl")
         outside = Outside(self.ledger, self.work.refuses_first, self.work.refused_once)
         names = ("perform", "probe", "cancel")
-        self.connectors = Connectors({"probe": killer.wrap("connector", outside, *names)})
-        self.definitions = Definitions(load_catalog([Source("probe.yaml", crash_workloads.OPERATIONS)]))
+        sources = {"probe.yaml": crash_workloads.OPERATIONS, "rows.yaml": crash_rows.OPERATIONS}
+        catalog = load_catalog([Source(name, text) for name, text in sources.items()])
+        rows = {"sql": crash_rows.connector(plan.url, catalog, killer)} if self.work.rows else {}
+        self.connectors = Connectors({"probe": killer.wrap("connector", outside, *names), **rows})
+        self.definitions = Definitions(catalog)
         chat = killer.wrap("messenger", Chat(self.ledger), "post_card", "update_card", "find_card", "post_task",
                            "post_thread")  # fmt: skip
         blobs = killer.wrap("blobs", FileBlobStore(folder / "evidence"), "put")
@@ -262,7 +266,9 @@ class Stage:
         return Worker(tools, queue)
 
     async def prepare(self) -> None:
-        """The tenant and its documents; idempotent."""
+        """The tenant, its documents, and the other database if there is one; idempotent."""
+        if self.work.rows:
+            await crash_rows.found(self.plan.url)
         async with self.faces.transaction(TENANT) as connection:
             await ensure_tenant(connection, TENANT, max_concurrency=4)
             await publish_directory(connection, TENANT, crash_workloads.DIRECTORY, "directory.yaml", ACTOR)
@@ -390,6 +396,7 @@ async def _act(plan: Plan) -> None:
         await _recover(stage.trouble)
         await stage.start()
         await stage.to_rest()
+        await stage.connectors.aclose()
     numbered = {"first": first, "calls": killer.calls}
     (Path(plan.folder) / "calls.json").write_text(json.dumps(numbered))
 

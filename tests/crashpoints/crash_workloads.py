@@ -58,6 +58,12 @@ version: 1
 rules:
   - {id: all, match: {connector: probe}, outcome: allow}
   - {id: kept, match: {connector: records}, outcome: allow}
+  - {id: rows, match: {operation: crm.customer.*}, outcome: allow}
+  - id: asked-rows
+    match: {operation: crm.customer.*}
+    when: action.fields.status.startsWith('ask')
+    outcome: needs_approval
+    approvers: [{group: owners}]
   - id: asked
     match: {operation: probe.effect.apply}
     when: action.fields.name.startsWith('ask')
@@ -82,13 +88,17 @@ def _records(*keys: str) -> str:
     return "".join(put % (key, key) for key in keys)
 
 
+def _row(number: int, verb: str, status: str) -> str:
+    return f"  - {{id: c_{number}, do: crm.customer.{verb}, with: {{id: {number}, fields: {{status: {status}}}}}}}\n"
+
+
 @dataclass(frozen=True)
 class Workload:
     """A run, the choices of people, and what is to be true at the end. ``effects`` happen exactly once each.
 
     An ``open`` run gets one more step, and is closed then. ``refused_once`` is refused the first time, and somebody
-    goes on with the run. ``records`` are written once each. ``workers`` work at the same time, with nothing in common
-    but the database and the process that dies.
+    goes on with the run. ``records`` are written once each, and so are ``rows`` of another database. ``workers`` work
+    at the same time, with nothing in common but the database and the process that dies.
     """
 
     name: str
@@ -103,6 +113,7 @@ class Workload:
     refused_once: str = ""
     open: bool = False
     records: frozenset[str] = frozenset()
+    rows: frozenset[int] = frozenset()
 
 
 _ALL = (
@@ -165,6 +176,19 @@ _ALL = (
         (HEAD % "records" + _effects("a") + _records("r1", "r2") + _effects("ask") + _records("r3"),),
         frozenset({"a", "ask"}),
         records=frozenset({"r1", "r2", "r3"}),
+    ),
+    Workload(
+        "sql",
+        (
+            HEAD % "sql"
+            + _row(1, "update", "gold")
+            + _row(2, "set", "gold")
+            + _row(3, "update", "ask1")
+            + _row(4, "set", "ask2")
+            + _row(5, "look", "gold"),
+        ),
+        frozenset(),
+        rows=frozenset({1, 2, 3, 4, 5}),
     ),
     Workload(
         "child",

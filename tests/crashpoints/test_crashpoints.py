@@ -24,6 +24,7 @@ _HERE = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
 
+import crash_rows  # noqa: E402
 import crash_stage  # noqa: E402
 import crash_workloads  # noqa: E402
 
@@ -52,7 +53,8 @@ async def fresh(postgres_url: str, template_database: str) -> AsyncIterator[Fres
 
     yield make
     for name in names:
-        await server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        for each in (name, crash_rows.beside(name)):
+            await server.execute(f'DROP DATABASE IF EXISTS "{each}" WITH (FORCE)')
     await server.close()
 
 
@@ -180,6 +182,8 @@ async def check(url: str, folder: Path, workload: str) -> None:
     async with Database(url, ENGINE_ROLE) as database:
         kept: Any = (await read(database, crash_stage.TENANT, "query", {"collection": "kept"}))["records"]
     assert {row["key"]: row["version"] for row in kept} == dict.fromkeys(work.records, 1)
+    if work.rows:
+        assert await crash_rows.written(url) == sorted(work.rows), "each row is written once"
     stored = sorted((folder / "evidence").rglob("*.zip"))
     assert len(stored) == len(runs) + bool(work.refused_once), "every bundle that is remembered is stored"
     for path in stored:

@@ -50,6 +50,7 @@ def test_what_was_allowed_or_approved_by_enough_owners_may_go_out() -> None:
         (decided("needs_approval"), voted("ana"), voted("ben")),
         (decided("needs_approval"), line("approval.requested", approval="A", action="d2"), voted("ana"), voted("ben")),
         (decided("needs_approval"), ASKED, voted("ana")),
+        (decided("needs_approval", "chaos/urgency"), ASKED, voted("ana")),
         (decided("needs_approval"), ASKED, voted("ana"), voted("ana")),
         (decided("needs_approval"), ASKED, voted("ana"), voted("cara")),
         (decided("needs_approval"), ASKED, voted("ana"), voted("ben"), voted("ben", "reject")),

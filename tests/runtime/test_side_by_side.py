@@ -10,6 +10,7 @@ import pytest
 from evidence.chain import Actor
 from runtime.requests import policies
 from runtime.requests.looking import Looking
+from runtime.store import pauses
 from tests.runtime.test_again import PROBED, approved_by
 
 OPS = Actor("person", "ops")
@@ -167,3 +168,23 @@ async def test_one_that_went_missing_denies_although_another_changes(runtime: An
     await runtime.worker().work_off()
     assert (await runtime.status(run_id), runtime.outside.effects) == ("failed_terminal", [])
     assert "not in the database" in str((await runtime.books.step()).error)
+
+
+@pytest.mark.req("Q-16")
+async def test_a_question_that_is_answered_while_a_change_is_told_is_none(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begun(runtime, ASKING)
+    await runtime.worker().work_off()
+    question = await runtime.question()
+    await runtime.vote("lea", "approve")
+    await runtime.worker().work_off()
+
+    async def listed(*_: Any) -> list[Any]:
+        return [question]
+
+    # As it is when the answer comes just after the questions were listed.
+    monkeypatch.setattr(pauses, "questions", listed)
+    told = await changed(runtime, "publish_policy", STOPS, "s.yaml", dry_run=True)
+    assert told.consequences is not None
+    assert (told.consequences["questions"], told.consequences["unread"]) == ([], 0)
