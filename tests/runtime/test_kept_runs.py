@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -66,6 +66,20 @@ async def test_a_run_goes_on_from_what_is_kept_of_it(runtime: Any) -> None:
     assert (run.status, run.result) == ("succeeded", ITEMS)
     assert [call.input["name"] for call in runtime.outside.effects] == ["a", *ITEMS, "ar1"]
     assert await runtime.books.kept(run_id) is None
+
+
+@pytest.mark.req("X-4")
+@pytest.mark.usefixtures("kept")
+async def test_a_run_that_is_kept_began_when_its_book_did(runtime: Any) -> None:
+    run_id = await runtime.go(
+        LONG.replace("${{ state.names }}", "${{ run.started_at }}"), {"ref": "r1", "items": ITEMS}
+    )
+    assert await runtime.books.kept(run_id) is not None
+    await runtime.signal("go:r1", {})
+    await runtime.worker().work_off()
+    (opened, *_) = await runtime.books.events(run_id)
+    result = (await runtime.books.run(run_id)).result
+    assert datetime.fromisoformat(result) == datetime.fromisoformat(opened.ts)
 
 
 async def test_a_short_run_is_not_kept(runtime: Any) -> None:
