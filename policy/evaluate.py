@@ -142,8 +142,8 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
     """
     workflow = str(facts.get("run.workflow", "")) if workflow is None else workflow
     applying = policies.applying(workflow, operation)
-    if refusal := _unusable(applying, facts, operation):
-        return refusal
+    if not applying.usable or facts.get("action.operation") != operation:
+        return _refusal(applying, operation)
     fired: list[Named] = []
     failed: list[tuple[Named, ExpressionError]] = []
     for rules, conditions in applying.groups:
@@ -161,6 +161,7 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
     own = any(operation in named.rule.operations for named in fired)
     outcome = Ruling.DENY if errors or not own else next(one for one in STRENGTH if one in outcomes)
     decisive = [named for named in fired if named.rule.outcome is outcome]
+    in_doubt = [asked for named in fired if (asked := named.rule.document.in_doubt)]
     reasons = [f"Rule {error.rule} could not be evaluated: {error.message}" for error in errors]
     reasons += [named.rule.document.because or _PLAIN_REASONS[outcome].format(named.id) for named in decisive]
     return Decision(
@@ -172,15 +173,15 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
         terms_of([named.rule.document for named in decisive]) if outcome is Ruling.NEEDS_APPROVAL else None,
         {"action.operation": operation, **{name: facts[name] for name in applying.references if name in facts}},
         tuple(dict.fromkeys(named.policy for named in decisive)),
-        quorums(one for named in fired if (asked := named.rule.document.in_doubt) for one in asked.approvers),
+        quorums(one for asked in in_doubt for one in asked.approvers) if in_doubt else (),
     )
 
 
 _PLACE = attrgetter("place")
 
 
-def _unusable(applying: Applying, facts: Mapping[str, object], operation: str) -> Decision | None:
-    """The denial where no rule is to be asked; None where the rules decide."""
+def _refusal(applying: Applying, operation: str) -> Decision:
+    """The denial where no rule is to be asked."""
     if applying.broken:
         sentence = f"The policy cannot be read, so nothing is allowed. {applying.broken[0].message}"
         return deny("policy:unreadable", sentence)
@@ -188,9 +189,7 @@ def _unusable(applying: Applying, facts: Mapping[str, object], operation: str) -
         return deny("policy:none", "There is no policy for it, so nothing is allowed.")
     if applying.unknown:
         return deny("policy:unknown_operation", f"A policy does not know the operation {operation}.", applying.policies)
-    if facts.get("action.operation") != operation:
-        return deny("policy:facts", f"The facts are not those of {operation}.", applying.policies)
-    return None
+    return deny("policy:facts", f"The facts are not those of {operation}.", applying.policies)
 
 
 def _none(applying: Applying, operation: str) -> str:

@@ -37,12 +37,13 @@ class Applying(Struct, frozen=True):
     """The policies that apply to one operation in one workflow, with their rules for it.
 
     The rules are in groups that agree on facts' types, each run as one program. ``references`` are the facts that they
-    read, sorted. ``unknown`` is the first policy that does not know the operation.
+    read, sorted. ``unknown`` says that one of them does not know the operation; they are ``usable`` if all can be asked.
     """
 
     policies: tuple[PolicyName, ...]
     broken: tuple[BrokenPolicy, ...]
     unknown: bool
+    usable: bool
     groups: tuple[tuple[tuple[Named, ...], ConditionSet], ...]
     references: tuple[str, ...]
 
@@ -87,10 +88,13 @@ class PolicySet:
                         break
                 else:
                     groups.append((reads, [(named, condition)]))
+        broken = tuple(one for one in self.broken if one.scope.covers(workflow, operation))
+        unknown = any(operation not in one.operations for one in applies)
         return Applying(
             tuple(one.named for one in applies),
-            tuple(one for one in self.broken if one.scope.covers(workflow, operation)),
-            any(operation not in one.operations for one in applies),
+            broken,
+            unknown,
+            bool(applies) and not broken and not unknown,
             tuple(
                 (tuple(named for named, _ in group), ConditionSet([condition for _, condition in group]))
                 for _, group in groups

@@ -32,7 +32,7 @@ from runtime.engine.intend import Proposal, denied, intend_again, judge, record_
 from runtime.engine.operators import asked_about
 from runtime.engine.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.pausing import stopped
-from runtime.engine.settling import tell_of
+from runtime.engine.draft import tell_of
 from runtime.engine.transition import GIVEN_UP, Transition, finish
 
 # A call that has not begun so long after its intent does not begin any more.

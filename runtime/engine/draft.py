@@ -237,3 +237,16 @@ class Draft:
             run=self.run.rest(),
             kept_at=version if self.rows.state is not None else self.view.kept_at,
         )
+
+
+Ending: TypeAlias = e.ActionSucceeded | e.ActionFailed | e.ActionInDoubt | e.ActionHeld | e.ActionDoubtResolved
+
+
+def tell_of(transition: Draft, receipt: ReceiptRow, event: Ending) -> ReceiptRow:
+    """Tell what became of an action; the receipt afterwards. The card of its approval says so too."""
+    transition.tell(event, step=receipt.step_key)
+    left = transition.run.receipts[receipt.receipt_id]
+    approval = left.action.get("approval")
+    if isinstance(approval, str):
+        transition.message("card", UUID(approval), f"{left.status}:{left.attempt}")
+    return left

@@ -14,7 +14,7 @@ from core.canonical import JsonObject, canonical_bytes
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionSucceeded
-from runtime.engine.settling import tell_of
+from runtime.engine.draft import tell_of
 from runtime.engine.shared_rows import RecordRow
 from runtime.engine.transition import Transition, finish
 

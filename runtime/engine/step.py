@@ -46,7 +46,7 @@ from runtime.engine.intend import (
 )
 from runtime.engine.outside import expect_no_more, own_token, park_outside
 from runtime.engine.pausing import stopped
-from runtime.engine.settling import tell_of
+from runtime.engine.draft import tell_of
 from runtime.engine.sharing import NOT_SENT, is_done, recall, share
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition, fail_expression, finish

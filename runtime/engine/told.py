@@ -79,11 +79,6 @@ def values_committed(run_key: bytes, line: Mapping[str, Any], values: Mapping[st
     return commit_paths(run_key, sorted(paths.items()))
 
 
-def values_digest(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, Json]) -> str:
-    """The commitment to all of them, as the line holds it."""
-    return sha256(plain_bytes(values_committed(run_key, line, values))).hexdigest()
-
-
 def shown_values(told: Told, line: bytes, run_key: bytes) -> list[Json] | None:
     """The commitments to an event's values, as its stored line binds them; None if that binds none, or others."""
     read, values = orjson.loads(line), parts(told.event)[1]
@@ -102,7 +97,7 @@ def line_of(told: Told, run_key: bytes) -> tuple[dict[str, Any], JsonObject]:
     line = content_of(told.event.TYPE, told.at, told.actor, told.step, facts)
     values = values if run_key else {}
     if values:
-        facts[VALUES] = values_digest(run_key, line, values)
+        facts[VALUES] = sha256(plain_bytes(values_committed(run_key, line, values))).hexdigest()
     return line, values
 
 

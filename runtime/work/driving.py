@@ -98,9 +98,15 @@ class Drive:
         pump = self._tools.pump(run_id)
         pump.drives += 1
         try:
-            work = await self._unless_refused(self._begin(record, claim, began))
-            while not isinstance(work, Over):
-                work = await self._unless_refused(self._CARRY_OUT[type(work)](self, work))
+            going = self._begin(record, claim, began)
+            while True:
+                try:
+                    work = await going
+                except RecordRefused:  # this step fails, and nothing else does
+                    work = await self._holding.commit(refused)
+                if isinstance(work, Over):
+                    break
+                going = self._CARRY_OUT[type(work)](self, work)
         except LostLease:
             log.warning("lease lost", run=str(run_id), step=self.held.key if self.held else claim.key)
         except Exception as error:
@@ -114,18 +120,6 @@ class Drive:
         finally:
             self._holding.hold = None
             pump.drives -= 1
-
-    async def _unless_refused(self, going: Awaitable[Next]) -> Next:
-        """Go on; a step whose record is not as it expects fails, and nothing else does."""
-        try:
-            return await going
-        except RecordRefused:
-
-            def refused(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
-                records.refused(transition, step)
-                return Over()
-
-            return await self._holding.commit(refused)
 
     async def _begin(self, record: asyncpg.Record, claim: Claim, began: float) -> Next:
         """Propose, decide and intend. A crash before that is told leaves a lease that runs out without a word."""
@@ -265,3 +259,9 @@ class Drive:
         Inquire: _inquire,
         StartRun: _start_run,
     }
+
+
+def refused(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
+    """Fail a step whose record is not as it expects."""
+    records.refused(transition, step)
+    return Over()

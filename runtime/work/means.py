@@ -29,7 +29,3 @@ class Means:
     lease: timedelta
     systems: Mapping[str, str]
     ready: Ready
-
-    def transition(self, met: Met) -> Transition:
-        """A transition of the run as it is known, in which steps may begin."""
-        return Transition(met.view, met.workflow.graph, lease=self.lease, systems=self.systems, ready=self.ready)

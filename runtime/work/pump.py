@@ -165,7 +165,9 @@ class Pump:
     def _built(self, met: Met, moves: Sequence[Move]) -> Sent | None:
         """The append of these moves. None where a lease cannot be held any more, as far as can be seen from here."""
         began = Lease.now()
-        transition = self._means.transition(met)
+        means = self._means
+        place = (met.view, met.workflow.graph)
+        transition = Transition(*place, lease=means.lease, systems=means.systems, ready=means.ready)
         works, held = dict[Claim, Next](), list[tuple[Move, StepRow]]()
         for move in moves:
             step = met.view.run.steps.get(move.claim.key)
