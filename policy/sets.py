@@ -37,7 +37,8 @@ class Applying(Struct, frozen=True):
     """The policies that apply to one operation in one workflow, with their rules for it.
 
     The rules are in groups that agree on facts' types, each run as one program. ``references`` are the facts that they
-    read, sorted. ``unknown`` says that one of them does not know the operation; they are ``usable`` if all can be asked.
+    read, sorted. ``unknown`` says that one of them does not know the operation. They are ``usable`` if all can be
+    asked.
     """
 
     policies: tuple[PolicyName, ...]

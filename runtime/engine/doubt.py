@@ -25,6 +25,7 @@ from runtime.engine.ask import Question
 from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
+from runtime.engine.draft import tell_of
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionDoubtResolved, ActionHeld, ActionInDoubt, ApprovalConsumed
 from runtime.engine.instructions import Inquire, Next, Nonce, Over, Perform, still_approved
@@ -32,7 +33,6 @@ from runtime.engine.intend import Proposal, denied, intend_again, judge, record_
 from runtime.engine.operators import asked_about
 from runtime.engine.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.pausing import stopped
-from runtime.engine.draft import tell_of
 from runtime.engine.transition import GIVEN_UP, Transition, finish
 
 # A call that has not begun so long after its intent does not begin any more.

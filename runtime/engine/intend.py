@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from approvals.model import ApprovalKind
 from connectors.operation import Kind, Operation
@@ -150,7 +151,7 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
         action=blind(view.run.run_key, bound),
         operation=action.operation,
         outcome=str(decision.outcome),
-        policies=[policy.to_json() for policy in decision.policies],
+        policies=[asdict(policy) for policy in decision.policies],
         rules=rules,
         errors=errors,
         digest=bound,
@@ -160,43 +161,37 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
         facts=read,
         contributors=[*action.shaped] or None,
     )
-    actor = Actor("policy", "+".join(map(str, decision.policies)) or "none")
+    names = [f"{policy.name}@{policy.version}" for policy in decision.policies]
+    actor = Actor("policy", "+".join(names) or "none")
     transition.tell(made, step=step.key, actor=actor)
     return decision_id
 
 
 def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
-    step, previous = p.step, p.known.receipt
+    step, previous, view = p.step, p.known.receipt, p.transition.view
     ended = previous is not None and previous.status == ReceiptStatus.SUCCEEDED
-    seconds = p.operation.timeouts.perform.total_seconds()
-    correlation = None
+    seconds, correlation, of_tenant = p.operation.timeouts.perform.total_seconds(), None, ""
     if p.operation.kind is Kind.DURABLE:
-        correlation = correlation_of(p.transition.view.run_id, step.key, step.again)
+        correlation = correlation_of(view.run_id, step.key, step.again)
         expect_end(p.transition, step, p.operation, p.nonce)
-    if records.writes(p.operation) and (large := records.too_large(action.input)):
-        p.transition.fail(step, large.to_json())
-        return Over()
-    sent = key
-    if previous is not None and ended:
-        sent = digest([key, str(previous.receipt_id)])  # a new life: the target knows the key of the one that ended
-    reader = records.reader(p.transition, p.operation)
-    call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation, reader)
+    elif p.operation.connector == records.CONNECTOR:
+        of_tenant = view.tenant_id
+        if problem := records.unfit(p.operation, action.input):
+            p.transition.fail(step, problem.to_json())
+            return Over()
+    sent = key if previous is None or not ended else _new_life(key, previous)
+    call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation, of_tenant)
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
     own = previous is not None and is_own(p.transition, step, previous)
     if previous is not None and own and not ended and previous.action_digest == authority.bound:
         return _out(p, call, intend_again(p.transition, previous, authority.decision))
     # A first attempt, or one at another action than the attempt that failed, which held the key.
-    view = p.transition.view
     stored = action_json(action, p.known.before)
-    stored |= {} if sent == key else {SENT_KEY: sent}
-    stored |= {CORRELATION: correlation} if correlation is not None and step.again else {}
-    stored["decision"] = str(authority.decision)
-    stored["approval"] = str(authority.approval) if authority.approval else None
-    stored["terms"] = authority.terms.to_json() if authority.terms else None
-    if authority.in_doubt:
-        stored[IN_DOUBT] = to_builtins(authority.in_doubt)
+    stored |= {"decision": str(authority.decision), "approval": None, "terms": None}
+    if sent != key or step.again or authority.approval or authority.terms or authority.in_doubt:
+        stored |= _noted(key, call, step, authority)
     receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
     intended = ActionIntended(
         receipt=receipt_id,
@@ -216,13 +211,29 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         reverse=action.reverse,
     )
     p.transition.tell(intended, step=step.key)
-    return _out(p, call, p.transition.run.receipts[receipt_id])
+    if of_tenant:
+        return _out(p, call, p.transition.run.receipts[receipt_id])
+    return Perform(p.transition.run.steps[step.key], p.operation, call, p.transition.run.receipts[receipt_id])
+
+
+def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObject:
+    """The parts of an action that not all have: what let it out, keys sent instead of the usual ones, whom to ask."""
+    noted: JsonObject = {} if call.idempotency_key == key else {SENT_KEY: call.idempotency_key}
+    noted |= {CORRELATION: call.correlation_key} if call.correlation_key is not None and step.again else {}
+    noted |= {"approval": str(authority.approval)} if authority.approval else {}
+    noted |= {"terms": authority.terms.to_json()} if authority.terms else {}
+    return noted | ({IN_DOUBT: to_builtins(authority.in_doubt)} if authority.in_doubt else {})
+
+
+def _new_life(key: str, previous: ReceiptRow) -> str:
+    """The key that is sent in a new life of an effect: the target knows the key of the one that ended."""
+    return digest([key, str(previous.receipt_id)])
 
 
 def _out(p: Proposal, call: Call, receipt: ReceiptRow) -> Next:
     """Let the worker perform it; a record is written by this very append, and its step is over."""
     step = p.transition.run.steps[p.step.key]
-    if not records.writes(p.operation):
+    if not call.tenant:
         return Perform(step, p.operation, call, receipt)
     records.write(p.transition, step, p.operation, receipt, call.input)
     return Over()

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from connectors.operation import Operation
-from core.action import SideEffects
 from core.canonical import JsonObject, canonical_bytes
 from runtime.engine.commit import ReceiptRow, StepRow
+from runtime.engine.draft import tell_of
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionSucceeded
-from runtime.engine.draft import tell_of
 from runtime.engine.shared_rows import RecordRow
 from runtime.engine.transition import Transition, finish
 
@@ -22,20 +21,10 @@ CONNECTOR = "records"
 VALUE_BYTES_MAX = 64 * 1024
 
 
-def writes(operation: Operation) -> bool:
-    """True if the effect of this operation is a row of the append itself."""
-    return operation.connector == CONNECTOR and operation.side_effects is SideEffects.INTERNAL_DB
-
-
-def reader(transition: Transition, operation: Operation) -> str:
-    """The tenant whose records a call may read; "" for calls of the outside, which know no tenant."""
-    return transition.view.tenant_id if operation.connector == CONNECTOR else ""
-
-
-def too_large(values: JsonObject) -> StepError | None:
+def unfit(operation: Operation, values: JsonObject) -> StepError | None:
     """The error of a value that is larger than a record may be."""
     size = len(canonical_bytes(values.get("value")))
-    if size <= VALUE_BYTES_MAX:
+    if not operation.has_effect or size <= VALUE_BYTES_MAX:
         return None
     message = f"The record would have {size} bytes; at most {VALUE_BYTES_MAX} are kept."
     return StepError(ErrorClass.DEFINITION, "record_too_large", message)

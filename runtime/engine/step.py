@@ -29,6 +29,7 @@ from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.doubt import PROBE_AFTER, resolve
+from runtime.engine.draft import tell_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import ActionFailed, ActionSucceeded, WaitCanceled
 from runtime.engine.graph import HANDED_OUT, GateNode, OperationNode
@@ -46,7 +47,7 @@ from runtime.engine.intend import (
 )
 from runtime.engine.outside import expect_no_more, own_token, park_outside
 from runtime.engine.pausing import stopped
-from runtime.engine.draft import tell_of
+from runtime.engine.plan import CHECKPOINT, variables
 from runtime.engine.sharing import NOT_SENT, is_done, recall, share
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition, fail_expression, finish
@@ -106,7 +107,8 @@ def begin(
 def _propose(p: Proposal) -> Next:
     view, known = p.transition.view, p.known
     try:
-        seen = p.transition.variables(p.step.key)
+        seen = variables(p.transition.graph, p.transition.run.state, view.constants, p.step.key)
+        seen[CHECKPOINT] = p.transition.run.superstep
         if HANDED_OUT in p.leaf.inputs.references:
             seen[HANDED_OUT] = own_token(p.transition, p.step)
         inputs = p.leaf.inputs.render(seen)

@@ -124,9 +124,10 @@ def _commits_to(line: Mapping[str, Any], values: Mapping[str, Any], run_key: byt
     """True if the line commits to exactly these values. Nobody can have committed to some that have no digest."""
     told = {**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}}
     try:
-        wanted = values_digest(run_key, told, values) if values else None
+        committed = values_committed(run_key, told, values) if values else None
     except InputError:
         return False
+    wanted = None if committed is None else sha256(plain_bytes(committed)).hexdigest()
     return bool(line["data"].get(VALUES) == wanted)
 
 

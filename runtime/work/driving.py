@@ -98,7 +98,7 @@ class Drive:
         pump = self._tools.pump(run_id)
         pump.drives += 1
         try:
-            going = self._begin(record, claim, began)
+            going: Awaitable[Next] = self._begin(record, claim, began)
             while True:
                 try:
                     work = await going

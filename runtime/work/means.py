@@ -9,9 +9,8 @@ from datetime import timedelta
 from core.db import Database
 from runtime.definition.catalog import Definitions
 from runtime.engine.draft import Ready
-from runtime.engine.transition import Transition
 from runtime.work.committing import Committer
-from runtime.work.lease import Met, Recent
+from runtime.work.lease import Recent
 
 
 @dataclass(frozen=True)
