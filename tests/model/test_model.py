@@ -195,7 +195,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(number=st.integers(0, WORKERS - 1), outcome=st.sampled_from(["", "", "needs_approval", "deny"]))
     def release(self, number: int, outcome: str) -> None:
-        """It goes on; a policy may be in force that was not yet when it was held up."""
+        """Let it go on, under a policy that may be newer than its call."""
         for tenant in TENANTS if outcome else ():
             self.does(self.rule_by(tenant, outcome))
         self.does(self.releasing(self.held[number % len(self.held)]))
