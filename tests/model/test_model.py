@@ -193,8 +193,11 @@ class Machine(RuleBasedStateMachine):
             await self.releasing(late)
 
     @precondition(lambda self: self.held)
-    @rule(number=st.integers(0, WORKERS - 1))
-    def release(self, number: int) -> None:
+    @rule(number=st.integers(0, WORKERS - 1), outcome=st.sampled_from(["", "", "needs_approval", "deny"]))
+    def release(self, number: int, outcome: str) -> None:
+        """Let it go on, under a policy that may be newer than its call."""
+        for tenant in TENANTS if outcome else ():
+            self.does(self.rule_by(tenant, outcome))
         self.does(self.releasing(self.held[number % len(self.held)]))
 
     async def releasing(self, held: Held) -> None:

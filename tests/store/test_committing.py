@@ -199,7 +199,7 @@ async def test_what_ends_all_the_rest_of_a_run_goes_alone(held: Held) -> None:
 
 
 def test_a_commit_with_a_record_never_shares_a_statement() -> None:
-    """What refuses it refuses its statement whole: neighbours would be undone with it."""
+    """Refuse neighbours: what refuses a record refuses its statement whole."""
     commit = Commit(uuid4(), "acme", "main", 1, 0, RunState.RUNNING, 0, 1)
     assert can_go_together(commit)
     commit.records = [RecordRow("c", "k", {})]

@@ -111,7 +111,7 @@ async def test_whoever_reads_a_question_to_decide_it_keeps_its_run(runtime: Any)
 
 @pytest.mark.req("Q-15")
 async def test_whoever_joins_an_effect_keeps_it(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not end between the look at it and the wait for its end."""
+    """Hold it until the wait for its end is written."""
     apply, held = Grouping.apply, []
 
     async def looked(grouping: Any, item: Any) -> Any:
