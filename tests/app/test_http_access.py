@@ -49,6 +49,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", f"/v1/tasks/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", f"/v1/tasks/{RUN}/complete", {"value": {}}, {Role.APPROVER}),
     ("POST", "/v1/signals/key", {}, {Role.OPERATOR, Role.TRIGGER}),
+    ("POST", "/v1/signals/key/extend", {}, {Role.OPERATOR, Role.TRIGGER}),
     ("GET", "/v1/approvals", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/approvals/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", f"/v1/approvals/{RUN}/votes", {"choice": "approve"}, {Role.APPROVER}),

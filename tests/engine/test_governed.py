@@ -18,6 +18,7 @@ from connectors.catalog import Source, load_catalog
 from connectors.port import Before, Done, InDoubt, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused
 from core.identity import Directory, Entry
 from evidence.chain import Actor
+from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
 from runtime.engine import waits
@@ -67,7 +68,7 @@ CHILD = HEAD + "  - {id: a, run: other, with: {who: x}}\n"
 class Governed(Simulation):
     """A run whose steps a worker drives: ``said`` are the next answers of the outside, ``sent`` is what went out."""
 
-    policy: Any = None
+    policy: PolicySet = field(default_factory=PolicySet)
     later: timedelta = timedelta(0)
     said: list[Any] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
@@ -82,7 +83,8 @@ class Governed(Simulation):
         return f"n{self.asked}"
 
     def rule_by(self, text: str | None) -> Governed:
-        self.policy = None if text is None else Definitions(CATALOG).compile_policy(text, "policy.yaml")
+        policy = None if text is None else Definitions(CATALOG).compile_policy(text, "policy.yaml")
+        self.policy = PolicySet.of(policy)
         return self
 
     def move(self, key: str, build: Callable[[Transition, Any], Any]) -> Any:
