@@ -24,12 +24,12 @@ from runtime.definition.schemas import SchemaName, schema_text
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {
-    SchemaName.WORKFLOW: sorted((ROOT / "examples" / "workflows").glob("**/*.yaml")),
-    SchemaName.POLICY: sorted((ROOT / "examples" / "policies").glob("**/*.yaml")),
+    SchemaName.WORKFLOW: sorted((ROOT / "examples").glob("**/workflows/*.yaml")),
+    SchemaName.POLICY: sorted((ROOT / "examples").glob("**/policies/*.yaml")),
     SchemaName.DIRECTORY: [ROOT / "examples" / "directory.yaml"],
     SchemaName.OPERATIONS: [
         *(ROOT / "connectors" / system / "operations.yaml" for system in PACKAGED),
-        *sorted((ROOT / "examples" / "operations").glob("**/*.yaml")),
+        *sorted((ROOT / "examples").glob("**/operations/*.yaml")),
     ],
 }
 

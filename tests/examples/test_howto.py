@@ -111,8 +111,7 @@ def _customers(postgres_url: str, definitions: Path) -> Iterator[dict[str, str]]
     """A database with the tables of the page about rows; the variables that tell the playground of it."""
     name = f"crm_{uuid4().hex}"
     url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
-    (definitions / "operations").mkdir(parents=True)
-    shutil.copy(ROOT / "examples" / "operations" / "customers.yaml", definitions / "operations")
+    shutil.copytree(ROOT / "examples" / "customers" / "operations", definitions / "operations")
     asyncio.run(_sql(postgres_url, f'CREATE DATABASE "{name}" STRATEGY FILE_COPY'))
     try:
         (tables,) = _blocks(CUSTOMERS, "sql")
@@ -247,7 +246,7 @@ def _members(value: Any) -> list[Any]:
 def test_there_is_a_page_for_every_workflow_that_people_start() -> None:
     told = {page.stem for page in PAGES}
     parts = {"owner-check", "follow-up"}
-    assert told | parts == {file.stem for file in (ROOT / "examples" / "workflows").glob("*.yaml")}
+    assert told | parts == {file.stem for file in (ROOT / "examples").glob("**/workflows/*.yaml")}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
