@@ -73,3 +73,9 @@ def _add_queue(gauge: Callable[..., Gauge], queue: TenantQueue) -> None:
     slots = gauge("counterseal_slots", "Steps that may execute at once", ("state",))
     slots.labels("used").set(queue.slots_used)
     slots.labels("free").set(queue.slots - queue.slots_used)
+    starts = gauge("counterseal_starts_left", "Runs that may start at once under max_runs_per_min", ("cap",))
+    if queue.starts_left is not None:
+        starts.labels("tenant").set(queue.starts_left)
+    capped = [cap.starts_left for cap in queue.caps if cap.starts_left is not None]
+    if capped:  # authors choose the names of workflows: only the one with least is told
+        starts.labels("workflow").set(min(capped))

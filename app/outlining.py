@@ -47,6 +47,7 @@ def outline(workflow: Workflow, policies: PolicySet | None = None) -> JsonObject
             for channel in workflow.graph.channels.values()
         ],
         "max_writes_per_run": workflow.writes_max,
+        "max_runs_per_min": workflow.max_runs_per_min,
         "sla": None if workflow.sla is None else format_duration(workflow.sla),
         "connectors": list(workflow.connectors),
         "functions": list(workflow.functions),
@@ -104,6 +105,7 @@ def lines(told: Mapping[str, Any], connectors: Mapping[str, str]) -> Iterator[st
         "starts with": "; ".join(told["started_by"]),
         "channels": ", ".join(_channel(channel) for channel in told["channels"]),
         "writes": "" if told["max_writes_per_run"] is None else f"at most {told['max_writes_per_run']} a run",
+        "starts": "" if told["max_runs_per_min"] is None else f"at most {told['max_runs_per_min']} a minute",
         "sla": told["sla"] or "",
         "functions": ", ".join(told["functions"]),
         "connectors": ", ".join(f"{name} ({connectors[name]})" for name in told["connectors"]),

@@ -11,7 +11,7 @@ from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_json, print_part, print_rows
 
 if TYPE_CHECKING:
-    from runtime.store.queue_reads import TenantQueue
+    from runtime.store.queue_reads import CapQueue, TenantQueue
 
 queue = Commands(name="queue", help="The queue: what stands in line, and what is under way.")
 
@@ -68,12 +68,17 @@ async def again(
 def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:
     print_rows([row for one in found for row in _rows(one)], _STEPS, empty="There are no tenants.")
     caps = [
-        {"tenant": one.tenant, **asdict(cap), "slots": f"{cap.slots_used}/{cap.slots}"}
+        {
+            "tenant": one.tenant,
+            **asdict(cap),
+            "slots": None if cap.slots is None else f"{cap.slots_used}/{cap.slots}",
+            "starts": _starts(cap),
+        }
         for one in found
         for cap in one.caps
     ]
     if caps:
-        print_part("workflows with a cap of their own", caps, "tenant", "workflow", "pending", "slots")
+        print_part("workflows with a cap of their own", caps, "tenant", "workflow", "pending", "slots", "starts")
     messages = [
         {"tenant": one.tenant, **asdict(item), "oldest": age(item.oldest_seconds)}
         for one in found
@@ -88,8 +93,7 @@ def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:
 
 def _rows(one: TenantQueue) -> list[dict[str, Any]]:
     """Rows of a tenant's lanes, each with the tenant's own figures. A tenant without runs has no lane, and one row."""
-    starts = None if one.max_runs_per_min is None else f"{one.starts_left}/{one.max_runs_per_min}"
-    whole = {"tenant": one.tenant, "slots": f"{one.slots_used}/{one.slots}", "starts": starts}
+    whole = {"tenant": one.tenant, "slots": f"{one.slots_used}/{one.slots}", "starts": _starts(one)}
     rows = [
         {
             **whole,
@@ -100,6 +104,10 @@ def _rows(one: TenantQueue) -> list[dict[str, Any]]:
         for lane in one.lanes
     ]
     return rows or [whole]
+
+
+def _starts(one: TenantQueue | CapQueue) -> str | None:
+    return None if one.max_runs_per_min is None else f"{one.starts_left}/{one.max_runs_per_min}"
 
 
 def age(seconds: float | None) -> str | None:

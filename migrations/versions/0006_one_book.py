@@ -58,7 +58,8 @@ ENGINES = {
     **dict.fromkeys("effects waits approvals votes inbox commands workspaces".split(), "INSERT, UPDATE"),
     **dict.fromkeys(("queue", "records"), "INSERT, UPDATE, DELETE"),
     "tenants": "UPDATE",
-    **dict.fromkeys("caps workflows policies people group_members tokens unavailable".split(), ""),
+    "caps": "UPDATE (starts_left, starts_left_at)",
+    **dict.fromkeys("workflows policies people group_members tokens unavailable".split(), ""),
     "runs": "",
 }
 # Of a run the engine changes neither whose it is, nor what opens its book, nor how long that is kept.
@@ -70,7 +71,7 @@ FACES_OWN = {
     "tenants": "INSERT (tenant_id, stream_id),"
     " UPDATE (policy_digests, paused, resumed, max_concurrency, max_runs_per_min, max_writes_per_run, weight,"
     " audit_count, audit_head)",
-    "caps": "INSERT, UPDATE (slots)",
+    "caps": "INSERT (tenant_id, cap, slots, max_runs_per_min), UPDATE (slots, max_runs_per_min)",
     "workflows": "INSERT, UPDATE (retired_at)",
     "policies": "INSERT",
     "unavailable": "INSERT, UPDATE (reason), DELETE",

@@ -20,9 +20,11 @@ CREATE TABLE tenants (
   created_at timestamptz DEFAULT now() NOT NULL, CONSTRAINT pk_tenants PRIMARY KEY (tenant_id),
   CONSTRAINT ck_tenants_weight_is_positive CHECK (weight > 0)
 );
--- How many steps of a workflow may be held at once, where it has a cap of its own beside its tenant's.
+-- How many steps of a workflow may be held at once, and how many of its runs may start in a minute, where it has a cap
+-- of its own beside its tenant's.
 CREATE TABLE caps (
-  tenant_id text NOT NULL, cap text NOT NULL, slots int NOT NULL, CONSTRAINT pk_caps PRIMARY KEY (tenant_id, cap),
+  tenant_id text NOT NULL, cap text NOT NULL, slots int, max_runs_per_min int, starts_left double precision,
+  starts_left_at timestamptz, CONSTRAINT pk_caps PRIMARY KEY (tenant_id, cap),
   CONSTRAINT fk_caps_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 );
 CREATE TABLE group_members (

@@ -197,6 +197,7 @@ class Caps(DocumentPart):
 
     max_writes_per_run: Annotated[int, Field(ge=0)] | None = None
     max_concurrency: Annotated[int, Field(ge=1, le=256)] | None = None
+    max_runs_per_min: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
 class WorkflowDocument(DocumentPart):

@@ -99,6 +99,7 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
         sla=content.sla,
         retention=content.retention,
         max_concurrency=content.caps.max_concurrency,
+        max_runs_per_min=content.caps.max_runs_per_min,
         functions=tuple(sorted(compiler.functions)),
     )
 

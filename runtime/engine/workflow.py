@@ -29,8 +29,8 @@ class Workflow:
     ``digest`` is the SHA-256 of the exact text. ``operations`` are the declarations as they were when it was published:
     a run keeps them whatever later releases declare (V-4). ``definition_digest`` covers both. ``retention`` is how long
     the payloads of a run are kept once it is over (X-20); None is for ever. ``max_concurrency`` bounds how many steps
-    of all its runs in a tenant execute at once (Q-12); None leaves that to the tenant's cap. ``functions``
-    are those that its expressions use, sorted.
+    of all its runs in a tenant execute at once, ``max_runs_per_min`` how many of these start (Q-12); None leaves that
+    to the tenant's cap. ``functions`` are those that its expressions use, sorted.
     """
 
     name: str
@@ -46,12 +46,18 @@ class Workflow:
     sla: timedelta | None
     retention: timedelta | None = None
     max_concurrency: int | None = None
+    max_runs_per_min: int | None = None
     functions: tuple[str, ...] = ()
 
     @property
     def connectors(self) -> tuple[str, ...]:
         """The connectors it needs, sorted (X-3)."""
         return tuple(sorted({operation.connector for operation in self.operations.values()}))
+
+    @property
+    def cap(self) -> str:
+        """The name under which its steps are counted apart from those of its tenant (Q-12); empty if they are not."""
+        return "" if self.max_concurrency is None and self.max_runs_per_min is None else self.name
 
     @property
     def frozen_operations(self) -> JsonObject:

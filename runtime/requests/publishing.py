@@ -74,10 +74,11 @@ async def publish_workflow(
     stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
     changed = await documents.publish_workflow(connection, tenant, stored, actor.id)
     if changed:
-        if workflow.max_concurrency is not None:
-            await tenants.set_workflow_slots(connection, tenant, workflow.name, workflow.max_concurrency)
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}
         await audit.record(connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data)
+        if workflow.cap:  # after the audit's line, which locks the tenant's row: claims lock the two in this order
+            caps = (workflow.max_concurrency, workflow.max_runs_per_min)
+            await tenants.set_workflow_caps(connection, tenant, workflow.cap, *caps)
         await unavailable.forget(connection, tenant, "workflow", workflow.name)
         warnings = refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
         policies = await definitions.policies(connection, tenant, await documents.in_force(connection, tenant))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ from runtime.engine.run import RunView
 from runtime.engine.states import RunState
 from runtime.engine.transition import Transition, checked_reference
 from runtime.engine.workflow import Workflow
-from runtime.store import documents, faces, runs
+from runtime.store import documents, faces, read_models, runs
 from runtime.store.faces import NewRun
 
 # After this time without a start, the next one reads the database's time.
@@ -65,11 +66,15 @@ class StartRequest(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The run; ``created`` is False when the same trigger had started it before."""
+    """The run; ``created`` is False when the same trigger had started it before.
+
+    ``waiting_for`` names the cap of its workflow for which its start waits.
+    """
 
     run_id: UUID
     created: bool
     reference: str
+    waiting_for: str | None = None
 
 
 async def start_named(
@@ -91,7 +96,7 @@ async def start_named(
             opened = await _open(at, workflow, request, clock.now(), pinned=version is not None)
             if opened is not None:
                 definitions.startable.put(place, (workflow, opened[1]))
-                return opened[0]
+                return await _told(at, workflow, request.tenant_id, opened[0])
     async with within(at, request.tenant_id) as connection:
         try:
             stored = await documents.startable_workflow(connection, request.tenant_id, name, version)
@@ -103,7 +108,16 @@ async def start_named(
                 raise
             return found
     definitions.startable.put(place, (workflow, clock))
-    return started
+    return await _told(at, workflow, request.tenant_id, started)
+
+
+async def _told(at: Connection | Database, workflow: Workflow, tenant: str, started: Started) -> Started:
+    """The answer, with the cap for which the start waits. A workflow whose starts are not metered costs no look."""
+    if workflow.max_runs_per_min is None:
+        return started
+    async with within(at, tenant) as connection:
+        held = await read_models.start_held(connection, tenant, started.run_id)
+    return dataclasses.replace(started, waiting_for=held)
 
 
 async def start_run(connection: Connection, workflow: Workflow, request: StartRequest) -> Started:
@@ -159,7 +173,7 @@ async def _open(
         retention=workflow.retention,
         parent=request.parent,
         depth=request.depth,
-        cap="" if workflow.max_concurrency is None else workflow.name,
+        cap=workflow.cap,
         pinned=pinned,
         inherits=bool(request.inherited),
         open_for=open_for,

@@ -8,7 +8,7 @@ before what starts.
 
 Claimers of one tenant wait for each other at its row. Whoever waited has counted what was held before, so it takes
 nothing and looks again: ``xmin`` says that the row is the one that it read. Lock order: tenant, rows of the queue,
-workspace; a claim takes no lock on a run.
+cap of a workflow, workspace; a claim takes no lock on a run.
 
 A crash after a claim leaves leases that run out. One that PostgreSQL itself forgets, because claims are not flushed,
 was held by nobody else: whoever had it is refused by its lease's id.
@@ -28,23 +28,27 @@ from runtime.store.journal import KEPT_ON, OF_TENANT, RUN_ROW, TAIL
 
 # The cap on starts is a token bucket of one minute's starts that refills all the time. A transaction that has waited
 # for another may have begun before it: time does not run backwards for that.
-STARTS_LEFT = """least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
-  + extract(epoch FROM greatest(now(), t.starts_left_at) - coalesce(t.starts_left_at, now()))
-    * t.max_runs_per_min / 60)"""
+# A tenant has one, and so has each workflow that declares it.
+_BUCKET = """least({0}.max_runs_per_min, coalesce({0}.starts_left, {0}.max_runs_per_min)
+  + extract(epoch FROM greatest(now(), {0}.starts_left_at) - coalesce({0}.starts_left_at, now()))
+    * {0}.max_runs_per_min / 60)"""
+STARTS_LEFT, STARTS_LEFT_OF_CAP = _BUCKET.format("t"), _BUCKET.format("c")
 
 _HELD = "SELECT count(*) AS held FROM queue h WHERE h.tenant_id = {tenant} AND h.status <> 'claimable'"
 
-# Under which caps a tenant's steps may be taken, and how many: what has no cap of its own is under ''.
+# Under which caps a tenant's steps may be taken, how many, and how many of them may start a run: what has no cap of its
+# own is under ''.
 _ROOM = f"""
-    SELECT k.cap, k.room FROM (
-      SELECT '' AS cap, NULL::bigint AS room UNION ALL
-      SELECT c.cap, c.slots - h.held FROM caps c
+    SELECT k.cap, k.room, k.starts FROM (
+      SELECT '' AS cap, NULL::bigint AS room, 'infinity'::float8 AS starts UNION ALL
+      SELECT c.cap, c.slots - h.held,
+        CASE WHEN c.max_runs_per_min IS NULL THEN 'infinity' ELSE {STARTS_LEFT_OF_CAP} END FROM caps c
         CROSS JOIN LATERAL ({_HELD.format(tenant="c.tenant_id")} AND h.cap = c.cap) h
       WHERE c.tenant_id = {{tenant}}) k
     WHERE k.room > 0 OR k.room IS NULL"""
 
 _IN_LINE = """q.tenant_id = {0}.tenant_id AND q.workspace_id = {0}.workspace_id AND q.cap = k.cap
-        AND q.status = 'claimable' AND q.starts_run <= ({0}.starts >= 1)"""
+        AND q.status = 'claimable' AND q.starts_run <= (least({0}.starts, k.starts) >= 1)"""
 
 # The workspace that is next, and what its tenant has room for. Tenants are looked at in the order of their turns, and
 # no further than to the first that something can be taken of.
@@ -72,7 +76,8 @@ lane AS (
   FROM queue q JOIN tenants t USING (tenant_id)
   CROSS JOIN LATERAL ({_HELD.format(tenant="q.tenant_id")}) h
   JOIN LATERAL ({_ROOM.format(tenant="q.tenant_id")}) k ON k.cap = q.cap
-  WHERE q.run_id = $4 AND q.status = 'claimable' AND (t.max_runs_per_min IS NULL OR NOT q.starts_run)
+  WHERE q.run_id = $4 AND q.status = 'claimable'
+    AND (t.max_runs_per_min IS NULL AND k.starts = 'infinity' OR NOT q.starts_run)
     AND h.held < t.max_concurrency
   LIMIT 1)"""
 
@@ -89,8 +94,10 @@ line AS (
     SELECT q.run_id, q.step_key, count(*) FILTER (WHERE q.starts_run) OVER (ORDER BY q.starts_run, q.step_id) AS start
     FROM ({_ROOM.format(tenant="tenant.tenant_id")}) k
     CROSS JOIN LATERAL (
-      SELECT q.run_id, q.step_key, q.step_id, q.starts_run FROM queue q WHERE {_IN_LINE.format("tenant")}
-      ORDER BY q.starts_run, q.step_id LIMIT least($3::int, k.room)) q
+      SELECT s.*, count(*) FILTER (WHERE s.starts_run) OVER (ORDER BY s.starts_run, s.step_id) AS start FROM (
+        SELECT q.run_id, q.step_key, q.step_id, q.starts_run FROM queue q WHERE {_IN_LINE.format("tenant")}
+        ORDER BY q.starts_run, q.step_id LIMIT least($3::int, k.room)) s) q
+    WHERE q.start <= k.starts
     ORDER BY q.starts_run, q.step_id LIMIT least($3::int, tenant.room)) n
   WHERE n.start <= tenant.starts)"""
 
@@ -123,6 +130,10 @@ fair_tenant AS (
   FROM turn JOIN tenants n USING (tenant_id) CROSS JOIN LATERAL (
     SELECT greatest(n.virtual_time, (SELECT max(o.virtual_start) FROM tenants o)) AS at) begun
   WHERE t.tenant_id = turn.tenant_id),
+fair_cap AS (
+  UPDATE caps c SET starts_left = {STARTS_LEFT_OF_CAP} - m.starts, starts_left_at = greatest(now(), c.starts_left_at)
+  FROM (SELECT tenant_id, cap, count(*) AS starts FROM taken WHERE starts_run AND cap <> '' GROUP BY 1, 2) m
+  WHERE c.tenant_id = m.tenant_id AND c.cap = m.cap AND c.max_runs_per_min IS NOT NULL),
 fair_workspace AS (
   UPDATE workspaces w SET virtual_start = begun.at, virtual_time = begun.at + turn.steps / w.weight
   FROM turn JOIN workspaces n USING (tenant_id, workspace_id) CROSS JOIN LATERAL (

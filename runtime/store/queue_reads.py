@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from core.db import Connection
-from runtime.store.claims import STARTS_LEFT
+from runtime.store.claims import STARTS_LEFT, STARTS_LEFT_OF_CAP
 
 # The newest rows are read in the order of their index, whatever the statistics say: sorting would read all.
 _SNAPSHOT = """
@@ -25,11 +25,12 @@ SELECT t.tenant_id AS tenant, t.weight, t.max_concurrency AS slots,
   t.max_runs_per_min, floor({STARTS_LEFT})::int AS starts_left
 FROM tenants t WHERE $1::text IS NULL OR t.tenant_id = $1 ORDER BY t.tenant_id"""
 
-_CAPS = """
+_CAPS = f"""
 SELECT c.tenant_id, c.cap, c.slots,
   (SELECT count(*) FROM queue q WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status <> 'claimable') AS used,
   (SELECT count(*) FROM (SELECT FROM queue q
-    WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status = 'claimable' LIMIT $2) p) AS pending
+    WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status = 'claimable' LIMIT $2) p) AS pending,
+  c.max_runs_per_min, floor({STARTS_LEFT_OF_CAP})::int AS starts_left
 FROM caps c WHERE c.tenant_id = ANY ($1::text[]) ORDER BY 1, 2"""
 
 _LANES = """
@@ -86,12 +87,17 @@ class LaneQueue:
 
 @dataclass(frozen=True, slots=True)
 class CapQueue:
-    """One workflow that has a cap of its own: its slots, how many are in use, and what stands in line for one."""
+    """One workflow that has a cap of its own: its slots, how many are in use, and what stands in line for one.
+
+    ``slots`` or ``max_runs_per_min`` is None where that is the tenant's alone, and ``starts_left`` with it.
+    """
 
     workflow: str
-    slots: int
+    slots: int | None
     slots_used: int
     pending: int
+    max_runs_per_min: int | None = None
+    starts_left: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +155,7 @@ async def queues(connection: Connection, tenant: str | None = None, most: int | 
     lanes = await _lanes(connection, names, most)
     caps, messages = defaultdict(list), defaultdict(list)
     for row in await connection.fetch(_CAPS, names, most):
-        caps[row["tenant_id"]].append(CapQueue(row["cap"], row["slots"], row["used"], row["pending"]))
+        caps[row["tenant_id"]].append(CapQueue(*list(row.values())[1:]))
     for row in await connection.fetch(_MESSAGES, names, most):
         found = MessageQueue(row["kind"], row["status"], row["count"], max(0.0, row["oldest"]))
         messages[row["tenant_id"]].append(found)

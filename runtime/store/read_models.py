@@ -16,6 +16,7 @@ import orjson
 from msgspec import Struct, structs
 
 from core.db import Connection
+from runtime.store.claims import STARTS_LEFT, STARTS_LEFT_OF_CAP
 
 Row: TypeAlias = Mapping[str, Any]
 _NAME = re.compile(r"(?<!:):([a-z_]+)")
@@ -47,13 +48,23 @@ WHERE r.tenant_id = :tenant AND (r.created_at, r.run_id) < (:after_at, :after_id
   AND (CAST(:reference AS text) IS NULL OR r.reference = :reference)
 ORDER BY r.created_at DESC, r.run_id DESC LIMIT :limit""")
 
+# The cap that keeps a run from starting (Q-12), its workflow's before its tenant's.
+_STARTS_HELD = f"""CASE WHEN r.status = 'queued' THEN (
+    SELECT 'its start: ' || CASE
+      WHEN {STARTS_LEFT_OF_CAP} < 1 THEN format('caps.max_runs_per_min of %s is %s', c.cap, c.max_runs_per_min)
+      WHEN {STARTS_LEFT} < 1 THEN format('max_runs_per_min of the tenant %s is %s', t.tenant_id, t.max_runs_per_min)
+      END
+    FROM tenants t LEFT JOIN caps c ON (c.tenant_id, c.cap) = (r.tenant_id, r.cap) WHERE t.tenant_id = r.tenant_id)
+  END"""
+_HELD = Statement(f"SELECT {_STARTS_HELD} AS held FROM runs r WHERE r.tenant_id = :tenant AND r.run_id = :run")
+
 # The oldest children: a loop over many items may have one for each. The problem is why the evidence was not signed or
 # stored, where nobody tries that any more.
 _RUN = Statement(f"""
 SELECT {_RUN_COLUMNS}, r.audit_count, r.audit_head, r.result, r.parent_run_id, r.extensions, r.open_until,
   CASE WHEN r.open_until IS NOT NULL AND r.status = 'waiting' AND r.executing = 0
-    AND NOT EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting') THEN 'more steps' END
-    AS waiting_for,
+    AND NOT EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting') THEN 'more steps'
+    ELSE {_STARTS_HELD} END AS waiting_for,
   (SELECT count(*) FROM runs c WHERE c.parent_run_id = r.run_id) AS children_count,
   ARRAY(SELECT c.run_id FROM runs c WHERE c.parent_run_id = r.run_id ORDER BY c.created_at, c.run_id LIMIT 100)
     AS children,
@@ -133,6 +144,12 @@ async def runs_page(
 async def run(connection: Connection, tenant: str, run_id: UUID) -> Row | None:
     """One run, with where its audit stands and its bundle, None until there is one."""
     return await first(connection, _RUN, tenant=tenant, run=run_id)
+
+
+async def start_held(connection: Connection, tenant: str, run_id: UUID) -> str | None:
+    """The cap for which the start of a run waits; None if it waits for no cap, or has started."""
+    row = await first(connection, _HELD, tenant=tenant, run=run_id)
+    return None if row is None else row["held"]
 
 
 async def waits_page(

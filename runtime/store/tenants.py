@@ -30,8 +30,8 @@ FROM tenants ORDER BY tenant_id"""
 _SET_CONCURRENCY = "UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1"
 _HELD = "SELECT count(*) FROM queue WHERE tenant_id = $1 AND status <> 'claimable'"
 _SET_CAP = """
-INSERT INTO caps (tenant_id, cap, slots) VALUES ($1, $2, $3)
-ON CONFLICT (tenant_id, cap) DO UPDATE SET slots = excluded.slots"""
+INSERT INTO caps (tenant_id, cap, slots, max_runs_per_min) VALUES ($1, $2, $3, $4)
+ON CONFLICT (tenant_id, cap) DO UPDATE SET slots = excluded.slots, max_runs_per_min = excluded.max_runs_per_min"""
 _SET_CAPS = """
 UPDATE tenants SET
   max_runs_per_min = CASE WHEN $2 < 0 THEN NULL ELSE coalesce($2, max_runs_per_min) END,
@@ -79,9 +79,13 @@ async def set_slots(connection: Connection, tenant: str, count: int) -> None:
         )
 
 
-async def set_workflow_slots(connection: Connection, tenant: str, workflow: str, count: int) -> None:
-    """Let at most ``count`` steps of a workflow execute at once, of those that are claimed from now on."""
-    await connection.execute(_SET_CAP, tenant, workflow, count)
+async def set_workflow_caps(
+    connection: Connection, tenant: str, workflow: str, slots: int | None, runs_per_min: int | None
+) -> None:
+    """Let at most so many steps of a workflow execute at once, of those that are claimed from now on, and so many runs
+    of it start in a minute; None lifts a cap.
+    """
+    await connection.execute(_SET_CAP, tenant, workflow, slots, runs_per_min)
 
 
 async def set_caps(

@@ -64,8 +64,29 @@ def test_a_workflow_with_a_cap_of_its_own_has_a_line(published: Any, tmp_path: P
     published("workflow", "publish", str(tmp_path / "capped.yaml"))
     published("run", "start", "capped", "--input", '{"number": "INC1", "sys_id": "s", "sys_mod_count": "0"}')
     (default,) = published.json("queue", "status")["tenants"]
-    assert default["caps"] == [{"workflow": "capped", "slots": 3, "slots_used": 0, "pending": 1}]
-    assert re.search(r"^default\tcapped\t1\t0/3$", published("queue", "status"), re.MULTILINE)
+    assert default["caps"] == [
+        {"workflow": "capped", "slots": 3, "slots_used": 0, "pending": 1, "max_runs_per_min": None, "starts_left": None}
+    ]
+    assert re.search(r"^default\tcapped\t1\t0/3\t-$", published("queue", "status"), re.MULTILINE)
+
+
+@pytest.mark.req("Q-12")
+def test_a_workflow_with_a_cap_on_its_starts_says_what_is_left(
+    published: Any, tmp_path: Path, outside_world: Any, work_off: Any
+) -> None:
+    text = (tmp_path / "simple.yaml").read_text()
+    (tmp_path / "capped.yaml").write_text(
+        text.replace("workflow: simple", "workflow: capped\ncaps: {max_runs_per_min: 1}")
+    )
+    published("workflow", "publish", str(tmp_path / "capped.yaml"))
+    assert "at most 1 a minute" in published("workflow", "show", "capped")
+    started = ("run", "start", "capped", "--input", '{"number": "INC1", "sys_id": "s", "sys_mod_count": "0"}')
+    assert published.json(*started)["waiting_for"] is None
+    work_off(outside_world)
+    held = published.json(*started)
+    assert held["waiting_for"] == "its start: caps.max_runs_per_min of capped is 1"
+    assert held["waiting_for"] in published("run", "show", held["run_id"])
+    assert re.search(r"^default\tcapped\t1\t-\t0/1$", published("queue", "status"), re.MULTILINE)
 
 
 def test_a_tenant_that_is_not_there_and_a_name_that_is_none(command: Any) -> None:

@@ -17,6 +17,7 @@ from app.http.dependencies import decode_cursor, encode_cursor
 from app.processes import listen
 from core.errors import InputError
 from evidence.chain import ChainHead
+from runtime.requests.publishing import ensure_tenant
 from runtime.store.commits import STEPS_CHANNEL
 
 EVENT = {"table": "incident", "event": "insert", "number": "INC7", "sys_id": "s7", "sys_mod_count": "0"}
@@ -34,6 +35,32 @@ async def test_ten_deliveries_of_one_event_at_once_start_one_run(installation) -
     assert again == [{"run_id": runs[0][0]["run_id"], "created": False, "reference": "INC7"}]
     run = await installation.books.run()
     assert (run.status, run.trigger_type, run.requested_by) == ("queued", "servicenow", "servicenow:incidents")
+
+
+@pytest.mark.req("Q-12")
+async def test_a_start_that_a_cap_holds_up_names_it_and_so_do_the_run_and_the_metrics(installation) -> None:
+    """The cap of the workflow, or of the tenant: the run is there, and starts when its turn comes."""
+    steps = "steps:\n  - {wait: {for: PT1H}, id: pause}\n"
+    await installation.add(f"workflow: metered\nversion: 1\ncaps: {{max_runs_per_min: 1}}\n{steps}")
+    client = await installation.client(Role.OPERATOR)
+    body = {"workflow": "metered", "input": {}}
+    assert (await client.post("/v1/runs", json=body)).json()["waiting_for"] is None
+    await installation.work()
+    answer = await client.post("/v1/runs", json=body)
+    held = "its start: caps.max_runs_per_min of metered is 1"
+    assert (answer.status_code, answer.json()["waiting_for"]) == (201, held)
+    assert (await client.get(f"/v1/runs/{answer.json()['run_id']}")).json()["waiting_for"] == held
+    assert 'counterseal_starts_left{cap="workflow"} 0.0' in (await client.get("/metrics")).text
+    async with installation.app.faces.database.transaction("default") as connection:
+        await ensure_tenant(connection, "default", max_runs_per_min=1)
+    await installation.add(f"workflow: plain\nversion: 1\n{steps}")
+    for _ in range(2):
+        plain = (await client.post("/v1/runs", json={"workflow": "plain", "input": {}})).json()
+        await installation.work()
+    assert plain["waiting_for"] is None, "the start asks about its workflow's cap alone"
+    row = (await client.get(f"/v1/runs/{plain['run_id']}")).json()
+    assert (row["status"], row["waiting_for"]) == ("queued", "its start: max_runs_per_min of the tenant default is 1")
+    assert 'counterseal_starts_left{cap="tenant"} 0.0' in (await client.get("/metrics")).text
 
 
 async def test_an_event_that_nobody_listens_to_is_acknowledged_and_kept(installation) -> None:

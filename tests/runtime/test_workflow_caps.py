@@ -206,3 +206,98 @@ async def test_whoever_waits_for_the_workflow_s_slot_is_woken(tenant: Any, gate:
 async def test_a_cap_that_is_none_is_a_fault_of_the_document(tenant: Any, cap: str) -> None:
     with pytest.raises(Exception, match="max_concurrency"):
         await published(tenant, document("capped", 1).replace("max_concurrency: 1", f"max_concurrency: {cap}"))
+
+
+def metered(name: str, starts: int, *, version: int = 1, more: str = "", steps: int = 1) -> str:
+    text = document(name, None, version=version, steps=steps)
+    return text.replace("steps:\n", f"caps: {{max_runs_per_min: {starts}{more}}}\nsteps:\n", 1)
+
+
+async def minutes_pass(runtime: Any, seconds: int) -> None:
+    for table in ("caps", "tenants"):
+        await runtime.execute(f"UPDATE {table} SET starts_left_at = starts_left_at - interval '{seconds} seconds'")
+
+
+@pytest.mark.tampers  # it takes leases by hand
+@pytest.mark.req("Q-12")
+async def test_runs_of_a_workflow_start_no_faster_than_it_says_and_others_go_on(tenant: Any) -> None:
+    await published(tenant, metered("capped", 3), document("free", None))
+    await begun(tenant, "capped", 9)
+    await begun(tenant, "free", 4)
+    assert await claimed(tenant, 14) == ["capped"] * 3 + ["free"] * 4
+    await minutes_pass(tenant, 41)
+    assert await claimed(tenant, 6) == ["capped"] * 2
+    await minutes_pass(tenant, 3600)
+    assert await claimed(tenant, 6) == ["capped"] * 3, "a minute's starts are saved up, not an hour's"
+
+
+@pytest.mark.tampers  # it takes leases by hand
+@pytest.mark.req("Q-12")
+async def test_a_batch_takes_the_starts_that_are_left_and_fills_up_with_others(tenant: Any) -> None:
+    await published(tenant, metered("capped", 2), document("free", None))
+    await begun(tenant, "capped", 9)
+    await begun(tenant, "free", 3)
+    async with tenant.database.transaction() as connection:
+        rows = await claims.claim_next(connection, "w", LEASE, 8)
+    assert sorted(row["run"]["workflow"] for row in rows) == ["capped"] * 2 + ["free"] * 3
+
+
+@pytest.mark.tampers  # it takes leases by hand
+@pytest.mark.req("Q-12")
+async def test_a_workflow_cannot_give_itself_more_starts_than_its_tenant_has(runtime: Any) -> None:
+    await runtime.tenant(max_runs_per_min=2)
+    await runtime.policy()
+    await published(runtime, metered("capped", 600), document("free", None))
+    await begun(runtime, "capped", 4)
+    await begun(runtime, "free", 4)
+    assert len(await claimed(runtime, 8)) == 2
+
+
+@pytest.mark.req("Q-12")
+async def test_a_cap_on_starts_holds_up_no_run_that_has_started(tenant: Any) -> None:
+    await published(tenant, metered("capped", 1, steps=3))
+    runs = await begun(tenant, "capped", 2)
+    await tenant.worker().work_off()
+    assert [await tenant.status(run_id) for run_id in runs] == ["succeeded", "queued"]
+
+
+@pytest.mark.req("Q-12")
+async def test_a_run_within_a_run_waits_for_its_workflow_s_turn_as_well(tenant: Any) -> None:
+    parent = "workflow: parent\nversion: 1\nreference: ${{ run.id }}\nsteps:\n  - {id: c, run: capped, with: {}}\n"
+    await published(tenant, metered("capped", 1), parent)
+    runs = await begun(tenant, "parent", 2)
+    await tenant.worker().work_off()
+    await tenant.go_on()
+    assert sorted([await tenant.status(run_id) for run_id in runs]) == ["succeeded", "waiting"]
+    await minutes_pass(tenant, 60)
+    await tenant.go_on()
+    assert [await tenant.status(run_id) for run_id in runs] == ["succeeded"] * 2
+
+
+@pytest.mark.req("Q-12")
+async def test_whoever_starts_a_run_hears_which_cap_holds_it_up(tenant: Any) -> None:
+    await published(tenant, metered("capped", 1), document("free", None))
+    first = await tenant.start("capped", ref="1")
+    assert first.waiting_for is None
+    await tenant.worker().work_off()
+    second = await tenant.start("capped", ref="2")
+    assert second.waiting_for == "its start: caps.max_runs_per_min of capped is 1"
+    assert (await tenant.start("capped", ref="2")).waiting_for == second.waiting_for, "also who asks again"
+    assert (await tenant.start("free", ref="1")).waiting_for is None
+    await published(tenant, metered("capped", 5, version=2))
+    await minutes_pass(tenant, 13)
+    assert (await tenant.start("capped", ref="3")).waiting_for is None, "the newest version's cap counts"
+
+
+@pytest.mark.tampers  # it takes leases by hand
+@pytest.mark.req("Q-12")
+async def test_the_newest_version_s_caps_count_and_what_it_does_not_name_is_lifted(tenant: Any) -> None:
+    await published(tenant, metered("capped", 1, more=", max_concurrency: 1"), metered("capped", 60, version=2))
+    await begun(tenant, "capped", 3)
+    assert await claimed(tenant, 3) == ["capped"] * 3
+
+
+@pytest.mark.parametrize("cap", ["0", "1000001", "-1", "many"])
+async def test_a_cap_on_starts_that_is_none_is_a_fault_of_the_document(tenant: Any, cap: str) -> None:
+    with pytest.raises(Exception, match="max_runs_per_min"):
+        await published(tenant, metered("capped", 1).replace("max_runs_per_min: 1", f"max_runs_per_min: {cap}"))
