@@ -213,11 +213,6 @@ def metered(name: str, starts: int, *, version: int = 1, more: str = "", steps: 
     return text.replace("steps:\n", f"caps: {{max_runs_per_min: {starts}{more}}}\nsteps:\n", 1)
 
 
-async def minutes_pass(runtime: Any, seconds: int) -> None:
-    for table in ("caps", "tenants"):
-        await runtime.execute(f"UPDATE {table} SET starts_left_at = starts_left_at - interval '{seconds} seconds'")
-
-
 @pytest.mark.tampers  # it takes leases by hand
 @pytest.mark.req("Q-12")
 async def test_runs_of_a_workflow_start_no_faster_than_it_says_and_others_go_on(tenant: Any) -> None:
@@ -225,9 +220,9 @@ async def test_runs_of_a_workflow_start_no_faster_than_it_says_and_others_go_on(
     await begun(tenant, "capped", 9)
     await begun(tenant, "free", 4)
     assert await claimed(tenant, 14) == ["capped"] * 3 + ["free"] * 4
-    await minutes_pass(tenant, 41)
+    await tenant.trouble.starts_wait(41)
     assert await claimed(tenant, 6) == ["capped"] * 2
-    await minutes_pass(tenant, 3600)
+    await tenant.trouble.starts_wait(3600)
     assert await claimed(tenant, 6) == ["capped"] * 3, "a minute's starts are saved up, not an hour's"
 
 
@@ -269,7 +264,7 @@ async def test_a_run_within_a_run_waits_for_its_workflow_s_turn_as_well(tenant: 
     await tenant.worker().work_off()
     await tenant.go_on()
     assert sorted([await tenant.status(run_id) for run_id in runs]) == ["succeeded", "waiting"]
-    await minutes_pass(tenant, 60)
+    await tenant.trouble.starts_wait(60)
     await tenant.go_on()
     assert [await tenant.status(run_id) for run_id in runs] == ["succeeded"] * 2
 
@@ -285,7 +280,7 @@ async def test_whoever_starts_a_run_hears_which_cap_holds_it_up(tenant: Any) -> 
     assert (await tenant.start("capped", ref="2")).waiting_for == second.waiting_for, "also who asks again"
     assert (await tenant.start("free", ref="1")).waiting_for is None
     await published(tenant, metered("capped", 5, version=2))
-    await minutes_pass(tenant, 13)
+    await tenant.trouble.starts_wait(13)
     assert (await tenant.start("capped", ref="3")).waiting_for is None, "the newest version's cap counts"
 
 

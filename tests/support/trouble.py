@@ -132,6 +132,11 @@ class Trouble:
     async def set_slots(self, tenant: str, count: int) -> int:
         return await self._do("UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1", tenant, count)
 
+    async def starts_wait(self, seconds: int) -> int:
+        """So many seconds pass for the starts that workflows have left of a minute's."""
+        passed = "UPDATE caps SET starts_left_at = starts_left_at - make_interval(secs => $1)"
+        return await self._do(passed, seconds)
+
     async def free_slots(self) -> int:
         """Let the holders of slots leave, and take their steps along."""
         return await self._do("DELETE FROM queue WHERE status <> 'claimable'")
