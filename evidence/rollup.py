@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from core.canonical import JsonObject
+from core.canonical import Json, JsonObject
 from evidence.events import EventType
 
 
@@ -20,15 +20,26 @@ class _Cost(Struct):
     unpriced_calls: int = 0
 
 
+# What a checkpoint says of how it came about; bundles of 0.2.0 did not.
+MADE_OF = frozenset({"source", "writes", "versions_seen"})
+
+
 class Rollup(Struct):
     """Collects from events in order. An event that reports a model call holds ``data.usage``::
 
     {"provider": …, "model": …, "input_tokens": int, "output_tokens": int, "cost_usd": "0.0012" | null}
+
+    A checkpoint has the ``writes`` of the steps that succeeded since the one before, each by its event, whose line
+    binds the values. ``versions_seen`` maps channels that a step has written to the newest checkpoint
+    with a write of it.
     """
 
     decisions: list[JsonObject] = field(default_factory=list)
     checkpoints: list[JsonObject] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    _source: str = "input"
+    _writes: list[Json] = field(default_factory=list)
+    _versions: JsonObject = field(default_factory=dict)
     _costs: dict[tuple[str, str], _Cost] = field(default_factory=dict)
 
     def observe(self, event: dict[str, Any]) -> None:
@@ -37,9 +48,30 @@ class Rollup(Struct):
         if kind == EventType.DECISION_MADE:
             self.decisions.append({**data, "seq": event["seq"], "step": event["step"], "ts": event["ts"]})
         elif kind == EventType.CHECKPOINT_COMMITTED:
-            self.checkpoints.append({**data, "seq": event["seq"], "ts": event["ts"]})
+            self.checkpoints.append({**data, "seq": event["seq"], "ts": event["ts"], **self._made(data["number"])})
+        elif kind == EventType.STEP_SUCCEEDED and data.get("writes"):
+            self._written(event)
+        elif kind == EventType.RUN_REOPENED:
+            self._source = "retry"
+        elif kind == EventType.RUN_EXTENDED and self._source == "loop":
+            self._source = "extension"
         if "usage" in data and not self._spend(data["usage"]):
             self.problems.append(f"event {event['seq']}: its usage is malformed")
+
+    def _written(self, event: dict[str, Any]) -> None:
+        channels = event["data"]["writes"]
+        if type(channels) is list and all(type(name) is str for name in channels):
+            self._writes.append({"seq": event["seq"], "step": event["step"], "channels": channels})
+        else:
+            self.problems.append(f"event {event['seq']}: its writes are no names of channels")
+
+    def _made(self, number: Json) -> JsonObject:
+        """How the checkpoint came about: by what, of which writes, and what it last saw of each channel (P-3)."""
+        for write in self._writes:
+            self._versions.update(dict.fromkeys(write["channels"], number))
+        made: JsonObject = {"source": self._source, "writes": self._writes, "versions_seen": {**self._versions}}
+        self._source, self._writes = "loop", []
+        return made
 
     def costs(self) -> list[JsonObject]:
         """One entry per provider and model, sorted; ``cost_usd`` sums the priced calls only."""

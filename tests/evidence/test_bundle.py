@@ -14,6 +14,7 @@ from evidence import layout
 from evidence.bundle import ContradictionError, DocumentText, build_bundle
 from evidence.chain import ChainHead
 from evidence.history import ATTEMPTED
+from evidence.verify import verify_bundle
 
 
 @pytest.mark.req("Q-21")
@@ -39,10 +40,37 @@ def test_a_bundle_holds_what_q_21_asks_for(workshop: Any) -> None:
         {"provider": "openai", "model": "m1", "calls": 1, "input_tokens": 10, "output_tokens": 2, "cost_usd": "0.0012",
          "unpriced_calls": 0}
     ]  # fmt: skip
-    assert [item["number"] for item in json.loads(files[layout.CHECKPOINTS])] == [1]
+    (checkpoint,) = json.loads(files[layout.CHECKPOINTS])
+    assert (checkpoint["number"], checkpoint["source"], checkpoint["writes"]) == (1, "input", [])
     approval = json.loads(files["approvals/a1.json"])
     assert approval["card"]["title"].startswith("Raise")
     assert approval["votes"][0]["voter"] == "maria"
+
+
+@pytest.mark.req("P-3")
+def test_checkpoints_say_what_made_them_and_bundles_that_say_nothing_of_it_verify(workshop: Any) -> None:
+    story = workshop.tell()
+    at = next(n for n, event in enumerate(story.events) if event.type == "checkpoint.committed")
+    wrote = replace(story.events[at], type=type(story.events[at].type)("step.succeeded"), data={"writes": ["log"]})
+    story.events[at:at] = [replace(wrote, step="s0")]
+    files = workshop.unzip(workshop.build(story))
+    made = {"writes": [{"seq": at, "step": "s0", "channels": ["log"]}], "versions_seen": {"log": 1}}
+    (told,) = json.loads(files[layout.CHECKPOINTS])
+    assert {name: told[name] for name in made} == made
+    older = {name: fact for name, fact in told.items() if name not in ("source", "writes", "versions_seen")}
+    for kept, ok in (({}, True), ({"source": "input"}, False), ({"source": "loop", **made}, False)):
+        files[layout.CHECKPOINTS] = json.dumps([{**older, **kept}]).encode()
+        report = verify_bundle(workshop.pack(workshop.resign(files, workshop.signer)), public_key=workshop.key)
+        assert report.ok is ok, report.to_text()
+
+
+@pytest.mark.parametrize("names", ["log", [1], {"log": 1}, [None]])
+def test_writes_that_name_no_channels_are_not_signed(workshop: Any, names: Any) -> None:
+    story = workshop.tell()
+    event = replace(story.events[2], type=type(story.events[2].type)("step.succeeded"), data={"writes": names})
+    story.events.insert(2, event)
+    with pytest.raises(ConsistencyError, match="names of channels"):
+        workshop.build(story)
 
 
 def test_the_same_content_gives_the_same_bytes(workshop: Any) -> None:

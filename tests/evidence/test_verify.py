@@ -420,6 +420,8 @@ FILE_ATTACKS = [
     (edited(layout.COSTS, lambda d: d.replace(b"0.0012", b"0.0001")), "costs"),
     (edited(layout.COSTS, lambda d: b"\xff"), "costs"),
     (edited(layout.CHECKPOINTS, lambda d: b"[]"), "checkpoints"),
+    (edited(layout.CHECKPOINTS, lambda d: d.replace(b'"input"', b'"retry"')), "checkpoints"),
+    (edited(layout.CHECKPOINTS, lambda d: d.replace(b'"source"', b'"sauce"')), "checkpoints"),
     (edited(layout.DECISIONS, lambda d: d.replace(b'"allow"', b'"deny"')), "decisions"),
     (edited("workflow/triage-4.yaml", lambda d: d + b"# harmless\n"), "workflow and policies"),
     (edited("policy/it-operations-7.yaml", lambda d: d + b"# harmless\n"), "workflow and policies"),

@@ -227,6 +227,23 @@ async def test_runs_of_a_workflow_start_no_faster_than_it_says_and_others_go_on(
 
 
 @pytest.mark.tampers  # it takes leases by hand
+@pytest.mark.req("Q-13")
+async def test_starts_that_are_held_back_keep_no_other_tenant_waiting(tenant: Any) -> None:
+    await published(tenant, metered("capped", 1))
+    await begun(tenant, "capped", 9)
+    await tenant.tenant("other")
+    await tenant.policy(tenant="other")
+    await tenant.publish(document("theirs", None), "other")
+    for number in range(3):
+        await tenant.start("theirs", ref=str(number), tenant="other")
+    assert await claimed(tenant, 1) + await claimed(tenant, 1) + await claimed(tenant, 1) == [
+        "capped",
+        "theirs",
+        "theirs",
+    ]
+
+
+@pytest.mark.tampers  # it takes leases by hand
 @pytest.mark.req("Q-12")
 async def test_a_batch_takes_the_starts_that_are_left_and_fills_up_with_others(tenant: Any) -> None:
     await published(tenant, metered("capped", 2), document("free", None))
