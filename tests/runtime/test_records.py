@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
+from asyncpg import ConnectionDoesNotExistError
 
 from connectors.port import Connectors
 from connectors.records.connector import RecordsConnector
-from core.db import FACES_ROLE, Database
+from core.db import FACES_ROLE, Connection, Database
+from runtime.engine.commit import Commit
 from runtime.store import records
+from runtime.store.commits import apply, apply_together, can_go_together
+from runtime.work import committing, pump
 
 POLICY = """
 policy: records
@@ -183,3 +190,109 @@ async def test_many_at_once_from_two_workers_lose_nothing(kept: Any) -> None:
     found = await stored(kept)
     assert (found["x"][1], found["y"][1]) == (20, 20)
     assert len(found) == 12
+
+
+class Statements:
+    """The appends of a worker, as they go to the database: which went together, and which answer gets lost.
+
+    The first two wait until others are ready behind them, so that there is a group.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, behind: int = 0, lost: str = "") -> None:
+        self.groups: list[Sequence[Commit]] = []
+        self.refused_groups = self.ready = self.begun = 0
+        self.behind, self.lost, self.enough = behind, lost, asyncio.Event()
+        if not behind:
+            self.enough.set()
+        self.lost_of: set[UUID] = set()
+        for module in (committing, pump):
+            monkeypatch.setattr(module, "apply", self.apply)
+        monkeypatch.setattr(committing, "apply_together", self.apply_together)
+        monkeypatch.setattr(committing, "can_go_together", self.can_go_together)
+
+    def can_go_together(self, commit: Commit) -> bool:
+        fits = can_go_together(commit)
+        self.ready += fits
+        if self.ready >= self.behind:
+            self.enough.set()
+        return fits
+
+    async def apply(self, connection: Connection, commit: Commit) -> Any:
+        self.begun += 1
+        if self.begun <= 2:
+            await self.enough.wait()
+        loses = self.lost and commit.records and commit.run_id not in self.lost_of
+        if loses:
+            self.lost_of.add(commit.run_id)
+        if loses and self.lost == "before":
+            raise ConnectionDoesNotExistError("it is gone")
+        applied = await apply(connection, commit)
+        if loses:
+            raise ConnectionDoesNotExistError("it is gone, and its answer with it")
+        return applied
+
+    async def apply_together(self, connection: Connection, commits: Sequence[Commit]) -> Any:
+        self.groups.append(commits)
+        try:
+            return await apply_together(connection, commits)
+        except Exception:
+            self.refused_groups += 1
+            raise
+
+
+async def over(kept: Any, runs: Sequence[Any]) -> list[str]:
+    async def none_is_open() -> bool:
+        return all(run.finished_at for run in await kept.books.runs())
+
+    await kept.until(none_is_open)
+    return [await kept.status(run.run_id) for run in runs]
+
+
+@pytest.mark.req("V-2")
+async def test_in_a_group_of_appends_a_refused_record_fails_its_own_run_alone(
+    kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kept.tenant(concurrency=64)
+    await kept.policy(POLICY)
+    await kept.publish(HEAD + put("a", "same", if_absent=True))
+    await kept.publish((HEAD + put("a", "${{ run.id }}")).replace("workflow: w", "workflow: own"))
+    plain = HEAD + "  - {id: a, do: probe.effect.apply, with: {name: x}}\n"
+    await kept.publish(plain.replace("workflow: w", "workflow: plain"))
+    names = [*["plain"] * 6, *["w", "own"] * 4, *["plain"] * 6]
+    runs = [await kept.start(name, ref=str(number)) for number, name in enumerate(names)]
+    statements = Statements(monkeypatch, behind=4)
+    async with kept.working(concurrency=20):
+        ended = await over(kept, runs)
+    told = Counter(zip(names, ended, strict=True))
+    assert told == {("plain", "succeeded"): 12, ("own", "succeeded"): 4} | {
+        ("w", "succeeded"): 1,
+        ("w", "failed_terminal"): 3,
+    }
+    assert max(map(len, statements.groups)) >= 4, "several runs shared a statement"
+    assert statements.refused_groups == 0, "and none of them was refused for a neighbour's sake"
+    assert (await stored(kept))["same"][1] == 1
+    assert len(kept.outside.effects) == 12
+    await kept.at_rest()
+
+
+@pytest.mark.req("V-2")
+@pytest.mark.parametrize("lost", ["before", "after"])
+async def test_an_answer_that_is_lost_writes_a_record_once(
+    kept: Any, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """The connection goes before the append, or after it has landed: a version would tell of a second write."""
+    await kept.tenant(concurrency=64)
+    await kept.policy(POLICY)
+    await kept.publish(HEAD + put("a", "${{ run.id }}") + put("b", "all") + put("c", "${{ run.id }}", version=1))
+    runs = [await kept.start("w", ref=str(number)) for number in range(6)]
+    statements = Statements(monkeypatch, lost=lost)
+    async with kept.working(concurrency=8):
+        assert set(await over(kept, runs)) == {"succeeded"}
+    assert statements.lost_of == {run.run_id for run in runs}
+    found = await stored(kept)
+    assert {key: version for key, (_, version) in found.items()} == {"all": 6} | {str(run.run_id): 2 for run in runs}
+    assert not [row for row in await kept.books.receipts() if row.status != "succeeded"]
+    for run in runs:
+        assert (await kept.events(run.run_id)).count("action.succeeded") == 3
+        await kept.history(run.run_id)
+    await kept.at_rest()
