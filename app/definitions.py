@@ -76,9 +76,13 @@ async def describe(
 async def standing(settings: Settings, catalog: Catalog, names: Iterable[str]) -> dict[str, str]:
     """The standing of each connector here: ``configured``, or words that name the setting to make."""
     async with aclosing(adapters.connectors_of(settings, catalog)) as connectors:
-        lacking = _lacking(names, connectors)
-    words = {name: f"not configured. {error.remedy}".strip() for name, error in lacking.items()}
+        words = lacking(names, connectors)
     return {name: words.get(name, CONFIGURED) for name in sorted(set(names))}
+
+
+def lacking(names: Iterable[str], connectors: Connectors) -> dict[str, str]:
+    """The connectors that are not configured here, with words that name the setting to make."""
+    return {name: f"not configured. {error.remedy}".strip() for name, error in _lacking(names, connectors).items()}
 
 
 def _lacking(names: Iterable[str], connectors: Connectors) -> dict[str, ConfigurationError]:

@@ -7,7 +7,7 @@ say honestly how a call ended, because a call whose effect is unknown is never r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -242,8 +242,8 @@ class CompletionSource(Protocol):
 class Declared(Protocol):
     """A connector whose declarations name what the outside has to have."""
 
-    async def faults(self) -> Sequence[str] | str:
-        """Faults of the declarations; a text that says why, if the outside cannot be asked now."""
+    async def faults(self, names: Container[str] | None = None) -> Sequence[str] | str:
+        """Faults of the declarations, or of the named ones; a text that says why, if the outside cannot be asked."""
 
 
 class Connectors(dict[str, Connector]):

@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
-from core.canonical import DEPTH_MAX, Json
+from core.canonical import DEPTH_MAX, Json, JsonObject
 from core.errors import ExpressionError, path_text
 from core.escaping import Language, check_meaning, escaped
 from core.expressions import Bound, Environment, Expression
@@ -68,6 +69,15 @@ class Template:
     def render(self, values: Mapping[str, object]) -> Json:
         """Plain JSON, sharing nothing with the document. ``ExpressionError`` or ``TemplateError`` says what failed."""
         return _render(self._node, self._environment.bind(values, self.references))
+
+    def literals(self) -> JsonObject:
+        """The members of an object that need no value. One that fails to render has none: its step will say so."""
+        found: JsonObject = {}
+        for name, member in self._node.items() if isinstance(self._node, dict) else ():
+            with suppress(ExpressionError):
+                if not any(True for _ in _references(member)):
+                    found[name] = _render(member, self._environment.bind({}, frozenset()))
+        return found
 
 
 def compile_template(environment: Environment, text: str, want: str | None = None) -> Template:

@@ -38,7 +38,7 @@ class Rollup(Struct):
     checkpoints: list[JsonObject] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     _source: str = "input"
-    _writes: list[Json] = field(default_factory=list)
+    _writes: list[tuple[int, str, list[str]]] = field(default_factory=list)
     _versions: JsonObject = field(default_factory=dict)
     _costs: dict[tuple[str, str], _Cost] = field(default_factory=dict)
 
@@ -61,15 +61,16 @@ class Rollup(Struct):
     def _written(self, event: dict[str, Any]) -> None:
         channels = event["data"]["writes"]
         if type(channels) is list and all(type(name) is str for name in channels):
-            self._writes.append({"seq": event["seq"], "step": event["step"], "channels": channels})
+            self._writes.append((event["seq"], event["step"], channels))
         else:
             self.problems.append(f"event {event['seq']}: its writes are no names of channels")
 
     def _made(self, number: Json) -> JsonObject:
         """How the checkpoint came about: by what, of which writes, and what it last saw of each channel (P-3)."""
-        for write in self._writes:
-            self._versions.update(dict.fromkeys(write["channels"], number))
-        made: JsonObject = {"source": self._source, "writes": self._writes, "versions_seen": {**self._versions}}
+        writes = [dict[str, Json](seq=seq, step=step, channels=[*names]) for seq, step, names in self._writes]
+        for _, _, names in self._writes:
+            self._versions.update(dict.fromkeys(names, number))
+        made: JsonObject = {"source": self._source, "writes": [*writes], "versions_seen": {**self._versions}}
         self._source, self._writes = "loop", []
         return made
 

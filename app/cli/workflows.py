@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 
 from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_part, print_rows, printable
@@ -34,10 +35,11 @@ async def workflow_check(
     """Check workflows without publishing them, and tell what each would do. Needs no database by itself.
 
     Lists every problem with its line and column. A connector that is not configured here is only a warning: whoever
-    runs the workflow may have it.
+    runs the workflow may have it. So is a literal address that COUNTERSEAL_HTTP_HOSTS does not name. Where
+    COUNTERSEAL_SQL_URL is set, tables, columns and keys of the declarations are looked up in that database.
     """
     from app.adapters import catalog_of
-    from app.definitions import standing
+    from app.checking import stand
     from app.outlining import outline
     from policy.sets import PolicySet
     from runtime.definition.catalog import Definitions
@@ -57,9 +59,9 @@ async def workflow_check(
         text = context.read_text(path)
         found = load_workflow(text, str(path), catalog)
         refuse_reserved(found.name, text, str(path))
-        connectors = await standing(settings, catalog, found.connectors)
-        told = {"name": found.name, "version": found.version}
-        return {**told, "connectors": connectors, "outline": outline(found, policies)}
+        here = await stand(settings, catalog, found, str(path))
+        told = {"name": found.name, "version": found.version, **structs.asdict(here)}
+        return {**told, "outline": outline(found, policies)}
 
     await report(files, check, _tell, as_json=as_json)
 
@@ -96,12 +98,9 @@ async def report(
 
 
 def _tell(result: dict[str, Any]) -> None:
-    from app.definitions import CONFIGURED
-
     _print_outline(result["outline"], result["connectors"])
-    for name, words in result["connectors"].items():
-        if words != CONFIGURED:
-            typer.echo(f"{result['file']}: warning: the connector {name!r} is {words}", err=True)
+    for words in result["warnings"]:
+        typer.echo(f"{result['file']}: warning: {words}", err=True)
 
 
 def _print_outline(told: Any, connectors: dict[str, str]) -> None:

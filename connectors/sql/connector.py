@@ -7,7 +7,7 @@ does nothing, and a row that has changed meanwhile is read, judged and asked abo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 
 import orjson
 from msgspec import Struct
@@ -105,11 +105,15 @@ class SqlConnector:
         count = sum(operation.connector == "sql" for operation in self._catalog.operations.values())
         return True, f"reachable as {self.target}; {count} operations fit its tables"
 
-    async def faults(self) -> Sequence[str] | str:
-        """Faults of the declarations in this database; a text if it cannot be asked now: the first call will."""
+    async def faults(self, names: Container[str] | None = None) -> Sequence[str] | str:
+        """Faults of the declarations in this database, or of the named ones.
+
+        A text if it cannot be asked now: the first call will.
+        """
+        every = [operation for operation in self._catalog.operations.values() if operation.handler in HANDLERS]
+        own = [operation for operation in every if names is None or operation.name in names]
 
         async def look(connection: Connection) -> Done:
-            own = [operation for operation in self._catalog.operations.values() if operation.handler in HANDLERS]
             found = [fault for operation in own for fault in await faults_in(connection, operation)]
             return Done({"faults": [*found]})
 

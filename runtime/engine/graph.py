@@ -30,6 +30,9 @@ class Renderable(Protocol):
     def render(self, values: Mapping[str, object]) -> Json:
         """The value for these variables."""
 
+    def literals(self) -> JsonObject:
+        """The members of an object that are known without a variable."""
+
 
 class Reducer(StrEnum):
     """The way in which a new write and the value so far become the next value."""

@@ -1,0 +1,67 @@
+"""Checks of a workflow by what is configured here: its connectors, literal hosts, tables of the declared database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import aclosing
+
+from msgspec import Struct
+
+from app import adapters
+from app.definitions import CONFIGURED, lacking
+from app.settings import Settings
+from connectors.catalog import Catalog
+from connectors.port import Connectors, Declared
+from core.errors import InputError
+from runtime.engine.graph import OperationNode
+from runtime.engine.workflow import Workflow
+
+
+class Standing(Struct, frozen=True):
+    """What is known here of a workflow's connectors; each of the ``warnings`` names the place and the remedy."""
+
+    connectors: dict[str, str]
+    warnings: list[str]
+
+
+async def stand(settings: Settings, catalog: Catalog, workflow: Workflow, file: str) -> Standing:
+    """Look at the connectors that a workflow needs, as they are configured here.
+
+    ``InputError`` for declarations that name what their database does not have.
+    """
+    async with aclosing(adapters.connectors_of(settings, catalog)) as connectors:
+        missing = lacking(workflow.connectors, connectors)
+        warnings = [f"the connector {name!r} is {words}" for name, words in missing.items()]
+        warnings += [*_refused_hosts(workflow, connectors), *await _tables(workflow, connectors, file)]
+    standing = {name: missing.get(name, CONFIGURED) for name in workflow.connectors}
+    return Standing(standing, warnings)
+
+
+def _refused_hosts(workflow: Workflow, connectors: Connectors) -> Iterator[str]:
+    """The steps whose literal address no setting allows. What an expression comes to is known when its step runs."""
+    for node in workflow.graph.leaves.values():
+        if not isinstance(node, OperationNode):
+            continue
+        operation = workflow.operations[node.operation]
+        given = {**node.inputs.literals(), **operation.params}
+        if operation.connector == "http" and "url" in given:
+            refused = connectors.ready(operation.connector, operation.name, given)
+            if refused is not None:
+                yield f"step {node.id!r}: {refused.message}"
+
+
+async def _tables(workflow: Workflow, connectors: Connectors, file: str) -> list[str]:
+    """Hold the declarations that the workflow uses against their system; a warning where it cannot be asked now."""
+    warnings: list[str] = []
+    for name in workflow.connectors:
+        used = sorted(one.name for one in workflow.operations.values() if one.connector == name)
+        connector = connectors.get(name)
+        if not isinstance(connector, Declared):
+            continue
+        faults = await connector.faults(used)
+        if isinstance(faults, str):
+            warnings.append(f"{', '.join(used)} were not held against their database: {faults}")
+        elif faults:
+            words = f"declarations do not fit the database of {name!r}: {' '.join(faults)}"
+            raise InputError(words, where=file, remedy="Mend the declarations, or the database.")
+    return warnings

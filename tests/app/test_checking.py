@@ -1,0 +1,109 @@
+"""What `workflow check` knows of the installation: addresses that it may not call, tables that are not there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from app.cli.outcome import Exit
+
+CUSTOMERS = Path(__file__).resolve().parents[2] / "examples" / "customers"
+SCHEMA = """
+CREATE SCHEMA crm;
+CREATE TABLE crm.customers ({});
+CREATE TABLE crm.counterseal_keys (key text PRIMARY KEY, result jsonb);
+"""
+CALLS = """
+workflow: calls
+version: 1
+steps:
+  - {id: literal, do: http.request.send, with: {method: GET, url: "https://api.example.com/v1?x=1"}}
+  - {id: constant, do: http.request.send, with: {method: GET, url: "${{ raw('https://other.example.com/') }}"}}
+  - {id: rendered, do: http.request.send, with: {method: GET, url: "https://${{ trigger.host }}/"}}
+  - if: ${{ trigger.x == '1' }}
+    then:
+      - {id: inner, do: http.request.send, with: {method: GET, url: "https://third.example.com/"}}
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> str:
+    path = tmp_path / "calls.yaml"
+    path.write_text(CALLS)
+    return str(path)
+
+
+@pytest.mark.req("X-3")
+def test_a_literal_host_that_no_setting_allows_is_a_warning_with_the_remedy(
+    command: Any, calls: str, clean_environment: Any
+) -> None:
+    clean_environment.setenv("COUNTERSEAL_HTTP_HOSTS", "third.example.com")
+    command("workflow", "check", calls)
+    lines = [line for line in command.said.splitlines() if "warning" in line]
+    assert [line.split("'")[1] for line in lines] == ["literal", "constant"]
+    assert all("COUNTERSEAL_HTTP_HOSTS" in line for line in lines)
+    assert ["api.example.com" in lines[0], "other.example.com" in lines[1]] == [True, True]
+    (told,) = command.json("workflow", "check", calls)
+    assert (told["ok"], len(told["warnings"])) == (True, 2)
+    clean_environment.setenv("COUNTERSEAL_HTTP_HOSTS", "third.example.com,api.example.com,other.example.com")
+    assert command.json("workflow", "check", calls)[0]["warnings"] == []
+
+
+@pytest.fixture
+def outside(postgres_url: str) -> Iterator[Any]:
+    """Another database, with a table of customers that has these columns."""
+    name = f"crm_{uuid4().hex}"
+
+    async def make(columns: str) -> str:
+        url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
+        server = await asyncpg.connect(postgres_url)
+        await server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        await server.execute(f'CREATE DATABASE "{name}" STRATEGY FILE_COPY')
+        await server.close()
+        database = await asyncpg.connect(url)
+        await database.execute(SCHEMA.format(columns))
+        await database.close()
+        return url
+
+    async def drop() -> None:
+        server = await asyncpg.connect(postgres_url)
+        await server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        await server.close()
+
+    yield lambda columns: asyncio.run(make(columns))
+    asyncio.run(drop())
+
+
+@pytest.mark.req("V-2")
+def test_tables_of_declarations_are_looked_up_when_a_workflow_is_checked(
+    command: Any, clean_environment: Any, outside: Any, postgres_url: str
+) -> None:
+    workflow = str(CUSTOMERS / "workflows" / "customer-status.yaml")
+    clean_environment.setenv("COUNTERSEAL_DEFINITIONS_DIR", str(CUSTOMERS))
+    assert "'sql' is not configured" in command.json("workflow", "check", workflow)[0]["warnings"][0]
+    clean_environment.setenv("COUNTERSEAL_SQL_URL", outside("id int PRIMARY KEY, statsu text"))
+    (told,) = command.json("workflow", "check", workflow, exit_code=Exit.INPUT)
+    assert "crm.customers has no column 'status'" in told["problem"]
+    clean_environment.setenv("COUNTERSEAL_SQL_URL", outside("id int, status text"))
+    (told,) = command.json("workflow", "check", workflow, exit_code=Exit.INPUT)
+    assert "is no key of crm.customers" in told["problem"]
+    clean_environment.setenv("COUNTERSEAL_SQL_URL", "postgresql://nobody:word@127.0.0.1:9/none")
+    (told,) = command.json("workflow", "check", workflow)
+    assert "were not held against their database" in told["warnings"][0]
+    assert "word" not in told["warnings"][0], "the password is not shown"
+
+
+@pytest.mark.req("V-2")
+def test_declarations_that_fit_their_table_are_no_warning(command: Any, clean_environment: Any, outside: Any) -> None:
+    workflow = str(CUSTOMERS / "workflows" / "customer-status.yaml")
+    clean_environment.setenv("COUNTERSEAL_DEFINITIONS_DIR", str(CUSTOMERS))
+    clean_environment.setenv("COUNTERSEAL_SQL_URL", outside("id int PRIMARY KEY, status text, owner text"))
+    (told,) = command.json("workflow", "check", workflow)
+    assert (told["warnings"], told["connectors"]["sql"]) == ([], "configured")
