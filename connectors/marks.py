@@ -31,6 +31,14 @@ class Writer(StrEnum):
     ANYONE = "anyone"
 
 
+# What is asserted of inputs; of any other word JSON Schema asserts nothing.
+FORMATS = (
+    *("date", "date-time", "time", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6"),
+    *("uri", "uri-reference", "uri-template", "iri", "iri-reference", "uuid", "json-pointer", "relative-json-pointer"),
+    "regex",
+)
+
+
 def check_marks(schema: JsonObject, *, output: bool) -> None:
     """Refuse marks that do not exist, or stand where nothing reads them. ``ValueError`` says what would be right."""
     records = schema.get(RECORDS)
@@ -55,6 +63,18 @@ def _check_records(schema: JsonObject, pointer: Json) -> None:
         raise ValueError(f"{RECORDS} is {pointer!r}, which is neither an object nor a list")
 
 
+def _check_format(found: Json, *, output: bool) -> None:
+    """Refuse a format that would assert nothing; anything but a text is a property that is called so."""
+    if not isinstance(found, str):
+        return
+    if output:
+        raise ValueError(
+            "`format` asserts nothing in output_schema: an output is kept as the system gave it; remove it"
+        )
+    if found not in FORMATS:
+        raise ValueError(f"format is {found!r}, which asserts nothing; it must be one of {', '.join(FORMATS)}")
+
+
 def _check(schema: Json, *, output: bool, marks: bool, top: bool = False) -> None:
     if isinstance(schema, list):
         for item in schema:
@@ -73,6 +93,7 @@ def _check(schema: Json, *, output: bool, marks: bool, top: bool = False) -> Non
         raise ValueError(f"{other} belongs in {'input_schema' if output else 'output_schema'}")
     if not top and isinstance(schema.get(RECORDS), str):
         raise ValueError(f"{RECORDS} belongs at the top of output_schema")
+    _check_format(schema.get("format"), output=output)
     for name, item in schema.items():
         if name not in ("const", "enum", "default", "examples"):
             _check(item, output=output, marks=marks and name not in _CONDITIONAL)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from connectors.catalog import Catalog, Source, catalog_of, load_catalog
+from connectors.marks import FORMATS
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Before
 from connectors.proposal import build_action, idempotency_key, render
@@ -227,6 +228,15 @@ def test_a_wider_scope_makes_the_same_call_one_effect() -> None:
     assert key_of(by_tenant, a) != key_of(by_tenant, {"id": "2", "value": "A"})
 
 
+@pytest.mark.req("V-2")
+@pytest.mark.parametrize("known", FORMATS)
+def test_every_format_that_may_be_declared_is_asserted(known: str) -> None:
+    properties = {"id": {"type": "string", "format": known}, "format": {"type": "string", "default": "none"}}
+    schema = {"type": "object", "properties": properties}
+    operation = Operation.model_validate(declaration(input_schema=schema, output_schema={"type": "object"}))
+    assert not operation.input_validator.is_valid({"id": "no {such thing\n" + "("})
+
+
 def test_scopes_never_share_a_key() -> None:
     keys = {
         key_of(Operation.model_validate(declaration(idempotency={"scope": scope})), {"id": "1"})
@@ -256,6 +266,8 @@ def test_backoff_grows_with_jitter_and_a_cap() -> None:
         ({"output_schema": {"type": "object", "x-evidence": "show"}}, "x-evidence is 'show'"),
         ({"output_schema": {"type": "object", "allOf": [{"x-secret": True}]}}, "belong in properties"),
         ({"output_schema": {"type": "object", "$ref": "https://evil.example/s"}}, "leaves the document"),
+        ({"input_schema": {"type": "object", "properties": {"id": {"format": "emial"}}}}, "format is 'emial'"),
+        ({"output_schema": {"type": "object", "properties": {"a": {"format": "uuid"}}}}, "asserts nothing in output"),
         ({"diff": {"harmless": ["a"]}}, "harmless names fields that are not in appended"),
         ({"reverse": {"operation": "crm.ticket.unset", "input": {}}}, "does not exist"),
         ({"retry": {"attempts": 0}}, "attempts"),
