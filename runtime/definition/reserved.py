@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from core.documents import load_document
 from core.errors import AuthorizationError, DefinitionError
+from runtime.engine.preflight import OWN_TRIGGER
 
 PREFIX = "counterseal-"
 POLICY_CHANGE = f"{PREFIX}policy-change"
 # Where the directory has a group of this name, a change of the policy in force, or of this group, takes two of it.
 POLICY_APPROVERS = "policy_approvers"
 # How the runs of these workflows are started: by us, and never by a face.
-TRIGGER = "counterseal"
+TRIGGER = OWN_TRIGGER
 # The step at which the change of a policy is decided.
 DECIDE = "decide"
 
@@ -27,10 +28,6 @@ steps:
       expires: P7D
       remind: [P1D, P3D]
 """
-
-
-# The message that tells whoever proposed a policy what became of the proposal.
-PROPOSAL = "proposal"
 
 
 def refuse_reserved(name: str, text: str, file: str) -> None:

@@ -23,6 +23,9 @@ from runtime.engine.transition import Transition
 
 # The code of a question that nobody could answer.
 NOBODY = "nobody_may_decide"
+# How runs of Counterseal's own workflows are started, and the message that tells what became of what one proposes.
+OWN_TRIGGER = "counterseal"
+PROPOSAL = "proposal"
 # While Slack cannot say who is in a group, it is asked again after so long.
 AGAIN_AFTER = timedelta(minutes=1)
 
@@ -52,6 +55,10 @@ def answerable(transition: Transition, step: StepRow, terms: Terms, marks: froze
     transition.tell(PreflightFailed(Check.PEOPLE, directory=view.directory.digest), step=step.key)
     error = StepError(ErrorClass.AUTHORIZATION, NOBODY, f"Nobody was asked. {why.message} {why.remedy}")
     transition.fail(step, error.to_json())
+    if view.trigger_type == OWN_TRIGGER:  # there is no card below which it could be said
+        words = f"the change of policy that you proposed is not in force, because nobody can be asked. {why.message}"
+        told: JsonObject = {"person": view.run.requested_by, "text": f"{words} {why.remedy}"}
+        transition.order(PROPOSAL, step.key, told)
     return Over()
 
 

@@ -19,8 +19,9 @@ from approvals.model import ApprovalStatus
 from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
 from approvals.tally import current_votes
 from core.db import Connection
+from core.identity import Kind
 from runtime.definition.catalog import Definitions
-from runtime.definition.reserved import PROPOSAL
+from runtime.engine.preflight import PROPOSAL
 from runtime.engine.review import VOIDED
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
 from runtime.requests.looking import receipt_of
@@ -80,7 +81,9 @@ class Messages(Struct, frozen=True):
         return partial(self._below, stored, message, f"A new policy decides otherwise, so this is void. {ANEW}")
 
     async def proposal(self, connection: Connection, message: Message) -> Deliver:
-        """Tell below the card, to whoever proposed a policy, what became of it."""
+        """Tell whoever proposed a policy what became of it: below the card, or them alone where nobody was asked."""
+        if "approval" not in message.payload:
+            return partial(self._note, await self._unasked(connection, message))
         stored = await _approval(connection, message)
         approval = stored.approval
         people = await tenants.directory(connection, approval.tenant_id)
@@ -93,13 +96,24 @@ class Messages(Struct, frozen=True):
         }.get(approval.status, "ended without a decision, and is not in force. Propose it again if it is still wanted")
         return partial(self._below, stored, message, f"{who}, the change of policy that you proposed {became}.")
 
+    async def _unasked(self, connection: Connection, message: Message) -> tuple[str, str]:
+        """The account of whoever proposed a policy, and words for them; no account where nobody knows one."""
+        people = await tenants.directory(connection, message.tenant_id)
+        entry = people.entry(message.payload["person"])
+        accounts = entry.accounts(Kind.SLACK) if entry is not None else ()
+        name = entry.name if entry is not None else ""
+        return next(iter(accounts), "").rpartition("/")[2], f"{name}, {message.payload['text']}"
+
     async def note(self, connection: Connection, message: Message) -> Deliver:
         """Answer one person."""
-        return partial(self._note, message)
-
-    async def _note(self, message: Message) -> Result:
         payload = message.payload
-        outcome = await self.messenger.post_ephemeral(payload["channel"], payload["user"], payload["text"])
+        return partial(self._note, (payload["user"], payload["text"]), payload["channel"])
+
+    async def _note(self, told: tuple[str, str], channel: str = "") -> Result:
+        user, text = told
+        if not user:
+            return Delivered()  # the run says it, too
+        outcome = await self.messenger.post_ephemeral(channel or self.channel, user, text)
         # An answer that comes late or twice confuses; one that cannot be given is not worth a repair by hand.
         return Delivered() if isinstance(outcome, ports.PostInDoubt) else _result(outcome)
 

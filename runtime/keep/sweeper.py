@@ -24,7 +24,7 @@ from core.outage import is_away, is_passing, report
 from evidence.events import EventType
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
-from runtime.definition.reserved import POLICY_CHANGE, PROPOSAL
+from runtime.definition.reserved import POLICY_CHANGE
 from runtime.engine import doubt, waits
 from runtime.engine.commit import Claim, StepRow, WaitRow
 from runtime.engine.draft import BARRIER, ENGINE
@@ -32,6 +32,7 @@ from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ApprovalEscalated, ApprovalExpired, ApprovalReminded, WaitPostponed, WaitTimedOut
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.instructions import last_receipt, open_wait
+from runtime.engine.preflight import PROPOSAL
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
 from runtime.keep.reviewing import review_question

@@ -8,12 +8,13 @@ from core.canonical import Json
 from core.errors import ConsistencyError
 from evidence.chain import Actor, timestamp
 from evidence.commitments import commit, reason_path
-from runtime.definition.reserved import POLICY_CHANGE, PROPOSAL
+from runtime.definition.reserved import POLICY_CHANGE
 from runtime.engine import doubt, waits
 from runtime.engine.commit import StepRow, WaitRow
 from runtime.engine.errors import REJECTED, ErrorClass, StepError
 from runtime.engine.events import ApprovalDecided, ApprovalVoted, WaitCompleted
 from runtime.engine.instructions import last_receipt, open_wait
+from runtime.engine.preflight import PROPOSAL
 from runtime.engine.transition import Transition
 from runtime.store.approvals import StoredApproval
 
