@@ -65,8 +65,8 @@ class Retry(In):
     reason: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
-class RetryAnswer(BaseModel):
-    """The run's status now."""
+class RunAnswer(BaseModel):
+    """The run's status now: of one that was closed, or goes on."""
 
     run_id: UUID
     status: RunState

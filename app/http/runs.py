@@ -178,7 +178,7 @@ async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesD
     return {"run_id": run_id, "status": status}
 
 
-@router.post("/{run_id}/close", response_model=models.RetryAnswer, summary="Close an open run")
+@router.post("/{run_id}/close", response_model=models.RunAnswer, summary="Close an open run")
 async def close(run_id: UUID, body: models.Close, who: Operator, faces: FacesDep) -> dict[str, Any]:
     """Closes an open run: it ends when the steps that it has are done. 409 if it is not open."""
     async with faces.database.transaction(who.tenant) as connection:
@@ -186,7 +186,7 @@ async def close(run_id: UUID, body: models.Close, who: Operator, faces: FacesDep
     return {"run_id": run_id, "status": status}
 
 
-@router.post("/{run_id}/retry", response_model=models.RetryAnswer, summary="Go on with a failed run")
+@router.post("/{run_id}/retry", response_model=models.RunAnswer, summary="Go on with a failed run")
 async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep) -> dict[str, Any]:
     """Begins anew what failed; what is done stays done. 409 says why that cannot be."""
     async with faces.database.transaction(who.tenant) as connection:

@@ -46,7 +46,7 @@ def test_a_literal_host_that_no_setting_allows_is_a_warning_with_the_remedy(
 ) -> None:
     clean_environment.setenv("COUNTERSEAL_HTTP_HOSTS", "third.example.com")
     command("workflow", "check", calls)
-    lines = [line for line in command.said.splitlines() if "warning" in line]
+    lines = [line for line in command.said.splitlines() if "warning: step '" in line]
     assert [line.split("'")[1] for line in lines] == ["literal", "constant"]
     assert all("COUNTERSEAL_HTTP_HOSTS" in line for line in lines)
     assert ["api.example.com" in lines[0], "other.example.com" in lines[1]] == [True, True]
