@@ -26,7 +26,7 @@ from approvals.model import Choice, VoteChannel
 from approvals.ports import Absent, MessageRef, Posted
 from connectors.catalog import Source, load_catalog
 from connectors.port import Connectors, Done, NotSent, Parked, Probe, ProbeVerdict, Refused
-from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
 from core.terms import Stopped
 from evidence.chain import Actor
 from evidence.files import FileBlobStore
@@ -48,7 +48,7 @@ from runtime.requests.starting import StartRequest, start_run
 from runtime.requests.steering import Extending, close_run
 from runtime.requests.tasks import Tasks
 from runtime.requests.voting import VoteRequest, Voting
-from runtime.store import documents
+from runtime.store import documents, tenants
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
 from tests.support.arrivals import Arrivals
@@ -270,11 +270,27 @@ class Stage:
         if self.work.rows:
             await crash_rows.found(self.plan.url)
         async with self.faces.transaction(TENANT) as connection:
+            if self.work.proposes and await self._in_force(connection):
+                return  # what takes two people now was done by one
             await ensure_tenant(connection, TENANT, max_concurrency=4)
             await publish_directory(connection, TENANT, crash_workloads.DIRECTORY, "directory.yaml", ACTOR)
             await publish_policy(connection, self.definitions, TENANT, crash_workloads.POLICY, "policy.yaml", ACTOR)
             for text in self.work.workflows:
                 await publish_workflow(connection, self.definitions, TENANT, text, "workflow.yaml", ACTOR)
+            if self.work.proposes:
+                await publish_directory(connection, TENANT, crash_workloads.TWO_PEOPLE, "directory.yaml", ACTOR)
+
+    async def _in_force(self, connection: Connection) -> bool:
+        return await tenants.exists(connection, TENANT) and bool(await documents.in_force(connection, TENANT))
+
+    async def propose(self) -> None:
+        """One of two proposes the next version of the policy, again until it is acknowledged."""
+        if not self.work.proposes or self.ledger.all(what="proposed"):
+            return
+        async with self.faces.transaction(TENANT) as connection:
+            policy = (crash_workloads.NEXT, "policy.yaml", Actor("person", "nina"))
+            await publish_policy(connection, self.definitions, TENANT, *policy)
+        self.ledger.add(what="proposed")
 
     async def start(self) -> None:
         """A webhook: sent again until it is acknowledged."""
@@ -395,6 +411,7 @@ async def _act(plan: Plan) -> None:
             await stage.stop()
         await _recover(stage.trouble)
         await stage.start()
+        await stage.propose()
         await stage.to_rest()
         await stage.connectors.aclose()
     numbered = {"first": first, "calls": killer.calls}

@@ -76,6 +76,11 @@ directory: people
 people: [{id: olga, name: Olga}]
 groups: {owners: [olga], operators: [olga], kyc: [olga]}
 """
+# With it a change of policy takes two of a group, and one is proposed.
+TWO_PEOPLE = DIRECTORY.replace("people: [", "people: [{id: nina, name: Nina}, ").replace(
+    "groups: {", "groups: {policy_approvers: [nina, olga], "
+)
+NEXT = POLICY.replace("version: 1", "version: 2") + "  - {id: more, match: {connector: slack}, outcome: deny}\n"
 HEAD = "workflow: %s\nversion: 1\nreference: r\nsteps:\n"
 
 
@@ -98,7 +103,8 @@ class Workload:
 
     An ``open`` run gets one more step, and is closed then. ``refused_once`` is refused the first time, and somebody
     goes on with the run. ``records`` are written once each, and so are ``rows`` of another database. ``workers`` work
-    at the same time, with nothing in common but the database and the process that dies.
+    at the same time, with nothing in common but the database and the process that dies. With ``proposes``, a change of
+    policy takes two people, and is made by the vote of the second.
     """
 
     name: str
@@ -114,6 +120,7 @@ class Workload:
     open: bool = False
     records: frozenset[str] = frozenset()
     rows: frozenset[int] = frozenset()
+    proposes: bool = False
 
 
 _ALL = (
@@ -220,6 +227,7 @@ _ALL = (
         frozenset({"a", "ask", "d"}),
         refused_once="ask",
     ),
+    Workload("proposed", (HEAD % "proposed" + _effects("a", "ask"),), frozenset({"a", "ask"}), proposes=True),
     Workload("open", (HEAD % "open" + _effects("a"),), frozenset({"a", "more"}), open=True),
     Workload(
         "inherited",

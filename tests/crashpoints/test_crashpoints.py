@@ -30,6 +30,7 @@ import crash_workloads  # noqa: E402
 
 from core.db import ENGINE_ROLE, Database  # noqa: E402
 from evidence.verify import verify_bundle  # noqa: E402
+from runtime.definition.reserved import POLICY_CHANGE  # noqa: E402
 from runtime.store.records import read  # noqa: E402
 from tests.support.books import Books, books_at  # noqa: E402
 
@@ -172,6 +173,11 @@ async def check(url: str, folder: Path, workload: str) -> None:
         assert str(run.id) == acknowledged["run"], "an acknowledged start has its run"
         assert run.status == work.status, f"{run.status}: {run.error}"
         assert await leftovers(books) == {}
+        if work.proposes:
+            made = await books.tenant_events(crash_stage.TENANT, type="policy.activated")
+            told = [(line.data["version"], line.data.get("by"), line.data["approver"]) for line in made]
+            assert told[1:] == [(2, "nina", "olga")], "the vote of the second has put it in force, once"
+            assert (await books.run(workflow=POLICY_CHANGE)).status == "succeeded"
         runs = await books.runs()
         assert {bundle.run for bundle in await books.bundles()} == {run.id for run in runs}
         cards = [fact["key"] for fact in ledger.all(what="card")]
