@@ -25,6 +25,8 @@ from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from policy.sets import PolicySet
 from runtime.engine import ask, doubt, waits
+from runtime.engine.agents.state import GIVEN, agent_of
+from runtime.engine.agents.turns import given_to, whole_turn
 from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
@@ -33,7 +35,18 @@ from runtime.engine.draft import tell_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import ActionFailed, ActionSucceeded, WaitCanceled
 from runtime.engine.graph import HANDED_OUT, GateNode, OperationNode
-from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit, still_approved
+from runtime.engine.instructions import (
+    Known,
+    LookUp,
+    Next,
+    Nonce,
+    Over,
+    Perform,
+    ReadBefore,
+    ReadChat,
+    Unfit,
+    still_approved,
+)
 from runtime.engine.intend import (
     Authority,
     Proposal,
@@ -73,7 +86,7 @@ def begin(
     No event alone lets an action out. If the votes in the book do not carry an approval, that one is void: the step
     fails, or people are asked again about its doubt (promise 1).
     """
-    leaf = transition.graph.leaves[step.key.rpartition(".")[2]]
+    leaf = transition.graph.leaves.get(step.key.rpartition(".")[2]) or transition.leaf(step.key)
     doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
     if known.given is not None and not known.given.carried:
         ask.supersede(transition, step, known.given.approval_id)
@@ -94,6 +107,8 @@ def begin(
     if known.wait is not None and known.wait.kind is WaitKind.EXTERNAL:
         # An earlier lease opened it with its intent, and is gone; a new intent opens its own.
         transition.tell(WaitCanceled(known.wait.wait_id, known.wait.kind), step=step.key)
+    if known.chat is None and step.key.count("/") == 1 and transition.view.run.canceling is None:
+        return ReadChat(step, agent_of(step.key), known)  # a turn of an agent
     operation, receipt = workflow.operations[leaf.operation], known.receipt
     proposal = Proposal(transition, step, leaf, operation, workflow, policy, known, nonce)
     if doubtful and receipt is not None and is_own(transition, step, receipt):
@@ -101,7 +116,7 @@ def begin(
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
-    return _propose(proposal)
+    return _propose(proposal) if known.chat is None else whole_turn(proposal, _propose(proposal))
 
 
 def _propose(p: Proposal) -> Next:
@@ -111,6 +126,8 @@ def _propose(p: Proposal) -> Next:
         seen[CHECKPOINT] = p.transition.run.superstep
         if HANDED_OUT in p.leaf.inputs.references:
             seen[HANDED_OUT] = own_token(p.transition, p.step)
+        if GIVEN in p.leaf.inputs.references:
+            seen[GIVEN] = given_to(p)
         inputs = p.leaf.inputs.render(seen)
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):
