@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from approvals.forms import check_form
-from connectors.model.prices import has_price
 from connectors.operation import Operation
+from connectors.prices import has_price
 from connectors.schema import check_keywords, validator_of
 from core.errors import InputError
 from runtime.definition.leaves import Entry, LeafCompiler, Path, named
 from runtime.definition.model import AgentDocument, AskDocument, ToolDocument
-from runtime.engine.agents.node import AgentNode, AgentTool, Given, Limits, Question
-from runtime.engine.agents.state import CHAT
+from runtime.engine.agent_node import AgentNode, AgentTool, Given, Limits, Question
+from runtime.engine.agent_state import CHAT
 from runtime.engine.graph import ChildNode, OperationNode, TaskNode
 from runtime.engine.tools import Tool, of_operation, of_people, of_workflow, problems
 

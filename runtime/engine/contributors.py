@@ -22,7 +22,7 @@ from core.action import Action
 from core.canonical import Json
 from core.identity import Contributor, Directory, Kind, Role
 from core.terms import Terms, Tier
-from runtime.engine.agents.state import OPERATION
+from runtime.engine.agent_state import OPERATION
 from runtime.engine.commit import ApprovalRow, StepRow
 from runtime.engine.events import ApprovalRequested
 from runtime.engine.graph import GateNode, Graph

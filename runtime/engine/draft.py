@@ -23,7 +23,7 @@ from core.errors import InputError
 from evidence.chain import Actor, EventType, seal
 from runtime.engine import events as e
 from runtime.engine import lives
-from runtime.engine.agents.state import GIVEN
+from runtime.engine.agent_state import GIVEN
 from runtime.engine.commit import CommandRow, Commit, QueueRow, ReceiptRow, StepRow
 from runtime.engine.crossing import Crossing
 from runtime.engine.fold import fold

@@ -7,6 +7,7 @@ scopes as well: what is done when it fails (X-10).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -157,14 +158,14 @@ class ContinueNode(LeafNode):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentLeaf(LeafNode):
+class AgentLeaf(LeafNode, ABC):
     """A leaf whose turns and calls are steps of their own (``runtime.engine.agents``)."""
 
     operation: str = field(default="agent", init=False)
 
+    @abstractmethod
     def inner(self, key: str, tool: str | None) -> Leaf:
         """The leaf of a turn, or of a call of this tool."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

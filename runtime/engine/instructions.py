@@ -18,7 +18,7 @@ from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
 from core.identity import Contributor, Directory
 from core.terms import GroupQuorum, Terms
-from runtime.engine.agents.chat import Chat
+from runtime.engine.agent_chat import Chat
 from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import ApprovalRow, Claim, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.contributors import barred_from

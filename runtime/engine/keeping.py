@@ -17,7 +17,7 @@ import orjson
 from msgspec.structs import asdict
 
 from evidence.chain import ChainHead
-from runtime.engine.agents.state import Spoken
+from runtime.engine.agent_state import Spoken
 from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.plan import WINDOW
 from runtime.engine.run import Run, State, Window

@@ -10,8 +10,8 @@ from msgspec import Struct, field
 from core.canonical import Json, canonical_bytes
 from core.errors import ConsistencyError, ExpressionError, InputError
 from runtime.engine import contributors
-from runtime.engine.agents.node import AgentNode
-from runtime.engine.agents.plan import due
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_plan import due
 from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, Leaf, Renderable, Scope, WhileNode
 from runtime.engine.run import FAILED, SKIPPED, SUCCEEDED, Loop, State, Window
 

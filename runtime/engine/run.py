@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from core.canonical import Json, JsonObject
 from core.identity import NOBODY, Directory
 from evidence.chain import ChainHead
-from runtime.engine.agents.state import Agent, Spoken
+from runtime.engine.agent_state import Agent, Spoken
 from runtime.engine.commit import (
     ApprovalMove,
     ApprovalRow,
@@ -163,7 +163,7 @@ class Run(Struct):
     failed; ``held_open`` says that it waits for more when its steps are done; ``anew`` holds the steps that begin again
     after a retry, until they are planned. ``opened_at`` is the time of the book's first line. The lists grow only. Who
     goes on with a run rests it after each append, so that it grows with what is open and not with what is done; who
-    folds it for reading keeps everything.
+    folds it for reading keeps everything. ``spoken`` holds values of agents (``runtime.engine.agent_state``).
     """
 
     run_id: UUID
@@ -219,7 +219,8 @@ class Run(Struct):
         steps = self.steps
         self.past = {}
         self.times = {key: at for key, at in self.times.items() if key in steps}
-        self.waits = {key: _at_rest(row) for key, row in self.waits.items() if row.step_key in steps}
+        waits = ((key, row) for key, row in self.waits.items() if row.step_key in steps)
+        self.waits = {key: row if row.due_in is None else replace(row, due_in=None) for key, row in waits}
         self.receipts = {key: row for key, row in self.receipts.items() if row.step_key in steps}
         self.approvals = {
             key: row if not row.card and row.action is None else replace(row, card={}, action=None)
@@ -239,10 +240,6 @@ _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
     "mutations", "times", "anew", "spoken",
 )  # fmt: skip
-
-
-def _at_rest(wait: WaitRow) -> WaitRow:
-    return wait if wait.due_in is None else replace(wait, due_in=None)
 
 
 class Definition(Struct, frozen=True):

@@ -25,8 +25,7 @@ from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from policy.sets import PolicySet
 from runtime.engine import ask, doubt, waits
-from runtime.engine.agents.state import GIVEN, agent_of
-from runtime.engine.agents.turns import given_to, whole_turn
+from runtime.engine.agent_turns import OWN, own_values, turn
 from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
@@ -34,19 +33,8 @@ from runtime.engine.doubt import PROBE_AFTER, resolve
 from runtime.engine.draft import tell_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import ActionFailed, ActionSucceeded, WaitCanceled
-from runtime.engine.graph import HANDED_OUT, GateNode, OperationNode
-from runtime.engine.instructions import (
-    Known,
-    LookUp,
-    Next,
-    Nonce,
-    Over,
-    Perform,
-    ReadBefore,
-    ReadChat,
-    Unfit,
-    still_approved,
-)
+from runtime.engine.graph import GateNode, OperationNode
+from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit, still_approved
 from runtime.engine.intend import (
     Authority,
     Proposal,
@@ -58,7 +46,7 @@ from runtime.engine.intend import (
     record_decision,
     void,
 )
-from runtime.engine.outside import expect_no_more, own_token, park_outside
+from runtime.engine.outside import expect_no_more, park_outside
 from runtime.engine.pausing import stopped
 from runtime.engine.plan import CHECKPOINT, variables
 from runtime.engine.sharing import NOT_SENT, is_done, recall, share
@@ -107,8 +95,6 @@ def begin(
     if known.wait is not None and known.wait.kind is WaitKind.EXTERNAL:
         # An earlier lease opened it with its intent, and is gone; a new intent opens its own.
         transition.tell(WaitCanceled(known.wait.wait_id, known.wait.kind), step=step.key)
-    if known.chat is None and step.key.count("/") == 1 and transition.view.run.canceling is None:
-        return ReadChat(step, agent_of(step.key), known)  # a turn of an agent
     operation, receipt = workflow.operations[leaf.operation], known.receipt
     proposal = Proposal(transition, step, leaf, operation, workflow, policy, known, nonce)
     if doubtful and receipt is not None and is_own(transition, step, receipt):
@@ -116,7 +102,7 @@ def begin(
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
-    return _propose(proposal) if known.chat is None else whole_turn(proposal, _propose(proposal))
+    return turn(proposal, _propose) if step.key.count("/") == 1 else _propose(proposal)
 
 
 def _propose(p: Proposal) -> Next:
@@ -124,10 +110,8 @@ def _propose(p: Proposal) -> Next:
     try:
         seen = variables(p.transition.graph, p.transition.run.state, view.constants, p.step.key)
         seen[CHECKPOINT] = p.transition.run.superstep
-        if HANDED_OUT in p.leaf.inputs.references:
-            seen[HANDED_OUT] = own_token(p.transition, p.step)
-        if GIVEN in p.leaf.inputs.references:
-            seen[GIVEN] = given_to(p)
+        if OWN & p.leaf.inputs.references:
+            seen |= own_values(p)
         inputs = p.leaf.inputs.render(seen)
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):

@@ -20,8 +20,7 @@ from core.errors import ConsistencyError, CountersealError, ExpressionError, Inp
 from evidence.chain import Actor
 from evidence.commitments import blind, commit_fields, path_of
 from runtime.engine import events as e
-from runtime.engine.agents.loop import conclude, take_apart
-from runtime.engine.agents.state import is_turn
+from runtime.engine.agent_loop import conclude, take_apart
 from runtime.engine.closing import Closing
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.crossing import REFERENCE, Crossing, begin, checkpoint_of, cross
@@ -103,7 +102,7 @@ class Transition(Closing):
             return
         names = sorted(writes.keys() - {REFERENCE})
         self.tell(e.StepSucceeded([*names], usage, output, writes or None), step=step.key)
-        if "/" in step.key and is_turn(step.key):
+        if step.key.count("/") == 1:
             take_apart(self, step.key, output)
         self.left()
 

@@ -15,8 +15,8 @@ from core.errors import ExpressionError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.engine import contributors
-from runtime.engine.agents.loop import beginning, stop
-from runtime.engine.agents.node import AgentNode
+from runtime.engine.agent_loop import beginning, stop
+from runtime.engine.agent_node import AgentNode
 from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError

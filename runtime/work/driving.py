@@ -22,7 +22,7 @@ from core.ids import new_nonce
 from core.outage import is_passing, report
 from policy.sets import PolicySet
 from runtime.engine import records, waits
-from runtime.engine.agents.chat import chat_of
+from runtime.engine.agent_chat import chat_of
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN, inquired
 from runtime.engine.graph import OperationNode

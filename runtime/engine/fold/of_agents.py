@@ -7,9 +7,9 @@ from typing import Any
 
 from core.canonical import Json, JsonObject, digest
 from runtime.engine import events as e
-from runtime.engine.agents.came import came_of
-from runtime.engine.agents.chat import said_of
-from runtime.engine.agents.state import Agent, Called, Came, Spoken, Stage, agent_of, number_of
+from runtime.engine.agent_came import came_of
+from runtime.engine.agent_chat import said_of
+from runtime.engine.agent_state import Agent, Called, Came, Spoken, Stage, agent_of, number_of
 from runtime.engine.run import Run
 from runtime.engine.told import Told
 

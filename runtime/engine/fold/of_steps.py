@@ -12,7 +12,7 @@ from core.canonical import JsonObject
 from core.errors import ConsistencyError
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
 from runtime.engine import events as e
-from runtime.engine.agents.state import Came
+from runtime.engine.agent_state import Came
 from runtime.engine.commit import PARKED, ReceiptRow, StepRow, WaitRow, wait_of
 from runtime.engine.fold import of_agents
 from runtime.engine.fold.of_waits import answer, end_wait

@@ -1,4 +1,11 @@
-"""The part of an agent that a checkpoint holds: counters, the turn under way, a digest. No message, no value."""
+"""The part of an agent that a checkpoint holds: counters, the turn under way, a digest. No message, no value.
+
+An agent is a step (P-14): its loop is unrolled into turns and calls, each a step with an id of its own. The agent's
+own step waits, as for a run within; ``agent_loop`` begins and ends it. A turn is the step ``triage/3``, a judged call
+of the model (``agent_turns``); ``agent_answers`` takes its answer apart. Each call is a step ``triage/3/2``, and
+``agent_plan`` says which is next. What the model is shown is put together from the book when it is asked
+(``agent_chat``).
+"""
 
 from __future__ import annotations
 

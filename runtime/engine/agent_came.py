@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from connectors.disclosure import resolved
 from core.canonical import Json, JsonObject, canonical_bytes
-from runtime.engine.agents.state import Came
+from runtime.engine.agent_state import Came
 from runtime.engine.errors import REJECTED, ErrorClass
+from runtime.engine.states import WaitState
 
 # Longer results are cut, and say so.
 RESULT_CHARS_MAX = 20_000
@@ -18,7 +19,12 @@ _WORDS = {
     Came.REFUSED: "The call was refused. Nothing was done.",
     Came.CANCELED: "The call was canceled.",
 }
-_CODES = {"policy_denied": Came.DENIED, REJECTED: Came.REJECTED, "expired": Came.EXPIRED, "timed_out": Came.EXPIRED}
+_CODES = {
+    "policy_denied": Came.DENIED,
+    REJECTED: Came.REJECTED,
+    str(Came.EXPIRED): Came.EXPIRED,
+    str(WaitState.TIMED_OUT): Came.EXPIRED,
+}
 
 
 def came_of(error: JsonObject) -> Came:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject
-from runtime.engine.agents.chat import messages
-from runtime.engine.agents.node import AgentNode
-from runtime.engine.agents.state import Agent, agent_of, is_turn
-from runtime.engine.instructions import Next, Perform
+from runtime.engine.agent_chat import messages
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_state import GIVEN, Agent, agent_of, is_turn
+from runtime.engine.graph import HANDED_OUT
+from runtime.engine.instructions import Next, Perform, ReadChat
 from runtime.engine.intend import Proposal
+from runtime.engine.outside import own_token
 from runtime.engine.told import Diverged
 
+OWN = frozenset({HANDED_OUT, GIVEN})
 
-def given_to(p: Proposal) -> JsonObject:
+
+def own_values(p: Proposal) -> JsonObject:
+    """The values that an action's input has of its step alone: its waiting token, and what a model has given to it."""
+    read = p.leaf.inputs.references
+    found: JsonObject = {HANDED_OUT: own_token(p.transition, p.step)} if HANDED_OUT in read else {}
+    return {**found, GIVEN: _given_to(p)} if GIVEN in read else found
+
+
+def _given_to(p: Proposal) -> JsonObject:
     """The input of a call, as the model gave it; that of a turn as it is judged, with its messages by their digest."""
     run, key = p.transition.run, p.step.key
     if not is_turn(key):
@@ -23,10 +36,16 @@ def given_to(p: Proposal) -> JsonObject:
     return {**_settings(_node(p), agent), "messages": [{"role": "user", "content": words}]}
 
 
-def whole_turn(p: Proposal, work: Next) -> Next:
-    """What the worker does for a turn, with the messages themselves. ``Diverged`` if they are not those of the run."""
+def turn(p: Proposal, propose: Callable[[Proposal], Next]) -> Next:
+    """Read the messages, propose the turn, and put them into its call.
+
+    ``Diverged`` if they are not those of the run.
+    """
     chat, node, agent = p.known.chat, _node(p), p.transition.run.state.agents.get(agent_of(p.step.key))
-    if not isinstance(work, Perform) or chat is None or agent is None:
+    if chat is None:
+        return ReadChat(p.step, agent_of(p.step.key), p.known)
+    work = propose(p)
+    if not isinstance(work, Perform) or agent is None:
         return work
     if chat.digest != agent.digest:
         raise Diverged("the messages of an agent are not those that its run has counted")

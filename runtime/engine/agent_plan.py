@@ -8,8 +8,8 @@ from decimal import Decimal
 from msgspec import Struct
 
 from core.canonical import JsonObject, digest
-from runtime.engine.agents.node import AgentNode, Limits
-from runtime.engine.agents.state import Agent, Called, Came, Stage
+from runtime.engine.agent_node import AgentNode, Limits
+from runtime.engine.agent_state import Agent, Called, Came, Stage
 from runtime.engine.errors import ErrorClass, StepError
 
 # So often the model is told that its answer does not fit the result that is wanted.
@@ -18,7 +18,7 @@ ASKED_BEFORE = "The same call was denied, rejected or left unanswered before, so
 
 
 class Ahead(Struct, frozen=True):
-    """What comes of an agent whose turn is over: its end, with an error if it failed, or another turn.
+    """The next thing of an agent whose turn is over: its end, with an error if it failed, or another turn.
 
     ``limit`` is the limit because of which that turn is the concluding one.
     """

@@ -1,7 +1,10 @@
-"""What a model is shown, put together from the book: each message is there once, as a value of the step that told it.
+"""Messages of an agent, put together from the book: each is there once, as a value of the step that told it.
 
-``Chat.shown`` is what the model had been shown, in its order. ``Chat.digest`` is the running digest of it, which must
-be the one that the run's state holds.
+``Chat.shown`` are all of them in the order in which the model was shown them, each with the step that told it; results
+also with the operation, what became of the call, and whether it was refused. ``Chat.before`` is the part that the model
+had been shown when it answered in a turn: facts about the origins of a call's values are made of that. Turn and number
+of a call are in its key (``agent_state.number_of``), its agent's key before the first slash (``agent_state.agent_of``).
+``Chat.digest`` is the running digest, which must be the one that the run's state holds.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ from msgspec import Struct, field
 from connectors.operation import Operation
 from core.canonical import Json, JsonObject, digest
 from runtime.engine import events as e
-from runtime.engine.agents.came import came_of, told_done, told_of
-from runtime.engine.agents.node import AgentNode
-from runtime.engine.agents.plan import ASKED_BEFORE
-from runtime.engine.agents.state import Came, number_of
+from runtime.engine.agent_came import came_of, told_done, told_of
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_plan import ASKED_BEFORE
+from runtime.engine.agent_state import Came, number_of
 from runtime.engine.told import Told
 
 REPAIR = "Your answer is not the result that is wanted. {problem} Answer again, with nothing but the JSON."

@@ -10,11 +10,11 @@ from approvals.model import ApprovalKind, ApprovalStatus
 from core.canonical import Json, JsonObject, canonical_bytes, clean, unfit
 from core.errors import ExpressionError
 from evidence.commitments import commit_fields, path_of
-from runtime.engine.agents.answers import answered
-from runtime.engine.agents.chat import RESULT
-from runtime.engine.agents.node import AgentNode
-from runtime.engine.agents.plan import ahead
-from runtime.engine.agents.state import Spoken, Stage, agent_of
+from runtime.engine.agent_answers import answered
+from runtime.engine.agent_chat import RESULT
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_plan import ahead
+from runtime.engine.agent_state import Spoken, Stage, agent_of
 from runtime.engine.closing import Closing
 from runtime.engine.commit import StepRow, WaitRow
 from runtime.engine.events import (

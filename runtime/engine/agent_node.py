@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from connectors.operation import Operation
 from core.canonical import Json, JsonObject
-from runtime.engine.agents.state import GIVEN
+from runtime.engine.agent_state import GIVEN
 from runtime.engine.graph import AgentLeaf, ChildNode, Leaf, OperationNode, Renderable, TaskNode
 from runtime.engine.tools import Tool
 
 
 class Limits(Struct, frozen=True):
-    """How far an agent may go. ``cost`` is in US dollars; None is no limit of cost."""
+    """The bounds of an agent. ``cost`` is in US dollars; None is no limit of cost."""
 
     turns: int
     calls: int

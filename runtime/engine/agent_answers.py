@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from connectors.model.tools import ARGUMENT_BYTES_MAX
 from connectors.proposal import build_action
 from connectors.schema import misfit, validator_of
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, digest, unfit
 from core.errors import InputError
-from runtime.engine.agents.node import AgentNode, AgentTool
-from runtime.engine.agents.state import Agent, Stage
+from runtime.engine.agent_node import AgentNode, AgentTool
+from runtime.engine.agent_state import Agent, Stage
 from runtime.engine.events import AgentAnswered
 from runtime.engine.tools import ToolKind
 
+ANSWER_BYTES_MAX = 256 * 1024
 UNKNOWN, ARGUMENTS, LIMIT, BEFORE = "unknown_tool", "arguments", "limit", "asked_before"
 
 
@@ -36,7 +36,7 @@ def _answer(node: AgentNode, agent: Agent, text: str) -> AgentAnswered:
         result: JsonObject = {"text": text}
         return AgentAnswered(Stage.ANSWER, [], result={**result, "limit": agent.limit} if agent.limit else result)
     try:
-        value = parse(_bare(text).encode(errors="replace"), bytes_max=ARGUMENT_BYTES_MAX, where="the answer")
+        value = parse(_bare(text).encode(errors="replace"), bytes_max=ANSWER_BYTES_MAX, where="the answer")
         validator = validator_of(node.result)
         if not validator.is_valid(value):
             raise misfit(validator, value, where="the answer")
