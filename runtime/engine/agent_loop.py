@@ -6,10 +6,11 @@ was to come of it is planned by the barrier.
 
 from __future__ import annotations
 
-from approvals.model import ApprovalKind, ApprovalStatus
+from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject, canonical_bytes, clean, unfit
 from core.errors import ExpressionError
 from evidence.commitments import commit_fields, path_of
+from evidence.receipts import ReceiptStatus
 from runtime.engine.agent_answers import answered
 from runtime.engine.agent_chat import RESULT
 from runtime.engine.agent_node import AgentNode
@@ -25,7 +26,7 @@ from runtime.engine.events import (
     WaitCanceled,
     WaitCompleted,
 )
-from runtime.engine.states import StepState, WaitKind, WaitState
+from runtime.engine.states import STEP, StepState, WaitKind, WaitState
 
 
 def beginning(draft: Closing, step: StepRow, node: AgentNode) -> AgentBegan:
@@ -95,8 +96,8 @@ def stop(draft: Closing, key: str) -> None:
         fresh = step.status is StepState.READY and step.idempotency_key is None
         asked = [_asked for _asked in run.answers.values() if run.approvals[_asked.approval_id].step_key == step.key]
         opened = [one.approval_id for one in asked if one.status == ApprovalStatus.REQUESTED]
-        doubtful = any(run.approvals[one].kind == ApprovalKind.IN_DOUBT for one in opened)
-        if step.status in _OVER or doubtful or (running and not fresh):
+        doubtful = any(row.step_key == step.key and row.status in _DOUBTFUL for row in run.receipts.values())
+        if step.status in STEP.terminal or doubtful or (running and not fresh):
             continue
         for approval in opened:
             draft.tell(ApprovalDecided(approval, ApprovalStatus.CANCELED))
@@ -105,7 +106,7 @@ def stop(draft: Closing, key: str) -> None:
         draft.tell(StepCanceled(), step=step.key)
 
 
-_OVER = (StepState.SUCCEEDED, StepState.FAILED_TERMINAL, StepState.CANCELED)
+_DOUBTFUL = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
 
 
 def _end_waits(draft: Closing, step: StepRow) -> None:
