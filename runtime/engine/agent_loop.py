@@ -6,6 +6,8 @@ was to come of it is planned by the barrier.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject, canonical_bytes, clean, unfit
 from core.errors import ExpressionError
@@ -14,7 +16,7 @@ from evidence.receipts import ReceiptStatus
 from runtime.engine.agent_answers import answered
 from runtime.engine.agent_chat import RESULT
 from runtime.engine.agent_node import AgentNode
-from runtime.engine.agent_plan import ahead
+from runtime.engine.agent_plan import Ahead, ahead
 from runtime.engine.agent_state import Spoken, Stage, agent_of
 from runtime.engine.closing import Closing
 from runtime.engine.commit import StepRow, WaitRow
@@ -26,12 +28,12 @@ from runtime.engine.events import (
     WaitCanceled,
     WaitCompleted,
 )
+from runtime.engine.run import Run
 from runtime.engine.states import STEP, StepState, WaitKind, WaitState
 
 
-def beginning(draft: Closing, step: StepRow, node: AgentNode) -> AgentBegan:
-    """The event by which an agent begins. ``ExpressionError`` if its words cannot be made."""
-    seen = draft.variables(step.key)
+def beginning(node: AgentNode, seen: Mapping[str, object]) -> AgentBegan:
+    """The event by which an agent begins that sees these variables. ``ExpressionError`` if it cannot."""
     words = str(node.instructions.render(seen))
     if node.result is not None:
         words += "\n\n" + RESULT.format(schema=canonical_bytes(node.result).decode())
@@ -67,12 +69,17 @@ def conclude(draft: Closing) -> None:
         wait = next((wait for wait in run.waits.values() if _is_open(wait, key)), None)
         if end is None or not end.over or wait is None:
             continue
-        spoken = run.spoken.get(key) or Spoken(key)
-        error = end.error or spoken.error
-        result: JsonObject = {"output": spoken.result} if error is None else {"error": error}
+        result = result_of(run, key, end)
         committed = commit_fields(draft.view.run.run_key, path_of("wait", str(wait.wait_id)), result)
         draft.tell(WaitCompleted(wait.wait_id, wait.kind, committed, result), step=key)
         draft.tell(StepResumed(f"resume:{wait.wait_id}"), step=key)
+
+
+def result_of(run: Run, key: str, end: Ahead) -> JsonObject:
+    """The result with which an agent's end completes its wait."""
+    spoken = run.spoken.get(key) or Spoken(key)
+    error = end.error or spoken.error
+    return {"output": spoken.result} if error is None else {"error": error}
 
 
 def take_apart(draft: Closing, key: str, output: Json) -> None:
