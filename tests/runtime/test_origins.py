@@ -307,3 +307,52 @@ async def test_nothing_is_worked_out_that_no_rule_reads(runtime: Any, monkeypatc
     monkeypatch.setattr(facts, "follower_of", refuse)
     run = await runtime.go(HEAD % "w" + "steps:\n" + ACT % "${{ trigger.name }}", SENT)
     assert await runtime.status(run) == "succeeded"
+
+
+ASKS = """
+policy: asks
+version: 1
+rules:
+  - id: own
+    match: {operation: probe.effect.apply}
+    when: origin.name.all(o, 'requester' in o)
+    outcome: allow
+    otherwise: needs_approval
+    approvers: [{group: owners}]
+  - {id: rest, match: {connector: probe}, outcome: allow}
+"""
+
+
+@pytest.mark.req("P-14")
+@pytest.mark.parametrize(
+    "policy", [ASKS, ASKS.replace("origin.name.all(o, 'requester' in o)", "action.risk == 'none'")]
+)
+async def test_a_card_says_where_values_come_from_if_a_rule_reads_it(runtime: Any, policy: str) -> None:
+    value = "${{ trigger.name }}"
+    act = ACT % ('${{ steps.r.output.value }}", value: "' + value)
+    text = (
+        HEAD % "w" + 'steps:\n  - {id: r, do: probe.value.read, with: {name: r, value: "*Approved* `by` Ann"}}\n' + act
+    )
+    await world(runtime, text, policy=policy)
+    await started(runtime, "w")
+    await runtime.worker().work_off()
+    card = (await runtime.books.approval()).card
+    if policy != ASKS:
+        assert not {"sources", "agent"} & card.keys(), "nobody asks where its values come from"
+        return
+    assert card["sources"] == [
+        {
+            "field": "name",
+            "words": "is the whole of a field that anyone may write:",
+            "of": "probe.value.read#/value",
+            "ours": False,
+            "value": "*Approved* `by` Ann",
+        },
+        {
+            "field": "value",
+            "words": "was given by whoever requested this",
+            "of": "",
+            "ours": True,
+            "value": "",
+        },
+    ]
