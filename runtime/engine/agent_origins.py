@@ -74,12 +74,12 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
     facts: dict[str, list[list[str]] | list[str]] = {}
     told: JsonObject = {}
     for name in sorted(operation.arguments):
-        found, carried, matched = Origins(), list[str](), list[Json]()
+        found, carried, matched, authored = Origins(), list[str](), list[Json](), Origins()
         for path, value in _values(operation, action, name):
             if not call:
                 found += [[WORKFLOW]] if path[0] in ("model", "tools") else [[UNKNOWN]]
             elif path[0] in operation.params or under(fixed, path):
-                found += under(fixed, path) or [[WORKFLOW]]
+                authored += under(fixed, path) or [[WORKFLOW]]
             elif matcher is None:
                 found, carried = [*found, [UNKNOWN]], [UNKNOWN]
             else:
@@ -87,9 +87,10 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
                 matched.append([*path])
                 found += matcher.origins(value, kind, known=_names(operation.input_schema))
                 carried += matcher.carries(value)
+        found += authored
         facts |= {f"{ORIGIN}{name}": distinct(found), f"{CARRIES}{name}": sorted({*carried})}
         if found:
-            told[name] = {"origins": listed(distinct(found)), "matched": matched}
+            told[name] = {"origins": listed(distinct(found)), "matched": matched, "fixed": listed(authored)}
     shown: Json = None if heard is None else digest_of(heard)
     return Trace(
         facts,
@@ -157,6 +158,7 @@ def matching_of(node: AgentNode) -> JsonObject:
         found[name] = {
             "operation": operation.name,
             "records": records_of(operation.output_schema),
+            "secret": "x-secret" in str(operation.output_schema),
             "kinds": {place: kind for place, kind in kinds.items() if kind != ArgumentKind.VALUE},
             "names": [*sorted(_names(operation.input_schema))],
         }
