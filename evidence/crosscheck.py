@@ -131,7 +131,7 @@ class Crosscheck:
         """Check what origins are made of, and find them again as far as it is disclosed."""
         events = origins.listed(self._object(layout.RUN_FILE).get("origins"), self._told)
         for one in events:
-            self._commitments(one.values, "chain")
+            self._commitments([[*pair] for pair in one.values or ()], "chain")
         return origins.recompute(events, lambda *one: (one in self._opened, self._opened.get(one))).words()
 
     def _check_canceled(self, told: Json) -> None:
