@@ -1,0 +1,198 @@
+"""Origins of what an agent's model says: matched with what it was shown before it said so. Pure.
+
+Sources are the agent's first messages, as it was told when it began where they come from, and the results of calls
+that were done. Whatever the model said before stays its own, and what it was told of refused calls is no source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from connectors.marks import kind_at, records_of
+from connectors.operation import Operation
+from core.action import Action
+from core.canonical import Json, JsonObject
+from core.origins.conversation import TOOL, Heard, digest_of, matcher_of
+from core.origins.expressions import Origins, distinct, under
+from core.origins.leaves import pointed
+from core.origins.matching import MODEL, PERSON, UNKNOWN, VERSION, WORKFLOW, ArgumentKind
+from policy.facts import CARRIES, ORIGIN
+from policy.sets import PolicySet
+from runtime.engine.agent_came import masked
+from runtime.engine.agent_chat import Chat, Shown
+from runtime.engine.agent_given import weakest
+from runtime.engine.agent_node import AgentNode, AgentTool
+from runtime.engine.agent_state import agent_of, is_turn, number_of
+from runtime.engine.commit import StepRow
+from runtime.engine.graph import ChildNode, Leaf, OperationNode
+from runtime.engine.instructions import Known, ReadChat
+from runtime.engine.origins import Follower, Traced, listed
+from runtime.engine.tools import ToolKind
+from runtime.engine.tracing import Trace
+
+
+class AgentFacts(Struct, frozen=True):
+    """The facts about the agent that proposes an action. ``read``: operations whose results its model has seen."""
+
+    step: str
+    turn: int
+    model: str
+    read: tuple[str, ...] = ()
+
+
+def chat_first(step: StepRow, leaf: Leaf, known: Known, policy: PolicySet) -> ReadChat | None:
+    """The order to read what a model was shown first, where it has said what this step would do."""
+    if "/" not in step.key or is_turn(step.key) or known.chat is not None:
+        return None
+    counts = isinstance(leaf, OperationNode) or (isinstance(leaf, ChildNode) and policy.traces)
+    return ReadChat(step, agent_of(step.key), known) if counts else None
+
+
+def facts_of_agent(node: AgentNode, step: StepRow, chat: Chat | None) -> AgentFacts:
+    """The facts about the agent of this turn or call."""
+    key, (turn, _) = agent_of(step.key), number_of(step.key)
+    seen = [] if chat is None else chat.before(f"{key}/{turn}")
+    return AgentFacts(key, turn, node.model, read_of(node, seen))
+
+
+def read_of(node: AgentNode, seen: Sequence[Shown]) -> tuple[str, ...]:
+    """The operations whose results the model has seen, sorted."""
+    done = [one for one in seen if one.role == "tool" and not one.refused and _is_operation(node, one)]
+    return tuple(sorted({one.source for one in done}))
+
+
+def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None, action: Action) -> Trace:
+    """The origins of the arguments of a call, or of a turn; unknown where nobody knows what the model was shown."""
+    operation, key, (turn, call) = follower.operations[action.operation], agent_of(step.key), number_of(step.key)
+    seen = None if chat is None else chat.before(f"{key}/{turn}")
+    heard = None if seen is None else [*heard_of(follower, node, chat, seen)]
+    matcher = None if heard is None else matcher_of(heard)
+    fixed = _fixed(follower, node, step, chat)
+    facts: dict[str, list[list[str]] | list[str]] = {}
+    told: JsonObject = {}
+    for name in sorted(operation.arguments):
+        found, carried, matched, authored = Origins(), list[str](), list[Json](), Origins()
+        for path, value in _values(operation, action, name):
+            if not call:
+                found += [[WORKFLOW]] if path[0] in ("model", "tools") else [[UNKNOWN]]
+            elif path[0] in operation.params or under(fixed, path):
+                authored += under(fixed, path) or [[WORKFLOW]]
+            elif matcher is None:
+                found, carried = [*found, [UNKNOWN]], [UNKNOWN]
+            else:
+                kind = kind_at(operation.input_schema, path)
+                matched.append([*path])
+                found += matcher.origins(value, kind, known=_names(operation.input_schema))
+                carried += matcher.carries(value)
+        found += authored
+        facts |= {f"{ORIGIN}{name}": distinct(found), f"{CARRIES}{name}": sorted({*carried})}
+        if found:
+            told[name] = {"origins": listed(distinct(found)), "matched": matched, "fixed": listed(authored)}
+    shown: Json = None if heard is None else digest_of(heard)
+    return Trace(
+        facts,
+        {"matcher": VERSION, "turn": f"{key}/{turn}", "shown": shown, "arguments": told},
+        True,
+        read_of(node, seen or ()),
+    )
+
+
+def handed_by_model(
+    follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None, inputs: JsonObject
+) -> Traced:
+    """The origins of what a call hands to another run, by its top names."""
+    fixed = _fixed(follower, node, step, chat)
+    if chat is None:
+        return tuple(((name,), [[UNKNOWN]]) for name in inputs)
+    key, (turn, _) = agent_of(step.key), number_of(step.key)
+    matcher = matcher_of(heard_of(follower, node, chat, chat.before(f"{key}/{turn}")))
+    return tuple(((name,), under(fixed, (name,)) or matcher.origins(value)) for name, value in inputs.items())
+
+
+def heard_of(follower: Follower, node: AgentNode, chat: Chat | None, seen: Sequence[Shown]) -> Iterator[Heard | None]:
+    """Everything that the model was shown and has said, in its order."""
+    beginning = [one for one in seen if not one.step]
+    for source in [] if chat is None else chat.sources:
+        at: Any = source.get("message")
+        yield Heard(str(source["origin"]), source.get("value") if at is None else beginning[at].value)
+    for one in beginning[2:]:  # remembered of an earlier run: nobody told where it comes from
+        yield Heard(MODEL if one.role == "assistant" else UNKNOWN, one.value)
+    for one in seen[len(beginning) :]:
+        if one.role == "assistant":
+            yield Heard(MODEL, one.value, one.step, answer=True)
+        elif one.role == "tool" and not one.refused:
+            yield from _result(follower, node.tools.get(one.tool), one)
+
+
+def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[Heard | None]:
+    """The result of a call that was done, as the model was shown it."""
+    if tool is None:
+        yield None
+    elif tool.operation is not None:
+        schema = tool.operation.output_schema
+        value = masked(schema, schema, one.value)
+        yield Heard(f"{TOOL}{tool.operation.name}", value, one.step, records_of(schema))
+    elif tool.tool.kind is ToolKind.PEOPLE:
+        yield Heard(PERSON, one.value)
+    else:
+        carried: Any = follower.run.state.origins.get(one.step)
+        for path, origins in carried or [((), [[UNKNOWN]])]:
+            yield Heard(weakest(origins), pointed(one.value, "".join(f"/{part}" for part in path)))
+
+
+def matching_of(node: AgentNode) -> JsonObject:
+    """The parts of the tools' declarations by which a verifier matches again, by the name of the tool."""
+    found: JsonObject = {}
+    for name, tool in node.tools.items():
+        operation = tool.operation
+        if operation is None:
+            found[name] = {"people": tool.tool.kind is ToolKind.PEOPLE}
+            continue
+        places: list[tuple[str, ...]] = [(one,) for one in sorted(operation.arguments)]
+        if isinstance(operation.writes, str):
+            places += [(operation.writes, one) for one in sorted(operation.fact_types())]
+        kinds: JsonObject = {"/".join(place): str(kind_at(operation.input_schema, place)) for place in places}
+        found[name] = {
+            "operation": operation.name,
+            "records": records_of(operation.output_schema),
+            "secret": "x-secret" in str(operation.output_schema),
+            "kinds": {place: kind for place, kind in kinds.items() if kind != ArgumentKind.VALUE},
+            "names": [*sorted(_names(operation.input_schema))],
+        }
+    return found
+
+
+def _fixed(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None) -> Traced:
+    """The origins of what the author has fixed for the tool of this call."""
+    spoken = follower.run.spoken.get(step.key)
+    tool = node.tools.get(spoken.tool) if spoken is not None else None
+    return () if tool is None else tuple(one for one in follower.template(tool.fixed, node.id) if one[0])
+
+
+def _values(operation: Operation, action: Action, name: str) -> Iterator[tuple[tuple[str, ...], Json]]:
+    if name in action.input:
+        yield (name,), action.input[name]
+    if isinstance(operation.writes, str) and name in action.fields:
+        yield (operation.writes, name), action.fields[name]
+
+
+def _names(schema: Json) -> frozenset[str]:
+    """The names of all properties that a schema declares."""
+    found = set[str]()
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        found.update(properties if isinstance(properties, dict) else ())
+        for item in schema.values():
+            found |= _names(item)
+    elif isinstance(schema, list):
+        for item in schema:
+            found |= _names(item)
+    return frozenset(found)
+
+
+def _is_operation(node: AgentNode, one: Shown) -> bool:
+    tool = node.tools.get(one.tool)
+    return tool is not None and tool.operation is not None

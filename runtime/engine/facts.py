@@ -1,0 +1,136 @@
+"""The facts by which policy judges an action of a step, from the run as it is now. Pure.
+
+Where values come from is worked out only where a rule reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from core.action import Action
+from core.canonical import Json, JsonObject, digest
+from policy.evaluate import build_facts
+from policy.facts import FactContext
+from policy.sets import PolicySet
+from runtime.engine import contributors, tracing
+from runtime.engine.agent_chat import Chat
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_origins import AgentFacts, facts_of_agent, handed_by_model, trace_call
+from runtime.engine.agent_state import agent_of, is_turn
+from runtime.engine.commit import StepRow
+from runtime.engine.following import following, starter_of
+from runtime.engine.graph import ChildNode, ContinueNode, OperationNode
+from runtime.engine.instructions import Next, StartRun
+from runtime.engine.origins import carried, follower_of
+from runtime.engine.plan import variables
+from runtime.engine.run import RunView
+from runtime.engine.transition import Transition
+from runtime.engine.workflow import Workflow
+
+NO_AGENT = AgentFacts("", 0, "")
+
+
+def facts_of(
+    transition: Transition,
+    step: StepRow,
+    workflow: Workflow,
+    policy: PolicySet,
+    action: Action,
+    writes: int,
+    chat: Chat | None,
+) -> dict[str, object]:
+    """Everything that policy may know of what this step would do. ``writes`` are those of the run before it.
+
+    ``chat`` is what the model was shown, if an agent's model has said it.
+    """
+    view, run = transition.view, transition.run
+    applying = policy.applying(view.workflow, action.operation)
+    traced: Mapping[str, object] = {}
+    node = transition.graph.leaf(agent_of(step.key)) if "/" in step.key else None
+    agent = facts_of_agent(node, step, chat) if isinstance(node, AgentNode) else NO_AGENT
+    if step.key in transition.traces:
+        known = transition.traces[step.key]
+        traced, agent = known.facts, replace(agent, read=known.read)
+    elif applying.traces or (agent.step and not is_turn(step.key)):
+        trace = transition.traces[step.key] = trace_of(transition, step, workflow, action, chat)
+        traced = trace.facts
+    context = FactContext(
+        run_workflow=view.workflow,
+        run_version=view.workflow_version,
+        run_id=str(view.run_id),
+        run_reference=view.run.reference,
+        run_requested_by=view.run.requested_by,
+        run_trigger=view.trigger_type,
+        run_step=step.key,
+        step_added_by=contributors.added_by(run.state, step.key) if run.state.shaped else "",
+        actor_id=f"workflow:{view.workflow}",
+        actor_kind="workflow",
+        writes_in_run=writes,
+        same_in_run=others_of(transition, step, action) if applying.recounts else 0,
+        refused_in_run=run.refused,
+        asked_in_run=run.asked,
+        agent_step=agent.step,
+        agent_turn=agent.turn,
+        agent_model=agent.model,
+        agent_read=agent.read,
+        tenant_id=view.tenant_id,
+        tenant_workspace=view.workspace_id,
+    )
+    return build_facts(action, context, traced)
+
+
+def call_of(action: Action) -> str:
+    """The digest of a call: equal for equal inputs of one operation, whoever makes it."""
+    return digest([action.operation, action.input])[:32]
+
+
+def others_of(transition: Transition, step: StepRow, action: Action) -> int:
+    """The number of other steps of this run that were let out with the very same call."""
+    return len({*transition.run.same.get(call_of(action), ())} - {step.key})
+
+
+def trace_of(
+    transition: Transition, step: StepRow, workflow: Workflow, action: Action, chat: Chat | None
+) -> tracing.Trace:
+    """The origins of the arguments of what this step would do."""
+    follower = following(transition, step, workflow)
+    node, leaf = transition.graph.leaf(agent_of(step.key)), transition.leaf(step.key)
+    if isinstance(node, AgentNode):
+        return trace_call(follower, node, step, chat, action)
+    assert isinstance(leaf, OperationNode), "policy judges what calls an operation"
+    return tracing.trace(follower, leaf.id, leaf.inputs, workflow.operations[action.operation], action)
+
+
+def handed_on(
+    transition: Transition, work: Next, workflow: Workflow, policy: PolicySet, chat: Chat | None = None
+) -> Next:
+    """An order to start another run, with the origins of what it is given, where a rule in force reads any."""
+    if not isinstance(work, StartRun) or not policy.traces:
+        return work
+    follower, leaf = following(transition, work.step, workflow), transition.leaf(work.step.key)
+    node = transition.graph.leaf(agent_of(work.step.key))
+    assert isinstance(leaf, ChildNode | ContinueNode), "nothing else starts runs"
+    if isinstance(node, AgentNode):
+        given = handed_by_model(follower, node, work.step, chat, work.inputs)
+    else:
+        given = follower.template(leaf.inputs, leaf.id)
+    told: JsonObject = {"trigger": carried(given)}
+    for name in work.inherited:
+        told[f"state.{name}"] = carried((((), follower.path(f"state.{name}", leaf.id)),))
+    return replace(work, origins=told)
+
+
+def result_origins(view: RunView, workflow: Workflow) -> list[Json]:
+    """The origins of what a run has come to, by the paths in it."""
+    graph = workflow.graph
+    starter = starter_of(view.trigger_type, view.run.requested_by, view.directory)
+    follower = follower_of(view.run, graph, starter, workflow, variables(graph, view.run.state, view.constants, ""))
+    return carried(follower.template(graph.result, "")) if graph.result is not None else []
+
+
+def told_of(transition: Transition, step: StepRow) -> JsonObject | None:
+    """The origins of what this step would do as the book tells them; None where nobody has asked for them."""
+    trace = transition.traces.get(step.key)
+    return None if trace is None else trace.told
