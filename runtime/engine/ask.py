@@ -275,7 +275,7 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
 
 def gate_still_asks(transition: Transition, step: StepRow, bound: str) -> bool:
     """True if the gate would ask just what was asked under this digest; false if it can no longer be asked."""
-    leaf = transition.graph.leaf(step.key)
+    leaf = transition.leaf(step.key)
     try:
         return isinstance(leaf, GateNode) and _gate_question(transition, step, leaf).digest == bound
     except CountersealError:
