@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
+from itertools import chain
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -11,7 +12,8 @@ import orjson
 import typer
 
 from app.cli import context
-from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows, printable
+from app.cli.telling import story_lines
 from core import bounded_json
 from core.changes import changes
 from core.errors import InputError
@@ -92,7 +94,7 @@ async def show(
     at: Annotated[int | None, typer.Option("--at", min=0, help="Show its state at this checkpoint instead.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show one run: its state, its steps, its receipts, and what happened."""
+    """Show one run: its state, its steps, its receipts, its agents turn by turn, and what happened."""
     from runtime.keep.bundling import remedy
 
     if at is not None:
@@ -133,6 +135,10 @@ async def show(
     receipts = [{**receipt, "attempted": receipt["request"]["summary"]} for receipt in shown["receipts"]]
     print_part("receipts", receipts, *columns)
     print_part("approvals", shown["approvals"], *_APPROVAL)
+    if shown["agents"]:
+        typer.echo("\nagents")
+    for line in chain.from_iterable(story_lines(agent) for agent in shown["agents"]):
+        typer.echo(printable(line))
     print_part("timeline", shown["timeline"], "seq", "at", "type", "actor", "step")
 
 
@@ -166,6 +172,7 @@ async def _show(run_id: UUID) -> dict[str, Any]:
         "steps": [dict(item) for item in seen.steps[:many]],
         "receipts": [{**item, "request": attempted(item)} for item in seen.receipts[:many]],
         "approvals": [{name: item[name] for name in _APPROVAL} for item in approvals],
+        "agents": [*seen.agents],
         "timeline": [_event(seq, line) for seq, line in enumerate(lines[:many])],
     }
 

@@ -89,7 +89,9 @@ async def test_nothing_happens_of_what_the_incident_tells_it(office: Any, exampl
     assert await office.receipts(run_id) == []
     assert len(await office.books.approvals(run=run_id)) == 1, "one question, about the address"
     await office.verified(run_id)
-    told = [message["content"] for message in office.world.model.completions[-1]["messages"] if message["role"] == "tool"]
+    told = [
+        message["content"] for message in office.world.model.completions[-1]["messages"] if message["role"] == "tool"
+    ]
     assert [json.loads(text).get("status") for text in told] == [None, "denied", "denied", "rejected", "refused"]
     assert "Incidents are closed by people." in told[1]
     assert "Nobody of ours wrote this address." in told[3]
@@ -114,3 +116,32 @@ async def test_it_asks_the_service_desk(office: Any, examples_folder: Path) -> N
     told = office.world.model.completions[-1]["messages"]
     assert json.loads(told[-1]["content"])["answer"] == "Berlin" or "Berlin" in told[-1]["content"]
     await office.verified(run_id)
+
+
+@pytest.mark.req("P-14")
+async def test_its_story_is_told_in_turns(office: Any, examples_folder: Path) -> None:
+    run_id = await asked(office, examples_folder, "Please have a look at i1.", obeyed())
+    (waiting,) = (await office.get(f"/v1/runs/{run_id}/agents"))["items"]
+    assert [turn["came"] for turn in waiting["turns"]] == ["calls"] * 3
+    (parked,) = waiting["turns"][-1]["calls"]
+    assert (parked["came"], parked["status"], CUSTOMERS in parked["asked"]) == ("open", "waiting_approval", True)
+    await office.vote("ben.ortiz", "reject", "Nobody of ours wrote this address.")
+    await office.go_on()
+    (story,) = (await office.get(f"/v1/runs/{run_id}/agents"))["items"]
+    assert (story["step"], story["model"], story["status"], story["limit"]) == (
+        "triage",
+        "gpt-4o-mini",
+        "succeeded",
+        "",
+    )
+    calls = [(call["source"], call["came"], call["reason"]) for turn in story["turns"] for call in turn["calls"]]
+    assert calls == [
+        ("servicenow.incident.get", "done", ""),
+        ("servicenow.incident.update", "denied", calls[1][2]),
+        ("servicenow.incident.update", "rejected", calls[2][2]),
+        ("?", "refused", "There is no such tool."),
+    ]
+    assert ("closed by people" in calls[1][2], "Nobody of ours" in calls[2][2]) == (True, True)
+    assert story["turns"][-1]["result"] == {"summary": "Done."}
+    assert story["tokens"] == sum(turn["tokens"] for turn in story["turns"]) > 0
+    assert float(story["cost_usd"]) > 0
