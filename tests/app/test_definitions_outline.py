@@ -90,6 +90,63 @@ def test_every_node_is_told_once_with_its_kind(of_text: Any) -> None:
     assert "  ├─ form  task  [together with reply]" in text
 
 
+AGENT = """
+workflow: agents
+version: 1
+reference: x
+steps:
+  - id: helper
+    agent:
+      model: gpt-4o-mini
+      instructions: Help.
+      input: ${{ trigger.text }}
+      tools:
+        - do: servicenow.incident.get
+          with: {sys_id: "${{ trigger.sys_id }}"}
+        - servicenow.incident.update
+        - slack.message.post
+        - ask: {name: ask_desk, title: A question, form: {type: object, properties: {a: {type: string}}}, assign: {group: desk}}
+        - run: owner-check@2
+"""
+AGENTS_POLICY = """
+policy: agents
+version: 1
+rules:
+  - {id: think, match: {operation: model.chat.complete}, when: agent.model == 'gpt-4o-mini', outcome: allow, because: Yes.}
+  - {id: read, match: {operation: servicenow.incident.get}, when: step.origin == 'agent', outcome: allow, because: Yes.}
+  - {id: named, match: {operation: servicenow.incident.update}, outcome: allow, otherwise: needs_approval, because: Yes.,
+     when: "origin.sys_id.all(o, 'requester' in o)", approvers: [{group: leads}]}
+  - {id: late, match: {operation: slack.message.post}, when: agent.turn < 2 || agent.read == [], outcome: allow, because: Yes.}
+  - {id: never, match: {operation: slack.message.post}, when: agent.step == 'helper', outcome: deny, because: No.}
+"""
+
+
+@pytest.mark.req("P-14")
+def test_an_agent_is_told_with_its_tools_and_what_becomes_of_their_calls(of_text: Any) -> None:
+    facts = {operation.name: operation_facts(operation) for operation in load_catalog().operations.values()}
+    policies = PolicySet([load_policy(AGENTS_POLICY, "p.yaml", facts)])
+    told = cast("Any", outline(of_text(AGENT), policies))
+    tools = {tool["id"]: tool for tool in told["steps"][0]["inside"]["tools"]}
+    assert {name: tool["kind"] for name, tool in tools.items()} == {
+        "helper/servicenow_incident_get": "do",
+        "helper/servicenow_incident_update": "do",
+        "helper/slack_message_post": "do",
+        "helper/ask_desk": "ask",
+        "helper/owner-check_2": "run",
+    }
+    assert {name: one["words"] for name, one in told["foreseen"].items()} == {
+        "helper": "always allowed",
+        "helper/servicenow_incident_get": "always allowed",
+        "helper/servicenow_incident_update": "it depends: allowed or asks people",
+        "helper/slack_message_post": "always denied",
+    }
+    text = [line.lstrip(" │├└─") for line in lines(told, {"model": "", "servicenow": "", "slack": ""})]
+    assert "helper  agent gpt-4o-mini  → always allowed (think)" in text
+    get = "helper/servicenow_incident_get  do servicenow.incident.get  with sys_id fixed  (none, low risk)"
+    assert f"{get}  → always allowed (read)" in text
+    assert "helper/owner-check_2  run owner-check@2" in text
+
+
 @dataclass(frozen=True)
 class _SagaNode:
     """A kind of node that does not exist."""
