@@ -105,26 +105,33 @@ steps:
           with: {sys_id: "${{ trigger.sys_id }}"}
         - servicenow.incident.update
         - slack.message.post
-        - ask: {name: ask_desk, title: A question, form: {type: object, properties: {a: {type: string}}}, assign: {group: desk}}
+        - ask:
+            name: ask_desk
+            title: A question
+            form: {type: object, properties: {answer: {type: string}}}
+            assign: {group: desk}
         - run: owner-check@2
 """
 AGENTS_POLICY = """
 policy: agents
 version: 1
 rules:
-  - {id: think, match: {operation: model.chat.complete}, when: agent.model == 'gpt-4o-mini', outcome: allow, because: Yes.}
-  - {id: read, match: {operation: servicenow.incident.get}, when: step.origin == 'agent', outcome: allow, because: Yes.}
-  - {id: named, match: {operation: servicenow.incident.update}, outcome: allow, otherwise: needs_approval, because: Yes.,
-     when: "origin.sys_id.all(o, 'requester' in o)", approvers: [{group: leads}]}
-  - {id: late, match: {operation: slack.message.post}, when: agent.turn < 2 || agent.read == [], outcome: allow, because: Yes.}
-  - {id: never, match: {operation: slack.message.post}, when: agent.step == 'helper', outcome: deny, because: No.}
+  - {id: think, match: {connector: model}, when: agent.model == 'gpt-4o-mini', outcome: allow}
+  - {id: read, match: {operation: servicenow.incident.get}, when: step.origin == 'agent', outcome: allow}
+  - id: named
+    match: {operation: servicenow.incident.update}
+    when: origin.sys_id.all(o, 'requester' in o)
+    outcome: allow
+    otherwise: needs_approval
+    approvers: [{group: leads}]
+  - {id: late, match: {connector: slack}, when: agent.turn < 2, outcome: allow}
+  - {id: never, match: {connector: slack}, when: agent.step == 'helper', outcome: deny}
 """
 
 
 @pytest.mark.req("P-14")
 def test_an_agent_is_told_with_its_tools_and_what_becomes_of_their_calls(of_text: Any) -> None:
-    facts = {operation.name: operation_facts(operation) for operation in load_catalog().operations.values()}
-    policies = PolicySet([load_policy(AGENTS_POLICY, "p.yaml", facts)])
+    policies = PolicySet([load_policy(AGENTS_POLICY, "p.yaml", operation_facts(load_catalog()))])
     told = cast("Any", outline(of_text(AGENT), policies))
     tools = {tool["id"]: tool for tool in told["steps"][0]["inside"]["tools"]}
     assert {name: tool["kind"] for name, tool in tools.items()} == {

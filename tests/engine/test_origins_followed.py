@@ -55,9 +55,7 @@ def test_the_only_record_of_the_requesters_query_is_looked_up(query: str, output
 
 SHAPE = '  - {id: shape, do: transform.data.apply, with: {value: {a: "${{ steps.get.output.number }}"}}}\n'
 GET = "  - {id: get, do: servicenow.incident.get, with: {sys_id: x}}\n"
-ASKED = (
-    '  - {id: ask, do: model.chat.complete, with: {model: m, prompt: "${{ trigger.id }}"}}\n'
-)
+ASKED = '  - {id: ask, do: model.chat.complete, with: {model: m, prompt: "${{ trigger.id }}"}}\n'
 AGENT = "  - {id: bot, agent: {model: gpt-4o-mini, instructions: Do., input: x, tools: [servicenow.incident.get]}}\n"
 GOT = ["field:servicenow.incident.get#/number", "tool:servicenow.incident.get"]
 
