@@ -56,7 +56,7 @@ async def test_it_does_what_it_is_asked_without_asking(
     group = group_id("sys_user_group", "network")
     request = " ".join(
         [
-            "Please look at i1, and give it to whoever does networks:",
+            "Please look at it, and give it to whoever does networks:",
             call("servicenow_incident_get"),
             call("find_group", query="name=network"),
             call("servicenow_incident_update", sys_id="i1", fields={"assignment_group": group}),
