@@ -1,4 +1,4 @@
-"""Lines for people: what a change of the policies in force leads to, and the story of an agent."""
+"""Lines for people: what a change of the policies in force leads to, where values come from, an agent's story."""
 
 from __future__ import annotations
 
@@ -33,6 +33,25 @@ def consequence_lines(told: dict[str, Any]) -> Iterator[str]:
         yield f"{told['unread']} open questions were not looked at beforehand; they are judged when it is in force"
 
 
+def proposed_by(agent: dict[str, Any] | None) -> dict[str, str]:
+    """Name the agent that proposes an action, as fields; none for a step of a workflow. What a model says is quoted."""
+    if not agent:
+        return {}
+    words = f"the agent of step {agent['step']} ({agent['model']}), turn {agent['turn']}, for {agent['requester']}"
+    return {"proposed_by": words, "has_read": ", ".join(agent["read"]), "the_model_says": agent["says"]}
+
+
+def source_rows(sources: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    """Yield a row for each source of a value; a value that nobody of ours chose stands out, and is quoted."""
+    for one in sources:
+        words = f"{one['words']} {one['of']}".strip()
+        yield {
+            "field": one["field"],
+            "source": words if one["ours"] else f"NOT OURS: {words}",
+            "quoted": one["value"],
+        }
+
+
 def story_lines(agent: dict[str, Any]) -> Iterator[str]:
     """Yield the story of an agent: for each turn what it used, what the model asked for, and what each call came to."""
     cost = "at an unknown price" if agent["cost_usd"] is None else f"{agent['cost_usd']} USD"
@@ -49,8 +68,9 @@ def story_lines(agent: dict[str, Any]) -> Iterator[str]:
         for call in turn["calls"]:
             open_ = f" ({call['status'].replace('_', ' ')})" if call["came"] == "open" and call["status"] else ""
             why = f": {_cut(call['reason'])}" if call["reason"] else ""
+            by = f" by {call['by']}" if call["by"] else ""
             name = call["tool"] if call["source"] == "?" else call["source"]
-            yield f"    {call['step']}  {_cut(name)} {_cut(call['asked'])} → {call['came']}{open_}{why}"
+            yield f"    {call['step']}  {_cut(name)} {_cut(call['asked'])} → {call['came']}{open_}{by}{why}"
         if turn["result"] is not None:
             yield f"    result: {_cut(canonical_bytes(turn['result']).decode())}"
 

@@ -15,7 +15,10 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 
 class AgentCall(BaseModel):
-    """One call of a model. ``asked`` is the text that it wrote, ``came`` its one result; ``open`` has none yet."""
+    """One call of a model. ``asked`` is the text that it wrote, ``came`` its one result (``open``: none yet).
+
+    ``by`` is the person who rejected it.
+    """
 
     step: str
     tool: str
@@ -23,6 +26,7 @@ class AgentCall(BaseModel):
     asked: str
     came: str
     reason: str
+    by: str
     status: str
 
 

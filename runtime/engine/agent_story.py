@@ -23,13 +23,15 @@ from runtime.engine.told import Told
 
 
 class _Turn(Struct):
-    """One turn as its events have told it so far. ``came`` holds the results of its calls, by their numbers."""
+    """One turn as its events have told it so far. ``came`` holds the results of its calls, by their numbers.
+
+    Each is what it was, why, and whose answer that is; under 0 stands how the turn itself failed.
+    """
 
     output: JsonObject = field(default_factory=dict)
     usage: list[Mapping[str, Any]] = field(default_factory=list)
     answered: e.AgentAnswered | None = None
-    error: JsonObject | None = None
-    came: dict[int, tuple[Came, str]] = field(default_factory=dict)
+    came: dict[int, tuple[Came, str, str]] = field(default_factory=dict)
 
 
 class _Story(Struct):
@@ -63,11 +65,12 @@ def _take(turns: dict[int, _Turn], key: str, event: e.Event) -> None:
         case e.StepSucceeded(output=output) if not call:
             turn.output = output if isinstance(output, dict) else {}
         case e.StepSucceeded():
-            turn.came[call] = (Came.DONE, "")
+            turn.came[call] = (Came.DONE, "", "")
         case e.StepFailed(detail=detail):
-            turn.came[call] = (came_of(detail or {}), str((detail or {}).get("message") or ""))
+            told = detail or {}
+            turn.came[call] = (came_of(told), str(told.get("message") or ""), str(told.get("by") or ""))
         case e.StepCanceled():
-            turn.came[call] = (Came.CANCELED, "")
+            turn.came[call] = (Came.CANCELED, "", "")
         case _:
             pass
     if not call and isinstance(event, e.StepSucceeded | e.StepFailed | e.StepRetryScheduled) and event.usage:
@@ -96,7 +99,7 @@ def _shown(key: str, story: _Story, past: Past, steps: Mapping[str, StepRow]) ->
 def _turn(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepRow]) -> Row:
     answered, own = turn.answered, steps.get(key)
     tokens = sum(used.get("input_tokens", 0) + used.get("output_tokens", 0) for used in turn.usage)
-    came, reason = turn.came.get(0, ("", ""))
+    came, reason, _ = turn.came.get(0, ("", "", ""))
     return {
         "turn": number_of(key)[0],
         "step": key,
@@ -120,11 +123,11 @@ def _calls(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepR
         function = given.get("function") if isinstance(given, dict) else None
         refused = call.get("refused")
         if refused is not None:
-            came, reason = Came.REFUSED, str(refused)
+            came, reason, by = Came.REFUSED, str(refused), ""
         elif step is not None or (number in open_ and not open_[number].over):
-            came, reason = turn.came.get(number, (Came.OPEN, ""))
+            came, reason, by = turn.came.get(number, (Came.OPEN, "", ""))
         else:
-            came, reason = Came.REFUSED, ASKED_BEFORE
+            came, reason, by = Came.REFUSED, ASKED_BEFORE, ""
         yield {
             "step": f"{key}/{number}",
             "tool": call.get("tool"),
@@ -132,5 +135,6 @@ def _calls(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepR
             "asked": str(function.get("arguments") or "") if isinstance(function, dict) else "",
             "came": str(came),
             "reason": reason,
+            "by": by,
             "status": "" if step is None else str(step.status),
         }
