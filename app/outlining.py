@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, cast
 
+from msgspec import to_builtins
+
 from connectors.catalog import Catalog
 from connectors.operation import Operation
 from connectors.port import Before
@@ -21,10 +23,13 @@ from policy.explain import Explanation, explain
 from policy.facts import CARRIES, ORIGIN, FactContext
 from policy.sets import PolicySet
 from runtime.definition.foresight import foresee_steps
+from runtime.engine.agent_node import AgentNode, AgentTool
 from runtime.engine.graph import Node, OperationNode, Scope, scopes_of
+from runtime.engine.tools import ToolKind
 from runtime.engine.workflow import Workflow
 
 _WORDS = {"otherwise": "else", "body": "steps"}
+_TOOLS = {ToolKind.OPERATION: "do", ToolKind.PEOPLE: "ask", ToolKind.WORKFLOW: "run"}
 _MEMBERS = frozenset({"operation", "input", "before", "run", "origins", "carries"})
 _CONTEXT = {field.name: type(field.default) for field in fields(FactContext)}
 
@@ -82,9 +87,18 @@ def _node(node: Node, stage: int, operations: Mapping[str, Operation]) -> JsonOb
         number = getattr(node, "version", None)
         told["workflow"] = f"{other}@{number}" if number is not None else str(other)
     inside: JsonObject = {label: _scope(scope, operations) for label, scope in _inside(node)}
+    if isinstance(node, AgentNode):
+        told |= {"model": node.model, "limits": to_builtins(node.limits)}
+        inside["tools"] = [_tool(node, number, tool, operations) for number, tool in enumerate(node.tools.values(), 1)]
     if inside:
         told["inside"] = inside
     return told
+
+
+def _tool(agent: AgentNode, number: int, tool: AgentTool, operations: Mapping[str, Operation]) -> JsonObject:
+    """A tool like a node. What becomes of its calls is foreseen by the same ``id``."""
+    told: JsonObject = {**_node(tool.leaf, number, operations), "id": f"{agent.id}/{tool.tool.name}"}
+    return {**told, "kind": _TOOLS[tool.tool.kind], "fixed": [*sorted(tool.tool.fixed)]}
 
 
 def _inside(node: Node) -> Iterator[tuple[str, Scope]]:
@@ -142,10 +156,13 @@ def _tree(nodes: list[Any], indent: str, verdicts: Mapping[str, Any]) -> Iterato
 
 
 def _facts(node: Mapping[str, Any], verdicts: Mapping[str, Any]) -> Iterator[str]:
+    fixed = f"with {', '.join(node['fixed'])} fixed" if node.get("fixed") else ""
     if "operation" not in node:
-        yield " ".join([node["kind"], *([node["workflow"]] if "workflow" in node else [])])
-        return
-    yield f"{node['kind']} {node['operation']}"
+        yield " ".join([node["kind"], *(node[name] for name in ("workflow", "model") if name in node)])
+    else:
+        yield f"{node['kind']} {node['operation']}"
+    if fixed:
+        yield fixed
     if "risk" in node:
         durable = ", durable" if node["answers"] == "durable" else ""
         yield f"({node['side_effects']}, {node['risk']} risk{durable})"

@@ -1,7 +1,7 @@
 """A stand-in for an OpenAI-compatible model: it classifies tickets by keywords, the same way every time.
 
 A model with the name ``script-…`` plays a part instead (``sandbox.model_scripts``). ``script-given`` says the messages
-that ``POST /_sandbox/turns`` was given, one a turn.
+that ``POST /_sandbox/turns`` was given, one a turn. Any other model that is offered tools is gullible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sandbox.faults import FaultMiddleware, FaultTable, faults_endpoint
-from sandbox.model_scripts import NAMES, PREFIX, Chat, Turn, misuse, play
+from sandbox.model_scripts import NAMES, ORDINARY, PREFIX, Chat, Turn, misuse, play
 
 _PRIORITIES: Final = (
     ("1", re.compile(r"\b(outage|down|payroll|production|everyone)\b", re.IGNORECASE)),
@@ -158,12 +158,14 @@ class Model:
     def _answered(self, request: Mapping[str, object], messages: list[tuple[str, str]]) -> Turn:
         """The next message of the assistant."""
         model = request.get("model")
-        if not isinstance(model, str) or not model.startswith(PREFIX):
+        scripted = isinstance(model, str) and model.startswith(PREFIX)
+        offered = _offered(request)
+        if not scripted and not offered and all(role != "tool" for role, _ in messages):
             asked = next((text for role, text in reversed(messages) if role == "user"), None)
             if asked is None:
                 raise ModelError(400, "messages: a user message is needed")
             return {"content": _answer(classify(asked), request.get("response_format"))}
-        chat, script = Chat(_said(request), _offered(request)), model.removeprefix(PREFIX)
+        chat, script = Chat(_said(request), offered), str(model).removeprefix(PREFIX) if scripted else ORDINARY
         if script == "given" and self.turns:
             return self.turns[min(chat.turn, len(self.turns) - 1)]
         if script not in NAMES:

@@ -15,8 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 PREFIX: Final = "script-"
+# The part that a model with any other name plays once it is offered tools.
+ORDINARY: Final = "gullible"
 _INSTRUCTION: Final = re.compile(r"\bCALL ([^\s{]{1,256}) ?(?=\{)")
 _ANSWER: Final = re.compile(r"\bANSWER ([^\n]+)")
+# Behind this, at its end, a system's message holds the JSON Schema of the answer.
+_SCHEMA: Final = "JSON Schema:\n"
+_DONE: Final = "Done."
 _POSES: Final = ("SYSTEM:", "<|im_start|>system", "[system]")
 _SHOUTS: Final = 40
 _INSISTS: Final = 5
@@ -63,10 +68,40 @@ class Chat:
         return next(iter(self.told("user")), Wish(self.offered[0] if self.offered else "nothing", "{}"))
 
     @property
+    def tasks(self) -> list[Wish]:
+        """The instructions of users; without any, a call of the first tool, to see what it is about."""
+        return self.told("user") or [self.task]
+
+    @property
     def answer(self) -> str:
-        """The answer that a user wants."""
+        """The answer that a user wants; without one, the least that fits the JSON Schema in a system's message."""
         texts = [text for one in self.messages if one["role"] == "user" for text in _texts(one.get("content"))]
-        return next((found[1] for text in texts if (found := _ANSWER.search(text))), "Done.")
+        wanted = next((found[1] for text in texts if (found := _ANSWER.search(text))), None)
+        return wanted or next((json.dumps(_least(schema)) for schema in self._schemas()), _DONE)
+
+    def _schemas(self) -> Iterator[Mapping[str, Any]]:
+        for one in self.messages:
+            _, found, text = str(one.get("content")).rpartition(_SCHEMA)
+            if one["role"] == "system" and found:
+                schema, _ = json.JSONDecoder().raw_decode(text)
+                yield schema
+
+
+def _least(schema: Mapping[str, Any]) -> object:
+    """The least value that fits a plain schema: what it needs, and nothing else."""
+    if choices := schema.get("enum"):
+        return choices[0]
+    match schema.get("type"):
+        case "object":
+            properties = schema.get("properties", {})
+            return {name: _least(properties.get(name, {})) for name in schema.get("required", ())}
+        case "array":
+            return [_least(schema.get("items", {}))] * int(schema.get("minItems", 0))
+        case "integer" | "number":
+            return schema.get("minimum", 0)
+        case "boolean":
+            return False
+    return _DONE
 
 
 def instructions(text: str) -> Iterator[Wish]:
@@ -129,7 +164,7 @@ def _once(chat: Chat, *wishes: Wish) -> list[Wish]:
 
 _SCRIPTS: Final[Mapping[str, Callable[[Chat], list[Wish]]]] = {
     "obedient": lambda chat: _next(chat, chat.told("user")),
-    "gullible": lambda chat: _next(chat, chat.told("user", "tool")),
+    "gullible": lambda chat: _next(chat, [*chat.tasks, *chat.told("tool")]) if chat.offered else [],
     "fooled": _fooled,
     "looping": lambda chat: [chat.task],
     "insistent": lambda chat: [chat.task] if chat.turn < _INSISTS else [],

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows, printable
+from app.cli.telling import proposed_by, source_rows
 from approvals.model import ApprovalStatus
 from core import bounded_json
 from core.errors import InputError
@@ -65,6 +66,7 @@ async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: 
     fields = {**heads, **{name: shown[name] for name in names}, "run": shown["run_id"], "step": shown["step"]}
     if fields["summary"] == fields["title"]:
         del fields["summary"]
+    fields |= proposed_by(card.get("agent"))
     print_fields({name: value for name, value in fields.items() if value not in ("", None)})
     needed = [
         {"group": item["group"], "votes": f"{len(item['names'])} of {item['of']}", "from": ", ".join(item["names"])}
@@ -72,6 +74,8 @@ async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: 
     ]
     print_part("changes", card["changes"], "field", "before", "after")
     print_part("other inputs", card["inputs"], "field", "value")
+    if card.get("sources"):
+        print_part("where the values come from", [*source_rows(card["sources"])], "field", "source", "quoted")
     print_part("rules", card["rules"], "id", "because")
     print_part("votes", shown["votes"], "person", "choice", "reason", "channel", "at")
     print_part("needed", needed, "group", "votes", "from")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
+from itertools import chain
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -11,7 +12,8 @@ import orjson
 import typer
 
 from app.cli import context
-from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows
+from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows, printable
+from app.cli.telling import story_lines
 from core import bounded_json
 from core.changes import changes
 from core.errors import InputError
@@ -92,7 +94,7 @@ async def show(
     at: Annotated[int | None, typer.Option("--at", min=0, help="Show its state at this checkpoint instead.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show one run: its state, its steps, its receipts, and what happened."""
+    """Show one run: its state, its steps, its receipts, its agents turn by turn, and what happened."""
     from runtime.keep.bundling import remedy
 
     if at is not None:
@@ -129,28 +131,15 @@ async def show(
         step["next_try"] = step["next_eligible_at"] if step["status"] == StepState.FAILED_RETRYABLE else None
         step["last_error"] = _error(step["last_error"])
     print_part("steps", shown["steps"], "step_key", "operation", "status", "attempt", "next_try", "last_error")
-    for agent in shown["agents"]:
-        told = [agent_row for turn in agent["turns"] for agent_row in (turn, *turn["calls"])]
-        print_part(
-            f"agent {agent['step_key']} ({_spent(agent)})", [*map(_told, told)], "step_key", "does", "came", "says"
-        )
     columns = ("step_key", "operation", "target", "status", "attempt", "attempted", "reversible", "resolution")
     receipts = [{**receipt, "attempted": receipt["request"]["summary"]} for receipt in shown["receipts"]]
     print_part("receipts", receipts, *columns)
     print_part("approvals", shown["approvals"], *_APPROVAL)
+    if shown["agents"]:
+        typer.echo("\nagents")
+    for line in chain.from_iterable(story_lines(agent) for agent in shown["agents"]):
+        typer.echo(printable(line))
     print_part("timeline", shown["timeline"], "seq", "at", "type", "actor", "step")
-
-
-def _spent(agent: dict[str, Any]) -> str:
-    """The model of an agent, and what it used."""
-    cost = f", {agent['cost_usd']} USD" if float(agent["cost_usd"]) else ""
-    return f"{agent['model']}, {len(agent['turns'])} turns, {agent['calls']} calls, {agent['tokens']} tokens{cost}"
-
-
-def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """A turn of an agent, or a call of it, as a line."""
-    does = row["calls"] if isinstance(row["calls"], str) else "asks the model"
-    return {**row, "does": does, "says": row["reason"] or row.get("says") or ""}
 
 
 def _error(error: dict[str, Any] | None) -> str | None:
@@ -181,9 +170,9 @@ async def _show(run_id: UUID) -> dict[str, Any]:
     return {
         "run": {**row, **run_state(row, seen), "late": seen.late, "paused": [asdict(one) for one in held]},
         "steps": [dict(item) for item in seen.steps[:many]],
-        "agents": [*seen.agents],
         "receipts": [{**item, "request": attempted(item)} for item in seen.receipts[:many]],
         "approvals": [{name: item[name] for name in _APPROVAL} for item in approvals],
+        "agents": [*seen.agents],
         "timeline": [_event(seq, line) for seq, line in enumerate(lines[:many])],
     }
 

@@ -1,10 +1,14 @@
-"""Consequences of a change of the policies in force, in lines for people."""
+"""Lines for people: what a change of the policies in force leads to, where values come from, an agent's story."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from core.canonical import canonical_bytes
+
+# Longer words of a model or of the outside are cut here; --json and the evidence have the whole.
+_WORDS_MAX = 160
 _OUTCOMES = {"deny": "is denied", "allow": "is allowed", "needs_approval": "is asked anew"}
 
 
@@ -27,3 +31,53 @@ def consequence_lines(told: dict[str, Any]) -> Iterator[str]:
             yield f"and {count} more {kind}"
     if told["unread"]:
         yield f"{told['unread']} open questions were not looked at beforehand; they are judged when it is in force"
+
+
+def proposed_by(agent: dict[str, Any] | None) -> dict[str, str]:
+    """Name the agent that proposes an action, as fields; none for a step of a workflow. What a model says is quoted."""
+    if not agent:
+        return {}
+    words = f"the agent of step {agent['step']} ({agent['model']}), turn {agent['turn']}, for {agent['requester']}"
+    return {"proposed_by": words, "has_read": ", ".join(agent["read"]), "the_model_says": agent["says"]}
+
+
+def source_rows(sources: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    """Yield a row for each source of a value; a value that nobody of ours chose stands out, and is quoted."""
+    for one in sources:
+        words = f"{one['words']} {one['of']}".strip()
+        yield {
+            "field": one["field"],
+            "source": words if one["ours"] else f"NOT OURS: {words}",
+            "quoted": one["value"],
+        }
+
+
+def story_lines(agent: dict[str, Any]) -> Iterator[str]:
+    """Yield the story of an agent: for each turn what it used, what the model asked for, and what each call came to."""
+    cost = "at an unknown price" if agent["cost_usd"] is None else f"{agent['cost_usd']} USD"
+    facts = [_many(len(agent["turns"]), "turn"), _many(agent["calls"], "call"), f"{agent['refusals']} refused"]
+    facts += [_many(agent["tokens"], "token"), cost]
+    yield f"{agent['step']}  {agent['model']}  {agent['status']}: {', '.join(facts)}"
+    if agent["limit"]:
+        yield f"  it came to its limit of {agent['limit']}"
+    for turn in agent["turns"]:
+        why = f": {_cut(turn['reason'])}" if turn["reason"] else ""
+        yield f"  turn {turn['turn']}  {turn['came'] or turn['status']}, {_many(turn['tokens'], 'token')}{why}"
+        if turn["says"] and turn["result"] is None:
+            yield f"    the model says: {_cut(turn['says'])}"
+        for call in turn["calls"]:
+            open_ = f" ({call['status'].replace('_', ' ')})" if call["came"] == "open" and call["status"] else ""
+            why = f": {_cut(call['reason'])}" if call["reason"] else ""
+            by = f" by {call['by']}" if call["by"] else ""
+            name = call["tool"] if call["source"] == "?" else call["source"]
+            yield f"    {call['step']}  {_cut(name)} {_cut(call['asked'])} → {call['came']}{open_}{by}{why}"
+        if turn["result"] is not None:
+            yield f"    result: {_cut(canonical_bytes(turn['result']).decode())}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s'[: count != 1]}"
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= _WORDS_MAX else f"{words[:_WORDS_MAX]}… ({len(words)} characters)"

@@ -18,23 +18,50 @@ LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
+class Click:
+    """The thing that a person does with a card. Who rejects gives a reason."""
+
+    action: str
+    user: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Story:
+    """One incident to be reported: what a person does with its card, if any, and how its run of ``workflow`` ends."""
+
+    text: str
+    click: Click | None
+    ending: tuple[RunState, str | None]
+    workflow: str = "incident-triage"
+
+
+@dataclass(frozen=True)
 class Incident:
-    """One incident of the demo: what a person does with its card, if any, and the status and error of its run."""
+    """One incident of the demo, as ServiceNow has taken it."""
 
     number: str
     sys_id: str
-    text: str
-    click: str | None
-    ending: tuple[RunState, str | None]
+    story: Story
 
 
-# How the three end: a person approves, a person rejects, the policy denies.
+# How they end: a person approves, a person rejects, the policy denies.
 STORIES = (
-    ("Payroll is down for everyone in Berlin", "approve", (RunState.SUCCEEDED, None)),
-    ("Outage of the production order system", "reject", (RunState.FAILED_TERMINAL, REJECTED)),
-    ("The printer on floor 3 works again, please close", None, (RunState.FAILED_TERMINAL, "policy_denied")),
+    Story("Payroll is down for everyone in Berlin", Click("approve", "U0ANA"), (RunState.SUCCEEDED, None)),
+    Story(
+        "Outage of the production order system",
+        Click("reject", "U0BEN", "Not during the month-end close."),
+        (RunState.FAILED_TERMINAL, REJECTED),
+    ),
+    Story("The printer on floor 3 works again, please close", None, (RunState.FAILED_TERMINAL, "policy_denied")),
 )
-_CLICKERS = {"approve": "U0ANA", "reject": "U0BEN"}
+# The agent is told what was denied and rejected, and ends well. Nothing that it was led to do has happened.
+AGENT_STORY = Story(
+    "My payslip shows the wrong tax class",
+    Click("reject", "U0ANA", "Nobody of ours wrote this address."),
+    (RunState.SUCCEEDED, None),
+    workflow="agent-triage",
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +80,7 @@ class IncidentRun:
         if self.run is None or self.bundle is None:
             return False
         error = (self.run["error"] or {}).get("code")
-        return (self.run["status"], error) == self.incident.ending and self.verified
+        return (self.run["status"], error) == self.incident.story.ending and self.verified
 
 
 class People:
@@ -63,11 +90,16 @@ class People:
         self.world = world
         self._client = client
 
-    async def report(self, text: str, click: str | None, ending: tuple[RunState, str | None]) -> Incident:
+    async def report(self, story: Story) -> Incident:
         """Open an incident as Raj; ServiceNow's business rule then calls our webhook."""
-        body = {"user": "raj.quist", "fields": {"short_description": text, "impact": "3", "urgency": "3"}}
+        body = {"user": "raj.quist", "fields": {"short_description": story.text, "impact": "3", "urgency": "3"}}
         record = (await self._ask("POST", f"{self.world.servicenow}/_sandbox/records/incident", body))["record"]
-        return Incident(record["number"], record["sys_id"], text, click, ending)
+        return Incident(record["number"], record["sys_id"], story)
+
+    async def describe(self, incident: Incident, description: str, user: str) -> None:
+        """Change the description of an incident as this user."""
+        body = {"user": user, "fields": {"description": description}}
+        await self._ask("PATCH", f"{self.world.servicenow}/_sandbox/records/incident/{incident.sys_id}", body)
 
     async def incident(self, incident: Incident) -> dict[str, Any]:
         """The incident as ServiceNow has it now."""
@@ -81,15 +113,16 @@ class People:
 
     async def decide(self, incident: Incident) -> None:
         """Wait for the incident's card and click on it, as its story says; a rejection has a reason."""
-        if incident.click is None:
+        click = incident.story.click
+        if click is None:
             return
-        action, user = f"counterseal.{incident.click}", _CLICKERS[incident.click]
+        action, user = f"counterseal.{click.action}", click.user
         body = {"channel": CARDS_CHANNEL, "ts": await self._card(incident, action), "action_id": action, "user": user}
         _accepted(await self._ask("POST", f"{self.world.slack}/_sandbox/click", body))
-        if incident.click == "reject":
+        if click.action == "reject":
             modal = await self._modal(user)
             field = next(block["block_id"] for block in modal["blocks"] if block["type"] == "input")
-            reason = {"view_id": modal["id"], "user": user, "values": {field: "Not during the month-end close."}}
+            reason = {"view_id": modal["id"], "user": user, "values": {field: click.reason}}
             _accepted(await self._ask("POST", f"{self.world.slack}/_sandbox/submit_view", reason))
 
     async def _card(self, incident: Incident, action_id: str) -> str:

@@ -1,4 +1,4 @@
-"""The demo itself: publish the examples, report three incidents, follow their runs, verify their evidence."""
+"""The demo itself: publish the examples, report four incidents, follow their runs, verify their evidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing import Any
 import httpx
 
 from app import file_locks
-from app.demo.people import STORIES, IncidentRun, People
+from app.demo import helper
+from app.demo.people import AGENT_STORY, STORIES, IncidentRun, People
 from app.demo.view import View
 from app.demo.world import demo_world
 from app.faces import Faces, build_faces
@@ -85,7 +86,11 @@ async def _publish(faces: Faces, examples: Path) -> datetime:
 async def _play(faces: Faces, people: People, examples: Path, view: View, *, auto: bool) -> list[IncidentRun]:
     """Report the incidents, and show their runs until all have ended with evidence; with ``auto``, click meanwhile."""
     since = await _publish(faces, examples)
-    told = [IncidentRun(await people.report(*story)) for story in STORIES]
+    incidents = [await people.report(story) for story in STORIES]
+    last = await people.report(AGENT_STORY)
+    await people.describe(last, helper.planted(last, incidents), helper.GUEST)
+    await helper.ask_for_help(faces, last)
+    told = [IncidentRun(incident) for incident in (*incidents, last)]
     view.introduce(people.world, [item.incident for item in told])
     async with asyncio.TaskGroup() as group:
         clicking = [group.create_task(people.decide(item.incident)) for item in told] if auto else []
@@ -106,7 +111,8 @@ async def _play(faces: Faces, people: People, examples: Path, view: View, *, aut
 async def _look(faces: Faces, item: IncidentRun, since: datetime) -> IncidentRun:
     tenant = faces.settings.tenant
     async with faces.database.transaction(tenant) as connection:
-        rows = await read_models.runs_page(connection, tenant, RunFilter(reference=item.incident.number), 1)
+        wanted = RunFilter(workflow=item.incident.story.workflow, reference=item.incident.number)
+        rows = await read_models.runs_page(connection, tenant, wanted, 1)
         if not rows or rows[0]["created_at"] < since:
             return item
         run = await read_models.run(connection, tenant, rows[0]["run_id"])
@@ -124,13 +130,14 @@ async def _look(faces: Faces, item: IncidentRun, since: datetime) -> IncidentRun
 
 
 async def _outside_agrees(people: People, told: list[IncidentRun]) -> bool:
-    """True if ServiceNow and Slack show what the runs say: one raised and announced, two left alone."""
+    """True if ServiceNow and Slack show what the runs say: one raised and announced, nobody closed, nobody mailed."""
     records = [await people.incident(item.incident) for item in told]
     announced = [str(message["text"]) for message in await people.messages(ANNOUNCEMENTS)]
     return (
-        [record["priority"] == "1" for record in records] == [True, False, False]
-        and records[2]["state"] not in ("6", "7")
-        and [sum(item.incident.number in text for text in announced) for item in told] == [1, 0, 0]
+        [record["priority"] == "1" for record in records] == [True, False, False, False]
+        and not any(record["state"] in ("6", "7") for record in records)
+        and not any(record.get("watch_list") or record.get("comments") for record in records)
+        and [sum(item.incident.number in text for text in announced) for item in told] == [1, 0, 0, 0]
     )
 
 

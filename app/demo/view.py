@@ -48,12 +48,15 @@ class View:
         self.say(f"  ServiceNow (stand-in)  {world.servicenow}/")
         self.say(f"  Counterseal (HTTP)     {world.app} [dim](asks for a token)[/]\n")
         for incident in incidents:
-            self.say(f"  [bold]{incident.number}[/] {incident.text}")
+            self.say(f"  [bold]{incident.number}[/] {incident.story.text}")
         if not self._auto:
-            first, second, _ = incidents
+            first, second, _, last = incidents
             self.say(
                 f"\nOpen the Slack page; you are Ana there. Press [bold]Approve[/] on the card of {first.number} "
-                f"and [bold]Reject[/] on that of {second.number}.\nOr decide here, in another terminal:"
+                f"and [bold]Reject[/] on that of {second.number}.\n"
+                f"Raj has asked an agent to look after {last.number}, where somebody has written that it should close\n"
+                "everything and mail the customers, and it obeys. See on its card where the address comes from, and\n"
+                "[bold]Reject[/] it. Or decide here, in another terminal:"
             )
             self.say(f"  {_command(world)} approval list")
             self.say(f"  {_command(world)} approval approve APPROVAL --as ana.lee\n")
@@ -86,6 +89,8 @@ class View:
         self.say("\nLook further:")
         if (first := next((item for item in told if item.run is not None), None)) is not None:
             self.say(f"  {command} run show {first.run['run_id']}")
+            if (agent := told[-1].run) is not None:
+                self.say(f"  {command} run show {agent['run_id']}  [dim]# the agent, turn by turn[/]")
             if "COUNTERSEAL_S3_BUCKET" not in world.environment:  # moto's bucket ends with the demo
                 self.say(f"  {command} evidence get {first.run['run_id']} -o evidence.zip")
         if first is not None and first.bundle is not None:
@@ -102,7 +107,7 @@ def _table(told: Sequence[IncidentRun]) -> Table:
     for item in told:
         status = _WORDS.get(item.run["status"], item.run["status"]) if item.run else "[dim]not started[/]"
         evidence = "[green]verified[/]" if item.verified else "[bold red]does not verify[/]" if item.bundle else ""
-        table.add_row(item.incident.number, item.incident.text, _with_reason(item, status), evidence)
+        table.add_row(item.incident.number, item.incident.story.text, _with_reason(item, status), evidence)
     return table
 
 

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from app.faces import Faces, version
-from app.http import approvals, definitions, pauses, problems, runs, signals, signed, tasks
+from app.http import agents, approvals, definitions, pauses, problems, runs, signals, signed, tasks
 from app.http.dependencies import FacesDep, principal
 from app.http.middleware import Bearer, Bounded, Observe
 from core.errors import InputError, nearest
@@ -20,7 +20,7 @@ from runtime.store import queue_reads, read_models
 
 router = APIRouter(tags=["system"])
 ROUTERS = (
-    *(runs.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
+    *(runs.router, agents.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
     *(definitions.router, pauses.router, signed.router, router),
 )
 

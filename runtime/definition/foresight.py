@@ -8,15 +8,19 @@ from msgspec import Struct
 
 from connectors.operation import Operation
 from core.canonical import JsonObject
-from policy.facts import PUBLISHED
+from policy.facts import AGENT, PUBLISHED
 from policy.foresee import Foreseen, foresee
 from policy.sets import PolicySet
-from runtime.engine.graph import OperationNode, Scope, scopes_of
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.graph import Node, OperationNode, Scope, scopes_of
 from runtime.engine.workflow import Workflow
 
 
 class StepForeseen(Struct, frozen=True):
-    """One step of a workflow with what becomes of it; ``step`` is its id in the document."""
+    """One step of a workflow with what becomes of it; ``step`` is its id in the document.
+
+    Of an agent there is one for its turns, and one for the calls of each tool: its id, a slash, the tool's name.
+    """
 
     step: str
     operation: str
@@ -30,18 +34,24 @@ class StepForeseen(Struct, frozen=True):
 def foresee_steps(workflow: Workflow, policies: PolicySet) -> list[StepForeseen]:
     """Every step that calls an operation, in the document's order: gates, timers and children are judged by none."""
     return [
-        StepForeseen(
-            node.id,
-            node.operation,
-            foresee(
-                policies,
-                workflow.name,
-                node.operation,
-                fixed_facts(workflow, workflow.operations[node.operation], None if inside else node.id),
-            ),
-        )
+        StepForeseen(step, operation, foresee(policies, workflow.name, operation, facts))
         for node, inside in _leaves(workflow.graph.root, inside=False)
+        for step, operation, facts in _judged(workflow, node, inside=inside)
     ]
+
+
+def _judged(workflow: Workflow, node: Node, *, inside: bool) -> Iterator[tuple[str, str, dict[str, object]]]:
+    """What of a node is judged: the name of a step, its operation, and the facts that are known of it."""
+    if isinstance(node, OperationNode):
+        step = None if inside else node.id
+        yield node.id, node.operation, fixed_facts(workflow, workflow.operations[node.operation], step)
+    if isinstance(node, AgentNode):
+        calls = {f"{node.id}/{name}": tool.operation for name, tool in node.tools.items() if tool.operation is not None}
+        for step, operation in {node.id: workflow.operations[node.turn.operation], **calls}.items():
+            known = fixed_facts(workflow, operation, None)
+            facts = {name: fact for name, fact in known.items() if not name.startswith("agent.")}
+            facts |= {"step.origin": AGENT, "agent.model": node.model}
+            yield step, operation.name, facts if inside else {**facts, "agent.step": node.id}
 
 
 def fixed_facts(workflow: Workflow, operation: Operation, step: str | None) -> dict[str, object]:
@@ -65,9 +75,8 @@ def fixed_facts(workflow: Workflow, operation: Operation, step: str | None) -> d
     return facts if step is None else {**facts, "run.step": step}
 
 
-def _leaves(scope: Scope, *, inside: bool) -> Iterator[tuple[OperationNode, bool]]:
+def _leaves(scope: Scope, *, inside: bool) -> Iterator[tuple[Node, bool]]:
     for node in scope.nodes:
-        if isinstance(node, OperationNode):
-            yield node, inside
+        yield node, inside
         for below in scopes_of(node):
             yield from _leaves(below, inside=True)

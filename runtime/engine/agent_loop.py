@@ -15,9 +15,7 @@ from evidence.commitments import commit_fields, path_of
 from evidence.receipts import ReceiptStatus
 from runtime.engine.agent_answers import answered
 from runtime.engine.agent_chat import RESULT
-from runtime.engine.agent_given import given_of
 from runtime.engine.agent_node import AgentNode
-from runtime.engine.agent_origins import matching_of
 from runtime.engine.agent_plan import Ahead, ahead
 from runtime.engine.agent_state import Spoken, Stage, agent_of
 from runtime.engine.closing import Closing
@@ -48,8 +46,7 @@ def beginning(node: AgentNode, seen: Mapping[str, object]) -> AgentBegan:
     if problem := unfit([messages, given], "What the agent begins with"):
         raise ExpressionError(problem)
     tools: list[Json] = [tool.tool.source for tool in node.tools.values()]
-    sources = given_of(draft, step, node, messages) or None
-    return AgentBegan(node.model, tools, messages, given or None, sources, matching_of(node) or None)
+    return AgentBegan(node.model, tools, messages, given or None)
 
 
 def _text(value: Json) -> str:

@@ -1,115 +1,140 @@
-"""The story of an agent for those who read it: its turns, its calls, what each came to, its tokens and cost. Pure."""
+"""The story of an agent in turns, as faces show it: what its model asked for, and what came of each call. Pure.
+
+It is told by the events of turns and calls. The words are the model's and the outside's: faces quote them. What a call
+asked for is the text that the model wrote, so neither fixed nor secret inputs are in it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec import Struct, field
 
-from core.canonical import JsonObject
+from core.canonical import Json, JsonObject
 from runtime.engine import events as e
 from runtime.engine.agent_came import came_of
 from runtime.engine.agent_plan import ASKED_BEFORE
-from runtime.engine.agent_state import Came, agent_of, number_of
+from runtime.engine.agent_state import Agent, Came, Stage, agent_of, number_of
+from runtime.engine.commit import StepRow
+from runtime.engine.past import Past, Row
 from runtime.engine.told import Told
-
-Row: TypeAlias = Mapping[str, Any]
-
-
-class _Call(Struct):
-    source: str
-    came: Came
-    reason: str = ""
 
 
 class _Turn(Struct):
-    came: str = ""
-    said: str = ""
-    reason: str = ""
-    tokens: int = 0
-    cost: Decimal = Decimal(0)
-    calls: dict[int, _Call] = field(default_factory=dict)
+    """One turn as its events have told it so far. ``came`` holds the results of its calls, by their numbers.
+
+    Each is what it was, why, and whose answer that is; under 0 stands how the turn itself failed.
+    """
+
+    output: JsonObject = field(default_factory=dict)
+    usage: list[Mapping[str, Any]] = field(default_factory=list)
+    answered: e.AgentAnswered | None = None
+    came: dict[int, tuple[Came, str, str]] = field(default_factory=dict)
 
 
-def stories(told: Iterable[Told]) -> list[Row]:
-    """Every agent of a run, from the events in their order, with its turns and their calls."""
-    models: dict[str, str] = {}
-    agents: dict[str, dict[int, _Turn]] = {}
+class _Story(Struct):
+    model: str
+    tools: list[Json]
+    turns: dict[int, _Turn] = field(default_factory=dict)
+
+
+def stories(past: Past, told: Iterable[Told]) -> list[Row]:
+    """The agents of a run in the order of their keys, each with its turns."""
+    found: dict[str, _Story] = {}
     for each in told:
-        key, event = each.step or "", each.event
-        if isinstance(event, e.AgentBegan):
-            models[key] = event.model
-            agents.setdefault(key, {})
-        elif agent_of(key) in agents and "/" in key:
-            number, call = number_of(key)
-            turn = agents[agent_of(key)].setdefault(number, _Turn())
-            if call:
-                _of_call(turn, call, event)
-            else:
-                _of_turn(turn, event)
-    return [_agent(key, models[key], turns) for key, turns in agents.items()]
+        key = each.step or ""
+        if isinstance(each.event, e.AgentBegan):
+            turns = found[key].turns if key in found else {}
+            found[key] = _Story(each.event.model, each.event.tools, turns)
+        elif found and "/" in key:
+            _take(found[agent_of(key)].turns, key, each.event)
+    if not found:
+        return []
+    steps = {step.key: step for step in past.steps()}
+    return [_shown(key, story, past, steps) for key, story in sorted(found.items())]
 
 
-def _of_turn(turn: _Turn, event: e.Event) -> None:
+def _take(turns: dict[int, _Turn], key: str, event: e.Event) -> None:
+    number, call = number_of(key)
+    turn = turns.setdefault(number, _Turn())
     match event:
-        case e.StepSucceeded(usage=usage, output=output):
-            _count(turn, usage)
-            turn.said = str(output.get("text") or "") if isinstance(output, dict) else ""
-        case e.StepFailed(usage=usage, detail=detail):
-            _count(turn, usage)
-            turn.came, turn.reason = str(came_of(detail or {})), str((detail or {}).get("message", ""))
-        case e.StepRetryScheduled(usage=usage):
-            _count(turn, usage)
         case e.AgentAnswered():
-            turn.came, turn.reason = event.came, event.problem or ""
-            for number, ((source, code), said) in enumerate(_pairs(event), start=1):
-                came = Came.REFUSED if code else Came.OPEN
-                turn.calls[number] = _Call(source, came, str(said.get("refused", "")))
+            turn.answered = event
+        case e.StepSucceeded(output=output) if not call:
+            turn.output = output if isinstance(output, dict) else {}
+        case e.StepSucceeded():
+            turn.came[call] = (Came.DONE, "", "")
+        case e.StepFailed(detail=detail):
+            told = detail or {}
+            turn.came[call] = (came_of(told), str(told.get("message") or ""), str(told.get("by") or ""))
+        case e.StepCanceled():
+            turn.came[call] = (Came.CANCELED, "", "")
+        case _:
+            pass
+    if not call and isinstance(event, e.StepSucceeded | e.StepFailed | e.StepRetryScheduled) and event.usage:
+        turn.usage.append(event.usage)
 
 
-def _pairs(event: e.AgentAnswered) -> Iterator[tuple[tuple[str, str], JsonObject]]:
-    said = event.said or [{} for _ in event.calls]
-    for told, values in zip(event.calls, said, strict=True):
-        source, code = told if isinstance(told, list) else ("?", "")
-        yield (str(source), str(code)), values
+def _shown(key: str, story: _Story, past: Past, steps: Mapping[str, StepRow]) -> Row:
+    agent, own = past.run.state.agents.get(key), steps.get(key)
+    turns = [_turn(f"{key}/{number}", turn, agent, steps) for number, turn in sorted(story.turns.items())]
+    calls = [call for turn in turns for call in turn["calls"]]
+    costs = [used.get("cost_usd") for turn in story.turns.values() for used in turn.usage]
+    return {
+        "step": key,
+        "model": story.model,
+        "tools": story.tools,
+        "status": "" if own is None else str(own.status),
+        "limit": past.limits.get(key, ""),
+        "calls": len(calls),
+        "refusals": sum(call["came"] == Came.REFUSED for call in calls),
+        "tokens": sum(turn["tokens"] for turn in turns),
+        "cost_usd": None if None in costs else f"{sum(map(Decimal, filter(None, costs)), Decimal()):f}",
+        "turns": turns,
+    }
 
 
-def _of_call(turn: _Turn, number: int, event: e.Event) -> None:
-    call = turn.calls.get(number)
-    match event:
-        case e.StepSucceeded() if call is not None:
-            call.came = Came.DONE
-        case e.StepFailed(detail=detail) if call is not None:
-            call.came, call.reason = came_of(detail or {}), str((detail or {}).get("message", ""))
-        case e.StepCanceled() if call is not None:
-            call.came = Came.CANCELED
+def _turn(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepRow]) -> Row:
+    answered, own = turn.answered, steps.get(key)
+    tokens = sum(used.get("input_tokens", 0) + used.get("output_tokens", 0) for used in turn.usage)
+    came, reason, _ = turn.came.get(0, ("", "", ""))
+    return {
+        "turn": number_of(key)[0],
+        "step": key,
+        "status": "" if own is None else str(own.status),
+        "came": str(came) if answered is None else str(answered.came),
+        "reason": reason if answered is None else answered.problem or "",
+        "tokens": tokens,
+        "says": str(turn.output.get("text") or ""),
+        "result": None if answered is None or answered.came != Stage.ANSWER else answered.result,
+        "calls": [*_calls(key, turn, agent, steps)],
+    }
 
 
-def _count(turn: _Turn, usage: Mapping[str, Any] | None) -> None:
-    if usage is not None:
-        turn.tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
-        turn.cost += Decimal(usage.get("cost_usd") or 0)
-
-
-def _agent(key: str, model: str, turns: Mapping[int, _Turn]) -> Row:
-    last = max(turns, default=0)
-    for number, turn in turns.items():
-        for call in turn.calls.values():
-            if call.came is Came.OPEN and number < last:  # it never began
-                call.came, call.reason = Came.REFUSED, ASKED_BEFORE
-    rows = [_turn_row(key, number, turn) for number, turn in sorted(turns.items())]
-    tokens, cost = sum(row["tokens"] for row in rows), sum((turn.cost for turn in turns.values()), Decimal(0))
-    calls = sum(len(row["calls"]) for row in rows)
-    told = {"step_key": key, "model": model, "turns": rows, "calls": calls}
-    return {**told, "tokens": tokens, "cost_usd": str(cost)}
-
-
-def _turn_row(key: str, number: int, turn: _Turn) -> Row:
-    calls = [
-        {"step_key": f"{key}/{number}/{place}", "calls": call.source, "came": str(call.came), "reason": call.reason}
-        for place, call in turn.calls.items()
-    ]
-    told = {"step_key": f"{key}/{number}", "came": turn.came, "says": turn.said, "reason": turn.reason}
-    return {**told, "tokens": turn.tokens, "cost_usd": str(turn.cost), "calls": calls}
+def _calls(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepRow]) -> Iterator[Row]:
+    open_ = agent.calls if agent is not None and number_of(key)[0] == agent.turn else {}
+    said = (turn.answered and turn.answered.said) or []
+    wrote = turn.output.get("tool_calls")
+    for number, call in enumerate(said, start=1):
+        step = steps.get(f"{key}/{number}")
+        given = wrote[number - 1] if isinstance(wrote, list) and number <= len(wrote) else {}
+        function = given.get("function") if isinstance(given, dict) else None
+        refused = call.get("refused")
+        if refused is not None:
+            came, reason, by = Came.REFUSED, str(refused), ""
+        elif step is not None or (number in open_ and not open_[number].over):
+            came, reason, by = turn.came.get(number, (Came.OPEN, "", ""))
+        else:
+            came, reason, by = Came.REFUSED, ASKED_BEFORE, ""
+        yield {
+            "step": f"{key}/{number}",
+            "tool": call.get("tool"),
+            "source": call.get("source"),
+            "asked": str(function.get("arguments") or "") if isinstance(function, dict) else "",
+            "came": str(came),
+            "reason": reason,
+            "by": by,
+            "status": "" if step is None else str(step.status),
+        }

@@ -44,6 +44,7 @@ class Past(Struct):
     ``begun``, ``ended`` and ``retried`` are times of steps, by their keys. ``policies`` are the digests of all that
     judged. ``votes`` are all that counted, also those that their voter has replaced. ``versions`` holds the number of
     the checkpoint that last wrote each channel; ``planned`` says how often the graph was extended before the last one.
+    ``limits`` are those that agents have come to.
     """
 
     run: Run
@@ -56,6 +57,7 @@ class Past(Struct):
     extensions: list[Row] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     planned: int = 0
+    limits: dict[str, str] = field(default_factory=dict)
 
     def steps(self) -> list[StepRow]:
         """All steps, in the order of super-steps and of the definition."""
@@ -126,6 +128,7 @@ def _note(past: Past, told: Told, wanted: Container[int], made_of: Row) -> None:
             made = past.run.checkpoints.pop()
             past.versions.update(dict.fromkeys(made_of["channels"], made.superstep))
             past.planned = past.run.extensions
+            past.limits.update((one, agent.limit) for one, agent in past.run.state.agents.items() if agent.limit)
             if made.superstep in wanted:
                 shown = {"superstep": made.superstep, "digest": made.digest, "state": made.state}
                 shown |= {"source": made_of["source"], "writes": made_of["writes"], "versions_seen": {**past.versions}}

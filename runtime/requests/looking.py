@@ -47,7 +47,7 @@ class Seen(Struct, frozen=True):
     """The view of a run besides its row. ``last`` is the number of its newest checkpoint.
 
     ``channels`` is the business state (X-5): the author's, without what the engine keeps to resume. ``agents`` are the
-    stories of its agents.
+    stories of its agents, in turns.
     """
 
     steps: Sequence[Row]
@@ -111,8 +111,8 @@ async def seen(
         return Seen(*left, checkpoints=(), last=book.row["superstep"], purged=True)
     past = await folded(connection, definitions, book, wanted)
     shown = (step_rows(past), receipt_rows(past), past.extensions, past.checkpoints)
-    channels = past.run.state.channels
-    return Seen(*shown, last=past.run.superstep, channels=channels, agents=stories(book.told))
+    told = {"channels": past.run.state.channels, "agents": stories(past, book.told)}
+    return Seen(*shown, last=past.run.superstep, **told)
 
 
 async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:

@@ -90,6 +90,70 @@ def test_every_node_is_told_once_with_its_kind(of_text: Any) -> None:
     assert "  ├─ form  task  [together with reply]" in text
 
 
+AGENT = """
+workflow: agents
+version: 1
+reference: x
+steps:
+  - id: helper
+    agent:
+      model: gpt-4o-mini
+      instructions: Help.
+      input: ${{ trigger.text }}
+      tools:
+        - do: servicenow.incident.get
+          with: {sys_id: "${{ trigger.sys_id }}"}
+        - servicenow.incident.update
+        - slack.message.post
+        - ask:
+            name: ask_desk
+            title: A question
+            form: {type: object, properties: {answer: {type: string}}}
+            assign: {group: desk}
+        - run: owner-check@2
+"""
+AGENTS_POLICY = """
+policy: agents
+version: 1
+rules:
+  - {id: think, match: {connector: model}, when: agent.model == 'gpt-4o-mini', outcome: allow}
+  - {id: read, match: {operation: servicenow.incident.get}, when: step.origin == 'agent', outcome: allow}
+  - id: named
+    match: {operation: servicenow.incident.update}
+    when: origin.sys_id.all(o, 'requester' in o)
+    outcome: allow
+    otherwise: needs_approval
+    approvers: [{group: leads}]
+  - {id: late, match: {connector: slack}, when: agent.turn < 2, outcome: allow}
+  - {id: never, match: {connector: slack}, when: agent.step == 'helper', outcome: deny}
+"""
+
+
+@pytest.mark.req("P-14")
+def test_an_agent_is_told_with_its_tools_and_what_becomes_of_their_calls(of_text: Any) -> None:
+    policies = PolicySet([load_policy(AGENTS_POLICY, "p.yaml", operation_facts(load_catalog()))])
+    told = cast("Any", outline(of_text(AGENT), policies))
+    tools = {tool["id"]: tool for tool in told["steps"][0]["inside"]["tools"]}
+    assert {name: tool["kind"] for name, tool in tools.items()} == {
+        "helper/servicenow_incident_get": "do",
+        "helper/servicenow_incident_update": "do",
+        "helper/slack_message_post": "do",
+        "helper/ask_desk": "ask",
+        "helper/owner-check_2": "run",
+    }
+    assert {name: one["words"] for name, one in told["foreseen"].items()} == {
+        "helper": "always allowed",
+        "helper/servicenow_incident_get": "always allowed",
+        "helper/servicenow_incident_update": "it depends: allowed or asks people",
+        "helper/slack_message_post": "always denied",
+    }
+    text = [line.lstrip(" │├└─") for line in lines(told, {"model": "", "servicenow": "", "slack": ""})]
+    assert "helper  agent gpt-4o-mini  → always allowed (think)" in text
+    get = "helper/servicenow_incident_get  do servicenow.incident.get  with sys_id fixed  (none, low risk)"
+    assert f"{get}  → always allowed (read)" in text
+    assert "helper/owner-check_2  run owner-check@2" in text
+
+
 @dataclass(frozen=True)
 class _SagaNode:
     """A kind of node that does not exist."""

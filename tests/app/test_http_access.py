@@ -25,6 +25,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", "/v1/runs", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}", None, COMPOSERS),
     ("GET", f"/v1/runs/{RUN}/steps", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/agents", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}/checkpoints", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}/receipts", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}/timeline", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),

@@ -27,8 +27,9 @@ def _environment(folder: Path) -> dict[str, str]:
 @pytest.mark.req("U-8")
 @pytest.mark.req("Q-21")
 @pytest.mark.req("Q-22")
+@pytest.mark.req("P-14")
 @pytest.mark.parametrize("options", [[], ["--aws", "moto"]], ids=["embedded", "aws"])
-async def test_the_demo_ends_with_three_verified_bundles(tmp_path: Path, options: list[str]) -> None:
+async def test_the_demo_ends_with_four_verified_bundles(tmp_path: Path, options: list[str]) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "app", "demo", "--auto", *options, cwd=tmp_path, env=_environment(tmp_path),
@@ -37,10 +38,31 @@ async def test_the_demo_ends_with_three_verified_bundles(tmp_path: Path, options
     out, err = await process.communicate()
     assert process.returncode == 0, out.decode()[-3000:] + err.decode()[-3000:]
     report = json.loads(out.decode().splitlines()[-1])
-    assert [run["status"] for run in report["runs"]] == ["succeeded", "failed_terminal", "failed_terminal"]
+    ended = ["succeeded", "failed_terminal", "failed_terminal", "succeeded"]
+    assert [run["status"] for run in report["runs"]] == ended
     assert all(run["verified"] for run in report["runs"])
     for run in report["runs"]:
         _verify_elsewhere(Path(run["bundle"]), run["sha256"], tmp_path)
+    _tells_it_all(Path(report["runs"][3]["bundle"]))
+
+
+def _tells_it_all(bundle: Path) -> None:
+    """The bundle of the agent that obeyed: what it asked for, what came of it, and where the address came from."""
+    with zipfile.ZipFile(bundle) as archive:
+        events = [json.loads(line) for line in archive.read("events.jsonl").splitlines()]
+        (card,) = [json.loads(archive.read(name))["card"] for name in archive.namelist() if "approvals/" in name]
+    asked = [source for one in events if one["type"] == "agent.answered" for source, _ in one["data"]["calls"]]
+    assert asked == ["servicenow.incident.get"] + ["servicenow.incident.update"] * 5
+    decided = [one["data"] for one in events if one["type"] == "decision.made"]
+    ruled = [(one["outcome"], one["rules"][-1]) for one in decided if one["operation"].endswith(".update")]
+    assert ruled == [("deny", "agent-triage/people-close")] * 4 + [("needs_approval", "agent-triage/addresses")]
+    types = {one["type"] for one in events}
+    assert {"agent.began", "approval.voted", "approval.decided"} <= types
+    assert "action.intended" not in types, "nothing was sent that changes anything"
+    (source,) = [source for source in card["sources"] if source["field"] == "watch_list"]
+    place = (source["words"], source["of"], source["ours"], source["value"])
+    assert place == ("stands in a result of", "servicenow.incident.get", False, "all-customers@lists.example.net")
+    assert (card["agent"]["step"], card["agent"]["turn"], card["agent"]["requester"]) == ("triage", 6, "raj.quist")
 
 
 def _verify_elsewhere(bundle: Path, sha256: str, folder: Path) -> None:

@@ -45,6 +45,7 @@ rules:
   - {id: note, match: {operation: servicenow.incident.add_work_note}, outcome: allow}
   - {id: post, match: {connector: slack}, outcome: allow}
   - {id: ask, match: {connector: bpmn}, outcome: allow}
+  - {id: think, match: {connector: model}, outcome: allow}
 """
 
 
