@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
+import missing
 import yaml
 from agentdojo.functions_runtime import FunctionCall, FunctionsRuntime
 from agentdojo.task_suite.load_suites import get_suites
@@ -106,7 +107,8 @@ def suites(injections: bool) -> dict[str, Any]:
             users.append({"id": key, "text": task.PROMPT, "calls": _calls(task, environment)})
         attacks = []
         for key, task in suite.injection_tasks.items() if injections else ():
-            calls = _calls(task, _environment(name, None).model_copy(deep=True))
+            environment = _environment(name, None).model_copy(deep=True)
+            calls = _calls(task, environment) or (missing.calls(task, environment) if name == "workspace" else [])
             attacks.append({"id": key, "text": task.GOAL, "calls": calls})
         tools = [
             {"name": one.name, "description": one.description, "schema": one.parameters.model_json_schema()}
