@@ -12,18 +12,20 @@ from connectors.operation import Operation
 from connectors.port import Before
 from connectors.proposal import build_action
 from core import bounded_json
+from core.action import Action
 from core.canonical import Json, JsonObject
 from core.durations import format_duration
 from core.errors import InputError
-from policy.evaluate import Explanation, explain
-from policy.facts import FactContext
+from core.expressions import fits
+from policy.explain import Explanation, explain
+from policy.facts import CARRIES, ORIGIN, FactContext
 from policy.sets import PolicySet
 from runtime.definition.foresight import foresee_steps
 from runtime.engine.graph import Node, OperationNode, Scope, scopes_of
 from runtime.engine.workflow import Workflow
 
 _WORDS = {"otherwise": "else", "body": "steps"}
-_MEMBERS = frozenset({"operation", "input", "before", "run"})
+_MEMBERS = frozenset({"operation", "input", "before", "run", "origins", "carries"})
 _CONTEXT = {field.name: type(field.default) for field in fields(FactContext)}
 
 
@@ -156,10 +158,10 @@ def _some(names: list[str]) -> str:
 
 
 def explain_action(data: bytes, file: str, policies: PolicySet, catalog: Catalog) -> Explanation:
-    """Build the action described by ``{operation, input, before?, run?}`` as a run would, and judge it.
+    """Build the action described by ``{operation, input, before?, run?, origins?, carries?}`` as a run would.
 
-    ``before`` is what a pre-read would find, ``run`` holds facts of the run. ``InputError`` names the member that is
-    wrong.
+    It is judged. ``before`` is what a pre-read would find, ``run`` holds facts of the run, ``origins`` and ``carries``
+    those about arguments, by name. ``InputError`` names the member that is wrong.
     """
     value = bounded_json.parse_object(data, where=file)
     unknown = sorted(value.keys() - _MEMBERS)
@@ -171,7 +173,28 @@ def explain_action(data: bytes, file: str, policies: PolicySet, catalog: Catalog
     input_ = _object(value.get("input", {}), f"{file}: input")
     found = None if before is None else Before(_object(before, f"{file}: before"), None)
     context = _context(_object(value.get("run", {}), f"{file}: run"), f"{file}: run")
-    return explain(policies, build_action(catalog.get(operation), input_, found), context)
+    action = build_action(catalog.get(operation), input_, found)
+    return explain(policies, action, context, _traced(value, catalog.get(operation), action, file))
+
+
+def _traced(value: JsonObject, operation: Operation, action: Action, file: str) -> dict[str, object]:
+    """The facts about origins that were described; an argument that is absent has none."""
+    traced: dict[str, object] = {}
+    for member, begins, kind in (("origins", ORIGIN, "list<list<string>>"), ("carries", CARRIES, "list<string>")):
+        told = _object(value.get(member, {}), f"{file}: {member}")
+        traced |= {f"{begins}{name}": [] for name in operation.arguments - action.input.keys() - action.fields.keys()}
+        for name, item in told.items():
+            if name not in operation.arguments:
+                words = f"is not an argument of {operation.name}."
+                raise InputError(words, where=f"{file}: {member}.{name}", remedy=f"One of {_names(operation)}.")
+            if not fits(item, kind):
+                raise InputError(f"is not a {kind}", where=f"{file}: {member}.{name}")
+            traced[f"{begins}{name}"] = item
+    return traced
+
+
+def _names(operation: Operation) -> str:
+    return ", ".join(sorted(operation.arguments))
 
 
 def _object(value: Json, where: str) -> JsonObject:
@@ -186,6 +209,9 @@ def _context(value: JsonObject, where: str) -> FactContext:
         kind = _CONTEXT.get(name)
         if kind is None:
             raise InputError("is not a fact.", where=f"{where}.{name}", remedy=f"One of {', '.join(_CONTEXT)}.")
+        if kind is tuple and fits(item, "list<string>"):
+            continue
         if type(item) is not kind:
-            raise InputError(f"is not {'a number' if kind is int else 'a text'}", where=f"{where}.{name}")
+            words = "a list of texts" if kind is tuple else "a number" if kind is int else "a text"
+            raise InputError(f"is not {words}", where=f"{where}.{name}")
     return FactContext(**cast("dict[str, Any]", value))

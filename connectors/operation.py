@@ -137,6 +137,11 @@ class Operation(Part):
             properties = {name: properties[name] for name in self.writes}
         return {name: _fact_type(schema) for name, schema in properties.items()}
 
+    @property
+    def arguments(self) -> frozenset[str]:
+        """The names whose origins policies may ask for: its inputs, and the fields that it may write."""
+        return frozenset(_object(self.input_schema.get("properties"))) | frozenset(self.fact_types())
+
     @model_serializer(mode="wrap")
     def _as_declared(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         told = self.spoken(serialize(self))

@@ -22,6 +22,7 @@ IS: dict[str, Callable[[Any], bool]] = {
     "timestamp": lambda value: isinstance(value, str),
     "list": lambda value: isinstance(value, list),
     "list<string>": lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+    "list<list<string>>": lambda value: isinstance(value, list) and all(map(IS["list<string>"], value)),
     "map": lambda value: isinstance(value, dict),
     "map<string,string>": lambda value: (
         isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items())

@@ -42,11 +42,17 @@ _ENGINE_TYPES: dict[str, Any] = {
     "double": _T.DOUBLE,
     "timestamp": _T.TIMESTAMP,
     "list<string>": _T.List(_T.STRING),
+    "list<list<string>>": _T.List(_T.List(_T.STRING)),
     "map<string,string>": _T.Map(_T.STRING, _T.STRING),
     "dyn": _T.DYN,
 }
 FACT_TYPES = frozenset(_ENGINE_TYPES)
 """The types that a variable can be declared with, and that ``compile`` can demand."""
+
+
+def fits(value: object, kind: str) -> bool:
+    """True if a value is of this fact type."""
+    return IS[kind](value)
 
 
 def is_variable_name(name: str) -> bool:

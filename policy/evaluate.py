@@ -11,16 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
-from typing import cast
-
-from msgspec import Struct, to_builtins
 
 from core.action import Action
-from core.canonical import Json, JsonObject
+from core.canonical import JsonObject
 from core.errors import ExpressionError
 from core.identity import Role
 from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
-from policy.facts import EXTENSION, PUBLISHED, FactContext
+from policy.facts import AGENT, EXTENSION, PUBLISHED, FactContext
 from policy.load import PolicyName
 from policy.model import STRENGTH, Approver, EscalateTo, RuleDocument, Ruling
 from policy.sets import Applying, Named, PolicySet
@@ -92,9 +89,12 @@ def deny(
     return Decision(Ruling.DENY, policies, fired, (), (sentence,), None, read)
 
 
-def build_facts(action: Action, context: FactContext) -> dict[str, object]:
-    """The facts of one action, by their dotted names, as plain JSON values."""
+def build_facts(
+    action: Action, context: FactContext, traced: Mapping[str, object] = MappingProxyType({})
+) -> dict[str, object]:
+    """The facts of one action, by their dotted names, as plain JSON values. ``traced`` are those about origins."""
     before = action.before
+    added = EXTENSION if context.step_added_by else PUBLISHED
     facts: dict[str, object] = {
         "action.operation": action.operation,
         "action.connector": action.connector or action.operation.partition(".")[0],
@@ -115,16 +115,24 @@ def build_facts(action: Action, context: FactContext) -> dict[str, object]:
         "run.requested_by": context.run_requested_by,
         "run.trigger": context.run_trigger,
         "run.step": context.run_step,
-        "step.origin": EXTENSION if context.step_added_by else PUBLISHED,
+        "step.origin": AGENT if context.agent_step else added,
         "step.added_by": context.step_added_by,
         "actor.id": context.actor_id,
         "actor.kind": context.actor_kind,
         "counters.writes_in_run": context.writes_in_run,
+        "counters.same_in_run": context.same_in_run,
+        "counters.refused_in_run": context.refused_in_run,
+        "counters.asked_in_run": context.asked_in_run,
+        "agent.step": context.agent_step,
+        "agent.turn": context.agent_turn,
+        "agent.model": context.agent_model,
+        "agent.read": [*context.agent_read],
         "tenant.id": context.tenant_id,
         "tenant.workspace": context.tenant_workspace,
     }
     facts.update((f"action.fields.{name}", value) for name, value in action.fields.items())
     facts.update((f"action.before.{name}", value) for name, value in (before or {}).items())
+    facts.update(traced)
     return facts
 
 
@@ -240,54 +248,3 @@ def _group(party: EscalateTo) -> tuple[str, GroupSource]:
         return party.group, GroupSource.GROUP
     assert party.slack_group is not None, "the document names exactly one"
     return party.slack_group, GroupSource.SLACK_GROUP
-
-
-class RuleExplanation(Struct, frozen=True):
-    """One rule against one action. ``missing`` are facts that the rule reads and the action does not have."""
-
-    id: str
-    outcome: Ruling
-    when: str | None
-    matched: bool
-    fired: bool
-    error: str | None
-    facts: JsonObject
-    missing: tuple[str, ...]
-
-
-class Explanation(Struct, frozen=True):
-    """The decision, and every rule of the policies that apply, in their order."""
-
-    decision: Decision
-    rules: tuple[RuleExplanation, ...]
-
-    def to_json(self) -> JsonObject:
-        """The explanation as plain JSON; the facts are the action's own values."""
-        return {"decision": self.decision.to_json(), "rules": to_builtins(self.rules)}
-
-
-def explain(policies: PolicySet, action: Action, context: FactContext) -> Explanation:
-    """Judge an action and show how every rule came out."""
-    facts = build_facts(action, context)
-    decision = evaluate(policies, facts, action.operation)
-    fired = {(rule.id, rule.outcome) for rule in decision.rules}
-    errors = {error.rule: error.message for error in decision.errors}
-    several = len(decision.policies) > 1
-    explained = [
-        RuleExplanation(
-            id=name,
-            outcome=rule.outcome,
-            when=rule.document.when,
-            matched=rule.condition_for(action.operation) is not None,
-            fired=(name, rule.outcome) in fired,
-            error=errors.get(name),
-            facts={name: cast(Json, facts[name]) for name in sorted(condition.references) if name in facts},
-            missing=tuple(sorted(condition.references - facts.keys())),
-        )
-        for policy in policies.policies
-        if policy.named in decision.policies
-        for rule in policy.rules
-        for name in [f"{policy.name}/{rule.id}" if several else rule.id]
-        for condition in [rule.condition_for(action.operation) or rule.condition]
-    ]
-    return Explanation(decision, tuple(explained))

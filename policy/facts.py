@@ -30,23 +30,41 @@ BASE_FACTS: Mapping[str, str] = {
     "actor.id": "string",
     "actor.kind": "string",
     "counters.writes_in_run": "int",
+    "counters.same_in_run": "int",
+    "counters.refused_in_run": "int",
+    "counters.asked_in_run": "int",
+    "agent.step": "string",
+    "agent.turn": "int",
+    "agent.model": "string",
+    "agent.read": "list<string>",
     "tenant.id": "string",
     "tenant.workspace": "string",
 }
-"""The facts that every action has. To these come ``action.fields.<name>`` and ``action.before.<name>``."""
+"""The facts that every action has. To these come ``action.fields.<name>`` and ``action.before.<name>``, and of each
+argument ``origin.<name>`` and ``carries.<name>``."""
 
 
-COUNTER = "counters.writes_in_run"
-"""The fact that other steps of the run change."""
+COUNTER, SAME = "counters.writes_in_run", "counters.same_in_run"
+"""The facts that other steps of the run change by what they let out."""
+
+ORIGIN, CARRIES = "origin.", "carries."
+"""The beginnings of facts about where values come from. They are worked out only where a rule reads one of them."""
 
 
-# The origin of a step: the workflow as it was published, or what somebody added to one run.
-PUBLISHED, EXTENSION = "published", "extension"
+# The origin of a step: the workflow as it was published, what somebody added to one run, or an agent.
+PUBLISHED, EXTENSION, AGENT = "workflow", "extension", "agent"
+
+
+def is_traced(fact: str) -> bool:
+    """True if the fact says where a value comes from."""
+    return fact.startswith((ORIGIN, CARRIES))
 
 
 @dataclass(frozen=True, slots=True)
 class OperationFacts:
     """Facts of an operation's declaration: the type of each field it may write, the fields that its diff reads.
+
+    ``arguments`` are the inputs whose origins can be asked for, with the fields that it may write.
 
     ``generics`` are the operations that can do what this one does, each with the condition under which an action of
     theirs does: ``servicenow.record.update`` where ``action.target.startsWith('incident/')``. ``connector`` is that of
@@ -57,6 +75,7 @@ class OperationFacts:
     before: frozenset[str] = frozenset()
     generics: Mapping[str, str] = field(default_factory=dict)
     connector: str = ""
+    arguments: frozenset[str] = frozenset()
 
     def connector_of(self, name: str) -> str:
         """The connector of the operation with this name."""
@@ -66,6 +85,9 @@ class OperationFacts:
 @dataclass(frozen=True, slots=True)
 class FactContext:
     """The origin of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one.
+
+    ``same_in_run`` counts other steps that were let out with the same call, ``refused_in_run`` denials and rejections,
+    ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps.
 
     ``step_added_by`` is the principal that added the step to the run, "" for a step that was published.
     """
@@ -81,6 +103,13 @@ class FactContext:
     actor_id: str = ""
     actor_kind: str = ""
     writes_in_run: int = 0
+    same_in_run: int = 0
+    refused_in_run: int = 0
+    asked_in_run: int = 0
+    agent_step: str = ""
+    agent_turn: int = 0
+    agent_model: str = ""
+    agent_read: tuple[str, ...] = ()
     tenant_id: str = ""
     tenant_workspace: str = ""
 
@@ -98,6 +127,8 @@ def declare(operations: Iterable[OperationFacts]) -> dict[str, str]:
             if _is_plain(name):
                 variables[fact] = kind if variables.get(fact, kind) == kind else "dyn"
         variables.update((f"action.before.{name}", "dyn") for name in operation.before if _is_plain(name))
+        for name in filter(_is_plain, operation.arguments):
+            variables |= {f"{ORIGIN}{name}": "list<list<string>>", f"{CARRIES}{name}": "list<string>"}
     return variables
 
 

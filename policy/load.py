@@ -13,7 +13,7 @@ from core.documents import Document, Path, load_document
 from core.errors import CountersealError, DefinitionError, ExpressionError, Problem, nearest
 from core.expressions import POLICY_LIMITS, Environment, Expression
 from core.validation import validate
-from policy.facts import OperationFacts, declare
+from policy.facts import OperationFacts, declare, is_traced
 from policy.model import APPROVAL_KEYS, AppliesDocument, PolicyDocument, RuleDocument, Ruling
 from policy.scope import EVERYTHING, Scope, compile_glob, scope_problems
 
@@ -75,6 +75,8 @@ class Policy:
         self.operations = operations
         self.scope = scope
         self.applies = document.applies
+        conditions = [one for rule in rules for one in (rule.condition, *rule.restrains.values())]
+        self.traces = any(is_traced(fact) for one in conditions for fact in one.references)
 
 
 def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) -> Policy:

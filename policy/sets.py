@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from core.expressions import ConditionSet, Expression
+from policy.facts import SAME, is_traced
 from policy.load import Policy, PolicyName, Rule
 from policy.scope import EVERYTHING, Scope
 
@@ -37,7 +38,8 @@ class Applying(Struct, frozen=True):
     """The policies that apply to one operation in one workflow, with their rules for it.
 
     The rules are in groups that agree on facts' types, each run as one program. ``references`` are the facts that they
-    read, sorted. ``unknown`` says that one of them does not know the operation. They are ``usable`` if all can be
+    read, sorted; ``traces`` says that some of these are about origins, ``recounts`` that one is about equal calls.
+    ``unknown`` says that one of them does not know the operation. They are ``usable`` if all can be
     asked.
     """
 
@@ -47,6 +49,8 @@ class Applying(Struct, frozen=True):
     usable: bool
     groups: tuple[tuple[tuple[Named, ...], ConditionSet], ...]
     references: tuple[str, ...]
+    traces: bool = False
+    recounts: bool = False
 
 
 class PolicySet:
@@ -65,6 +69,11 @@ class PolicySet:
     def of(cls, *members: Member | None) -> PolicySet:
         """The set of these; None is left out."""
         return cls(one for one in members if one is not None)
+
+    @cached_property
+    def traces(self) -> bool:
+        """True if a rule in force reads where values come from: then runs hand that on to the runs that they start."""
+        return any(policy.traces for policy in self.policies)
 
     def readable(self) -> bool:
         """True if every policy of the set can be read."""
@@ -89,6 +98,7 @@ class PolicySet:
                         break
                 else:
                     groups.append((reads, [(named, condition)]))
+        references = {fact for types, _ in groups for fact in types}
         broken = tuple(one for one in self.broken if one.scope.covers(workflow, operation))
         unknown = any(operation not in one.operations for one in applies)
         return Applying(
@@ -100,7 +110,9 @@ class PolicySet:
                 (tuple(named for named, _ in group), ConditionSet([condition for _, condition in group]))
                 for _, group in groups
             ),
-            tuple(sorted({fact for types, _ in groups for fact in types})),
+            tuple(sorted(references)),
+            any(map(is_traced, references)),
+            SAME in references,
         )
 
 

@@ -55,7 +55,8 @@ def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     for name, operation in catalog.operations.items():
         fields = operation.fact_types()
         before = frozenset(fields if operation.diff else ())
-        found[name] = OperationFacts(fields, before, generics_of(operation, catalog), operation.connector)
+        generics = generics_of(operation, catalog)
+        found[name] = OperationFacts(fields, before, generics, operation.connector, operation.arguments)
     return found
 
 

@@ -55,6 +55,10 @@ def fixed_facts(workflow: Workflow, operation: Operation, step: str | None) -> d
         "run.version": workflow.version,
         "step.origin": PUBLISHED,
         "step.added_by": "",
+        "agent.step": "",
+        "agent.turn": 0,
+        "agent.model": "",
+        "agent.read": [],
         "actor.id": f"workflow:{workflow.name}",
         "actor.kind": "workflow",
     }

@@ -20,8 +20,9 @@ from runtime.engine import contributors
 from runtime.engine.commit import CheckpointRow, LedgerRow, StepRow
 from runtime.engine.graph import Channel, Graph, Reducer
 from runtime.engine.plan import Choices, Planner
-from runtime.engine.run import SUCCEEDED, Failed, Run, State, Window
+from runtime.engine.run import SUCCEEDED, Failed, Run, State
 from runtime.engine.states import StepState
+from runtime.engine.windows import Window
 
 # Among a step's writes, what names the run anew: no channel can have this name.
 REFERENCE = "$reference"

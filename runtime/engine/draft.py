@@ -32,6 +32,7 @@ from runtime.engine.plan import CHECKPOINT, Variables, variables
 from runtime.engine.run import Run, RunView
 from runtime.engine.states import RUN, CommandState, RunState, StepState
 from runtime.engine.told import KEPT, RECEIPT, STORED, Told, digest_of, line_of, pack_values
+from runtime.engine.tracing import Trace
 
 # The key of the row that stands for a barrier: the last step has left, and whoever was to commit it may have died.
 BARRIER = ""
@@ -120,6 +121,7 @@ class Draft:
     """Events told of a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored.
 
     ``systems`` are the outside systems that would be called now, by connector (``connectors.port.Connector.target``).
+    ``traces`` are the origins of what steps would do, where somebody has asked for them.
     ``ready`` says what stands in the way of a call by this process's settings (``connectors.port.Connectors.ready``).
     """
 
@@ -148,6 +150,7 @@ class Draft:
             width=view.run.width,
             lease=lease,
         )
+        self.traces: dict[str, Trace] = {}
         self._told: list[Told] = []
         self._head = view.head
 

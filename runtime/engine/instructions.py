@@ -142,7 +142,8 @@ class Inquire(Struct, frozen=True):
 class StartRun(Struct, frozen=True):
     """Start another run; ``waits`` says whether the step waits for its end. Starting it again finds it there.
 
-    ``shaped`` are the marks of those who shaped its input, ``inherited`` the channels that it gets a copy of.
+    ``shaped`` are the marks of those who shaped its input, ``inherited`` the channels that it gets a copy of;
+    ``origins`` say where both came from, where somebody reads that.
     """
 
     step: StepRow
@@ -153,12 +154,13 @@ class StartRun(Struct, frozen=True):
     waits: bool
     shaped: tuple[str, ...] = ()
     inherited: Mapping[str, Inherited] = field(default_factory=dict)
+    origins: JsonObject | None = None
 
 
 class OtherRun(Struct, frozen=True):
     """The outcome of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started.
 
-    ``shaped`` are the marks of those who shaped what it came to.
+    ``shaped`` are the marks of those who shaped what it came to, ``origins`` where its result came from.
     """
 
     status: str = ""
@@ -166,6 +168,7 @@ class OtherRun(Struct, frozen=True):
     error: JsonObject | None = None
     problem: str | None = None
     shaped: tuple[str, ...] = ()
+    origins: list[Json] | None = None
 
 
 class Over(Struct, frozen=True):

@@ -23,8 +23,8 @@ from core.terms import GroupQuorum, Terms, Unresolved
 from evidence.chain import Actor
 from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
-from policy.evaluate import Decision, build_facts, deny, evaluate
-from policy.facts import COUNTER, FactContext
+from policy.evaluate import Decision, deny, evaluate
+from policy.facts import COUNTER, SAME
 from policy.sets import PolicySet
 from runtime.engine import ask, contributors, records
 from runtime.engine.commit import ReceiptRow, StepRow
@@ -33,6 +33,7 @@ from runtime.engine.events import (
     ActionIntended,
     DecisionMade,
 )
+from runtime.engine.facts import call_of, facts_of, told_of
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import Known, Next, Nonce, Over, Perform
 from runtime.engine.operators import IN_DOUBT
@@ -93,23 +94,8 @@ def judge(
     if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
         sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
         return deny("cap:max_writes_per_run", sentence, policy.applying(view.workflow, action.operation).policies)
-    state = transition.run.state
-    context = FactContext(
-        run_workflow=view.workflow,
-        run_version=view.workflow_version,
-        run_id=str(view.run_id),
-        run_reference=view.run.reference,
-        run_requested_by=view.run.requested_by,
-        run_trigger=view.trigger_type,
-        run_step=step.key,
-        step_added_by=contributors.added_by(state, step.key) if state.shaped else "",
-        actor_id=f"workflow:{view.workflow}",
-        actor_kind="workflow",
-        writes_in_run=writes,
-        tenant_id=view.tenant_id,
-        tenant_workspace=view.workspace_id,
-    )
-    decision = evaluate(policy, build_facts(action, context), action.operation)
+    facts = facts_of(transition, step, workflow, policy, action, writes)
+    decision = evaluate(policy, facts, action.operation)
     terms = decision.approval
     if terms is None or terms.unresolved is Unresolved.ASK:
         return decision
@@ -140,7 +126,7 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
     """
     view, rows = transition.view, transition.rows
     rows.stop = view.stop
-    rows.counted |= COUNTER in decision.facts_read
+    rows.counted |= COUNTER in decision.facts_read or SAME in decision.facts_read
     name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
     decision_id = derived_id(view.run_id, name)
     rules: list[Json] = [rule.id for rule in decision.rules]
@@ -160,6 +146,7 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
         reasons=list(decision.reasons),
         facts=read,
         contributors=[*action.shaped] or None,
+        origins=told_of(transition, step),
     )
     names = [f"{policy.name}@{policy.version}" for policy in decision.policies]
     actor = Actor("policy", "+".join(names) or "none")
@@ -209,6 +196,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         proposed=stored,
         reversible=action.reversible,
         reverse=action.reverse,
+        same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
     )
     p.transition.tell(intended, step=step.key)
     if of_tenant:

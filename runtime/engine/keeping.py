@@ -19,8 +19,9 @@ from msgspec.structs import asdict
 from evidence.chain import ChainHead
 from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.plan import WINDOW
-from runtime.engine.run import Run, State, Window
+from runtime.engine.run import Run, State
 from runtime.engine.states import RunState, StepState, WaitKind, WaitState
+from runtime.engine.windows import Window
 
 # So many appends may lie between what is kept and the end of the book.
 EVERY = 64
@@ -29,6 +30,8 @@ _FACTS = (
     "superstep", "executing", "width", "writes", "reference", "requested_by", "canceling", "checkpointed", "extensions",
     "paused", "reopened", "held_open",
 )  # fmt: skip
+# Facts that few runs have.
+_SELDOM = ("origins", "copied", "refused", "asked", "same")
 _ROWS: Mapping[str, tuple[type[Any], str]] = {
     "steps": (StepRow, "key"),
     "waits": (WaitRow, "wait_id"),
@@ -50,6 +53,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 def pack(run: Run, before: ChainHead) -> bytes:
     """A run at rest as it is kept: JSON. Its trigger is not, nor all items of loops but the next ones."""
     whole: dict[str, Any] = {name: getattr(run, name) for name in _FACTS}
+    whole |= {name: value for name in _SELDOM if (value := getattr(run, name))}
     whole |= {name: [asdict(row) for row in getattr(run, name).values()] for name in _ROWS}
     whole["votes"] = [asdict(vote) for vote in run.votes]
     whole |= {
@@ -75,7 +79,7 @@ def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> tuple[Run, ChainHead]:
         votes=[_row(VoteRow, row) for row in whole["votes"]],
         times={key: datetime.fromisoformat(at) for key, at in whole["times"].items()},
         windows={key: Window(start, tuple(items)) for key, (start, items) in whole["windows"].items()},
-        **{name: whole[name] for name in _FACTS if name in whole},
+        **{name: whole[name] for name in (*_FACTS, *_SELDOM) if name in whole},
         **keyed,
     )
     return run, ChainHead(f"run:{run_id}", *whole["head"])

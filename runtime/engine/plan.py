@@ -11,7 +11,8 @@ from core.canonical import Json, canonical_bytes
 from core.errors import ConsistencyError, ExpressionError, InputError
 from runtime.engine import contributors
 from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, Leaf, Renderable, Scope, WhileNode
-from runtime.engine.run import FAILED, SKIPPED, SUCCEEDED, Loop, State, Window
+from runtime.engine.run import FAILED, SKIPPED, SUCCEEDED, Loop, State
+from runtime.engine.windows import Window
 
 # A loop's items are rows of their own; these bound what the commit that begins the loop has to write.
 LOOP_ITEMS_MAX = 10_000

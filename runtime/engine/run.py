@@ -29,6 +29,7 @@ from runtime.engine.commit import (
     WaitRow,
 )
 from runtime.engine.states import RunState, StepState
+from runtime.engine.windows import Window
 
 SUCCEEDED = str(StepState.SUCCEEDED)
 SKIPPED = "skipped"
@@ -60,7 +61,8 @@ class State(Struct):
     it anew. ``outputs`` and ``status`` are keyed by step key, for scopes that are still active; ``branches`` remembers
     each condition's outcome; ``failures`` the leaves whose branch is being done; ``open`` are the leaves of the current
     super-step, ``parked`` maps those that wait to ``<kind>:<wait id>``. ``shaped`` says who
-    shaped what, besides the requester (``runtime.engine.contributors``).
+    shaped what, besides the requester (``runtime.engine.contributors``), ``origins`` where the results of runs within
+    came from (``runtime.engine.origins``).
     """
 
     channels: JsonObject
@@ -73,6 +75,7 @@ class State(Struct):
     parked: dict[str, str] = field(default_factory=dict)
     reference: str | None = None
     shaped: dict[str, list[str]] = field(default_factory=dict)
+    origins: dict[str, list[Json]] = field(default_factory=dict)
 
     def to_json(self) -> JsonObject:
         """The checkpoint's content; empty parts are left out."""
@@ -91,6 +94,7 @@ class State(Struct):
             "parked": dict(self.parked),
             "reference": self.reference,
             "shaped": {name: [*marks] for name, marks in self.shaped.items()},
+            "origins": {key: [*told] for key, told in self.origins.items()},
         }
         return {name: value for name, value in whole.items() if value or name == "channels"}
 
@@ -110,6 +114,7 @@ class State(Struct):
             parked=dict(value.get("parked", {})),
             reference=value.get("reference"),
             shaped=dict(value.get("shaped", {})),
+            origins=dict(value.get("origins", {})),
         )
 
     def copy(self) -> State:
@@ -118,7 +123,7 @@ class State(Struct):
         return replace(self, loops=loops, **{name: getattr(self, name).copy() for name in _OF_STATE})
 
 
-_OF_STATE = ("channels", "outputs", "status", "branches", "failures", "open", "parked", "shaped")
+_OF_STATE = ("channels", "outputs", "status", "branches", "failures", "open", "parked", "shaped", "origins")
 
 
 def _loop_json(loop: Loop) -> JsonObject:
@@ -131,23 +136,6 @@ def _loop(value: Mapping[str, Any]) -> Loop:
     return Loop(value["name"], value["total"], value["next"], active)
 
 
-class Window(Struct, frozen=True):
-    """Some of a loop's items: those from the index ``start`` on."""
-
-    start: int
-    items: tuple[Json, ...]
-
-    def get(self, index: int) -> Json:
-        """The item with this index; ``NeedsItems`` if it is not among these."""
-        if not self.start <= index < self.start + len(self.items):
-            raise NeedsItems
-        return self.items[index - self.start]
-
-
-class NeedsItems(Exception):
-    """The next item of a loop is not among those that were read."""
-
-
 class Run(Struct):
     """The state of one run. Whoever holds it changes it by ``fold`` only.
 
@@ -156,7 +144,10 @@ class Run(Struct):
     behind, ``times`` those of the last lines of steps. ``answers`` are the last moves of approvals, ``windows`` the
     items of loops that planning may ask for. ``reopened`` counts how often a person went on with it after it had
     failed; ``held_open`` says that it waits for more when its steps are done; ``anew`` holds the steps that begin again
-    after a retry, until they are planned. ``opened_at`` is the time of the book's first line. The lists grow only. Who
+    after a retry, until they are planned. ``origins`` are those of its input and of its ``copied`` channels, as the run
+    above told them. ``refused`` and ``asked`` count denials, rejections and questions; ``same`` has the steps that were
+    let out with a call, by its digest, where a rule reads that.
+    ``opened_at`` is the time of the book's first line. The lists grow only. Who
     goes on with a run rests it after each append, so that it grows with what is open and not with what is done; who
     folds it for reading keeps everything.
     """
@@ -182,6 +173,11 @@ class Run(Struct):
     held_open: bool = False
     anew: dict[str, int] = field(default_factory=dict)
     trigger: JsonObject = field(default_factory=dict)
+    origins: JsonObject | None = None
+    copied: list[str] = field(default_factory=list)
+    refused: int = 0
+    asked: int = 0
+    same: dict[str, list[str]] = field(default_factory=dict)
     opened_at: datetime | None = None
     steps: dict[str, StepRow] = field(default_factory=dict)
     past: dict[str, StepRow] = field(default_factory=dict)
@@ -231,7 +227,7 @@ class Run(Struct):
 
 _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
-    "mutations", "times", "anew",
+    "mutations", "times", "anew", "same",
 )  # fmt: skip
 
 

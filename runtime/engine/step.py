@@ -32,6 +32,7 @@ from runtime.engine.doubt import PROBE_AFTER, resolve
 from runtime.engine.draft import tell_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import ActionFailed, ActionSucceeded, WaitCanceled
+from runtime.engine.facts import handed_on
 from runtime.engine.graph import HANDED_OUT, GateNode, OperationNode
 from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit, still_approved
 from runtime.engine.intend import (
@@ -90,7 +91,7 @@ def begin(
     if isinstance(leaf, GateNode):
         return ask.begin_gate(transition, step, leaf, known, nonce)
     if not isinstance(leaf, OperationNode):
-        return waits.begin(transition, step, leaf, nonce)
+        return handed_on(transition, waits.begin(transition, step, leaf, nonce), workflow, policy)
     if known.wait is not None and known.wait.kind is WaitKind.EXTERNAL:
         # An earlier lease opened it with its intent, and is gone; a new intent opens its own.
         transition.tell(WaitCanceled(known.wait.wait_id, known.wait.kind), step=step.key)

@@ -118,7 +118,8 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
     if other.problem is not None:
         transition.fail(step, StepError(ErrorClass.DEFINITION, "not_started", other.problem).to_json())
         return Over()
-    transition.tell(RunContinued(work.run_id, work.workflow, [*other.shaped] or None), step=step.key)
+    shaped = [*other.shaped] or None
+    transition.tell(RunContinued(work.run_id, work.workflow, shaped, other.origins), step=step.key)
     if transition.view.run.canceling is not None:
         if isinstance(leaf, ChildNode) and not leaf.abandons:
             transition.order("cancel", f"run:{work.run_id}", {"run": str(work.run_id)})
@@ -135,6 +136,7 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
     else:
         assert isinstance(leaf, ChildNode)
         context: JsonObject = {"run": str(work.run_id), "abandons": leaf.abandons}
+        context |= {} if work.origins is None else {"traced": True}
         transition.park(step, WaitKind.CHILD, nonce(), leaf.timeout, context, str(work.run_id))
     return Over()
 

@@ -43,7 +43,8 @@ class StartRequest(Struct, frozen=True):
 
     ``run_id`` is given where another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
     ``shaped`` are the marks of those who shaped the input besides who requests (``runtime.engine.contributors``);
-    ``inherited`` are the channels of that run of which this one gets a copy. An ``open`` run waits for more steps when
+    ``inherited`` are the channels of that run of which this one gets a copy, ``origins`` where that and the input came
+    from. An ``open`` run waits for more steps when
     its own are done, ``until`` then at the latest.
     """
 
@@ -59,6 +60,7 @@ class StartRequest(Struct, frozen=True):
     depth: int = 0
     shaped: tuple[str, ...] = ()
     inherited: Mapping[str, Inherited] = field(default_factory=dict)
+    origins: JsonObject | None = None
     open: bool = False
     until: datetime | None = None
 
@@ -144,6 +146,7 @@ async def _open(
         inherited=[*sorted(request.inherited)] or None,
         open=None if open_for is None else math.ceil(open_for.total_seconds()),
         channels=first_values(workflow.graph.channels, view.constants, request.inherited) or None,
+        origins=request.origins,
     )
     error = transition.open(opening, request.actor)
     new_run = NewRun(

@@ -25,9 +25,10 @@ from runtime.engine.graph import NO_GRAPH, Graph
 from runtime.engine.keeping import unpack
 from runtime.engine.past import blindly, refold
 from runtime.engine.replaying import unopened
-from runtime.engine.run import Definition, NeedsItems, Run, RunView
+from runtime.engine.run import Definition, Run, RunView
 from runtime.engine.states import STEP, RunState, StepState
 from runtime.engine.told import KEPT, Diverged, Told, names, read_line
+from runtime.engine.windows import NeedsItems
 from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, Append, appends
 
 log = structlog.get_logger(__name__)

@@ -10,6 +10,8 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.engine.instructions import OtherRun, StartRun
 from runtime.engine.run import RunView
+from runtime.engine.states import RunState
+from runtime.requests.handing import origins_of
 from runtime.requests.starting import StartRequest, start_named
 from runtime.store import runs
 
@@ -33,15 +35,18 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 depth=view.depth + 1,
                 shaped=work.shaped,
                 inherited=work.inherited,
+                origins=work.origins,
             )
             await start_named(connection, definitions, work.workflow, work.version, request)
-            return await look(connection, work.run_id, definitions)
+            return await look(connection, work.run_id, definitions, traced=work.origins is not None)
     except CountersealError as error:
         return OtherRun(problem=str(error))
 
 
-async def look(connection: Connection, run_id: UUID, definitions: Definitions) -> OtherRun:
-    """The status, result and error of the other run, and who shaped them."""
+async def look(connection: Connection, run_id: UUID, definitions: Definitions, *, traced: bool) -> OtherRun:
+    """The status, result and error of the other run, and who shaped them; if ``traced``, where its result came from."""
     row = await runs.ending_of(connection, run_id)
     shaped = await runs.shapers_of(connection, row, definitions.graphs)
-    return OtherRun(row["status"], row["result"], row["error"], shaped=shaped)
+    ended = row["status"] == RunState.SUCCEEDED
+    origins = await origins_of(connection, definitions, row, traced=traced) if ended else None
+    return OtherRun(row["status"], row["result"], row["error"], shaped=shaped, origins=origins)

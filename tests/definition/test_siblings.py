@@ -8,7 +8,8 @@ import pytest
 
 from connectors.catalog import load_catalog
 from connectors.proposal import build_action
-from policy.evaluate import build_facts, evaluate, explain
+from policy.evaluate import build_facts, evaluate
+from policy.explain import explain
 from policy.facts import FactContext
 from policy.load import load_policy
 from policy.sets import PolicySet

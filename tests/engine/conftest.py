@@ -23,7 +23,7 @@ from runtime.engine.keeping import pack, unpack
 from runtime.engine.past import past_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import Replay, Writes, unopened
-from runtime.engine.run import RunView, State, Window
+from runtime.engine.run import RunView, State
 from runtime.engine.states import (
     COMMAND,
     STEP,
@@ -33,6 +33,7 @@ from runtime.engine.states import (
 )
 from runtime.engine.told import read_line, unpack_values
 from runtime.engine.transition import Transition
+from runtime.engine.windows import Window
 
 OPERATIONS = """
 operations:

@@ -14,7 +14,8 @@ from core.action import Action
 from core.canonical import canonical_bytes
 from core.identity import Role
 from core.terms import Escalation, GroupQuorum, GroupSource, Tier
-from policy.evaluate import Decision, build_facts, deny, evaluate, explain
+from policy.evaluate import Decision, build_facts, deny, evaluate
+from policy.explain import explain
 from policy.facts import FactContext, OperationFacts
 from policy.load import Policy, load_policy
 from policy.model import Ruling

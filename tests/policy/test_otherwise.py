@@ -10,7 +10,8 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 
 from core.errors import DefinitionError
-from policy.evaluate import build_facts, evaluate, explain
+from policy.evaluate import build_facts, evaluate
+from policy.explain import explain
 from policy.facts import FactContext, OperationFacts
 from policy.foresee import Verdict, changed, foresee
 from policy.load import Policy, load_policy

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from core.errors import DefinitionError
-from policy.evaluate import Decision, build_facts, evaluate, explain
+from policy.evaluate import Decision, build_facts, evaluate
+from policy.explain import explain
 from policy.facts import FactContext, OperationFacts
 from policy.foresee import Verdict, changed, foresee
 from policy.load import Policy, load_policy, scope_of
@@ -206,7 +207,7 @@ CONDITIONS = (
     "run.workflow == 'triage' || counters.writes_in_run > 3", "1 / counters.writes_in_run == 1",
     "step.origin == 'extension'",
 )  # fmt: skip
-FIXED = {"action.operation": UPDATE, "run.workflow": "triage", "step.origin": "published"}
+FIXED = {"action.operation": UPDATE, "run.workflow": "triage", "step.origin": "workflow"}
 VERDICTS = {Verdict.DENIED: Ruling.DENY, Verdict.ASKS: Ruling.NEEDS_APPROVAL, Verdict.ALLOWED: Ruling.ALLOW}
 
 

@@ -19,6 +19,7 @@ class DecisionMade(Struct, frozen=True):
     ``policies`` are all that were evaluated. ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules
     and errors with their words.
     ``contributors`` are those who shaped the action, by role and principal; None for the run's requester alone.
+    ``origins`` say where its values come from, by which version of the matcher, where a rule has read that.
     """
 
     TYPE: ClassVar = EventType.DECISION_MADE
@@ -35,6 +36,7 @@ class DecisionMade(Struct, frozen=True):
     reasons: Private[list[str] | None] = None
     facts: Private[JsonObject | None] = None
     contributors: Private[list[str] | None] = None
+    origins: Private[JsonObject | None] = None
 
 
 class ActionIntended(Struct, frozen=True):
@@ -43,7 +45,7 @@ class ActionIntended(Struct, frozen=True):
     ``decision`` let it out; ``approval`` is the approval that it consumes. ``replaces`` is the failed receipt of
     another action that held the key. ``shared`` says that other steps and runs may mean the same effect by it.
     ``authority`` is what of the receipt's approval is another one in a retry. ``directory`` is the digest of the people
-    by whom the votes of the approval were counted again.
+    by whom the votes of the approval were counted again. ``same`` is the digest of the call, where a rule counts those.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -64,6 +66,7 @@ class ActionIntended(Struct, frozen=True):
     reverse: Private[JsonObject | None] = None
     resolution: Private[str | None] = None
     authority: Private[JsonObject | None] = None
+    same: Private[str] = ""
 
 
 class ActionSucceeded(Struct, frozen=True):

@@ -18,7 +18,8 @@ class RunOpened(Struct, frozen=True):
 
     ``shaped`` are the marks of those who shaped its input, besides the requester (``runtime.engine.contributors``).
     ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
-    of the channels of the run above. ``open`` says for how many seconds the run waits for more when its steps are done.
+    of the channels of the run above. ``origins`` are those of the input and of the copies, as the run above knows them.
+    ``open`` says for how many seconds the run waits for more when its steps are done.
     """
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -34,6 +35,7 @@ class RunOpened(Struct, frozen=True):
     inherited: list[Json] | None = None
     open: int | None = None
     channels: Private[JsonObject | None] = None
+    origins: Private[JsonObject | None] = None
 
 
 class RunStarted(Struct, frozen=True):
@@ -68,12 +70,16 @@ class RunExtended(Struct, frozen=True):
 
 
 class RunContinued(Struct, frozen=True):
-    """A step has started another run (X-13, X-14). ``shaped`` are the marks of those who shaped what it came to."""
+    """A step has started another run (X-13, X-14). ``shaped`` are the marks of those who shaped what it came to.
+
+    ``origins`` are those of its result, if it is over already and knows them.
+    """
 
     TYPE: ClassVar = EventType.RUN_CONTINUED
     run: UUID
     workflow: str
     shaped: Private[list[str] | None] = None
+    origins: Private[list[Json] | None] = None
 
 
 class RunCanceled(Struct, frozen=True):

@@ -59,6 +59,7 @@ def _opened(run: Run, event: e.RunOpened, graph: Graph) -> None:
     contributors.opened(run.state, event.shaped or ())
     run.state.channels.update(event.channels or {})
     run.held_open = event.open is not None
+    run.origins, run.copied = event.origins, [str(name) for name in event.inherited or ()]
     run.ledger += first_entries(graph.channels, event.channels or {})
 
 
@@ -88,12 +89,19 @@ def _extended(run: Run, told: Told, event: e.RunExtended) -> None:
 
 def _continued(run: Run, told: Told, event: e.RunContinued) -> None:
     contributors.within(run.state, told.step or "", event.shaped or ())
+    if event.origins is not None:
+        run.state.origins[told.step or ""] = event.origins
+
+
+def _judged(run: Run, told: Told, event: e.DecisionMade) -> None:
+    run.refused += event.outcome == DENIED
 
 
 def _canceled(run: Run, told: Told, event: e.RunCanceled) -> None:
     run.canceling = run.canceling or {"by": told.actor.id, "reason": event.reason}
 
 
+DENIED = "deny"
 _CLOSING = {
     RunState.SUCCEEDED: RunEvent.SUCCEED,
     RunState.FAILED_TERMINAL: RunEvent.FAIL,
@@ -200,7 +208,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.WaitCompleted: of_waits.wait_completed,
     e.WaitTimedOut: of_waits.wait_timed_out,
     e.WaitCanceled: of_waits.wait_canceled,
-    e.DecisionMade: None,
+    e.DecisionMade: _judged,
     e.PreflightFailed: None,
     e.ApprovalRequested: of_waits.asked,
     e.ApprovalVoted: of_waits.voted,

@@ -147,6 +147,8 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
         )
         run.steps[step.key] = replace(step, idempotency_key=event.key)
         run.writes += 1
+        if event.same:
+            run.same[event.same] = sorted({*run.same.get(event.same, ()), step.key})
     if event.approval is not None and event.approval in run.answers:
         answer(run, event.approval, None, consumed=True)
 

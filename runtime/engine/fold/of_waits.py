@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from approvals.model import APPROVAL, ApprovalEvent, ApprovalStatus, Choice
+from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, ApprovalStatus, Choice
 from core.errors import ConsistencyError
 from runtime.engine import events as e
 from runtime.engine.commit import ApprovalMove, ApprovalRow, VoteRow, WaitRow, step_id_of
@@ -33,6 +33,9 @@ def wait_postponed(run: Run, told: Told, event: e.WaitPostponed) -> None:
 
 def wait_completed(run: Run, told: Told, event: e.WaitCompleted) -> None:
     end_wait(run, event.wait, WaitEvent.COMPLETE, result=event.result)
+    origins: Any = (event.result or {}).get("origins")
+    if origins is not None:
+        run.state.origins[told.step or ""] = origins
 
 
 def wait_timed_out(run: Run, told: Told, event: e.WaitTimedOut) -> None:
@@ -67,6 +70,7 @@ def asked(run: Run, told: Told, event: e.ApprovalRequested) -> None:
         contributors=event.contributors,
     )
     run.answers[event.approval] = ApprovalMove(event.approval, ApprovalStatus.REQUESTED)
+    run.asked += event.kind == ApprovalKind.ACTION
 
 
 def voted(run: Run, told: Told, event: e.ApprovalVoted) -> None:
@@ -86,6 +90,8 @@ _ANSWERS: Mapping[str, ApprovalEvent] = {
 
 def answered(run: Run, told: Told, event: e.ApprovalDecided) -> None:
     answer(run, event.approval, _ANSWERS[event.outcome], choice=event.choice, reason=event.reason, at=told.at)
+    of_action = run.approvals[event.approval].kind == ApprovalKind.ACTION if event.approval in run.approvals else False
+    run.refused += of_action and event.outcome == ApprovalStatus.REJECTED
 
 
 def answer(run: Run, approval: UUID, event: ApprovalEvent | None, **changes: Any) -> None:
