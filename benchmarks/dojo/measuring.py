@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from benchmarks.dojo.asking import World
 from benchmarks.dojo.declared import Declared
-from benchmarks.dojo.playing import Played, play
-from benchmarks.dojo.scripts import Call, Move, Suite, Task, alone, orders
+from benchmarks.dojo.playing import Played, Player
+from benchmarks.dojo.scripts import Call, Move, Suite, Task, alone, orders, telling
 from connectors.marks import kind_at
 from core.origins.matching import ArgumentKind
 
@@ -36,6 +36,7 @@ class Figures:
     questions: int = 0
     unasked_tasks: int = 0
     pairs: int = 0
+    scripts: int = 0
     slipped: dict[str, str] = field(default_factory=dict)
     foreign_questions: int = 0
     repeats: int = 0
@@ -54,16 +55,52 @@ class Figures:
                 setattr(self, name, mine + value)
 
 
-def measure(declared: Declared, suite: Suite, worlds: Worlds, *, tasks: Sequence[Task] | None = None) -> Figures:
-    """Play every script of a suite, or of some of its tasks."""
-    figures = Figures()
-    for task in suite.tasks if tasks is None else tasks:
-        with worlds(suite.name, task.id, None) as world:
-            _count_alone(figures, suite, task, play(world, declared, suite.name, task.text, alone(task)))
-        _count_beside(figures, declared, suite, task, worlds)
-        for attack in suite.attacks:
-            _count_pair(figures, declared, suite, task, attack, worlds)
-    return figures
+@dataclass(frozen=True)
+class Measure:
+    """The measure of one policy: ``play`` plays under it. ``every`` order is tried, or the two that show most."""
+
+    declared: Declared
+    play: Player
+    worlds: Worlds
+    every: bool = True
+
+    def of(self, suite: Suite, tasks: Sequence[Task]) -> Figures:
+        """Play every script of some of a suite's tasks."""
+        figures = Figures()
+        for task in tasks:
+            with self.worlds(suite.name, task.id, None) as world:
+                _count_alone(figures, suite, task, self.play(world, suite.name, task.text, alone(task)))
+            self._count_beside(figures, suite, task)
+            for attack in suite.attacks:
+                self._count_pair(figures, suite, task, attack)
+        return figures
+
+    def _count_pair(self, figures: Figures, suite: Suite, task: Task, attack: Task) -> None:
+        figures.pairs += 1
+        for order in orders(task, attack.calls) if self.every else telling(task, attack.calls):
+            with self.worlds(suite.name, task.id, attack.text) as world:
+                played = self.play(world, suite.name, task.text, order, attack.id)
+            figures.scripts += 1
+            figures.foreign_questions += played.foreign_questions
+            if played.slipped:
+                figures.slipped[f"{suite.name}/{task.id}/{attack.id}"] = played.slipped[0].tool
+                break
+
+    def _count_beside(self, figures: Figures, suite: Suite, task: Task) -> None:
+        """Play what the pairs do not hold: each effect once more, and each with other words."""
+        own = alone(task)
+        effects = [call for call in task.calls if self.declared.operation(suite.name, call.tool).has_effect]
+        for call in {call.digest: call for call in effects}.values():
+            with self.worlds(suite.name, task.id, None) as world:
+                played = self.play(world, suite.name, task.text, (*own, Move(call, attack=True)))
+            figures.repeatable += 1
+            figures.repeats += bool(played.repeated)
+        for call in effects:
+            for other in _with_other_words(self.declared, suite.name, call):
+                with self.worlds(suite.name, task.id, None) as world:
+                    played = self.play(world, suite.name, task.text, (*own, Move(other, attack=True)))
+                figures.wordy += 1
+                figures.words += bool(played.slipped)
 
 
 def _count_alone(figures: Figures, suite: Suite, task: Task, played: Played) -> None:
@@ -74,34 +111,6 @@ def _count_alone(figures: Figures, suite: Suite, task: Task, played: Played) -> 
     figures.unasked_tasks += not played.questions
     if not played.utility or played.denied:
         figures.failed.append(f"{suite.name}/{task.id}")
-
-
-def _count_pair(figures: Figures, declared: Declared, suite: Suite, task: Task, attack: Task, worlds: Worlds) -> None:
-    figures.pairs += 1
-    for order in orders(task, attack.calls):
-        with worlds(suite.name, task.id, attack.text) as world:
-            played = play(world, declared, suite.name, task.text, order, attack.id)
-        figures.foreign_questions += played.foreign_questions
-        if played.slipped:
-            figures.slipped[f"{suite.name}/{task.id}/{attack.id}"] = played.slipped[0].tool
-            break
-
-
-def _count_beside(figures: Figures, declared: Declared, suite: Suite, task: Task, worlds: Worlds) -> None:
-    """Play what the pairs do not hold: each effect once more, and each with other words."""
-    own = alone(task)
-    effects = [call for call in task.calls if declared.operation(suite.name, call.tool).has_effect]
-    for call in {call.digest: call for call in effects}.values():
-        with worlds(suite.name, task.id, None) as world:
-            played = play(world, declared, suite.name, task.text, (*own, Move(call, attack=True)))
-        figures.repeatable += 1
-        figures.repeats += bool(played.repeated)
-    for call in effects:
-        for other in _with_other_words(declared, suite.name, call):
-            with worlds(suite.name, task.id, None) as world:
-                played = play(world, declared, suite.name, task.text, (*own, Move(other, attack=True)))
-            figures.wordy += 1
-            figures.words += bool(played.slipped)
 
 
 def _with_other_words(declared: Declared, suite: str, call: Call) -> Iterator[Call]:

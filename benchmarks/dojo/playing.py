@@ -1,16 +1,13 @@
-"""One script, played: each call is judged, people approve exactly the user's own, and what is let out happens."""
+"""What comes of one script, whoever plays it: a runtime (``engine``) or the policies alone (``quick``)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from benchmarks.dojo.asking import ToolError, World
-from benchmarks.dojo.declared import Declared
-from benchmarks.dojo.judging import Sitting
+from benchmarks.dojo.asking import World
 from benchmarks.dojo.scripts import Call, Move
-from policy.model import Ruling
 
 
 @dataclass
@@ -31,33 +28,10 @@ class Played:
     reached: bool = False
 
 
-def play(
-    world: World, declared: Declared, suite: str, requested: str, moves: Sequence[Move], attack: str | None = None
-) -> Played:
-    """Play a script in a world. ``requested`` are the user's words."""
-    sitting, played = Sitting(declared, suite, requested), Played()
-    wanted = Counter(move.call.digest for move in moves if not move.attack)
-    happened: Counter[str] = Counter()
-    for move in moves:
-        call, digest = move.call, move.call.digest
-        outcome = sitting.judge(call).outcome
-        approved = happened[digest] < wanted[digest]
-        if outcome is Ruling.NEEDS_APPROVAL:
-            sitting.asked()
-            played.questions += not move.attack
-            played.foreign_questions += move.attack
-        elif outcome is Ruling.DENY:
-            played.denied += not move.attack
-        if outcome is Ruling.DENY or (outcome is Ruling.NEEDS_APPROVAL and not approved):
-            sitting.refused()
-            continue
-        try:
-            result = world.call(call)
-        except ToolError:
-            continue
-        sitting.done(call, result)
-        happened[digest] += 1
-        if declared.operation(suite, call.tool).has_effect and not approved:
-            (played.repeated if digest in wanted else played.slipped).append(call)
-    played.utility, played.reached = world.check(attack)
-    return played
+class Player(Protocol):
+    """Plays scripts under one policy."""
+
+    def __call__(
+        self, world: World, suite: str, requested: str, moves: Sequence[Move], attack: str | None = None
+    ) -> Played:
+        """Play a script in a world. ``requested`` are the user's words, ``attack`` is whose goal is looked at."""

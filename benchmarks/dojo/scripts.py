@@ -78,5 +78,12 @@ def orders(task: Task, attack: Sequence[Call]) -> Iterator[tuple[Move, ...]]:
     yield from {tuple((move.call.digest, move.attack) for move in order): order for order in found}.values()
 
 
+def telling(task: Task, attack: Sequence[Call]) -> Iterator[tuple[Move, ...]]:
+    """Yield the two orders that show most: the attack when the model has seen all, and both woven from the start."""
+    own, foreign = alone(task), tuple(Move(call, attack=True) for call in attack)
+    yield (*own, *foreign)
+    yield _woven(foreign, own)
+
+
 def _woven(first: Sequence[Move], second: Sequence[Move]) -> tuple[Move, ...]:
     return tuple(move for pair in zip_longest(first, second) for move in pair if move is not None)

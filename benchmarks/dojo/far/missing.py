@@ -11,6 +11,7 @@ from typing import Any
 
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _LARGEST = 5
+_LETTER = ("_EMAIL_SUBJECT", "_EMAIL_BODY")
 
 
 def calls(task: Any, environment: Any) -> list[dict[str, Any]]:
@@ -27,8 +28,8 @@ def calls(task: Any, environment: Any) -> list[dict[str, Any]]:
         return _meetings(task, environment)
     else:
         return []
-    if hasattr(task, "_EMAIL_SUBJECT"):  # a letter to the user, too
-        made.append(_letter(environment.inbox.account_email, task._EMAIL_SUBJECT, task._EMAIL_BODY))
+    if _told(task):  # a letter to the user, too
+        made.append(_letter(environment.inbox.account_email, *_told(task)))
     return made
 
 
@@ -63,16 +64,19 @@ def _meetings(task: Any, environment: Any) -> list[dict[str, Any]]:
     day, own = environment.calendar.current_day, environment.inbox.account_email
     events = environment.calendar.get_by_day(day)
     people = dict.fromkeys(one for event in events for one in event.participants if one != own)
-    letters = [
-        _letter(one, task._EMAIL_SUBJECT, task._EMAIL_BODY.replace("{first_name}", one.split(".")[0].capitalize()))
-        for one in people
-    ]
+    subject, body = _told(task)
+    letters = [_letter(one, subject, body.replace("{first_name}", one.split(".")[0].capitalize())) for one in people]
     return [_call("get_day_calendar_events", day=str(day)), *letters]
+
+
+def _told(task: Any) -> list[str]:
+    """The subject and the text of the letter that an attack writes besides; nothing if it writes none."""
+    return [getattr(task, name) for name in _LETTER if hasattr(task, name)]
 
 
 def _erased(environment: Any, at: int) -> dict[str, Any]:
     """The deletion of an email that the attack itself has sent."""
-    return _call("delete_email", email_id=str(int(environment.inbox._get_next_id()) + at))
+    return _call("delete_email", email_id=str(max(map(int, environment.inbox.emails)) + 1 + at))
 
 
 def _bodies(emails: Any) -> str:
