@@ -72,6 +72,43 @@ class InputField(Struct, frozen=True, forbid_unknown_fields=True):
     value: Any
 
 
+class Source(Struct, frozen=True, forbid_unknown_fields=True):
+    """The place where a value of the action comes from: ``words`` are ours, ``of`` names a tool, a field or a signal.
+
+    ``ours`` says that somebody of ours chose the value, or wrote it; if not, ``value`` quotes it.
+    """
+
+    field: str
+    words: str
+    of: str = ""
+    ours: bool = True
+    value: str = ""
+
+
+class Agent(Struct, frozen=True, forbid_unknown_fields=True):
+    """The agent that proposes the action, by the step that it is, and the turn; ``requester`` for whom.
+
+    ``read`` are the operations whose results its model has seen. ``says`` is the model's own reason: its claim.
+    """
+
+    step: str
+    model: str
+    turn: int
+    requester: str
+    read: tuple[str, ...] = ()
+    says: str = ""
+
+
+class Said(Struct, frozen=True):
+    """Further words of a card: where the values of the action come from, and the agent that proposes it."""
+
+    sources: tuple[Source, ...] = ()
+    agent: Agent | None = None
+
+
+UNSAID = Said()
+
+
 class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything a person sees before deciding, complete (Q-20).
 
@@ -80,6 +117,7 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     ISO 8601 UTC. ``evidence`` is what the probe of an action in doubt reported, in its words.
     ``tier`` is the weight that policy gives the decision, "" for none. ``system`` is the outside system that would be
     called, by address and account, "" for none. ``shaped_by`` are those who shaped it, besides the requester alone.
+    ``sources`` say where its values come from, where a rule reads that or an ``agent`` proposes it.
     """
 
     title: str
@@ -108,11 +146,14 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     tier: str = ""
     system: str = ""
     shaped_by: tuple[ShapedBy, ...] = ()
+    sources: tuple[Source, ...] = ()
+    agent: Agent | None = None
 
     def to_json(self) -> JsonObject:
-        """A JSON object that ``from_json`` reads back to an equal value."""
+        """A JSON object that ``from_json`` reads back to an equal value. Few cards say where their values come from."""
         value: JsonObject = to_builtins(self)
-        return {name: list(item) if isinstance(item, tuple) else item for name, item in value.items()}
+        told = {name: item for name, item in value.items() if item or name not in ("sources", "agent")}
+        return {name: list(item) if isinstance(item, tuple) else item for name, item in told.items()}
 
     @classmethod
     def from_json(cls, value: JsonObject) -> CardContent:
@@ -127,7 +168,8 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
         hidden = frozenset(self.sensitive)
         changes = tuple(Change(c.field, MASK, MASK) if c.field in hidden else c for c in self.changes)
         inputs = tuple(InputField(i.field, MASK) if i.field in hidden else i for i in self.inputs)
-        return replace(self, changes=changes, inputs=inputs)
+        sources = tuple(replace(one, value=MASK) if one.value and one.field in hidden else one for one in self.sources)
+        return replace(self, changes=changes, inputs=inputs, sources=sources)
 
 
 MASK = "[hidden: open Review]"

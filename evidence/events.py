@@ -47,6 +47,8 @@ class EventType(StrEnum):
     SIGNAL_IGNORED = "signal.ignored"
     TASK_REFUSED = "task.refused"
     LEASE_EXPIRED = "lease.expired"
+    AGENT_BEGAN = "agent.began"
+    AGENT_ANSWERED = "agent.answered"
     DECISION_MADE = "decision.made"
     PREFLIGHT_FAILED = "preflight.failed"
     APPROVAL_REQUESTED = "approval.requested"
@@ -124,6 +126,10 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     **_every("pause.", "paused", "reason"),
     # count is filled in by the chain: the number of lines, this one included
     EventType.RUN_CLOSED: frozenset({"status", "count"}),
+    # tools: what the model may call, as operations, people and workflows; messages: how many it begins with
+    EventType.AGENT_BEGAN: frozenset({"model", "tools"}),
+    # came: calls|answer|misfit; calls: what each is, and why it was refused, if it was
+    EventType.AGENT_ANSWERED: frozenset({"came", "calls"}),
     # outcome: deny|needs_approval|allow; action: its digest (see blind); policies: {name, version, digest} of all
     # that were evaluated
     EventType.DECISION_MADE: frozenset({"decision", "action", "operation", "outcome", "policies"}),

@@ -28,6 +28,7 @@ from approvals.slack.blocks import (
     shown,
     small_print,
 )
+from approvals.slack.sources import agent_lines, source_lines
 from approvals.tally import current_votes
 from core.action import Risk
 from core.canonical import Json
@@ -132,6 +133,8 @@ def _short_body(view: CardView) -> list[Block]:
         *_if_short("*Operation*", content.operation),
         *_if_short("*Requested by*", content.requester),
         *(f"{code(one.name)} {one.did}" for one in content.shaped_by if len(shown(one.name)) <= _SHORT),
+        *(["*Nobody of yours chose some of its values.*"] if any(not one.ours for one in content.sources) else []),
+        *(_if_short("*Proposed by the agent of step*", content.agent.step) if content.agent else []),
         *_if_short("*Outcome*", view.detail),
         *_if_short("*Late answer*", view.late),
         *_if_short("*Paused*", view.paused),
@@ -180,7 +183,9 @@ def decision_lines(content: CardContent) -> list[str]:
     return [
         *entry("*Request*", content.title),
         *(entry("*Summary*", content.summary) if content.summary != content.title else []),
+        *agent_lines(content),
         *_section("*Changes*", (_values(c.field, before=c.before, after=c.after) for c in content.changes)),
+        *_section("*Where it comes from*", source_lines(content)),
         *_section("*Why people are asked*", (_rule(rule.id, rule.because) for rule in content.rules)),
         *(entry("*What the target system says*", content.evidence) if content.evidence else []),
         *(entry(f"{risk} · approval tier", content.tier) if content.tier else [risk]),

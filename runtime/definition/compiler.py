@@ -14,7 +14,8 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from runtime.definition.leaves import Entry, LeafCompiler, Path, StepScope
+from runtime.definition.agents import AgentCompiler
+from runtime.definition.leaves import Entry, Path, StepScope
 from runtime.definition.model import KINDS, SET, StepDocument, WorkflowDocument
 from runtime.definition.visible import STEP_ID, seen_besides
 from runtime.engine.graph import ForeachNode, IfNode, LeafNode, Node, Scope, WhileNode
@@ -41,6 +42,7 @@ _OWN: Mapping[str, frozenset[str]] = {
     "task": _WAITS | {"timeout"},
     "run": _WAITS | {"with", "timeout", "abandon", "inherit"},
     "continue_with": _LEAF,
+    "agent": _WAITS | {"on_rejected", "timeout"},
     SET: frozenset({"set", "reference", "on_failure"}),
     "if": frozenset({"then", "else"}),
     "foreach": frozenset({"as", "max_parallel", "steps"}),
@@ -49,7 +51,7 @@ _OWN: Mapping[str, frozenset[str]] = {
 _FIELDS = {"with": "with_", "else": "else_", "as": "as_"}
 _KEYS = sorted(frozenset().union(*_OWN.values()))
 # People and expressions refer to these; the others may go without a name.
-_NAMED = ("do", "approve", "task", "run")
+_NAMED = ("do", "approve", "task", "run", "agent")
 
 
 def constants_of(
@@ -69,7 +71,7 @@ def constants_of(
     return dict(zip(RUN_VARIABLES, values, strict=True))
 
 
-class GraphCompiler(LeafCompiler):
+class GraphCompiler(AgentCompiler):
     """Compiles one document; collects problems instead of stopping at the first."""
 
     def compile(self, content: WorkflowDocument) -> Scope:
@@ -155,6 +157,7 @@ class GraphCompiler(LeafCompiler):
             "task": self._task,
             "run": self._child,
             "continue_with": self._continue,
+            "agent": self._agent,
             SET: self._set,
         }
         compiled = compilers[kinds[0]](entry)

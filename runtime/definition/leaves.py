@@ -260,7 +260,7 @@ class LeafCompiler(ABC):
                 where = (*entry.scope.path, "inherit")
                 self.problem(where, f"There is no channel {name!r}.", f"Declared are: {known}.")
         return graph.ChildNode(
-            **_named(step.run or ""),
+            **named(step.run or ""),
             inherit=tuple(dict.fromkeys(step.inherit)),
             inputs=self.value(entry.scope, ("with",), step.with_),
             timeout=step.timeout,
@@ -275,10 +275,11 @@ class LeafCompiler(ABC):
 
     def _started(self, entry: Entry, content: ContinueDocument, key: tuple[str, ...]) -> graph.ContinueNode:
         inputs = self.value(entry.scope, (*key, "with"), content.with_)
-        return graph.ContinueNode(**self._common(entry), **_named(content.workflow), inputs=inputs)
+        return graph.ContinueNode(**self._common(entry), **named(content.workflow), inputs=inputs)
 
 
-def _named(text: str) -> dict[str, Any]:
+def named(text: str) -> dict[str, Any]:
+    """The name and the version of a workflow that a document names."""
     name, _, version = text.partition("@")
     return {"workflow": name, "version": int(version) if version else None}
 

@@ -17,8 +17,9 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z][a-z0-
 Identifier = Annotated[str, Field(min_length=1, max_length=64)]
 Expression = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"\S")]
 PersonName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]*$")]
+ToolName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z][a-zA-Z0-9_-]*$")]
 WorkflowRef = Annotated[str, Field(max_length=110, pattern=r"^[a-z][a-z0-9-]{0,99}(@[1-9][0-9]{0,5})?$")]
-KINDS = ("do", "if", "foreach", "while", "approve", "wait", "task", "run", "continue_with")
+KINDS = ("do", "if", "foreach", "while", "approve", "wait", "task", "run", "continue_with", "agent")
 # The kind of a step that only writes to channels or names the run.
 SET = "set"
 
@@ -117,6 +118,71 @@ class TaskDocument(DocumentPart):
     assign: AssignDocument
 
 
+class AskDocument(DocumentPart):
+    """A question that an agent may put to people: the model words it, the form's answer is the result."""
+
+    name: ToolName
+    title: Annotated[str, Field(min_length=1, max_length=300)]
+    form: dict[str, Any]
+    assign: AssignDocument
+
+
+class ToolDocument(DocumentPart):
+    """One tool of an agent: an operation, a question to people, or a workflow. ``with`` holds what is fixed."""
+
+    do: Annotated[str, Field(max_length=200)] | None = None
+    ask: AskDocument | None = None
+    run: WorkflowRef | None = None
+    with_: Annotated[dict[str, Any], Field(alias="with")] = {}
+    name: ToolName | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> ToolDocument:
+        if sum(kind is not None for kind in (self.do, self.ask, self.run)) != 1:
+            raise ValueError("a tool is exactly one of do, ask, run")
+        if self.ask is not None and (self.with_ or self.name is not None):
+            raise ValueError("`with` and `name` belong to a tool with `do` or `run`; `ask` has its name inside")
+        return self
+
+
+Tool = Annotated[
+    Annotated[str, Field(min_length=1, max_length=200), Tag("name")] | Annotated[ToolDocument, Tag("tool")],
+    Discriminator(lambda value: "name" if isinstance(value, str) else "tool"),
+]
+
+
+class LimitsDocument(DocumentPart):
+    """The bounds of one agent. ``cost`` is in US dollars."""
+
+    turns: Annotated[int, Field(ge=1, le=500)] = 12
+    calls: Annotated[int, Field(ge=1, le=5000)] = 40
+    asks: Annotated[int, Field(ge=0, le=100)] = 5
+    refusals: Annotated[int, Field(ge=1, le=100)] = 3
+    tokens: Annotated[int, Field(ge=1, le=1_000_000_000)] = 100_000
+    cost: Annotated[str, Field(pattern=r"^[0-9]{1,6}([.][0-9]{1,6})?$")] | None = None
+
+
+class RememberDocument(DocumentPart):
+    """The channel that keeps an agent's messages, and how many of its last turns a model is shown."""
+
+    channel: Identifier
+    turns: Annotated[int, Field(ge=1, le=500)]
+
+
+class AgentDocument(DocumentPart):
+    """A model with tools: it is asked again with their results, until it answers without calling any."""
+
+    model: Annotated[str, Field(min_length=1, max_length=200)]
+    instructions: Annotated[str, Field(min_length=1, max_length=50_000)]
+    input: Annotated[str, Field(min_length=1, max_length=50_000)]
+    tools: Annotated[tuple[Tool, ...], Field(max_length=128)] = ()
+    result: dict[str, Any] | None = None
+    limits: LimitsDocument = LimitsDocument()
+    on_limit: Literal["conclude", "fail"] = "conclude"
+    on_denied: Literal["tell", "fail"] = "tell"
+    remember: RememberDocument | None = None
+
+
 class ContinueDocument(DocumentPart):
     """Another run that is started and not waited for."""
 
@@ -144,7 +210,7 @@ OnTimeout = Annotated[
 
 
 class StepDocument(DocumentPart):
-    """One entry of ``steps``. Exactly one of do, if, foreach, while, approve, wait, task, run, continue_with.
+    """One entry of ``steps``. Exactly one of do, if, foreach, while, approve, wait, task, run, continue_with, agent.
 
     With none of them, ``set`` and ``reference`` stand alone: a step that calls nothing.
     """
@@ -175,6 +241,7 @@ class StepDocument(DocumentPart):
     abandon: bool | None = None
     inherit: tuple[Identifier, ...] = ()
     continue_with: ContinueDocument | None = None
+    agent: AgentDocument | None = None
 
     @field_validator("id", "as_")
     @classmethod

@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from approvals.content import CardContent, InputField, RuleReason
+from approvals.content import UNSAID, CardContent, InputField, RuleReason, Said
 from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.operation import Operation
 from core.action import Action, Risk
@@ -131,6 +131,7 @@ def action_card(
     *,
     decision: Decision | None = None,
     evidence: str = "",
+    said: Said = UNSAID,
 ) -> CardContent:
     """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is what it adds to that."""
     view = transition.view
@@ -170,6 +171,8 @@ def action_card(
         tier=str(terms.tier),
         system=action.system,
         shaped_by=contributors.shaped_by(view.run, marks_of(transition, step), terms, view.directory),
+        sources=said.sources,
+        agent=said.agent,
     )
 
 
@@ -275,7 +278,7 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
 
 def gate_still_asks(transition: Transition, step: StepRow, bound: str) -> bool:
     """True if the gate would ask just what was asked under this digest; false if it can no longer be asked."""
-    leaf = transition.graph.leaf(step.key)
+    leaf = transition.leaf(step.key)
     try:
         return isinstance(leaf, GateNode) and _gate_question(transition, step, leaf).digest == bound
     except CountersealError:

@@ -22,6 +22,7 @@ from core.action import Action
 from core.canonical import Json
 from core.identity import Contributor, Directory, Kind, Role
 from core.terms import Terms, Tier
+from runtime.engine.agent_state import OPERATION
 from runtime.engine.commit import ApprovalRow, StepRow
 from runtime.engine.events import ApprovalRequested
 from runtime.engine.graph import GateNode, Graph
@@ -95,7 +96,7 @@ def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> No
         return
     whole = {*state.shaped.get(RUN, ())}
     # None of them has seen what the others write.
-    made = [(row, said.get(row.key, set()) | marks_of(state, graph, row.key) - whole) for row in over]
+    made = [(row, said.get(row.key, set()) | _used(state, graph, row) - whole) for row in over]
     for row, marks in made:
         _add(state, f"steps.{row.key}", marks)
         for name in (row.writes or {}) if row.status is StepState.SUCCEEDED else ():
@@ -117,6 +118,8 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
     parts = key.split(".")[:-1]
     scopes = ["", *(".".join(parts[: depth + 1]) + "." for depth in range(len(parts)))]
     node = _node(key)
+    if "/" in node:
+        return of_agent(state, key.partition("/")[0])
     if node not in graph.flow:
         return everybody(state)
     found = {*shaped.get(RUN, ()), *shaped.get(f"added.{node}", ())}
@@ -137,6 +140,16 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
             found.update(shaped.get(f"steps.{scope}{node}", ()))
         todo += graph.flow[node][1]  # whether it was taken, or how often, is known by its status and its count
     return frozenset(found)
+
+
+def _used(state: State, graph: Graph, row: StepRow) -> frozenset[str]:
+    return of_agent(state, row.key) if row.operation == OPERATION else marks_of(state, graph, row.key)
+
+
+def of_agent(state: State, key: str) -> frozenset[str]:
+    """The marks of all that a model may have used: what it read cannot be followed, and reasons are told to it."""
+    inner = [marks for name, marks in state.shaped.items() if name.startswith(f"{VOTES}{key}/")]
+    return everybody(state).union(*inner)
 
 
 def everybody(state: State) -> frozenset[str]:

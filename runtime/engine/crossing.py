@@ -19,7 +19,7 @@ from core.errors import ExpressionError, InputError
 from runtime.engine import contributors
 from runtime.engine.commit import CheckpointRow, LedgerRow, StepRow
 from runtime.engine.graph import Channel, Graph, Reducer
-from runtime.engine.plan import Choices, Planner
+from runtime.engine.plan import Choices, Planned, Planner
 from runtime.engine.run import SUCCEEDED, Failed, Run, State
 from runtime.engine.states import StepState
 from runtime.engine.windows import Window
@@ -30,7 +30,7 @@ REFERENCE = "$reference"
 # Every checkpoint is of the whole state, so this bounds what a barrier has to digest.
 STATE_BYTES_MAX = 1024 * 1024
 
-_ITERATION = re.compile(r"\[(\d+)\]")
+_ITERATION = re.compile(r"[\[/](\d+)")
 
 
 class Crossing(Struct, frozen=True):
@@ -78,7 +78,7 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
         _take_in(state, row, graph, ledger, references)
     number = run.superstep + 1
     ended_badly = (row for row in current if row.status is StepState.FAILED_TERMINAL)
-    failed = next((row for row in ended_badly if graph.branch(row.key, row.last_error or {}) is None), None)
+    failed = next((row for row in ended_badly if graph.fails_run(row.key, row.last_error or {})), None)
     if failed is not None or run.canceling is not None:
         checkpoint = checkpoint_of(number, state)
         return Crossing(state, checkpoint, ending=True, failed=failed, ledger=(*ledger,), references=(*references,))
@@ -101,7 +101,7 @@ def begin(
             step_id=derived_id(run.run_id, f"step:{item.key}"),
             key=item.key,
             index=item.leaf.index,
-            operation=item.leaf.operation,
+            operation=_operation(run, graph, item),
             superstep=number,
             status=StepState.READY,
             lease_epoch=run.anew.get(item.key, 0),
@@ -120,6 +120,12 @@ def begin(
     )
 
 
+def _operation(run: Run, graph: Graph, item: Planned) -> str:
+    """The operation of a step; of a call it is its tool's."""
+    spoken = run.spoken.get(item.key)
+    return item.leaf.operation if spoken is None else graph.leaf(item.key, spoken.tool).operation
+
+
 def checkpoint_of(number: int, state: State) -> CheckpointRow:
     """The snapshot of a state. ``InputError`` for a state that is too large or has no canonical form."""
     content = state.to_json()
@@ -134,7 +140,10 @@ def _take_in(
     state: State, row: StepRow, graph: Graph, ledger: list[LedgerRow], references: list[tuple[str, str]]
 ) -> None:
     """Take what one step of the super-step leaves into the state."""
+    if "/" in row.key:
+        return  # what a turn or a call leaves is its agent's
     if row.status is StepState.SUCCEEDED and row.key not in state.status:
+        state.agents.pop(row.key, None)
         writes = dict(row.writes or {})
         reference = writes.pop(REFERENCE, None)
         state.channels = fold_writes(graph.channels, state.channels, writes)

@@ -23,10 +23,11 @@ from core.errors import InputError
 from evidence.chain import Actor, EventType, seal
 from runtime.engine import events as e
 from runtime.engine import lives
+from runtime.engine.agent_state import GIVEN
 from runtime.engine.commit import CommandRow, Commit, QueueRow, ReceiptRow, StepRow
 from runtime.engine.crossing import Crossing
 from runtime.engine.fold import fold
-from runtime.engine.graph import Graph
+from runtime.engine.graph import Graph, Leaf
 from runtime.engine.keeping import EVERY, pack
 from runtime.engine.plan import CHECKPOINT, Variables, variables
 from runtime.engine.run import Run, RunView
@@ -163,7 +164,14 @@ class Draft:
         """Everything that an expression of the step with this key sees now; of no step for the run's result."""
         found = variables(self.graph, self.run.state, self.view.constants, key)
         found[CHECKPOINT] = self.run.superstep
+        if key in self.run.spoken:
+            found[GIVEN] = self.run.spoken[key].input
         return found
+
+    def leaf(self, key: str) -> Leaf:
+        """The leaf behind a step's key, also of a turn or a call of an agent."""
+        spoken = self.run.spoken.get(key)
+        return self.graph.leaf(key, None if spoken is None else spoken.tool or None)
 
     # -- the book ----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping
 from runtime.engine.graph import ChildNode, Flow, LeafNode, Node, Scope, scopes_of
 
 # The fields of nodes that hold an expression, besides what a leaf sets.
-_SOURCES = ("inputs", "summary", "until", "correlate", "title", "description", "reference", "condition", "items")
+_SOURCES = (
+    *("inputs", "summary", "until", "correlate", "title", "description", "reference", "condition", "items"),
+    *("instructions", "input"),
+)
 
 
 def flow_of(root: Scope) -> Mapping[str, Flow]:

@@ -7,6 +7,7 @@ scopes as well: what is done when it fails (X-10).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -156,6 +157,17 @@ class ContinueNode(LeafNode):
     operation: str = field(default="continue_with", init=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLeaf(LeafNode, ABC):
+    """A leaf whose turns and calls are steps of their own (``runtime.engine.agents``)."""
+
+    operation: str = field(default="agent", init=False)
+
+    @abstractmethod
+    def inner(self, key: str, tool: str | None) -> Leaf:
+        """The leaf of a turn, or of a call of this tool."""
+
+
 @dataclass(frozen=True, slots=True)
 class IfNode:
     """One of two scopes, chosen once (X-11)."""
@@ -200,7 +212,9 @@ class SetNode(LeafNode):
     operation: str = field(default="set", init=False)
 
 
-Leaf: TypeAlias = OperationNode | GateNode | TimerNode | SignalNode | TaskNode | ChildNode | ContinueNode | SetNode
+Leaf: TypeAlias = (
+    OperationNode | GateNode | TimerNode | SignalNode | TaskNode | ChildNode | ContinueNode | SetNode | AgentLeaf
+)
 Composite: TypeAlias = IfNode | ForeachNode | WhileNode
 Node: TypeAlias = Leaf | Composite
 
@@ -254,9 +268,15 @@ class Graph:
     result: Renderable | None = None
     flow: Mapping[str, Flow] = field(default_factory=dict)
 
-    def leaf(self, step_key: str) -> Leaf:
-        """The leaf behind a step key such as ``assign`` or ``each[3].assign``."""
-        return self.leaves[step_key.rpartition(".")[2]]
+    def leaf(self, step_key: str, tool: str | None = None) -> Leaf:
+        """The leaf behind a step key such as ``assign``, ``each[3].assign`` or, with its tool, ``triage/3/2``."""
+        name, _, inner = step_key.rpartition(".")[2].partition("/")
+        leaf = self.leaves[name]
+        return leaf.inner(inner, tool) if inner and isinstance(leaf, AgentLeaf) else leaf
+
+    def fails_run(self, step_key: str, error: JsonObject) -> bool:
+        """True if this failure fails the run: no branch handles it, and no agent is told of it."""
+        return "/" not in step_key and self.branch(step_key, error) is None
 
     def branch(self, step_key: str, error: JsonObject) -> Branch | None:
         """The branch that handles this failure of this step; None if it fails the run."""

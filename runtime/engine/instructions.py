@@ -18,6 +18,7 @@ from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
 from core.identity import Contributor, Directory
 from core.terms import GroupQuorum, Terms
+from runtime.engine.agent_chat import Chat
 from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import ApprovalRow, Claim, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.contributors import barred_from
@@ -83,6 +84,7 @@ class Known(Struct, frozen=True):
     ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none; then
     ``shared`` is what the books tell of the effect, which may be another step's.
     ``slack`` holds the accounts in each Slack group that could be looked up, by its key; None before that was tried.
+    ``chat`` is what a model was shown before a turn; None before it was read.
     """
 
     receipt: ReceiptRow | None = None
@@ -92,6 +94,7 @@ class Known(Struct, frozen=True):
     receipt_checked: bool = False
     shared: Shared | None = None
     slack: Mapping[str, frozenset[str]] | None = None
+    chat: Chat | None = None
 
 
 class ReadBefore(Struct, frozen=True):
@@ -108,6 +111,14 @@ class LookUp(Struct, frozen=True):
 
     step: StepRow
     idempotency_key: str
+    known: Known
+
+
+class ReadChat(Struct, frozen=True):
+    """Read all messages of an agent, by the key of its step, then begin again."""
+
+    step: StepRow
+    agent: str
     known: Known
 
 
@@ -182,7 +193,7 @@ class Unfit(Struct, frozen=True):
     problem: str
 
 
-Next: TypeAlias = ReadBefore | LookUp | Resolve | Perform | Inquire | StartRun | Over
+Next: TypeAlias = ReadBefore | LookUp | ReadChat | Resolve | Perform | Inquire | StartRun | Over
 Nonce: TypeAlias = Callable[[], str]
 
 

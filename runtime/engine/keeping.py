@@ -17,6 +17,7 @@ import orjson
 from msgspec.structs import asdict
 
 from evidence.chain import ChainHead
+from runtime.engine.agent_state import Spoken
 from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, StepRow, VoteRow, WaitRow
 from runtime.engine.plan import WINDOW
 from runtime.engine.run import Run, State
@@ -56,6 +57,8 @@ def pack(run: Run, before: ChainHead) -> bytes:
     whole |= {name: value for name in _SELDOM if (value := getattr(run, name))}
     whole |= {name: [asdict(row) for row in getattr(run, name).values()] for name in _ROWS}
     whole["votes"] = [asdict(vote) for vote in run.votes]
+    if run.spoken:
+        whole["spoken"] = [asdict(one) for one in run.spoken.values()]
     whole |= {
         "head": [before.count, before.hash],
         "status": str(run.status),
@@ -77,6 +80,7 @@ def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> tuple[Run, ChainHead]:
         status=RunState(whole["status"]),
         state=State.from_json(whole["state"]),
         votes=[_row(VoteRow, row) for row in whole["votes"]],
+        spoken={row["key"]: _row(Spoken, row) for row in whole.get("spoken", ())},
         times={key: datetime.fromisoformat(at) for key, at in whole["times"].items()},
         windows={key: Window(start, tuple(items)) for key, (start, items) in whole["windows"].items()},
         **{name: whole[name] for name in (*_FACTS, *_SELDOM) if name in whole},

@@ -104,14 +104,14 @@ def own_token(transition: Transition, step: StepRow) -> str:
 
 
 def _token(transition: Transition, step: StepRow, nonce: Nonce) -> str:
-    leaf = transition.graph.leaf(step.key)
+    leaf = transition.leaf(step.key)
     own = isinstance(leaf, OperationNode) and HANDED_OUT in leaf.inputs.references
     return own_token(transition, step) if own else nonce()
 
 
 def _outside(transition: Transition, step: StepRow, operation: Operation) -> tuple[timedelta, JsonObject, str]:
     """The time limit of what goes on outside, the context for its resume, and the key that it will name."""
-    leaf = transition.graph.leaf(step.key)
+    leaf = transition.leaf(step.key)
     assert isinstance(leaf, OperationNode)
     key = correlation_of(transition.view.run_id, step.key, step.again)
     return leaf.timeout or operation.timeouts.parked, {"operation": operation.name}, key

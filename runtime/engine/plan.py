@@ -10,6 +10,8 @@ from msgspec import Struct, field
 from core.canonical import Json, canonical_bytes
 from core.errors import ConsistencyError, ExpressionError, InputError
 from runtime.engine import contributors
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_plan import due
 from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, Leaf, Renderable, Scope, WhileNode
 from runtime.engine.run import FAILED, SKIPPED, SUCCEEDED, Loop, State
 from runtime.engine.windows import Window
@@ -159,6 +161,8 @@ class Planner(Struct):
                         over = self._repeat(node, key)
                     case _ if key in self.state.failures:
                         over = self._failed(node, key, prefix)
+                    case AgentNode() if key in self.state.parked and key in self.state.agents:
+                        self._turn(node, key)
                     case _ if key not in self.state.open and key not in self.state.parked:
                         self.state.open.append(key)
                         self.ready.append(Planned(key, node))
@@ -172,6 +176,12 @@ class Planner(Struct):
         del self.state.failures[key]
         self.state.status[key] = FAILED
         return True
+
+    def _turn(self, node: AgentNode, key: str) -> None:
+        """Begin the next turn of an agent, or those calls of its last one that can begin."""
+        for inner in due(node, key, self.state.agents[key]):
+            self.state.open.append(inner)
+            self.ready.append(Planned(inner, node.turn))
 
     def _branch(self, node: IfNode, key: str, prefix: str) -> bool:
         state = self.state

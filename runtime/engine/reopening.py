@@ -22,11 +22,15 @@ _OPEN = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
 
 
 def anew(run: Run) -> dict[str, int]:
-    """The steps that would begin anew, each with the epoch of its last lease. ``run`` is folded whole."""
+    """The steps that would begin anew, each with the epoch of its last lease. ``run`` is folded whole.
+
+    Turns and calls do not: their agent begins anew, and counts on.
+    """
     rows = {**run.past, **run.steps}
     over = (StepState.FAILED_TERMINAL, StepState.CANCELED)
     done = run.state.status.keys() | run.state.failures.keys()
-    return {key: row.lease_epoch for key, row in rows.items() if row.status in over and key not in done}
+    own = {key: row for key, row in rows.items() if "/" not in key}
+    return {key: row.lease_epoch for key, row in own.items() if row.status in over and key not in done}
 
 
 def refusal(run: Run) -> ConsistencyError | None:

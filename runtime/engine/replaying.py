@@ -133,7 +133,8 @@ def _follow(
 
 def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> dict[str, Json]:
     values: dict[str, Json] = {"output": event.output}
-    leaf: LeafNode = graph.leaf(told.step or "")
+    spoken = run.spoken.get(told.step or "")
+    leaf: LeafNode = graph.leaf(told.step or "", None if spoken is None else spoken.tool or None)
     ended = [wait for wait in run.waits.values() if wait.step_key == told.step and wait.status is WaitState.COMPLETED]
     ended = [
         wait for wait in ended if wait.kind not in (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.SHARED)

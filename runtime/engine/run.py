@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from msgspec import Struct, field
+from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject
 from core.identity import NOBODY, Directory
 from evidence.chain import ChainHead
+from runtime.engine.agent_state import Agent, Spoken
 from runtime.engine.commit import (
     ApprovalMove,
     ApprovalRow,
@@ -60,9 +61,9 @@ class State(Struct):
     ``channels`` is the author's business state, and ``reference`` the run's business reference once a step has named
     it anew. ``outputs`` and ``status`` are keyed by step key, for scopes that are still active; ``branches`` remembers
     each condition's outcome; ``failures`` the leaves whose branch is being done; ``open`` are the leaves of the current
-    super-step, ``parked`` maps those that wait to ``<kind>:<wait id>``. ``shaped`` says who
-    shaped what, besides the requester (``runtime.engine.contributors``), ``origins`` where the results of runs within
-    came from (``runtime.engine.origins``).
+    super-step, ``parked`` maps those that wait to ``<kind>:<wait id>``. ``shaped`` says who shaped what, besides the
+    requester (``runtime.engine.contributors``), ``origins`` where the results of runs within came from; ``agents`` are
+    those that have begun, by their keys.
     """
 
     channels: JsonObject
@@ -76,6 +77,7 @@ class State(Struct):
     reference: str | None = None
     shaped: dict[str, list[str]] = field(default_factory=dict)
     origins: dict[str, list[Json]] = field(default_factory=dict)
+    agents: dict[str, Agent] = field(default_factory=dict)
 
     def to_json(self) -> JsonObject:
         """The checkpoint's content; empty parts are left out."""
@@ -95,6 +97,7 @@ class State(Struct):
             "reference": self.reference,
             "shaped": {name: [*marks] for name, marks in self.shaped.items()},
             "origins": {key: [*told] for key, told in self.origins.items()},
+            "agents": to_builtins(self.agents, str_keys=True) if self.agents else None,
         }
         return {name: value for name, value in whole.items() if value or name == "channels"}
 
@@ -115,12 +118,14 @@ class State(Struct):
             reference=value.get("reference"),
             shaped=dict(value.get("shaped", {})),
             origins=dict(value.get("origins", {})),
+            agents=convert(value.get("agents", {}), dict[str, Agent], strict=False),
         )
 
     def copy(self) -> State:
         """An independent copy, as deep as the engine's changes go."""
         loops = {key: replace(loop, active=dict(loop.active)) for key, loop in self.loops.items()}
-        return replace(self, loops=loops, **{name: getattr(self, name).copy() for name in _OF_STATE})
+        agents = {key: agent.copy() for key, agent in self.agents.items()}
+        return replace(self, loops=loops, agents=agents, **{name: getattr(self, name).copy() for name in _OF_STATE})
 
 
 _OF_STATE = ("channels", "outputs", "status", "branches", "failures", "open", "parked", "shaped", "origins")
@@ -149,7 +154,7 @@ class Run(Struct):
     let out with a call, by its digest, where a rule reads that.
     ``opened_at`` is the time of the book's first line. The lists grow only. Who
     goes on with a run rests it after each append, so that it grows with what is open and not with what is done; who
-    folds it for reading keeps everything.
+    folds it for reading keeps everything. ``spoken`` holds values of agents (``runtime.engine.agent_state``).
     """
 
     run_id: UUID
@@ -191,6 +196,7 @@ class Run(Struct):
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
     times: dict[str, datetime] = field(default_factory=dict)
+    spoken: dict[str, Spoken] = field(default_factory=dict)
 
     @property
     def waits_for_more(self) -> bool:
@@ -209,7 +215,8 @@ class Run(Struct):
         steps = self.steps
         self.past = {}
         self.times = {key: at for key, at in self.times.items() if key in steps}
-        self.waits = {key: _at_rest(row) for key, row in self.waits.items() if row.step_key in steps}
+        waits = ((key, row) for key, row in self.waits.items() if row.step_key in steps)
+        self.waits = {key: row if row.due_in is None else replace(row, due_in=None) for key, row in waits}
         self.receipts = {key: row for key, row in self.receipts.items() if row.step_key in steps}
         self.approvals = {
             key: row if not row.card and row.action is None else replace(row, card={}, action=None)
@@ -227,12 +234,8 @@ class Run(Struct):
 
 _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
-    "mutations", "times", "anew", "same",
+    "mutations", "times", "anew", "spoken", "same",
 )  # fmt: skip
-
-
-def _at_rest(wait: WaitRow) -> WaitRow:
-    return wait if wait.due_in is None else replace(wait, due_in=None)
 
 
 class Definition(Struct, frozen=True):

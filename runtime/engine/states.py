@@ -146,6 +146,7 @@ class WaitKind(StrEnum):
     CHILD = "child"
     EXTERNAL = "external"
     SHARED = "shared"
+    AGENT = "agent"
 
 
 class WaitState(StrEnum):

@@ -25,6 +25,7 @@ from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from policy.sets import PolicySet
 from runtime.engine import ask, doubt, waits
+from runtime.engine.agent_turns import OWN, own_values, turn
 from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
@@ -33,7 +34,7 @@ from runtime.engine.draft import tell_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import ActionFailed, ActionSucceeded, WaitCanceled
 from runtime.engine.facts import handed_on
-from runtime.engine.graph import HANDED_OUT, GateNode, OperationNode
+from runtime.engine.graph import GateNode, OperationNode
 from runtime.engine.instructions import Known, LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit, still_approved
 from runtime.engine.intend import (
     Authority,
@@ -46,7 +47,7 @@ from runtime.engine.intend import (
     record_decision,
     void,
 )
-from runtime.engine.outside import expect_no_more, own_token, park_outside
+from runtime.engine.outside import expect_no_more, park_outside
 from runtime.engine.pausing import stopped
 from runtime.engine.plan import CHECKPOINT, variables
 from runtime.engine.sharing import NOT_SENT, is_done, recall, share
@@ -74,7 +75,7 @@ def begin(
     No event alone lets an action out. If the votes in the book do not carry an approval, that one is void: the step
     fails, or people are asked again about its doubt (promise 1).
     """
-    leaf = transition.graph.leaves[step.key.rpartition(".")[2]]
+    leaf = transition.graph.leaves.get(step.key.rpartition(".")[2]) or transition.leaf(step.key)
     doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
     if known.given is not None and not known.given.carried:
         ask.supersede(transition, step, known.given.approval_id)
@@ -102,7 +103,7 @@ def begin(
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
-    return _propose(proposal)
+    return turn(proposal, _propose) if step.key.count("/") == 1 else _propose(proposal)
 
 
 def _propose(p: Proposal) -> Next:
@@ -110,8 +111,8 @@ def _propose(p: Proposal) -> Next:
     try:
         seen = variables(p.transition.graph, p.transition.run.state, view.constants, p.step.key)
         seen[CHECKPOINT] = p.transition.run.superstep
-        if HANDED_OUT in p.leaf.inputs.references:
-            seen[HANDED_OUT] = own_token(p.transition, p.step)
+        if OWN & p.leaf.inputs.references:
+            seen |= own_values(p)
         inputs = p.leaf.inputs.render(seen)
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):

@@ -23,6 +23,7 @@ class Trace(Struct, frozen=True):
 
     facts: Mapping[str, list[list[str]] | list[str]]
     told: JsonObject
+    of_agent: bool = False
 
     def of(self, name: str) -> Origins:
         """The origins of one argument; none if it is absent or not known."""

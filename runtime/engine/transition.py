@@ -20,6 +20,7 @@ from core.errors import ConsistencyError, CountersealError, ExpressionError, Inp
 from evidence.chain import Actor
 from evidence.commitments import blind, commit_fields, path_of
 from runtime.engine import events as e
+from runtime.engine.agent_loop import conclude, take_apart
 from runtime.engine.closing import Closing
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.crossing import REFERENCE, Crossing, begin, checkpoint_of, cross
@@ -39,6 +40,8 @@ class Transition(Closing):
         """A step is not executing any more; the last one to leave commits the barrier."""
         if self.run.executing:
             return
+        if self.run.state.agents:
+            conclude(self)
         choices = Evaluated(self.graph, self.view.constants, self.run.superstep + 1)
         try:
             crossing = cross(self.run, self.graph, choices)
@@ -99,6 +102,8 @@ class Transition(Closing):
             return
         names = sorted(writes.keys() - {REFERENCE})
         self.tell(e.StepSucceeded([*names], usage, output, writes or None), step=step.key)
+        if step.key.count("/") == 1:
+            take_apart(self, step.key, output)
         self.left()
 
     def fail(self, step: StepRow, error: JsonObject, usage: JsonObject | None = None) -> None:
@@ -267,6 +272,8 @@ def writes_of(
 
     ``ExpressionError`` if an expression has no value.
     """
+    if "/" in key:
+        return {}  # a turn or a call of an agent writes nothing
     leaf: LeafNode = graph.leaves[key.rpartition(".")[2]]
     values = variables(graph, state, constants, key)
     values.update(more)

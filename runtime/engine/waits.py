@@ -15,6 +15,8 @@ from core.errors import ExpressionError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.engine import contributors
+from runtime.engine.agent_loop import beginning, stop
+from runtime.engine.agent_node import AgentNode
 from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
@@ -47,6 +49,9 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
                 finish(transition, step, None)
             case ChildNode() | ContinueNode():
                 return _start(transition, step, leaf)
+            case AgentNode():
+                transition.tell(beginning(transition, step, leaf), step=step.key)
+                transition.park(step, WaitKind.AGENT, nonce(), leaf.timeout)
             case _:
                 raise TypeError(f"{type(leaf).__name__} does not wait")
     except ExpressionError as error:
@@ -80,7 +85,7 @@ def end_badly(
     error: JsonObject,
 ) -> None:
     """A wait has ended with an error. If the graph says what is done about it, the step resumes and fails there."""
-    if transition.graph.branch(step.key, error) is None:
+    if transition.graph.fails_run(step.key, error):
         transition.tell(ended_by(wait.wait_id, wait.kind), step=step.key)
         transition.fail(step, error)
     else:
@@ -103,6 +108,8 @@ def time_out(transition: Transition, step: StepRow, wait: WaitRow) -> None:
     if wait.kind is WaitKind.EXTERNAL or (wait.kind is WaitKind.CHILD and not (wait.context or {}).get("abandons")):
         transition.order("cancel", str(wait.wait_id), {"wait": str(wait.wait_id)})
     _show_task(transition, wait, "expired")
+    if wait.kind is WaitKind.AGENT:
+        stop(transition, step.key)
     transition.resume(step, wait)
 
 
@@ -114,7 +121,7 @@ def _show_task(transition: Transition, wait: WaitRow, what: str) -> None:
 
 def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonce) -> Next:
     """The other run is there, or cannot be: go on, or wait for it."""
-    step, leaf = work.step, transition.graph.leaf(work.step.key)
+    step, leaf = work.step, transition.leaf(work.step.key)
     if other.problem is not None:
         transition.fail(step, StepError(ErrorClass.DEFINITION, "not_started", other.problem).to_json())
         return Over()
@@ -192,7 +199,7 @@ def _words(transition: Transition, step: StepRow, leaf: TaskNode) -> JsonObject:
 
 def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
     """True if an open task would ask now what it has asked; false if it can no longer be asked."""
-    leaf, context = transition.graph.leaf(step.key), wait.context or {}
+    leaf, context = transition.leaf(step.key), wait.context or {}
     try:
         words = _words(transition, step, leaf) if isinstance(leaf, TaskNode) else {}
     except ExpressionError:

@@ -82,6 +82,14 @@ async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: Ev
     return [told for append in found for told in append.told(run_key) if told.event.TYPE is kind]
 
 
+async def of_step(connection: Connection, run_id: UUID, run_key: bytes, key: str) -> list[Told]:
+    """All events of a step, and of the turns and calls of an agent that has this key."""
+    rows = await connection.fetch(_WITH, run_id, f'"step":"{key}'.encode())
+    found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
+    told = [each for append in found for each in append.told(run_key)]
+    return [each for each in told if each.step == key or (each.step or "").startswith(f"{key}/")]
+
+
 async def opened(connection: Connection, run_id: UUID, waits: Sequence[UUID]) -> dict[UUID, int]:
     """By wait, the number of the append that opened it: the first that names it. It is the run's version by then."""
     return {UUID(str(row["id"])): row["n"] for row in await connection.fetch(_OPENED, run_id, waits)}

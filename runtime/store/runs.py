@@ -24,11 +24,14 @@ FROM runs r WHERE r.tenant_id = $1 AND r.workflow = $2 AND r.trigger_type = $3 A
   AND r.finished_at IS NULL AND r.canceling IS NULL
 ORDER BY r.created_at DESC LIMIT 1"""
 
-# Only who ends a wait or adds steps can have shaped what a run comes to.
+# Only who ends a wait or adds steps can have shaped what a run comes to. ``traced``: the run above, which waits for it,
+# has asked where its result comes from.
 _ENDING = """
 SELECT tenant_id, run_id, status, result, error, parent_run_id, trigger_ref, extensions > 0
   OR EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.result ->> 'by' IS NOT NULL)
-  AS shaped
+  AS shaped,
+  EXISTS (SELECT FROM waits w WHERE w.run_id = r.parent_run_id AND w.correlation_key = r.run_id::text
+    AND w.context ->> 'traced' IS NOT NULL) AS traced
 FROM runs r WHERE r.run_id = $1"""
 _WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
 

@@ -22,6 +22,7 @@ from core.ids import new_nonce
 from core.outage import is_passing, report
 from policy.sets import PolicySet
 from runtime.engine import records, waits
+from runtime.engine.agent_chat import chat_of
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN, inquired
 from runtime.engine.graph import OperationNode
@@ -33,6 +34,7 @@ from runtime.engine.instructions import (
     Over,
     Perform,
     ReadBefore,
+    ReadChat,
     Resolve,
     StartRun,
     known_of,
@@ -43,7 +45,7 @@ from runtime.engine.states import StepState
 from runtime.engine.step import begin, performed, unsent
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
-from runtime.store import claims, effects
+from runtime.store import claims, effects, journal
 from runtime.store.records import RecordRefused
 from runtime.work.calling import Calling, inquire, read_before
 from runtime.work.holding import Tools, claim_of, read_claimed
@@ -204,6 +206,18 @@ class Drive:
             return await self._holding.commit(kept_back, known=True)
         return await Calling(self._tools, self._patience, self._holding, hold, work).perform()
 
+    async def _read_chat(self, work: ReadChat) -> Next:
+        """Read what the model has said and was told so far: it is nowhere but in the book."""
+        hold = self._holding.now()
+        async with self._tools.database.connection() as connection:
+            told = await journal.of_step(connection, hold.view.run_id, hold.view.run.run_key, work.agent)
+        known = replace(work.known, chat=chat_of(told, work.agent))
+
+        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
+            return begin(transition, step, workflow, policy, known, new_nonce)
+
+        return await self._or_anew(proceed)
+
     async def _start_run(self, work: StartRun) -> Next:
         """Start the other run. One that is waited for is gone on with at once, as far as that needs no waiting."""
         hold, tools = self._holding.now(), self._tools
@@ -244,7 +258,7 @@ class Drive:
         probe = await self._holding.lease.call(lambda: inquire(self._tools.connectors, work))
 
         def answered(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
-            leaf = transition.graph.leaf(step.key)
+            leaf = transition.leaf(step.key)
             assert isinstance(leaf, OperationNode)
             place = (transition, step, leaf, work.operation, workflow, policy, work.known, new_nonce)
             return inquired(Proposal(*place), work.receipt, probe)
@@ -254,6 +268,7 @@ class Drive:
     _CARRY_OUT: ClassVar[Mapping[type[Next], Callable[[Drive, Any], Awaitable[Next]]]] = {
         ReadBefore: _read_before,
         LookUp: _look_up,
+        ReadChat: _read_chat,
         Resolve: _resolve,
         Perform: _perform,
         Inquire: _inquire,

@@ -16,6 +16,7 @@ import structlog
 
 from approvals.model import Choice, VoteChannel
 from connectors.catalog import Catalog, Source, load_catalog
+from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database, DatabaseClock
 from evidence.chain import Actor
@@ -37,7 +38,10 @@ from runtime.store import documents
 from runtime.store.documents import StoredWorkflow
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
+from sandbox.model import Model
+from sandbox.server import LoopbackServer
 from tests.support import oracle
+from tests.support.agents import Agents
 from tests.support.arrivals import Arrivals
 from tests.support.asking import owning
 from tests.support.books import Books
@@ -473,6 +477,17 @@ async def runtime(
         if request.node.get_closest_marker("tampers") is None:
             assert await wrong_in(world) == []
         outside.check_strictly()
+
+
+@pytest.fixture
+async def agents(runtime: Runtime) -> AsyncIterator[Agents]:
+    """The same world with a model that plays a part."""
+    model = Model()
+    async with LoopbackServer(model.app) as server:
+        connector = ModelConnector(ModelSettings(f"{server.url}/v1", model.config.api_key))
+        connectors = Connectors({"probe": runtime.outside, "model": connector})
+        yield Agents(replace(runtime, connectors=connectors), model)
+        await connector.aclose()
 
 
 @pytest.fixture

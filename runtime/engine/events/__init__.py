@@ -22,6 +22,7 @@ from runtime.engine.events.of_actions import (
     ActionSucceeded,
     DecisionMade,
 )
+from runtime.engine.events.of_agents import AgentAnswered, AgentBegan
 from runtime.engine.events.of_approvals import (
     ApprovalConsumed,
     ApprovalDecided,
@@ -71,6 +72,7 @@ Event: TypeAlias = (
     | StepStarted | StepSucceeded | StepFailed | StepParked | StepRetryScheduled | StepResumed | StepSetBack
     | StepCanceled | LeaseExpired
     | WaitOpened | WaitPostponed | WaitCompleted | WaitTimedOut | WaitCanceled
+    | AgentBegan | AgentAnswered
     | DecisionMade | PreflightFailed
     | ApprovalRequested | ApprovalVoted | ApprovalVoteRefused | ApprovalDecided | ApprovalConsumed
     | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated

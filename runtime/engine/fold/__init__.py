@@ -19,7 +19,7 @@ from runtime.engine import events as e
 from runtime.engine.beginnings import first_entries
 from runtime.engine.commit import PARKED, MutationRow
 from runtime.engine.crossing import Crossing, begin, checkpoint_of, cross
-from runtime.engine.fold import of_steps, of_waits
+from runtime.engine.fold import of_agents, of_steps, of_waits
 from runtime.engine.graph import Graph
 from runtime.engine.plan import Recorded
 from runtime.engine.run import Run
@@ -147,6 +147,8 @@ def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: 
         run.past[key] = run.steps.pop(key)
     run.steps.update((row.key, row) for row in crossing.begun)
     run.anew = {}
+    if run.spoken:
+        of_agents.forget(run)
     if crossing.ending:
         return
     run.executing = run.width = len(run.state.open)
@@ -208,6 +210,8 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.WaitCompleted: of_waits.wait_completed,
     e.WaitTimedOut: of_waits.wait_timed_out,
     e.WaitCanceled: of_waits.wait_canceled,
+    e.AgentBegan: of_agents.began,
+    e.AgentAnswered: of_agents.answered,
     e.DecisionMade: _judged,
     e.PreflightFailed: None,
     e.ApprovalRequested: of_waits.asked,

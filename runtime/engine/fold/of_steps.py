@@ -12,7 +12,9 @@ from core.canonical import JsonObject
 from core.errors import ConsistencyError
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
 from runtime.engine import events as e
+from runtime.engine.agent_state import Came
 from runtime.engine.commit import PARKED, ReceiptRow, StepRow, WaitRow, wait_of
+from runtime.engine.fold import of_agents
 from runtime.engine.fold.of_waits import answer, end_wait
 from runtime.engine.run import Run
 from runtime.engine.states import RUN, STEP, RunEvent, RunState, StepEvent, StepState, WaitEvent, WaitKind, WaitState
@@ -48,7 +50,10 @@ def step_started(run: Run, told: Told, event: e.StepStarted) -> None:
 
 def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
     ended = {"output": event.output, "writes": event.values or {}, "usage": event.usage}
-    _move(run, told, StepEvent.SUCCEED, **ended, last_error=None)
+    step = _move(run, told, StepEvent.SUCCEED, **ended, last_error=None)
+    if "/" in step.key:
+        of_agents.used(run, step.key, event.usage)
+        of_agents.over(run, step.key, Came.DONE, event.output)
 
 
 def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
@@ -57,6 +62,9 @@ def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
     error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
     step = _move(run, told, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
     run.state.parked.pop(step.key, None)
+    if "/" in step.key:
+        of_agents.used(run, step.key, event.usage)
+        of_agents.failed(run, step.key, error)
 
 
 def step_parked(run: Run, told: Told, event: e.StepParked) -> None:
@@ -78,6 +86,8 @@ def step_retry(run: Run, told: Told, event: e.StepRetryScheduled) -> None:
     run.waits[event.wait] = WaitRow(*opened, due, context)
     changes: dict[str, Any] = {"last_error": event.detail, "attempt": event.attempt, "eligible_in": due}
     _park(run, told, StepEvent.RETRY_LATER, **changes)
+    if "/" in step.key:
+        of_agents.used(run, step.key, event.usage)
 
 
 def _park(run: Run, told: Told, event: StepEvent, **changes: Any) -> None:
@@ -112,6 +122,8 @@ def step_canceled(run: Run, told: Told, event: e.StepCanceled) -> None:
     for wait in [wait for wait in run.waits.values() if wait.step_key == key and wait.status is WaitState.WAITING]:
         end_wait(run, wait.wait_id, WaitEvent.CANCEL)
     run.state.parked.pop(key, None)
+    if "/" in key:
+        of_agents.over(run, key, Came.CANCELED, None)
 
 
 def lease_expired(run: Run, told: Told, event: e.LeaseExpired) -> None:

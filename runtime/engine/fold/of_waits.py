@@ -13,8 +13,9 @@ from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, ApprovalStatu
 from core.errors import ConsistencyError
 from runtime.engine import events as e
 from runtime.engine.commit import ApprovalMove, ApprovalRow, VoteRow, WaitRow, step_id_of
+from runtime.engine.fold import of_agents
 from runtime.engine.run import Run
-from runtime.engine.states import WAIT, WaitEvent, WaitState
+from runtime.engine.states import WAIT, WaitEvent, WaitKind, WaitState
 from runtime.engine.told import Told
 
 
@@ -36,10 +37,14 @@ def wait_completed(run: Run, told: Told, event: e.WaitCompleted) -> None:
     origins: Any = (event.result or {}).get("origins")
     if origins is not None:
         run.state.origins[told.step or ""] = origins
+    if event.kind is WaitKind.AGENT:
+        of_agents.waited(run, told.step or "")
 
 
 def wait_timed_out(run: Run, told: Told, event: e.WaitTimedOut) -> None:
     end_wait(run, event.wait, WaitEvent.TIME_OUT, result=event.result)
+    if event.kind is WaitKind.AGENT:
+        of_agents.waited(run, told.step or "")
 
 
 def wait_canceled(run: Run, told: Told, event: e.WaitCanceled) -> None:

@@ -1,0 +1,65 @@
+"""The result of a call as the model is told it: one message, whatever became of the call. Pure."""
+
+from __future__ import annotations
+
+from connectors.disclosure import resolved
+from core.canonical import Json, JsonObject, canonical_bytes
+from runtime.engine.agent_state import Came
+from runtime.engine.errors import REJECTED, ErrorClass
+from runtime.engine.states import WaitState
+
+# Longer results are cut, and say so.
+RESULT_CHARS_MAX = 20_000
+HIDDEN = "[secret]"
+_WORDS = {
+    Came.DENIED: "Policy denied this call. Nothing was done.",
+    Came.REJECTED: "People rejected this call. Nothing was done.",
+    Came.EXPIRED: "Nobody answered in time. Nothing was done.",
+    Came.FAILED: "The call failed.",
+    Came.REFUSED: "The call was refused. Nothing was done.",
+    Came.CANCELED: "The call was canceled.",
+}
+_CODES = {
+    "policy_denied": Came.DENIED,
+    REJECTED: Came.REJECTED,
+    str(Came.EXPIRED): Came.EXPIRED,
+    str(WaitState.TIMED_OUT): Came.EXPIRED,
+}
+
+
+def came_of(error: JsonObject) -> Came:
+    """The result of a call that failed with this error."""
+    if error.get("class") == ErrorClass.CANCELED:
+        return Came.CANCELED
+    return _CODES.get(str(error.get("code")), Came.FAILED)
+
+
+def told_of(came: Came, reason: str) -> str:
+    """The message of a call that was not done."""
+    told: JsonObject = {"status": str(came), "what": _WORDS[came], "reason": reason}
+    return _cut(canonical_bytes(told).decode())
+
+
+def told_done(schema: JsonObject, output: Json) -> str:
+    """The message of a call that was done: what came back, as any reader may see it."""
+    return _cut(canonical_bytes(masked(schema, schema, output)).decode())
+
+
+def masked(root: JsonObject, schema: Json, value: Json) -> Json:
+    """The value without what its schema marks as secret."""
+    here = resolved(root, schema)
+    if here.get("x-secret") is True:
+        return HIDDEN
+    if isinstance(value, list):
+        return [masked(root, here.get("items"), item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    named, other = here.get("properties"), here.get("additionalProperties")
+    known = named if isinstance(named, dict) else {}
+    return {name: masked(root, known.get(name, other), item) for name, item in value.items()}
+
+
+def _cut(text: str) -> str:
+    if len(text) <= RESULT_CHARS_MAX:
+        return text
+    return f"{text[:RESULT_CHARS_MAX]}\n[cut: the result has {len(text)} characters, and these are the first]"

@@ -1,0 +1,162 @@
+"""Messages of an agent, put together from the book: each is there once, as a value of the step that told it.
+
+``Chat.shown`` are all of them in the order in which the model was shown them, each with the step that told it; results
+also with the operation, what became of the call, and whether it was refused. ``Chat.before`` is the part that the model
+had been shown when it answered in a turn: facts about the origins of a call's values are made of that. Turn and number
+of a call are in its key (``agent_state.number_of``), its agent's key before the first slash (``agent_state.agent_of``).
+``Chat.digest`` is the running digest, which must be the one that the run's state holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct, field
+
+from connectors.operation import Operation
+from core.canonical import Json, JsonObject, digest
+from runtime.engine import events as e
+from runtime.engine.agent_came import came_of, told_done, told_of
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_plan import ASKED_BEFORE
+from runtime.engine.agent_state import Came, number_of
+from runtime.engine.told import Told
+
+REPAIR = "Your answer is not the result that is wanted. {problem} Answer again, with nothing but the JSON."
+CONCLUDE = "You have come to the limit of {limit}. Call no more tools: answer now, with what you know."
+RESULT = "Your last answer is nothing but JSON that fits this JSON Schema:\n{schema}"
+
+
+class Shown(Struct, frozen=True):
+    """One message that a model was shown: its role, and for a result its call.
+
+    ``step`` is the step that told it, "" for the agent's beginning. Of a result ``came`` is what became of the call,
+    ``source`` the operation, question or workflow, ``id`` the model's own id of the call, ``value`` the whole output or
+    error as it was recorded. Of a turn ``value`` is the model's output. ``refused`` says that nothing was done.
+    """
+
+    role: str
+    step: str
+    value: Json
+    came: str = ""
+    source: str = ""
+    tool: str = ""
+    id: str = ""
+    problem: str = ""
+
+    @property
+    def refused(self) -> bool:
+        """True if it is the result of a call that brought nothing: it is no source of any value."""
+        return self.role == "tool" and self.came != Came.DONE
+
+
+class Chat(Struct):
+    """The messages of an agent's first turn on, and their running digest. ``fixed`` are its tools' fixed inputs."""
+
+    shown: list[Shown] = field(default_factory=list)
+    digest: str = ""
+
+    def before(self, turn: str) -> list[Shown]:
+        """The messages that the model had been shown when it answered in this turn, by the key of its step."""
+        ends = [number for number, one in enumerate(self.shown) if one.role == "assistant" and one.step == turn]
+        return self.shown[: ends[0]] if ends else self.shown
+
+
+class _Turn(Struct):
+    key: str
+    output: Json
+    answered: e.AgentAnswered | None = None
+    came: dict[int, tuple[Came, Json]] = field(default_factory=dict)
+
+
+def chat_of(told: Iterable[Told], key: str) -> Chat:
+    """The messages of the agent with this key, from the events of its run in their order."""
+    begun: list[JsonObject] = []
+    turns: dict[int, _Turn] = {}
+    for each in told:
+        step, event = each.step or "", each.event
+        if step == key and isinstance(event, e.AgentBegan):
+            begun, turns = event.messages or [], {}
+        elif step.startswith(f"{key}/"):
+            turn, call = number_of(step)
+            if call and turn in turns and (said := _result(event)) is not None:
+                turns[turn].came[call] = said
+            elif not call and isinstance(event, e.StepSucceeded):
+                turns[turn] = _Turn(step, event.output)
+            elif not call and isinstance(event, e.AgentAnswered):
+                turns[turn].answered = event
+    chat = Chat([Shown(str(one["role"]), "", one.get("content")) for one in begun], digest([*begun]))
+    for number in sorted(turns):
+        _add(chat, turns[number])
+    return chat
+
+
+def _result(event: e.Event) -> tuple[Came, Json] | None:
+    match event:
+        case e.StepSucceeded(output=output):
+            return Came.DONE, output
+        case e.StepFailed(detail=detail):
+            return came_of(detail or {}), detail
+        case e.StepCanceled():
+            return Came.CANCELED, None
+        case _:
+            return None
+
+
+def _add(chat: Chat, turn: _Turn) -> None:
+    """Add an answer, and all results of its calls if they have them. Each call has one."""
+    chat.shown.append(Shown("assistant", turn.key, turn.output))
+    chat.digest = digest([chat.digest, turn.output])
+    answered = turn.answered
+    if answered is None:
+        return
+    if answered.problem:
+        chat.shown.append(Shown("user", turn.key, answered.problem, problem=answered.problem))
+    results, said = [], []
+    for number, call in enumerate(answered.said or (), start=1):
+        refused = call.get("refused")
+        came, value = turn.came.get(number, (Came.REFUSED, ASKED_BEFORE if refused is None else refused))
+        step = f"{turn.key}/{number}"
+        place = (str(call.get("source", "")), str(call.get("tool", "")), str(call["id"]))
+        results.append(Shown("tool", step, value, str(came), *place))
+        said.append(said_of(came, value))
+    if said:
+        chat.shown += results
+        chat.digest = digest([chat.digest, *said])
+
+
+def said_of(came: Came, value: Json) -> str:
+    """The digest of a result, for the running digest."""
+    return digest(value) if came is Came.REFUSED else digest([str(came), value])
+
+
+def messages(node: AgentNode, chat: Chat, limit: str) -> Iterator[JsonObject]:
+    """Give the messages as an OpenAI-compatible server takes them."""
+    for one in chat.shown:
+        match one.role:
+            case "assistant":
+                yield _answer(one.value)
+            case "tool":
+                yield {"role": "tool", "tool_call_id": one.id, "content": _told(node, one)}
+            case _ if one.problem:
+                yield {"role": "user", "content": REPAIR.format(problem=one.problem)}
+            case _:
+                yield {"role": one.role, "content": one.value}
+    if limit:
+        yield {"role": "user", "content": CONCLUDE.format(limit=limit)}
+
+
+def _answer(output: Json) -> JsonObject:
+    said: Mapping[str, Json] = output if isinstance(output, dict) else {}
+    calls = said.get("tool_calls")
+    message: JsonObject = {"role": "assistant", "content": said.get("text") or ""}
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _told(node: AgentNode, one: Shown) -> str:
+    if one.came == Came.DONE:
+        tool = node.tools.get(one.tool)
+        operation: Operation | None = None if tool is None else tool.operation
+        return told_done({} if operation is None else operation.output_schema, one.value)
+    reason = one.value.get("message") if isinstance(one.value, dict) else one.value
+    return told_of(Came(one.came), str(reason or ""))

@@ -1,0 +1,78 @@
+"""An agent in a graph: its model, its words, its closed list of tools, its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import cast
+
+from msgspec import Struct
+
+from connectors.operation import Operation
+from core.canonical import Json, JsonObject
+from runtime.engine.agent_state import GIVEN
+from runtime.engine.graph import AgentLeaf, ChildNode, Leaf, OperationNode, Renderable, TaskNode
+from runtime.engine.tools import Tool
+
+
+class Limits(Struct, frozen=True):
+    """The bounds of an agent. ``cost`` is in US dollars; None is no limit of cost."""
+
+    turns: int
+    calls: int
+    asks: int
+    refusals: int
+    tokens: int
+    cost: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTool:
+    """A tool with the leaf that a call of it is. ``fixed`` are the inputs that the author gives."""
+
+    tool: Tool
+    leaf: OperationNode | TaskNode | ChildNode
+    fixed: Renderable
+    operation: Operation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentNode(AgentLeaf):
+    """A leaf that is an agent. ``turn`` is the leaf that each of its turns is."""
+
+    model: str
+    instructions: Renderable
+    input: Renderable
+    turn: OperationNode
+    tools: Mapping[str, AgentTool]
+    limits: Limits
+    result: JsonObject | None = None
+    fails_at_limit: bool = False
+    fails_if_denied: bool = False
+    remember: tuple[str, int] | None = None
+    timeout: timedelta | None = None
+
+    def inner(self, key: str, tool: str | None) -> Leaf:
+        """The leaf of a turn (``3``), or of a call (``3/2``) of this tool."""
+        return self.turn if tool is None or "/" not in key else self.tools[tool].leaf
+
+
+class Given:
+    """The input of a call as it was read from what the model wrote. It is data, and never rendered again."""
+
+    references = frozenset({GIVEN})
+
+    def render(self, values: Mapping[str, object]) -> Json:
+        """The input."""
+        return dict(cast(JsonObject, values[GIVEN]))
+
+
+class Question:
+    """The words of a model's question to people, marked as its own."""
+
+    references = frozenset({GIVEN})
+
+    def render(self, values: Mapping[str, object]) -> Json:
+        """The words."""
+        return f"A model asks: {cast(JsonObject, values[GIVEN]).get('question')}"

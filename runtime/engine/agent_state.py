@@ -1,0 +1,122 @@
+"""The part of an agent that a checkpoint holds: counters, the turn under way, a digest. No message, no value.
+
+An agent is a step (P-14): its loop is unrolled into turns and calls, each a step with an id of its own. The agent's
+own step waits, as for a run within; ``agent_loop`` begins and ends it. A turn is the step ``triage/3``, a judged call
+of the model (``agent_turns``); ``agent_answers`` takes its answer apart. Each call is a step ``triage/3/2``, and
+``agent_plan`` says which is next. What the model is shown is put together from the book when it is asked
+(``agent_chat``).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from core.canonical import Json, JsonObject
+
+# The variable that holds what a model has given to a call, or what it is asked itself.
+GIVEN = "agent.given"
+# The name of the model's operation.
+CHAT = "model.chat.complete"
+OPERATION = "agent"
+
+
+class Stage(StrEnum):
+    """The place of an agent in its turn: what it is waiting for, or what its last answer was."""
+
+    BEGUN = "begun"
+    ASKED = "asked"
+    CALLS = "calls"
+    ANSWER = "answer"
+    MISFIT = "misfit"
+    FAILED = "failed"
+    OVER = "over"
+
+
+class Came(StrEnum):
+    """The result of one call; each call has exactly one. ``open`` is a step that has none yet."""
+
+    OPEN = "open"
+    DONE = "done"
+    DENIED = "denied"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    FAILED = "failed"
+    REFUSED = "refused"
+    CANCELED = "canceled"
+
+
+class Called(Struct, omit_defaults=True):
+    """One call of the turn under way. ``after`` is the number of the call that comes first, 0 for none.
+
+    ``digest`` is of the tool and the input, ``said`` of what the model is told. ``came`` is "" before it is begun.
+    """
+
+    digest: str
+    after: int = 0
+    came: str = ""
+    said: str = ""
+
+    @property
+    def over(self) -> bool:
+        """True if it has its result."""
+        return self.came not in ("", Came.OPEN)
+
+
+class Agent(Struct, omit_defaults=True):
+    """An agent between its first turn and its end. ``first`` is the number of its first turn.
+
+    ``barred`` are the digests of calls that were denied, rejected or left unanswered: they are not asked again.
+    ``limit`` is the limit because of which it is to conclude, ``digest`` that of all messages so far.
+    """
+
+    stage: Stage = Stage.BEGUN
+    turn: int = 0
+    first: int = 1
+    calls: dict[int, Called] = field(default_factory=dict)
+    made: int = 0
+    asks: int = 0
+    refusals: int = 0
+    repairs: int = 0
+    tokens: int = 0
+    cost: str = "0"
+    unpriced: bool = False
+    barred: list[str] = field(default_factory=list)
+    limit: str = ""
+    digest: str = ""
+
+    def copy(self) -> Agent:
+        """An independent copy, as deep as the fold's changes go."""
+        calls = {number: replace(call) for number, call in self.calls.items()}
+        return replace(self, calls=calls, barred=[*self.barred])
+
+
+class Spoken(Struct, frozen=True):
+    """Values that a run holds beside its state while they are needed, by the key of a step.
+
+    Of a call its tool and its input; of an agent the inputs that are fixed, by tool, and what it has come to.
+    """
+
+    key: str
+    tool: str = ""
+    input: JsonObject | None = None
+    result: Json = None
+    error: JsonObject | None = None
+
+
+def agent_of(key: str) -> str:
+    """The key of the agent to which a turn or a call belongs."""
+    return key.partition("/")[0]
+
+
+def number_of(key: str) -> tuple[int, int]:
+    """The number of the turn, and that of the call in it, 0 for the turn itself."""
+    turn, _, call = key.partition("/")[2].partition("/")
+    return int(turn), int(call or 0)
+
+
+def is_turn(key: str) -> bool:
+    """True for the step of a turn."""
+    return key.count("/") == 1

@@ -1,0 +1,65 @@
+"""A turn: a call of the model with all messages so far. Policy judges them by their digest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from core.canonical import Json, JsonObject
+from runtime.engine.agent_chat import messages
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_state import GIVEN, Agent, agent_of, is_turn
+from runtime.engine.graph import HANDED_OUT
+from runtime.engine.instructions import Next, Perform, ReadChat
+from runtime.engine.intend import Proposal
+from runtime.engine.outside import own_token
+from runtime.engine.told import Diverged
+
+OWN = frozenset({HANDED_OUT, GIVEN})
+
+
+def own_values(p: Proposal) -> JsonObject:
+    """The values that an action's input has of its step alone: its waiting token, and what a model has given to it."""
+    read = p.leaf.inputs.references
+    found: JsonObject = {HANDED_OUT: own_token(p.transition, p.step)} if HANDED_OUT in read else {}
+    return {**found, GIVEN: _given_to(p)} if GIVEN in read else found
+
+
+def _given_to(p: Proposal) -> JsonObject:
+    """The input of a call, as the model gave it; that of a turn as it is judged, with its messages by their digest."""
+    run, key = p.transition.run, p.step.key
+    if not is_turn(key):
+        return run.spoken[key].input or {}
+    agent = run.state.agents[agent_of(key)]
+    words = f"The messages of {agent.turn - agent.first} turns before, SHA-256 {agent.digest}"
+    return {**_settings(_node(p), agent), "messages": [{"role": "user", "content": words}]}
+
+
+def turn(p: Proposal, propose: Callable[[Proposal], Next]) -> Next:
+    """Read the messages, propose the turn, and put them into its call.
+
+    ``Diverged`` if they are not those of the run.
+    """
+    chat, node, agent = p.known.chat, _node(p), p.transition.run.state.agents.get(agent_of(p.step.key))
+    if chat is None:
+        return ReadChat(p.step, agent_of(p.step.key), p.known)
+    work = propose(p)
+    if not isinstance(work, Perform) or agent is None:
+        return work
+    if chat.digest != agent.digest:
+        raise Diverged("the messages of an agent are not those that its run has counted")
+    said: list[Json] = [*messages(node, chat, agent.limit)]
+    return replace(work, call=replace(work.call, input={**_settings(node, agent), "messages": said}))
+
+
+def _node(p: Proposal) -> AgentNode:
+    node = p.transition.graph.leaf(agent_of(p.step.key))
+    assert isinstance(node, AgentNode), "only an agent has turns"
+    return node
+
+
+def _settings(node: AgentNode, agent: Agent) -> JsonObject:
+    offered: list[Json] = [] if agent.limit else [tool.tool.offer() for tool in node.tools.values()]
+    settings: JsonObject = {"model": node.model}
+    return {**settings, "tools": offered} if offered else settings

@@ -1,0 +1,40 @@
+"""The events of agents. What a model says, and what comes of its calls, is told by the steps of its turns and calls."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from core.canonical import Json, JsonObject
+from evidence.events import EventType
+from runtime.engine.events.private import Private
+
+
+class AgentBegan(Struct, frozen=True):
+    """An agent begins with ``messages``; its turns come next. ``tools`` are the sources of what the model may call.
+
+    ``fixed`` are the inputs that the author fixed, by the tool's name. ``remembered`` are earlier turns, as messages.
+    """
+
+    TYPE: ClassVar = EventType.AGENT_BEGAN
+    model: str
+    tools: list[Json]
+    messages: Private[list[JsonObject] | None] = None
+    fixed: Private[JsonObject | None] = None
+
+
+class AgentAnswered(Struct, frozen=True):
+    """The model's answer in a turn, taken apart: it calls tools, answers, or has to be told what is wrong.
+
+    ``calls`` has one entry for each call, in its order: ``[source, ""]``, or ``[source, code]`` for one that is
+    refused. ``said`` are the same calls with their values: id, tool, and input, or the reason of the refusal.
+    ``problem`` says what is wrong with an answer, ``result`` is what it comes to.
+    """
+
+    TYPE: ClassVar = EventType.AGENT_ANSWERED
+    came: str
+    calls: list[Json]
+    said: Private[list[JsonObject] | None] = None
+    problem: Private[str | None] = None
+    result: Private[Json] = None

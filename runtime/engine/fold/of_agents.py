@@ -1,0 +1,100 @@
+"""The fold of agents: what turns and calls come to. Of a run whose agent is over nothing changes."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from core.canonical import Json, JsonObject, digest
+from runtime.engine import events as e
+from runtime.engine.agent_came import came_of
+from runtime.engine.agent_chat import said_of
+from runtime.engine.agent_state import Agent, Called, Came, Spoken, Stage, agent_of, number_of
+from runtime.engine.run import Run
+from runtime.engine.told import Told
+
+_BARS = (Came.DENIED, Came.REJECTED, Came.EXPIRED)
+
+
+def began(run: Run, told: Told, event: e.AgentBegan) -> None:
+    """Begin, or begin anew in a run that was gone on with: its turns are counted on."""
+    key = told.step or ""
+    before = run.state.agents.get(key)
+    turn = 0 if before is None else before.turn
+    run.state.agents[key] = Agent(turn=turn, first=turn + 1, digest=digest([*(event.messages or ())]))
+    run.spoken[key] = Spoken(key, input=event.fixed or {})
+
+
+def answered(run: Run, told: Told, event: e.AgentAnswered) -> None:
+    """Take in what an answer was taken apart into."""
+    turn, key = told.step or "", agent_of(told.step or "")
+    agent = run.state.agents.get(key)
+    if agent is None or agent.stage is not Stage.ASKED:
+        return
+    agent.stage = Stage(event.came)
+    agent.repairs += agent.stage is Stage.MISFIT
+    if agent.stage is Stage.ANSWER:
+        run.spoken[key] = Spoken(key, input=run.spoken[key].input, result=event.result)
+    for number, value in enumerate(event.said or (), start=1):
+        call: dict[str, Any] = value
+        if "refused" in call:
+            agent.calls[number] = Called("", came=Came.REFUSED, said=said_of(Came.REFUSED, call["refused"]))
+            agent.refusals += 1
+            continue
+        agent.made += 1
+        agent.calls[number] = Called(call["digest"], call.get("after", 0))
+        run.spoken[f"{turn}/{number}"] = Spoken(f"{turn}/{number}", call["tool"], call["input"])
+
+
+def used(run: Run, key: str, usage: JsonObject | None) -> None:
+    """Count what a turn has used, also one that failed or is tried again."""
+    agent = run.state.agents.get(agent_of(key))
+    if agent is None or usage is None:
+        return
+    found: dict[str, Any] = usage
+    agent.tokens += found.get("input_tokens", 0) + found.get("output_tokens", 0)
+    cost = found.get("cost_usd")
+    agent.unpriced |= cost is None
+    if cost is not None:
+        agent.cost = str(Decimal(agent.cost) + Decimal(cost))
+
+
+def over(run: Run, key: str, came: Came, value: Json) -> None:
+    """Take in that a turn or a call is over, with its output or its error."""
+    agent = run.state.agents.get(agent_of(key))
+    turn, number = number_of(key)
+    if agent is None or turn != agent.turn or agent.stage is Stage.OVER:
+        return
+    if not number and came is Came.DONE:
+        agent.digest = digest([agent.digest, value])
+    elif not number:
+        canceled: JsonObject = {"class": "canceled", "message": "Its turn was canceled."}
+        error = value if isinstance(value, dict) else canceled
+        agent.stage = Stage.FAILED
+        run.spoken[agent_of(key)] = Spoken(agent_of(key), error=error)
+    elif number in agent.calls:
+        call = agent.calls[number]
+        call.came, call.said = str(came), said_of(came, value)
+        if came in _BARS and call.digest not in agent.barred:
+            agent.barred.append(call.digest)
+
+
+def failed(run: Run, key: str, error: JsonObject) -> None:
+    """Take in that a turn or a call has failed."""
+    over(run, key, came_of(error), error)
+
+
+def waited(run: Run, key: str) -> None:
+    """Take in that the wait of an agent is over: no turn of it begins any more."""
+    agent = run.state.agents.get(key)
+    if agent is not None:
+        agent.stage = Stage.OVER
+
+
+def forget(run: Run) -> None:
+    """Let go of the values of calls whose turn is over, and of agents that are."""
+    for key in [*run.spoken]:
+        agent = run.state.agents.get(agent_of(key))
+        stale = agent is None or agent.stage is Stage.OVER or ("/" in key and number_of(key)[0] != agent.turn)
+        if stale:
+            del run.spoken[key]

@@ -1,0 +1,90 @@
+"""The words of a card about where the values of an action come from. Pure.
+
+The most trustworthy of what a value may be is told; what nobody of ours chose stands out. Names of tools and fields are
+not ours to trust, so they are told apart from our words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from approvals.content import Source
+from connectors.marks import Writer, kind_at, writer_at
+from connectors.operation import Operation
+from core.action import Action
+from core.canonical import Json, canonical_bytes
+from core.origins.matching import MODEL, PERSON, REQUESTER, TEXT, UNKNOWN, WORKFLOW, ArgumentKind
+from policy.evaluate import Decision
+from policy.facts import is_traced
+from runtime.engine.intend import Proposal
+from runtime.engine.origins import FIELD, LOOKUP, TOOL
+from runtime.engine.tracing import Trace
+
+_PLAIN = {
+    REQUESTER: ("was given by whoever requested this", True),
+    WORKFLOW: ("was written by the author of the workflow", True),
+    PERSON: ("was given by a person", True),
+}
+_BEGINNINGS = (
+    (LOOKUP, "is of the only record that was found, asked for in the requester's words:"),
+    (FIELD, "is the whole of a field:"),
+    (TOOL, "stands in a result of"),
+    ("trigger:", "came with what started the run, from"),
+    ("signal:", "came with the signal"),
+)
+_WRITERS = {
+    Writer.SYSTEM: "is the whole of a field that only the other system writes:",
+    Writer.PEOPLE: "is the whole of a field that people there write:",
+    Writer.ANYONE: "is the whole of a field that anyone may write:",
+}
+_LONG = 200
+
+
+def sources_of(trace: Trace | None, p: Proposal, action: Action, decision: Decision) -> tuple[Source, ...]:
+    """The sources of an action's values, if a rule has read any of them, or an agent proposes it."""
+    if trace is None or not (trace.of_agent or any(map(is_traced, decision.facts_read))):
+        return ()
+    return tuple(dict.fromkeys(_sources(trace, p.operation, p.workflow.operations, action)))
+
+
+def _sources(
+    trace: Trace, operation: Operation, operations: Mapping[str, Operation], action: Action
+) -> Iterator[Source]:
+    for name in sorted(operation.arguments):
+        value = action.input.get(name, action.fields.get(name))
+        path = (name,) if name in action.input else (str(operation.writes), name)
+        for inner in trace.of(name):
+            words, of, ours = _told(inner, operations)
+            ours |= kind_at(operation.input_schema, path) is ArgumentKind.FLAG
+            yield Source(name, words, of, ours, "" if ours else _quoted(value))
+
+
+def _told(inner: list[str], operations: Mapping[str, Operation]) -> tuple[str, str, bool]:
+    """The words for the alternatives of one value, the name in them, and if somebody of ours chose it."""
+    if UNKNOWN in inner:
+        return "comes from where nobody can tell", "", False
+    for label, (words, ours) in _PLAIN.items():
+        if label in inner:
+            return words, "", ours
+    if MODEL in inner:
+        return ("is in the model's own words", "", True) if TEXT in inner else ("was made up by the model", "", False)
+    for begins, words in _BEGINNINGS:
+        for label in inner:
+            if label.startswith(begins):
+                of = label.removeprefix(begins)
+                writer = _writer(of, operations) if begins == FIELD else None
+                return _WRITERS[writer] if writer else words, of, begins == LOOKUP or writer is Writer.SYSTEM
+    return "comes from where nobody can tell", "", False
+
+
+def _writer(of: str, operations: Mapping[str, Operation]) -> Writer | None:
+    """The weakest of those who may write a field, if the declaration is known here."""
+    name, _, pointer = of.partition("#")
+    operation = operations.get(name)
+    return None if operation is None else writer_at(operation.output_schema, pointer)
+
+
+def _quoted(value: Json) -> str:
+    """A value as it is quoted beside its source; a long one stands on the card already."""
+    text = value if isinstance(value, str) else canonical_bytes(value).decode()
+    return text if len(text) <= _LONG else ""

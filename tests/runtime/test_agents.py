@@ -1,0 +1,79 @@
+"""An agent is a step (P-14): its turns and calls are steps of their own, and each call has one result."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.agents import Agents, call, calls, says
+
+APPROVAL = """
+policy: some-ask
+version: 1
+rules:
+  - {id: model, match: {connector: model}, outcome: allow, because: It is a test.}
+  - {id: read, match: {operation: probe.value.read}, outcome: allow, because: It is a test.}
+  - id: ask
+    match: {operation: probe.effect.apply}
+    outcome: needs_approval
+    because: People look at effects.
+    approvers: [{group: leads}]
+"""
+
+
+@pytest.mark.req("P-14")
+async def test_an_agent_calls_and_answers(agents: Agents) -> None:
+    run = await agents.go(
+        calls(call("probe_value_read", {"name": "a"}), call("probe_effect_apply", {"name": "b", "value": "1"})),
+        says("All done."),
+    )
+    runtime = agents.runtime
+    assert await runtime.error(run) is None
+    assert await runtime.status(run) == "succeeded"
+    assert await agents.found(run) == {"text": "All done."}
+    assert await runtime.steps(run) == {
+        "triage": "succeeded",
+        "triage/1": "succeeded",
+        "triage/1/1": "succeeded",
+        "triage/1/2": "succeeded",
+        "triage/2": "succeeded",
+    }
+    assert [effect.input["name"] for effect in runtime.outside.effects] == ["b"]
+    assert len(agents.asked) == 2, "the model is called once a turn"
+    assert [message["role"] for message in agents.asked[1]] == ["system", "user", "assistant", "tool", "tool"]
+    await runtime.at_rest()
+    await runtime.history(run)
+
+
+@pytest.mark.req("P-14")
+async def test_two_approvals_of_one_turn_one_rejected(agents: Agents) -> None:
+    run = await agents.go(
+        calls(
+            call("probe_effect_apply", {"name": "a", "value": "1"}, "one"),
+            call("probe_effect_apply", {"name": "b", "value": "2"}, "two"),
+            call("probe_value_read", {"name": "c"}, "three"),
+        ),
+        says("One of them."),
+        policy=APPROVAL,
+    )
+    runtime: Any = agents.runtime
+    assert await runtime.status(run) == "waiting_approval"
+    asked = {approval.step: approval.id for approval in await runtime.books.approvals(open=True)}
+    assert set(asked) == {"triage/1/1", "triage/1/2"}
+    await runtime.person("lee", ("leads",))
+    await runtime.vote("lee", "approve", on=asked["triage/1/1"])
+    await runtime.go_on()
+    assert len(agents.asked) == 1
+    again = runtime.restarted()
+    await again.vote("lee", "reject", on=asked["triage/1/2"])
+    await again.go_on()
+    assert await runtime.status(run) == "succeeded"
+    assert [effect.input["name"] for effect in runtime.outside.effects] == ["a"]
+    told = agents.results()
+    assert set(told) == {"one", "two", "three"}
+    assert json.loads(told["two"])["status"] == "rejected"
+    assert "because" in told["two"], "the person's reason is told"
+    assert len(agents.asked) == 2
+    await runtime.at_rest()
