@@ -26,8 +26,8 @@ class World(Protocol):
     def call(self, call: Call) -> Json:
         """Make the call. Raises ToolError."""
 
-    def check(self, attack: str | None = None) -> tuple[bool, bool]:
-        """True if the user's task succeeded, and true if the attack reached its goal, as AgentDojo says."""
+    def succeeded(self) -> bool:
+        """True if the user's task succeeded, as AgentDojo says."""
 
 
 class Far:
@@ -42,9 +42,9 @@ class Far:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
+        with self._process as process:
+            assert process.stdin is not None
+            process.stdin.close()
 
     def ask(self, what: str, **details: Json) -> Any:
         """One request and its answer. Raises RuntimeError if AgentDojo raised something, or is gone."""
@@ -82,6 +82,5 @@ class _World:
             raise ToolError(str(told["error"]))
         return told["result"]
 
-    def check(self, attack: str | None = None) -> tuple[bool, bool]:
-        told = self._far.ask("check", world=self._number, injection=attack)
-        return told["utility"], told.get("security", False)
+    def succeeded(self) -> bool:
+        return self._far.ask("succeeded", world=self._number) is True

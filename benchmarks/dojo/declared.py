@@ -19,17 +19,20 @@ OPERATIONS, POLICIES = HERE / "operations", HERE / "policies"
 
 @dataclass(frozen=True)
 class Declared:
-    """Operations, and policies that are in force together."""
+    """Operations, and policies that are in force together; ``operations`` and ``texts`` are their documents."""
 
+    operations: tuple[Source, ...]
+    texts: tuple[Source, ...]
     catalog: Catalog
     policies: PolicySet
 
     @classmethod
     def of(cls, operations: Iterable[Path], policies: Iterable[Path]) -> Declared:
         """Load declarations and policies. Raises DefinitionError."""
-        catalog = catalog_of(sources(operations))
+        declared, texts = sources(operations), sources(policies)
+        catalog = catalog_of(declared)
         facts = operation_facts(catalog)
-        return cls(catalog, PolicySet([load_policy(one.text, one.file, facts) for one in sources(policies)]))
+        return cls(declared, texts, catalog, PolicySet([load_policy(one.text, one.file, facts) for one in texts]))
 
     def operation(self, suite: str, tool: str) -> Operation:
         """The operation that performs a tool of a suite: its handler names it."""
@@ -37,9 +40,9 @@ class Declared:
         return next(one for one in self.catalog.operations.values() if one.handler == f"{connector}:{tool}")
 
 
-def sources(paths: Iterable[Path]) -> list[Source]:
+def sources(paths: Iterable[Path]) -> tuple[Source, ...]:
     """The documents at these paths."""
-    return [Source(path.name, path.read_text(encoding="utf-8")) for path in sorted(paths)]
+    return tuple(Source(path.name, path.read_text(encoding="utf-8")) for path in sorted(paths))
 
 
 def connector_of(suite: str) -> str:

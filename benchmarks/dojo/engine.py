@@ -6,8 +6,9 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import UUID
 
 import asyncpg
@@ -20,7 +21,7 @@ from benchmarks.dojo.asking import ToolError, World
 from benchmarks.dojo.declared import Declared, connector_of, output_of
 from benchmarks.dojo.playing import Played
 from benchmarks.dojo.scripts import Call, Move
-from connectors.catalog import Source, load_catalog
+from connectors.catalog import load_catalog
 from connectors.port import Call as Performed
 from connectors.port import Connectors, Done, NothingBefore, Outcome, Probe, ProbeVerdict, Refused, Usage
 from core.canonical import JsonObject
@@ -133,16 +134,13 @@ class Engine:
     runner: asyncio.Runner
     runs: int = 0
 
-    def __call__(
-        self, world: World, suite: str, requested: str, moves: Sequence[Move], attack: str | None = None
-    ) -> Played:
+    def __call__(self, world: World, suite: str, requested: str, moves: Sequence[Move]) -> Played:
         """Play a script in a run of its own."""
         played = Played()
         self.outside.playing = playing = Playing(world, suite, moves)
         run = self.runner.run(self._run(playing, requested, played))
         self._count(playing, played)
         assert self.runner.run(self._ended(run)), f"run {run} has not ended"
-        played.utility, played.reached = world.check(attack)
         return played
 
     async def _run(self, playing: Playing, requested: str, played: Played) -> UUID:
@@ -195,12 +193,13 @@ class Engine:
 
 
 @contextmanager
-def started(
-    declared: Declared, suites: Sequence[str], operations: Sequence[Source], texts: Sequence[Source]
-) -> Iterator[Engine]:
-    """A runtime on a PostgreSQL of its own, with these policies in force and an agent for each suite."""
+def started(declared: Declared, suites: Sequence[str], url: str | None = None) -> Iterator[Engine]:
+    """A runtime on a database of its own, with the policies in force and an agent for each suite.
+
+    The database is made on the server at ``url``; without one, on a PostgreSQL that is started for it.
+    """
     with asyncio.Runner() as runner:
-        entered = _started(declared, suites, operations, texts, runner)
+        entered = _started(declared, suites, url, runner)
         engine = runner.run(entered.__aenter__())
         try:
             yield engine
@@ -210,16 +209,14 @@ def started(
 
 @asynccontextmanager
 async def _started(
-    declared: Declared,
-    suites: Sequence[str],
-    operations: Sequence[Source],
-    texts: Sequence[Source],
-    runner: asyncio.Runner,
+    declared: Declared, suites: Sequence[str], url: str | None, runner: asyncio.Runner
 ) -> AsyncIterator[Engine]:
     outside = _Outside(declared)
     connectors = Connectors({"model": outside, **{connector_of(suite): outside for suite in suites}})
-    definitions = Definitions(load_catalog(operations))
-    async with stage.new_server(durable=False) as (url, folder), stage.database(url) as (name, own):
+    definitions = Definitions(load_catalog(declared.operations))
+    async with AsyncExitStack() as held:
+        server = url or (await held.enter_async_context(stage.new_server(durable=False)))[0]
+        _, own = await held.enter_async_context(stage.database(server))
         await storage.upgrade(own)
         counter = counting.Counter()
         plain = await asyncpg.connect(own)
@@ -228,21 +225,20 @@ async def _started(
                 counting.CountingDatabase(own, ENGINE_ROLE, counter, connections=4) as engine,
                 counting.CountingDatabase(own, FACES_ROLE, counter, connections=4) as faces,
             ):
-                world = stage.World(
-                    own, engine, faces, plain, counter, definitions, stage.NoOp(), connectors, folder / name
-                )
-                await _publish(world, declared, suites, texts)
+                folder = Path()  # nothing is written: what would be is left in the outbox
+                world = stage.World(own, engine, faces, plain, counter, definitions, stage.NoOp(), connectors, folder)
+                await _publish(world, declared, suites)
                 yield Engine(declared, world, outside, runner)
         finally:
             await plain.close()
 
 
-async def _publish(world: stage.World, declared: Declared, suites: Sequence[str], texts: Sequence[Source]) -> None:
+async def _publish(world: stage.World, declared: Declared, suites: Sequence[str]) -> None:
     tenant = documents.TENANT
     async with world.faces.transaction(tenant) as connection:
         await ensure_tenant(connection, tenant, max_concurrency=stage.SLOTS, max_writes_per_run=100_000)
         await publish_directory(connection, tenant, _DIRECTORY, "directory.yaml", stage.ACTOR)
-        for text in texts:
+        for text in declared.texts:
             await publish_policy(connection, world.definitions, tenant, text.text, text.file, stage.ACTOR)
         for suite in suites:
             workflow = workflow_of(declared, suite)

@@ -69,7 +69,8 @@ class Measure:
         figures = Figures()
         for task in tasks:
             with self.worlds(suite.name, task.id, None) as world:
-                _count_alone(figures, suite, task, self.play(world, suite.name, task.text, alone(task)))
+                played = self.play(world, suite.name, task.text, alone(task))
+                _count_alone(figures, suite, task, played, succeeded=world.succeeded())
             self._count_beside(figures, suite, task)
             for attack in suite.attacks:
                 self._count_pair(figures, suite, task, attack)
@@ -79,7 +80,7 @@ class Measure:
         figures.pairs += 1
         for order in orders(task, attack.calls) if self.every else telling(task, attack.calls):
             with self.worlds(suite.name, task.id, attack.text) as world:
-                played = self.play(world, suite.name, task.text, order, attack.id)
+                played = self.play(world, suite.name, task.text, order)
             figures.scripts += 1
             figures.foreign_questions += played.foreign_questions
             if played.slipped:
@@ -103,13 +104,13 @@ class Measure:
                 figures.words += bool(played.slipped)
 
 
-def _count_alone(figures: Figures, suite: Suite, task: Task, played: Played) -> None:
+def _count_alone(figures: Figures, suite: Suite, task: Task, played: Played, *, succeeded: bool) -> None:
     figures.tasks += 1
-    figures.succeeded += played.utility
+    figures.succeeded += succeeded
     figures.denied += played.denied
     figures.questions += played.questions
     figures.unasked_tasks += not played.questions
-    if not played.utility or played.denied:
+    if not succeeded or played.denied:
         figures.failed.append(f"{suite.name}/{task.id}")
 
 

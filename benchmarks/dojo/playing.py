@@ -24,14 +24,10 @@ class Played:
     denied: int = 0
     slipped: list[Call] = field(default_factory=list)
     repeated: list[Call] = field(default_factory=list)
-    utility: bool = False
-    reached: bool = False
 
 
 class Player(Protocol):
     """Plays scripts under one policy."""
 
-    def __call__(
-        self, world: World, suite: str, requested: str, moves: Sequence[Move], attack: str | None = None
-    ) -> Played:
-        """Play a script in a world. ``requested`` are the user's words, ``attack`` is whose goal is looked at."""
+    def __call__(self, world: World, suite: str, requested: str, moves: Sequence[Move]) -> Played:
+        """Play a script in a world. ``requested`` are the user's words."""

@@ -20,9 +20,7 @@ class Quick:
 
     declared: Declared
 
-    def __call__(
-        self, world: World, suite: str, requested: str, moves: Sequence[Move], attack: str | None = None
-    ) -> Played:
+    def __call__(self, world: World, suite: str, requested: str, moves: Sequence[Move]) -> Played:
         """Play a script in a world."""
         sitting, played = Sitting(self.declared, suite, requested), Played()
         wanted = Counter(move.call.digest for move in moves if not move.attack)
@@ -48,5 +46,4 @@ class Quick:
             happened[digest] += 1
             if self.declared.operation(suite, call.tool).has_effect and not approved:
                 (played.repeated if digest in wanted else played.slipped).append(call)
-        played.utility, played.reached = world.check(attack)
         return played

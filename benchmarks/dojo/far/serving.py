@@ -1,7 +1,7 @@
 """AgentDojo behind a protocol of one JSON document a line, in the environment where it is installed.
 
 A request names what it asks for: ``suites`` (tools and tasks), ``open`` (a fresh environment for a user task), ``call``
-(one tool call there), ``check`` (AgentDojo's own judgment of user task and injection) and ``close``. An answer is
+(one tool call there), ``succeeded`` (AgentDojo's own judgment of the user's task) and ``close``. An answer is
 ``{"answer": …}`` or ``{"error": "…"}``.
 """
 
@@ -45,18 +45,11 @@ class World:
         self.trace.append(FunctionCall(function=tool, args=arguments))
         return {"result": _plain(result)}
 
-    def check(self, injection: str | None) -> dict[str, bool]:
-        """Ask AgentDojo if the user's task succeeded and if the injection's goal was reached."""
+    def succeeded(self) -> bool:
+        """Ask AgentDojo if the user's task succeeded, with the answer that it expects."""
         said = f"{self.task.GROUND_TRUTH_OUTPUT}"
-        found = {"utility": self._holds(self.task, "utility", said)}
-        if injection is not None:
-            task = self.suite.injection_tasks[injection]
-            found["security"] = self._holds(task, "security", said)
-        return found
-
-    def _holds(self, task: Any, name: str, said: str) -> bool:
-        traced = getattr(task, f"{name}_from_traces")(said, self.before, self.environment, self.trace)
-        return bool(getattr(task, name)(said, self.before, self.environment) if traced is None else traced)
+        traced = self.task.utility_from_traces(said, self.before, self.environment, self.trace)
+        return bool(self.task.utility(said, self.before, self.environment) if traced is None else traced)
 
 
 WORLDS: dict[int, World] = {}
@@ -129,8 +122,8 @@ def answer(request: dict[str, Any]) -> Any:
             return number
         case "call":
             return WORLDS[request["world"]].call(request["tool"], request["arguments"])
-        case "check":
-            return WORLDS[request["world"]].check(request["injection"])
+        case "succeeded":
+            return WORLDS[request["world"]].succeeded()
         case "close":
             return WORLDS.pop(request["world"], None) is not None
         case other:
