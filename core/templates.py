@@ -65,6 +65,10 @@ class Template:
         """Find what each text and each value in it is made of: the paths that are read, None for the author's words."""
         return _ingredients(self._node, ())
 
+    def authored(self) -> Iterator[str]:
+        """Find the author's own words in it."""
+        return _authored(self._node)
+
     def render(self, values: Mapping[str, object]) -> Json:
         """Plain JSON, sharing nothing with the document. ``ExpressionError`` or ``TemplateError`` says what failed."""
         return _render(self._node, self._environment.bind(values, self.references))
@@ -176,6 +180,16 @@ def _ingredients(node: _Node, path: Path) -> Iterator[tuple[Path, tuple[str | No
         elif part is None or part.strip():
             found.append(None)
     yield path, tuple(dict.fromkeys(found))
+
+
+def _authored(node: _Node) -> Iterator[str]:
+    if isinstance(node, dict | list):
+        for item in node.values() if isinstance(node, dict) else node:
+            yield from _authored(item)
+    elif isinstance(node, _Text):
+        yield from (part for part in node.parts if isinstance(part, str) and part.strip())
+    elif isinstance(node, str):
+        yield node
 
 
 def _render(node: _Node, bound: Bound) -> Json:

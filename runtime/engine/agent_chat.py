@@ -51,10 +51,11 @@ class Shown(Struct, frozen=True):
 
 
 class Chat(Struct):
-    """The messages of an agent's first turn on, and their running digest. ``fixed`` are its tools' fixed inputs."""
+    """The messages of an agent's first turn on, and their running digest. ``sources`` are those of the beginning."""
 
     shown: list[Shown] = field(default_factory=list)
     digest: str = ""
+    sources: list[JsonObject] = field(default_factory=list)
 
     def before(self, turn: str) -> list[Shown]:
         """The messages that the model had been shown when it answered in this turn, by the key of its step."""
@@ -72,11 +73,12 @@ class _Turn(Struct):
 def chat_of(told: Iterable[Told], key: str) -> Chat:
     """The messages of the agent with this key, from the events of its run in their order."""
     begun: list[JsonObject] = []
+    sources: list[JsonObject] = []
     turns: dict[int, _Turn] = {}
     for each in told:
         step, event = each.step or "", each.event
         if step == key and isinstance(event, e.AgentBegan):
-            begun, turns = event.messages or [], {}
+            begun, sources, turns = event.messages or [], event.sources or [], {}
         elif step.startswith(f"{key}/"):
             turn, call = number_of(step)
             if call and turn in turns and (said := _result(event)) is not None:
@@ -85,7 +87,7 @@ def chat_of(told: Iterable[Told], key: str) -> Chat:
                 turns[turn] = _Turn(step, event.output)
             elif not call and isinstance(event, e.AgentAnswered):
                 turns[turn].answered = event
-    chat = Chat([Shown(str(one["role"]), "", one.get("content")) for one in begun], digest([*begun]))
+    chat = Chat([Shown(str(one["role"]), "", one.get("content")) for one in begun], digest([*begun]), sources)
     for number in sorted(turns):
         _add(chat, turns[number])
     return chat

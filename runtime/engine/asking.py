@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from approvals.content import Said
 from approvals.model import ApprovalKind
 from connectors.proposal import action_json
 from core.action import Action
@@ -12,7 +11,7 @@ from runtime.engine.ask import Question
 from runtime.engine.instructions import Next, Over
 from runtime.engine.intend import Proposal
 from runtime.engine.preflight import answerable, callable_now
-from runtime.engine.sourced import sources_of
+from runtime.engine.sourced import said_of
 
 
 def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, evidence: str = "") -> Next:
@@ -25,8 +24,9 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
         return first
     told = (p.transition, p.step, p.operation, action, terms)
     said = " ".join(filter(None, (evidence, ask.rejected_before(p.transition, p.step))))
-    sources = sources_of(p.transition.traces.get(p.step.key), p, action, decision)
-    card = ask.action_card(*told, decision=decision, evidence=said, said=Said(sources))
-    question = Question(ApprovalKind.ACTION, bound, terms, card, action_json(action, p.known.before), marks)
+    trace = p.transition.traces.get(p.step.key)
+    card = ask.action_card(*told, decision=decision, evidence=said, said=said_of(trace, p, action, decision))
+    kept = action_json(action, p.known.before) | (trace.kept() if trace is not None and trace.of_agent else {})
+    question = Question(ApprovalKind.ACTION, bound, terms, card, kept, marks)
     ask.put(p.transition, p.step, question, p.nonce())
     return Over()

@@ -227,7 +227,7 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
         return Over()
     call, place = call_of(p.operation, receipt), (transition.run.state, transition.graph, p.step.key)
     action = whole(*place, rebuilt_action(p.operation, call.input, call.before), system_of(receipt))
-    decision = judge(transition, p.step, p.workflow, p.policy, action, counted=True)
+    decision = judge(transition, p.step, p.workflow, p.policy, action, counted=True, chat=p.known.chat)
     bound, terms, given = receipt.action_digest, decision.approval, p.known.given
     decision_id = record_decision(transition, p.step, decision, action, bound)
     if decision.outcome is Ruling.DENY:

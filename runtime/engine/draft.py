@@ -34,6 +34,7 @@ from runtime.engine.run import Run, RunView
 from runtime.engine.states import RUN, CommandState, RunState, StepState
 from runtime.engine.told import KEPT, RECEIPT, STORED, Told, digest_of, line_of, pack_values
 from runtime.engine.tracing import Trace
+from runtime.engine.workflow import Workflow
 
 # The key of the row that stands for a barrier: the last step has left, and whoever was to commit it may have died.
 BARRIER = ""
@@ -122,7 +123,8 @@ class Draft:
     """Events told of a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored.
 
     ``systems`` are the outside systems that would be called now, by connector (``connectors.port.Connector.target``).
-    ``traces`` are the origins of what steps would do, where somebody has asked for them.
+    ``traces`` are the origins of what steps would do, where somebody has asked for them; ``workflow`` is whose
+    operations are known then.
     ``ready`` says what stands in the way of a call by this process's settings (``connectors.port.Connectors.ready``).
     """
 
@@ -152,6 +154,7 @@ class Draft:
             lease=lease,
         )
         self.traces: dict[str, Trace] = {}
+        self.workflow: Workflow | None = None
         self._told: list[Told] = []
         self._head = view.head
 

@@ -11,35 +11,50 @@ from msgspec.structs import replace
 
 from core.action import Action
 from core.canonical import Json, JsonObject, digest
-from core.identity import Directory, Kind, Standing, principal
-from core.origins.matching import REQUESTER
 from policy.evaluate import build_facts
 from policy.facts import FactContext
 from policy.sets import PolicySet
 from runtime.engine import contributors, tracing
+from runtime.engine.agent_chat import Chat
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_origins import AgentFacts, facts_of_agent, handed_by_model, trace_call
+from runtime.engine.agent_state import agent_of, is_turn
 from runtime.engine.commit import StepRow
+from runtime.engine.following import following, starter_of
 from runtime.engine.graph import ChildNode, ContinueNode, OperationNode
 from runtime.engine.instructions import Next, StartRun
-from runtime.engine.origins import Follower, carried, follower_of
+from runtime.engine.origins import carried, follower_of
 from runtime.engine.plan import variables
 from runtime.engine.run import RunView
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 
-# How a run starts if somebody who was authenticated has ordered it, and gave its input.
-_BY_PEOPLE = frozenset({"http", "cli"})
-_BY_RUNS = "workflow"
+NO_AGENT = AgentFacts("", 0, "")
 
 
 def facts_of(
-    transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, action: Action, writes: int
+    transition: Transition,
+    step: StepRow,
+    workflow: Workflow,
+    policy: PolicySet,
+    action: Action,
+    writes: int,
+    chat: Chat | None,
 ) -> dict[str, object]:
-    """Everything that policy may know of what this step would do. ``writes`` are those of the run before it."""
+    """Everything that policy may know of what this step would do. ``writes`` are those of the run before it.
+
+    ``chat`` is what the model was shown, if an agent's model has said it.
+    """
     view, run = transition.view, transition.run
     applying = policy.applying(view.workflow, action.operation)
     traced: Mapping[str, object] = {}
-    if applying.traces:
-        trace = transition.traces[step.key] = trace_of(transition, step, workflow, action)
+    node = transition.graph.leaf(agent_of(step.key)) if "/" in step.key else None
+    agent = facts_of_agent(node, step, chat) if isinstance(node, AgentNode) else NO_AGENT
+    if step.key in transition.traces:
+        known = transition.traces[step.key]
+        traced, agent = known.facts, replace(agent, read=known.read)
+    elif applying.traces or (agent.step and not is_turn(step.key)):
+        trace = transition.traces[step.key] = trace_of(transition, step, workflow, action, chat)
         traced = trace.facts
     context = FactContext(
         run_workflow=view.workflow,
@@ -56,6 +71,10 @@ def facts_of(
         same_in_run=others_of(transition, step, action) if applying.recounts else 0,
         refused_in_run=run.refused,
         asked_in_run=run.asked,
+        agent_step=agent.step,
+        agent_turn=agent.turn,
+        agent_model=agent.model,
+        agent_read=agent.read,
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
     )
@@ -72,41 +91,32 @@ def others_of(transition: Transition, step: StepRow, action: Action) -> int:
     return len({*transition.run.same.get(call_of(action), ())} - {step.key})
 
 
-def trace_of(transition: Transition, step: StepRow, workflow: Workflow, action: Action) -> tracing.Trace:
+def trace_of(
+    transition: Transition, step: StepRow, workflow: Workflow, action: Action, chat: Chat | None
+) -> tracing.Trace:
     """The origins of the arguments of what this step would do."""
-    leaf = transition.graph.leaf(step.key)
+    follower = following(transition, step, workflow)
+    node, leaf = transition.graph.leaf(agent_of(step.key)), transition.leaf(step.key)
+    if isinstance(node, AgentNode):
+        return trace_call(follower, node, step, chat, action)
     assert isinstance(leaf, OperationNode), "policy judges what calls an operation"
-    operation = workflow.operations[action.operation]
-    return tracing.trace(following(transition, step, workflow), leaf.id, leaf.inputs, operation, action)
+    return tracing.trace(follower, leaf.id, leaf.inputs, workflow.operations[action.operation], action)
 
 
-def starter_of(trigger_type: str, requester: str, directory: Directory) -> str:
-    """The origin of what a run was started with; "" if another run has started it, which tells the origins itself.
-
-    What a service account sends, no person gave.
-    """
-    if trigger_type == _BY_RUNS:
-        return ""
-    entry = directory.entry(principal(Kind.PERSON, requester)) or directory.entry(requester)
-    is_machine = entry is not None and entry.standing is Standing.MACHINE
-    return REQUESTER if trigger_type in _BY_PEOPLE and not is_machine else f"trigger:{trigger_type}"
-
-
-def following(transition: Transition, step: StepRow | None, workflow: Workflow | None) -> Follower:
-    """A follower of the origins that the expressions of a step see; of no step those of the run's result."""
-    view, key = transition.view, "" if step is None else step.key
-    starter = starter_of(view.trigger_type, view.run.requested_by, view.directory)
-    return follower_of(transition.run, transition.graph, starter, workflow, transition.variables(key))
-
-
-def handed_on(transition: Transition, work: Next, workflow: Workflow, policy: PolicySet) -> Next:
+def handed_on(
+    transition: Transition, work: Next, workflow: Workflow, policy: PolicySet, chat: Chat | None = None
+) -> Next:
     """An order to start another run, with the origins of what it is given, where a rule in force reads any."""
     if not isinstance(work, StartRun) or not policy.traces:
         return work
-    leaf = transition.graph.leaf(work.step.key)
+    follower, leaf = following(transition, work.step, workflow), transition.leaf(work.step.key)
+    node = transition.graph.leaf(agent_of(work.step.key))
     assert isinstance(leaf, ChildNode | ContinueNode), "nothing else starts runs"
-    follower = following(transition, work.step, workflow)
-    told: JsonObject = {"trigger": carried(follower.template(leaf.inputs, leaf.id))}
+    if isinstance(node, AgentNode):
+        given = handed_by_model(follower, node, work.step, chat, work.inputs)
+    else:
+        given = follower.template(leaf.inputs, leaf.id)
+    told: JsonObject = {"trigger": carried(given)}
     for name in work.inherited:
         told[f"state.{name}"] = carried((((), follower.path(f"state.{name}", leaf.id)),))
     return replace(work, origins=told)

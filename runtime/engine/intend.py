@@ -27,6 +27,7 @@ from policy.evaluate import Decision, deny, evaluate
 from policy.facts import COUNTER, SAME
 from policy.sets import PolicySet
 from runtime.engine import ask, contributors, records
+from runtime.engine.agent_chat import Chat
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import (
@@ -83,10 +84,12 @@ def judge(
     action: Action,
     *,
     counted: bool = False,
+    chat: Chat | None = None,
 ) -> Decision:
     """Policy's answer, under the caps (Q-12). Total: whatever is wrong is a denial with its reason.
 
-    ``counted`` says that this very action is one of the run's writes already, because it was intended before.
+    ``counted`` says that this very action is one of the run's writes already, because it was intended before. ``chat``
+    is what an agent's model was shown, where the action is a call of it.
     """
     view, writes = transition.view, transition.run.writes - counted
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
@@ -94,7 +97,7 @@ def judge(
     if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
         sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
         return deny("cap:max_writes_per_run", sentence, policy.applying(view.workflow, action.operation).policies)
-    facts = facts_of(transition, step, workflow, policy, action, writes)
+    facts = facts_of(transition, step, workflow, policy, action, writes, chat)
     decision = evaluate(policy, facts, action.operation)
     terms = decision.approval
     if terms is None or terms.unresolved is Unresolved.ASK:

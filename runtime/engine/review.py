@@ -20,6 +20,7 @@ from runtime.engine.commit import ApprovalRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.intend import binding, judge
+from runtime.engine.tracing import Trace
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 
@@ -51,6 +52,8 @@ def otherwise(
     receipt = last_receipt(transition.run, step.key)
     # Asked on the way to sending it again, a question is bound to what was intended, and its terms are policy's.
     again = receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT
+    if (trace := Trace.of_kept(kept)) is not None:
+        transition.traces[step.key] = trace
     decision = judge(transition, step, workflow, policy, action, counted=again)
     if decision.outcome is not Ruling.NEEDS_APPROVAL or decision.approval is None:
         return decision.outcome

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from approvals.content import Source
+from approvals.content import Agent, Said, Source
 from connectors.marks import Writer, kind_at, writer_at
 from connectors.operation import Operation
 from core.action import Action
@@ -16,6 +16,9 @@ from core.canonical import Json, canonical_bytes
 from core.origins.matching import MODEL, PERSON, REQUESTER, TEXT, UNKNOWN, WORKFLOW, ArgumentKind
 from policy.evaluate import Decision
 from policy.facts import is_traced
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_origins import facts_of_agent
+from runtime.engine.agent_state import agent_of
 from runtime.engine.intend import Proposal
 from runtime.engine.origins import FIELD, LOOKUP, TOOL
 from runtime.engine.tracing import Trace
@@ -38,6 +41,26 @@ _WRITERS = {
     Writer.ANYONE: "is the whole of a field that anyone may write:",
 }
 _LONG = 200
+
+
+def said_of(trace: Trace | None, p: Proposal, action: Action, decision: Decision) -> Said:
+    """The further words of the card of this action."""
+    return Said(sources_of(trace, p, action, decision), agent_of_card(p))
+
+
+def agent_of_card(p: Proposal) -> Agent | None:
+    """The agent that proposes the action, with the reason that its model gives; None for a step of the workflow."""
+    node, chat = p.transition.graph.leaf(agent_of(p.step.key)), p.known.chat
+    if "/" not in p.step.key or not isinstance(node, AgentNode):
+        return None
+    facts = facts_of_agent(node, p.step, chat)
+    turn = f"{facts.step}/{facts.turn}"
+    said = (
+        next((one.value for one in chat.shown if one.role == "assistant" and one.step == turn), None) if chat else None
+    )
+    text = said.get("text") if isinstance(said, dict) else None
+    requester = p.transition.view.run.requested_by
+    return Agent(facts.step, facts.model, facts.turn, requester, facts.read, text if isinstance(text, str) else "")
 
 
 def sources_of(trace: Trace | None, p: Proposal, action: Action, decision: Decision) -> tuple[Source, ...]:

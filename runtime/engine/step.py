@@ -25,6 +25,7 @@ from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from policy.sets import PolicySet
 from runtime.engine import ask, doubt, waits
+from runtime.engine.agent_origins import chat_first
 from runtime.engine.agent_turns import OWN, own_values, turn
 from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
@@ -46,7 +47,7 @@ from runtime.engine.intend import (
     judge,
     record_decision,
     void,
-)
+)  # fmt: skip
 from runtime.engine.outside import expect_no_more, park_outside
 from runtime.engine.pausing import stopped
 from runtime.engine.plan import CHECKPOINT, variables
@@ -75,6 +76,7 @@ def begin(
     No event alone lets an action out. If the votes in the book do not carry an approval, that one is void: the step
     fails, or people are asked again about its doubt (promise 1).
     """
+    transition.workflow = workflow
     leaf = transition.graph.leaves.get(step.key.rpartition(".")[2]) or transition.leaf(step.key)
     doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
     if known.given is not None and not known.given.carried:
@@ -89,10 +91,12 @@ def begin(
         known = replace(known, given=None)
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
         return waits.ended(transition, step, leaf, known.wait)
+    if (first := chat_first(step, leaf, known, policy)) is not None:
+        return first
     if isinstance(leaf, GateNode):
         return ask.begin_gate(transition, step, leaf, known, nonce)
     if not isinstance(leaf, OperationNode):
-        return handed_on(transition, waits.begin(transition, step, leaf, nonce), workflow, policy)
+        return handed_on(transition, waits.begin(transition, step, leaf, nonce), workflow, policy, known.chat)
     if known.wait is not None and known.wait.kind is WaitKind.EXTERNAL:
         # An earlier lease opened it with its intent, and is gone; a new intent opens its own.
         transition.tell(WaitCanceled(known.wait.wait_id, known.wait.kind), step=step.key)
@@ -158,7 +162,7 @@ def _propose(p: Proposal) -> Next:
 
 
 def _decide(p: Proposal, action: Action, key: str) -> Next:
-    decision = judge(p.transition, p.step, p.workflow, p.policy, action)
+    decision = judge(p.transition, p.step, p.workflow, p.policy, action, chat=p.known.chat)
     bound = action_digest(action) if decision.approval is None else binding(action, decision)
     decision_id = record_decision(p.transition, p.step, decision, action, bound)
     given = p.known.given

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 
 from connectors.operation import Operation
 from core.action import Action
@@ -17,13 +18,28 @@ from core.templates import Template
 from policy.facts import CARRIES, ORIGIN
 from runtime.engine.origins import FIELD, TOOL, Follower, Traced, escaped, listed, plain
 
+KEPT = "origins"
+
 
 class Trace(Struct, frozen=True):
-    """The origins of an action's arguments, as facts for policies and as the book tells them."""
+    """The origins of an action's arguments, as facts for policies and as the book tells them.
+
+    Of an agent's call ``read`` are the operations whose results its model has seen.
+    """
 
     facts: Mapping[str, list[list[str]] | list[str]]
     told: JsonObject
     of_agent: bool = False
+    read: tuple[str, ...] = ()
+
+    def kept(self) -> JsonObject:
+        """The trace as it is kept with a question, because what an agent was shown is not at hand again."""
+        return {KEPT: to_builtins(self)}
+
+    @classmethod
+    def of_kept(cls, action: Mapping[str, Any]) -> Trace | None:
+        """The trace that was kept with the action of a question; None if there is none."""
+        return convert(action[KEPT], cls) if KEPT in action else None
 
     def of(self, name: str) -> Origins:
         """The origins of one argument; none if it is absent or not known."""
@@ -72,6 +88,18 @@ def _sources(follower: Follower, inputs: object, places: Sequence[tuple[str, ...
 
 
 def _digest(values: Mapping[str, object], path: str) -> JsonObject:
+    found = value_at(values, path)
+    if found is None:
+        return {}
+    pointer, value = found
+    try:
+        return {"pointer": pointer, "digest": digest(value)}
+    except CountersealError:
+        return {"pointer": pointer}
+
+
+def value_at(values: Mapping[str, object], path: str) -> tuple[str, Json] | None:
+    """The value that an expression reads at this path, and its pointer in the variable; None if there is none."""
     parts = path.split(".")
     for cut in range(len(parts), 0, -1):
         try:
@@ -79,8 +107,5 @@ def _digest(values: Mapping[str, object], path: str) -> JsonObject:
         except KeyError:
             continue
         pointer = "".join(f"/{escaped(part)}" for part in parts[cut:])
-        try:
-            return {"pointer": pointer, "digest": digest(pointed(value, pointer))}
-        except CountersealError:
-            return {"pointer": pointer}
-    return {}
+        return pointer, pointed(value, pointer)
+    return None

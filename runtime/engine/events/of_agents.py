@@ -15,6 +15,8 @@ class AgentBegan(Struct, frozen=True):
     """An agent begins with ``messages``; its turns come next. ``tools`` are the sources of what the model may call.
 
     ``fixed`` are the inputs that the author fixed, by the tool's name. ``remembered`` are earlier turns, as messages.
+    ``sources`` say where the messages come from: each an ``origin`` with its ``value``, or with the number of the
+    ``message`` that it is.
     """
 
     TYPE: ClassVar = EventType.AGENT_BEGAN
@@ -22,6 +24,7 @@ class AgentBegan(Struct, frozen=True):
     tools: list[Json]
     messages: Private[list[JsonObject] | None] = None
     fixed: Private[JsonObject | None] = None
+    sources: Private[list[JsonObject] | None] = None
 
 
 class AgentAnswered(Struct, frozen=True):

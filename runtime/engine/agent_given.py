@@ -1,0 +1,58 @@
+"""Where the first messages of an agent come from: told when it begins, because channels change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from core.canonical import Json, JsonObject
+from core.origins.expressions import Origins
+from core.origins.matching import MODEL, PERSON, REQUESTER, UNKNOWN, WORKFLOW
+from core.templates import Template
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.commit import StepRow
+from runtime.engine.draft import Draft
+from runtime.engine.following import following
+from runtime.engine.origins import TOOL, Follower
+from runtime.engine.tracing import value_at
+
+# From whom nobody would take a value to whom everybody would: of several ingredients the first counts.
+_TRUST = (UNKNOWN, MODEL, "trigger:", "signal:", TOOL, PERSON, WORKFLOW, REQUESTER)
+
+
+def given_of(draft: Draft, step: StepRow, node: AgentNode, messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """The sources of an agent's first messages, the least trustworthy that each can be."""
+    follower = following(draft, step, draft.workflow)
+    said = [one.get("content") for one in messages]
+    found: dict[str, JsonObject] = {}
+    for template in (node.instructions, node.input):
+        for origin, value in _sources(follower, template, step.key.rpartition(".")[2]):
+            place: JsonObject = {"message": said.index(value)} if value in said else {"value": value}
+            found[repr((origin, place))] = {"origin": origin, **place}
+    return [*found.values()]
+
+
+def _sources(follower: Follower, template: object, node: str) -> Iterator[tuple[str, Json]]:
+    if not isinstance(template, Template):
+        return
+    yield from ((WORKFLOW, words) for words in template.authored())
+    for path in sorted(template.references):
+        plain = sorted({one for _, read in template.ingredients() for one in read if one and one.startswith(path)})
+        for one in plain or [path]:
+            found = value_at(follower.values, one)
+            if found is not None:
+                yield weakest(follower.path(one, node)), found[1]
+
+
+def weakest(origins: Origins) -> str:
+    """The origin of what has several ingredients: that of the least trustworthy one."""
+    return min(map(_best, origins), key=_rank, default=UNKNOWN)
+
+
+def _best(alternatives: Iterable[str]) -> str:
+    """The origin that speaks for one ingredient. A field is named by its tool alone: only a part of it may be here."""
+    several = [one for one in alternatives if one.startswith(_TRUST)]
+    return UNKNOWN if UNKNOWN in several else max(several, key=_rank, default=UNKNOWN)
+
+
+def _rank(origin: str) -> int:
+    return next(at for at, begins in enumerate(_TRUST) if origin.startswith(begins))
