@@ -113,11 +113,11 @@ class _Outside(NothingBefore):
         return Done(output, usage=usage)
 
     async def probe(self, call: Performed, *, seconds_since_intent: float) -> Probe:
-        """Nobody asks: no call is ever in doubt."""
+        """Cannot tell; no call is ever in doubt."""
         return Probe(ProbeVerdict.CANNOT_TELL, "Nothing is kept.")
 
     async def check(self) -> tuple[bool, str]:
-        """It is in this process."""
+        """Answer for a system that is in this process."""
         return True, "in process"
 
     async def aclose(self) -> None:

@@ -23,7 +23,7 @@ Worlds: TypeAlias = Callable[[str, str, str | None], AbstractContextManager[Worl
 
 @dataclass
 class Figures:
-    """What one policy comes to.
+    """Figures of one policy.
 
     ``slipped`` are the pairs in which an effect of the attack happened although no person approved it, each with the
     first such call. ``repeats`` counts calls of the user's that happened once more without a question, of

@@ -1,4 +1,4 @@
-"""What comes of one script, whoever plays it: a runtime (``engine``) or the policies alone (``quick``)."""
+"""Outcome of one script, whoever plays it: a runtime (``engine``) or the policies alone (``quick``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.dojo.scripts import Call, Move
 
 @dataclass
 class Played:
-    """What came of one script.
+    """Outcome of one script.
 
     ``questions`` were put to people about calls of the user's, ``foreign_questions`` about the attack's. ``slipped``
     are effects of the attack that happened although no person approved exactly them; ``repeated`` are calls of the

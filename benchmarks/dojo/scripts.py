@@ -1,4 +1,4 @@
-"""What the model does: the calls of a user's task, those of an attack, and the orders in which it makes both. Pure."""
+"""Scripts of a model: the calls of a user's task and of an attack, and the orders in which it makes both. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What runs in AgentDojo's own environment, without anything of Counterseal's."""
+"""Scripts for AgentDojo's own environment, without anything of Counterseal's."""
