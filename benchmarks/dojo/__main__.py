@@ -16,8 +16,9 @@ from pathlib import Path
 from benchmarks.dojo import installing
 from benchmarks.dojo.asking import Far
 from benchmarks.dojo.declared import OPERATIONS, POLICIES, Declared
-from benchmarks.dojo.measuring import Figures, Measure
+from benchmarks.dojo.measuring import Figures, Measure, Worlds
 from benchmarks.dojo.quick import Quick
+from benchmarks.dojo.renaming import Renaming
 from benchmarks.dojo.table import faults, table
 
 SUITES = ("workspace", "travel", "banking", "slack")
@@ -34,6 +35,7 @@ class Job:
     every: bool
     at: int
     of: int
+    renamed: int | None
 
 
 def measure(job: Job) -> Figures:
@@ -42,20 +44,25 @@ def measure(job: Job) -> Figures:
     figures = Figures()
     with ExitStack() as held:
         far = held.enter_context(Far(job.python))
+        suites = far.suites(attacks=True)
+        worlds: Worlds = far.world
+        if job.renamed is not None:
+            names = Renaming.of(suites, job.renamed)
+            suites, worlds = [*map(names.suite, suites)], names.worlds(worlds)
         if job.quick:
-            player = Quick(declared)
-            measuring = Measure(declared, player, far.world, job.every)
+            measuring = Measure(declared, Quick(declared), worlds, job.every)
         else:
             from benchmarks.dojo.engine import started
 
             engine = held.enter_context(started(declared, job.suites))
-            measuring = Measure(declared, engine, far.world, job.every)
+            measuring = Measure(declared, engine, worlds, job.every)
         tasks = 0
-        for suite in far.suites(attacks=True):
+        for suite in suites:
             if suite.name in job.suites:
                 mine = [task for number, task in enumerate(suite.tasks, tasks) if number % job.of == job.at]
                 tasks += len(suite.tasks)
-                figures.add(measuring.of(suite, mine))
+                figures.add(part := measuring.of(suite, mine))
+                print(f"  {job.policy.stem}, {suite.name}: {len(part.slipped)} of {part.pairs} pairs", flush=True)
     return figures
 
 
@@ -71,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     policies = [POLICIES / f"{name}.yaml" for name in options.policies]
     every = options.orders == "all"
     todo = [
-        Job(python, policy, tuple(options.suites), options.quick, every, at, jobs)
+        Job(python, policy, tuple(options.suites), options.quick, every, at, jobs, options.renamed)
         for policy in policies
         for at in range(jobs)
     ]
@@ -100,6 +107,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--policies", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--suites", nargs="+", choices=SUITES, default=SUITES, metavar="NAME", help=", ".join(SUITES))
+    parser.add_argument(
+        "--renamed", type=int, metavar="SEED", help="give people, places, files and accounts other names"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go, too")
     options = parser.parse_args(arguments)
