@@ -92,6 +92,7 @@ class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
 
     ``state`` are those of the channels at the end, the author's business state. ``attempts`` lists every intent of an
     action: the facts of its event, and under ``values`` the pairs of what was attempted, which the event binds.
+    ``origins`` does the same for the events of which origins are made, if a rule has read any.
     """
 
     tenant_id: str
@@ -105,6 +106,7 @@ class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
     outputs: Sequence[Json] = ()
     state: Sequence[Json] = ()
     attempts: Sequence[Json] | None = None
+    origins: Sequence[Json] | None = None
     canceled: CancelRecord | None = None
 
 
@@ -244,8 +246,9 @@ def _run_head(content: BundleContent, report: ChainReport) -> JsonObject:
 
 def _run(content: BundleContent) -> JsonObject:
     canceled = content.run.canceled
+    record = to_builtins(content.run)
     return {
-        **to_builtins(content.run),
+        **{name: value for name, value in record.items() if value is not None or name != "origins"},
         "workflow": _named(content.workflow),
         "canceled": None if canceled is None else {"by": canceled.by, **_opened("reason", canceled.reason)},
     }

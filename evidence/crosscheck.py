@@ -9,7 +9,7 @@ from typing import Any
 from core import bounded_json
 from core.canonical import Json, JsonObject, canonical_bytes, digest, sha256_hex
 from core.errors import InputError
-from evidence import layout
+from evidence import layout, origins
 from evidence.chain import ChainHead, ChainReport
 from evidence.commitments import Disclosed, open_disclosure
 from evidence.container import FILE_BYTES_MAX, Files
@@ -32,9 +32,12 @@ class Crosscheck:
         self._head: JsonObject = {}
         self._committed = 0
         self._disclosed: dict[tuple[str, str], str] = {}
+        self._opened: dict[tuple[str, str], Json] = {}
+        self._told: dict[int, tuple[Json, Json, Json]] = {}
         self._disclosure_fault: InputError | None = None
         try:
-            self._disclosed = {(item.path, item.commitment): "" for item in self._disclosures()}
+            self._opened = {(item.path, item.commitment): item.value for item in self._disclosures()}
+            self._disclosed = dict.fromkeys(self._opened, "")
         except InputError as error:
             self._disclosure_fault = error
 
@@ -43,6 +46,8 @@ class Crosscheck:
         self.history.observe(event)
         self._rollup.observe(event)
         self._commitments(event["data"].get("committed"), "chain")
+        if event["type"] == EventType.DECISION_MADE or origins.counts(event["type"], event["step"]):
+            self._told[event["seq"]] = (event["type"], event["step"], event["data"].get("values"))
         if event["type"] == EventType.APPROVAL_REQUESTED and type(event["data"]["card"]) is str:
             self._committed += 1
 
@@ -61,6 +66,7 @@ class Crosscheck:
             ("workflow and policies", self._texts),
             ("decisions", lambda: self._derived(layout.DECISIONS, self._rollup.decisions, "decisions")),
             ("authority", self._authority),
+            ("origins", self._origins),
             ("approvals", self._approvals),
             ("receipts", self._receipts),
             ("checkpoints", lambda: self._derived(layout.CHECKPOINTS, self._rollup.checkpoints, "checkpoints")),
@@ -120,6 +126,13 @@ class Crosscheck:
             if values is not None and digest(values) != bound:
                 raise InputError(f"the attempt of event {facts['seq']} has other values", where=layout.RUN_FILE)
             self._commitments(values, "chain")
+
+    def _origins(self) -> str:
+        """Check what origins are made of, and find them again as far as it is disclosed."""
+        events = origins.listed(self._object(layout.RUN_FILE).get("origins"), self._told)
+        for one in events:
+            self._commitments([[*pair] for pair in one.values or ()], "chain")
+        return origins.recompute(events, lambda *one: (one in self._opened, self._opened.get(one))).words()
 
     def _check_canceled(self, told: Json) -> None:
         """Check by whom and why the run was canceled, if the bundle says so."""

@@ -34,7 +34,8 @@ def given_of(draft: Draft, step: StepRow, node: AgentNode, messages: Sequence[Js
 def _sources(follower: Follower, template: object, node: str) -> Iterator[tuple[str, Json]]:
     if not isinstance(template, Template):
         return
-    yield from ((WORKFLOW, words) for words in template.authored())
+    ((author,),) = follower.authored([[WORKFLOW]], node)
+    yield from ((author, words) for words in template.authored())
     for path in sorted(template.references):
         plain = sorted({one for _, read in template.ingredients() for one in read if one and one.startswith(path)})
         for one in plain or [path]:

@@ -14,6 +14,7 @@ from runtime.engine.agent_answers import answered
 from runtime.engine.agent_chat import RESULT
 from runtime.engine.agent_given import given_of
 from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_origins import matching_of
 from runtime.engine.agent_plan import ahead
 from runtime.engine.agent_state import Spoken, Stage, agent_of
 from runtime.engine.closing import Closing
@@ -44,7 +45,8 @@ def beginning(draft: Closing, step: StepRow, node: AgentNode) -> AgentBegan:
     if problem := unfit([messages, given], "What the agent begins with"):
         raise ExpressionError(problem)
     tools: list[Json] = [tool.tool.source for tool in node.tools.values()]
-    return AgentBegan(node.model, tools, messages, given or None, given_of(draft, step, node, messages) or None)
+    sources = given_of(draft, step, node, messages) or None
+    return AgentBegan(node.model, tools, messages, given or None, sources, matching_of(node) or None)
 
 
 def _text(value: Json) -> str:

@@ -6,7 +6,7 @@ that were done. Whatever the model said before stays its own, and what it was to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -14,18 +14,17 @@ from msgspec import Struct
 from connectors.marks import kind_at, records_of
 from connectors.operation import Operation
 from core.action import Action
-from core.bounded_json import parse_object
-from core.canonical import Json, JsonObject, digest
-from core.errors import InputError
+from core.canonical import Json, JsonObject
+from core.origins.conversation import TOOL, Heard, digest_of, matcher_of
 from core.origins.expressions import Origins, distinct, under
 from core.origins.leaves import pointed
-from core.origins.matching import MODEL, PERSON, UNKNOWN, VERSION, WORKFLOW, Matcher
+from core.origins.matching import MODEL, PERSON, UNKNOWN, VERSION, WORKFLOW, ArgumentKind
 from policy.facts import CARRIES, ORIGIN
 from policy.sets import PolicySet
 from runtime.engine.agent_came import masked
 from runtime.engine.agent_chat import Chat, Shown
 from runtime.engine.agent_given import weakest
-from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_node import AgentNode, AgentTool
 from runtime.engine.agent_state import agent_of, is_turn, number_of
 from runtime.engine.commit import StepRow
 from runtime.engine.graph import ChildNode, Leaf, OperationNode
@@ -69,27 +68,30 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
     """The origins of the arguments of a call, or of a turn; unknown where nobody knows what the model was shown."""
     operation, key, (turn, call) = follower.operations[action.operation], agent_of(step.key), number_of(step.key)
     seen = None if chat is None else chat.before(f"{key}/{turn}")
-    matcher = None if seen is None else matcher_of(follower, node, chat, seen)
+    heard = None if seen is None else [*heard_of(follower, node, chat, seen)]
+    matcher = None if heard is None else matcher_of(heard)
     fixed = _fixed(follower, node, step, chat)
     facts: dict[str, list[list[str]] | list[str]] = {}
     told: JsonObject = {}
     for name in sorted(operation.arguments):
-        found, carried, value = Origins(), list[str](), None
+        found, carried, matched, authored = Origins(), list[str](), list[Json](), Origins()
         for path, value in _values(operation, action, name):
             if not call:
                 found += [[WORKFLOW]] if path[0] in ("model", "tools") else [[UNKNOWN]]
             elif path[0] in operation.params or under(fixed, path):
-                found += under(fixed, path) or [[WORKFLOW]]
+                authored += under(fixed, path) or [[WORKFLOW]]
             elif matcher is None:
                 found, carried = [*found, [UNKNOWN]], [UNKNOWN]
             else:
                 kind = kind_at(operation.input_schema, path)
+                matched.append([*path])
                 found += matcher.origins(value, kind, known=_names(operation.input_schema))
                 carried += matcher.carries(value)
+        found += authored
         facts |= {f"{ORIGIN}{name}": distinct(found), f"{CARRIES}{name}": sorted({*carried})}
         if found:
-            told[name] = {"origins": listed(distinct(found)), "digest": digest(value)}
-    shown: Json = None if chat is None or seen is None else shown_digest(seen)
+            told[name] = {"origins": listed(distinct(found)), "matched": matched, "fixed": listed(authored)}
+    shown: Json = None if heard is None else digest_of(heard)
     return Trace(
         facts,
         {"matcher": VERSION, "turn": f"{key}/{turn}", "shown": shown, "arguments": told},
@@ -106,74 +108,61 @@ def handed_by_model(
     if chat is None:
         return tuple(((name,), [[UNKNOWN]]) for name in inputs)
     key, (turn, _) = agent_of(step.key), number_of(step.key)
-    matcher = matcher_of(follower, node, chat, chat.before(f"{key}/{turn}"))
+    matcher = matcher_of(heard_of(follower, node, chat, chat.before(f"{key}/{turn}")))
     return tuple(((name,), under(fixed, (name,)) or matcher.origins(value)) for name, value in inputs.items())
 
 
-def matcher_of(follower: Follower, node: AgentNode, chat: Chat | None, seen: Sequence[Shown]) -> Matcher:
-    """A matcher that knows what the model was shown, in its order."""
-    matcher, own = Matcher(), dict[str, bool]()
+def heard_of(follower: Follower, node: AgentNode, chat: Chat | None, seen: Sequence[Shown]) -> Iterator[Heard | None]:
+    """Everything that the model was shown and has said, in its order."""
     beginning = [one for one in seen if not one.step]
     for source in [] if chat is None else chat.sources:
         at: Any = source.get("message")
-        value = source.get("value") if at is None else beginning[at].value
-        _given(matcher, str(source["origin"]), value)
-    for number, one in enumerate(beginning):
-        if number > 1:  # remembered of an earlier run: nobody told where it comes from
-            _given(matcher, MODEL if one.role == "assistant" else UNKNOWN, one.value)
+        yield Heard(str(source["origin"]), source.get("value") if at is None else beginning[at].value)
+    for one in beginning[2:]:  # remembered of an earlier run: nobody told where it comes from
+        yield Heard(MODEL if one.role == "assistant" else UNKNOWN, one.value)
     for one in seen[len(beginning) :]:
         if one.role == "assistant":
-            own |= _said(matcher, one.value, one.step)
+            yield Heard(MODEL, one.value, one.step, answer=True)
         elif one.role == "tool" and not one.refused:
-            _shown(matcher, follower, node, one, own=own.get(one.step, False))
-    return matcher
+            yield from _result(follower, node.tools.get(one.tool), one)
 
 
-def shown_digest(seen: Sequence[Shown]) -> str:
-    """The digest of everything that the model was shown, in its order."""
-    return digest([[one.role, one.step, one.came, one.source, one.value] for one in seen])
-
-
-def _given(matcher: Matcher, origin: str, value: Json) -> None:
-    if origin == MODEL:
-        matcher.said(value)
-    else:
-        matcher.given(origin, value)
-
-
-def _said(matcher: Matcher, output: Json, step: str) -> dict[str, bool]:
-    """Take in an answer: by the step of each call, if all of it is in the requester's words."""
-    said: Mapping[str, Any] = output if isinstance(output, dict) else {}
-    matcher.said(said.get("text"))
-    own = {}
-    for number, call in enumerate(said.get("tool_calls") or (), start=1):
-        own[f"{step}/{number}"] = matcher.said(_arguments(str(call["function"]["arguments"])))
-    return own
-
-
-def _arguments(text: str) -> Json:
-    try:
-        return parse_object(text.encode(errors="replace"), where="arguments") if text.strip() else {}
-    except InputError:
-        return text
-
-
-def _shown(matcher: Matcher, follower: Follower, node: AgentNode, one: Shown, *, own: bool) -> None:
-    """Take in the result of a call that was done, as the model was shown it."""
-    tool = node.tools.get(one.tool)
+def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[Heard | None]:
+    """The result of a call that was done, as the model was shown it."""
     if tool is None:
-        matcher.withheld()
+        yield None
     elif tool.operation is not None:
         schema = tool.operation.output_schema
         value = masked(schema, schema, one.value)
-        matcher.shown(tool.operation.name, value, records=records_of(schema), own=own)
+        yield Heard(f"{TOOL}{tool.operation.name}", value, one.step, records_of(schema))
     elif tool.tool.kind is ToolKind.PEOPLE:
-        matcher.given(PERSON, one.value)
+        yield Heard(PERSON, one.value)
     else:
         carried: Any = follower.run.state.origins.get(one.step)
-        parts = [(path, origins) for path, origins in carried or ()]
-        for path, origins in parts or [((), [[UNKNOWN]])]:
-            _given(matcher, weakest(origins), pointed(one.value, "".join(f"/{part}" for part in path)))
+        for path, origins in carried or [((), [[UNKNOWN]])]:
+            yield Heard(weakest(origins), pointed(one.value, "".join(f"/{part}" for part in path)))
+
+
+def matching_of(node: AgentNode) -> JsonObject:
+    """The parts of the tools' declarations by which a verifier matches again, by the name of the tool."""
+    found: JsonObject = {}
+    for name, tool in node.tools.items():
+        operation = tool.operation
+        if operation is None:
+            found[name] = {"people": tool.tool.kind is ToolKind.PEOPLE}
+            continue
+        places: list[tuple[str, ...]] = [(one,) for one in sorted(operation.arguments)]
+        if isinstance(operation.writes, str):
+            places += [(operation.writes, one) for one in sorted(operation.fact_types())]
+        kinds: JsonObject = {"/".join(place): str(kind_at(operation.input_schema, place)) for place in places}
+        found[name] = {
+            "operation": operation.name,
+            "records": records_of(operation.output_schema),
+            "secret": "x-secret" in str(operation.output_schema),
+            "kinds": {place: kind for place, kind in kinds.items() if kind != ArgumentKind.VALUE},
+            "names": [*sorted(_names(operation.input_schema))],
+        }
+    return found
 
 
 def _fixed(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None) -> Traced:

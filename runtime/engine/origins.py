@@ -22,6 +22,7 @@ from core.origins.leaves import pointed
 from core.origins.matching import MODEL, PERSON, REQUESTER, UNKNOWN, WORKFLOW
 from core.templates import Path, Template
 from runtime.engine.graph import (
+    AgentLeaf,
     ChildNode,
     ForeachNode,
     GateNode,
@@ -95,7 +96,7 @@ class Follower(Struct):
         if not isinstance(source, Template):
             return (((), [[UNKNOWN]]),)
         made = of_template(source, lambda path: self.path(path, node))
-        return tuple((path, self._authored(origins, node)) for path, origins in made)
+        return tuple((path, self.authored(origins, node)) for path, origins in made)
 
     def path(self, path: str, node: str) -> Origins:
         """The sources of what an expression at this node reads at this path."""
@@ -112,7 +113,7 @@ class Follower(Struct):
                     found.append(one)
         return distinct(found or [[WORKFLOW]])
 
-    def _authored(self, origins: Origins, node: str) -> Origins:
+    def authored(self, origins: Origins, node: str) -> Origins:
         """The words of a step that was added to the run are not those of the workflow's author."""
         if f"added.{node}" not in self.run.state.shaped:
             return origins
@@ -160,7 +161,7 @@ class Follower(Struct):
             plain = whole and len(ingredients) == 1 and not _is_bare(ingredients[0] or "")
             for one in ingredients:
                 if one is None:
-                    yield self._authored([[WORKFLOW]], node)[0]
+                    yield self.authored([[WORKFLOW]], node)[0]
                 else:
                     yield ".".join((one, *map(str, path))) if plain else one, node
 
@@ -224,6 +225,8 @@ class Follower(Struct):
                     yield from under(one, rest) or [[UNKNOWN]]
                 if not told:
                     yield [UNKNOWN]
+            case AgentLeaf():
+                yield [MODEL]
             case LeafNode():
                 yield [WORKFLOW]
             case _:

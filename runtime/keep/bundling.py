@@ -20,12 +20,13 @@ from evidence.chain import timestamp
 from evidence.commitments import blind, commit, commit_fields, disclosure, path_of, reason_path
 from evidence.events import EventType
 from evidence.history import ATTEMPTED
+from evidence.origins import counts
 from evidence.signing import Signer
 from runtime.definition.catalog import Definitions
 from runtime.engine.ask import approval_path, asked, card_path
 from runtime.engine.commit import ApprovalRow
 from runtime.engine.draft import ENGINE
-from runtime.engine.events import ActionIntended, ApprovalVoted, RunClosed
+from runtime.engine.events import ActionIntended, ApprovalVoted, DecisionMade, RunClosed
 from runtime.engine.past import Past
 from runtime.engine.run import Run
 from runtime.engine.told import Diverged, Told, shown_values
@@ -130,6 +131,7 @@ def content_of(material: Material, producer: str) -> bundle.BundleContent:
             outputs=_outputs(past, key),
             state=commit_fields(key, path_of("state"), run.state.channels) if key else (),
             attempts=_attempts(book, key) if key else None,
+            origins=_origins(book, key) if key else None,
             canceled=_canceled(run, key),
         ),
         workflow=material.workflow,
@@ -157,6 +159,19 @@ def _attempts(book: Book, key: bytes) -> list[Json]:
             facts: JsonObject = {name: read["data"].get(name) for name in ATTEMPTED}
             facts |= {"seq": told.seq, "step": read["step"], "ts": read["ts"]}
             found.append({**facts, "values": shown_values(told, line, key)})
+    return found
+
+
+def _origins(book: Book, key: bytes) -> list[Json] | None:
+    """The events of which origins are made, with the commitments to their values; None if nobody has asked for any."""
+    if not any(isinstance(told.event, DecisionMade) and told.event.origins for told in book.told):
+        return None
+    lines, found = [line for append in book.appends for line in append.lines], list[Json]()
+    for told, line in zip(book.told, lines, strict=True):
+        decided = isinstance(told.event, DecisionMade) and bool(told.event.origins)
+        if decided or counts(str(told.event.TYPE), told.step):
+            listed: JsonObject = {"seq": told.seq, "type": str(told.event.TYPE), "step": told.step}
+            found.append({**listed, "values": shown_values(told, line, key)})
     return found
 
 

@@ -86,7 +86,8 @@ async def test_a_result_that_was_read_before_is_the_source(agents: Agents) -> No
     assert decision.facts["origin.name"] == [["field:probe.value.read#/value", READ]]
     card = (await agents.runtime.books.approval()).card
     assert card["agent"] == {
-        "step": "triage", "model": "script-given", "turn": 2, "requester": "ada", "read": ["probe.value.read"], "says": ""
+        "step": "triage", "model": "script-given", "turn": 2, "requester": "ada",
+        "read": ["probe.value.read"], "says": "",
     }  # fmt: skip
     (source,) = [one for one in card["sources"] if one["field"] == "name"]
     assert (source["ours"], source["value"]) == (False, "evil@x.example")

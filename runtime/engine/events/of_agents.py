@@ -16,7 +16,7 @@ class AgentBegan(Struct, frozen=True):
 
     ``fixed`` are the inputs that the author fixed, by the tool's name. ``remembered`` are earlier turns, as messages.
     ``sources`` say where the messages come from: each an ``origin`` with its ``value``, or with the number of the
-    ``message`` that it is.
+    ``message`` that it is. ``matching`` is what of the tools' declarations decides how origins are found.
     """
 
     TYPE: ClassVar = EventType.AGENT_BEGAN
@@ -25,6 +25,7 @@ class AgentBegan(Struct, frozen=True):
     messages: Private[list[JsonObject] | None] = None
     fixed: Private[JsonObject | None] = None
     sources: Private[list[JsonObject] | None] = None
+    matching: Private[JsonObject | None] = None
 
 
 class AgentAnswered(Struct, frozen=True):

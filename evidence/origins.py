@@ -1,0 +1,184 @@
+"""Origins of an agent's calls, computed once more from what a bundle discloses.
+
+A bundle lists the events of which origins are made, each with the commitments to its values. Where all that counts is
+disclosed, the same matcher has to find the same. Where something is withheld nothing is said about that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct, ValidationError, convert
+
+from core.canonical import Json, digest
+from core.errors import InputError
+from core.origins.conversation import TOOL, Heard, digest_of, matcher_of
+from core.origins.expressions import distinct
+from core.origins.matching import MODEL, PERSON, UNKNOWN, VERSION, ArgumentKind
+from evidence import layout
+from evidence.events import EventType
+
+BEGAN, ANSWERED = str(EventType.AGENT_BEGAN), str(EventType.AGENT_ANSWERED)
+SUCCEEDED, FAILED, DECIDED = str(EventType.STEP_SUCCEEDED), str(EventType.STEP_FAILED), str(EventType.DECISION_MADE)
+_TOLD = frozenset({BEGAN, ANSWERED})
+
+
+def counts(kind: object, step: object) -> bool:
+    """True if this event has to be listed where origins are: it is a part of what an agent was shown."""
+    return kind in _TOLD or (kind in (SUCCEEDED, FAILED) and isinstance(step, str) and "/" in step)
+
+
+# By a path and a commitment: whether the value is disclosed, and the value.
+Opened: TypeAlias = Callable[[str, str], tuple[bool, Json]]
+
+
+class _Withheld(Exception):
+    pass
+
+
+class Event(Struct, frozen=True):
+    """One listed event, with the ``[path, commitment]`` of its values."""
+
+    seq: int
+    type: str
+    step: str | None
+    values: Sequence[tuple[str, str]] | None = None
+
+    def opened(self, name: str, opened: Opened) -> Any:
+        """The private value with this name. ``_Withheld`` if any part of it is."""
+        found: dict[str, Any] = {}
+        for path, commitment in self.values or ():
+            parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[2:]]
+            if parts[:1] != [name]:
+                continue
+            known, value = opened(path, commitment)
+            if not known:
+                raise _Withheld
+            if len(parts) == 1:
+                return value
+            found["/".join(parts[1:])] = value
+        return found or None
+
+
+class Recount(Struct):
+    """The number of calls whose origins are found again, are withheld, or are of steps that follow expressions."""
+
+    again: int = 0
+    withheld: int = 0
+    followed: int = 0
+
+    def words(self) -> str:
+        """The count in words."""
+        return (
+            f"{self.again} computed again; {self.withheld} not recomputed, because values are withheld; "
+            f"{self.followed} of steps whose expressions say so, which `counterseal run replay` evaluates"
+        )
+
+
+def listed(told: Json, chained: Mapping[int, tuple[Json, Json, Json]]) -> list[Event]:
+    """The listed events. ``InputError`` unless they are all that count, with the values that the chain binds.
+
+    ``chained`` are the events of the chain that may be listed: type, step, and the digest of their values.
+    """
+    try:
+        events = convert(told or [], list[Event])
+    except ValidationError as error:
+        raise InputError(f"its origins cannot be read: {error}", where=layout.RUN_FILE) from None
+    for one in events:
+        bound = digest([[*pair] for pair in one.values]) if one.values is not None else None
+        if chained.get(one.seq) != (one.type, one.step, bound):
+            raise InputError(f"event {one.seq} is listed with other values", where=layout.RUN_FILE)
+    missing = {seq for seq, (kind, *_) in chained.items() if kind != DECIDED} - {one.seq for one in events}
+    if events and missing:
+        raise InputError(f"event {min(missing)} is not listed among the origins", where=layout.RUN_FILE)
+    return events
+
+
+def recompute(events: Sequence[Event], opened: Opened) -> Recount:
+    """Find the origins of each decision again. ``InputError`` names the first that is not what was told."""
+    count = Recount()
+    for event in (one for one in events if one.type == DECIDED):
+        try:
+            told = event.opened("origins", opened) or {}
+            if "turn" not in told:
+                count.followed += 1
+            elif told["matcher"] != VERSION or not _is_call(event):
+                count.withheld += 1
+            else:
+                _check(event, told, events, opened)
+                count.again += 1
+        except _Withheld:
+            count.withheld += 1
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"event {event.seq}: its origins cannot be read: {error!r}") from None
+    return count
+
+
+def _is_call(event: Event) -> bool:
+    return (event.step or "").count("/") > 1
+
+
+def _check(event: Event, told: Mapping[str, Any], events: Sequence[Event], opened: Opened) -> None:
+    turn, _, number = (event.step or "").rpartition("/")
+    agent, _, at = turn.rpartition("/")
+    began = [one for one in events if one.type == BEGAN and one.step == agent and one.seq < event.seq][-1]
+    inner = [one for one in events if (one.step or "").startswith(f"{agent}/") and one.seq > began.seq]
+    own = {(one.type, one.step or ""): one for one in inner}
+    matching = began.opened("matching", opened)
+    heard = [*_beginning(began, opened)]
+    for before in range(1, int(at)):
+        heard += _turn(f"{agent}/{before}", own, matching, opened)
+    if told["turn"] != turn or told["shown"] != digest_of(heard):
+        raise InputError(f"event {event.seq}: its origins were not found in what the model had been shown")
+    call = own[ANSWERED, turn].opened("said", opened)[int(number) - 1]
+    tool, matcher = matching[call["tool"]], matcher_of(heard)
+    for name, argument in told["arguments"].items():
+        found = [*argument.get("fixed", ())]
+        for path in argument["matched"]:
+            value = call["input"]
+            for part in path:
+                value = value[part]
+            kind = ArgumentKind(tool["kinds"].get("/".join(path), ArgumentKind.VALUE))
+            found += matcher.origins(value, kind, known=tool["names"])
+        if distinct(found) != argument["origins"]:
+            raise InputError(f"event {event.seq}: {name} does not come from where it was told")
+    facts = [(path, commitment) for path, commitment in event.values or () if "/facts/origin." in path]
+    for path, commitment in facts:
+        known, value = opened(path, commitment)
+        name = path.rpartition("/facts/origin.")[2]
+        if known and value != told["arguments"].get(name, {"origins": []})["origins"]:
+            raise InputError(f"event {event.seq}: it was judged by other origins of {name} than were told")
+
+
+def _beginning(began: Event, opened: Opened) -> list[Heard | None]:
+    messages, sources = began.opened("messages", opened), began.opened("sources", opened)
+    heard: list[Heard | None] = []
+    for source in sources or ():
+        at = source.get("message")
+        heard.append(Heard(source["origin"], source.get("value") if at is None else messages[at]["content"]))
+    rest = ((MODEL if one["role"] == "assistant" else UNKNOWN, one.get("content")) for one in messages[2:])
+    return [*heard, *(Heard(*one) for one in rest)]
+
+
+def _turn(
+    turn: str, own: Mapping[tuple[str, str], Event], matching: Mapping[str, Any], opened: Opened
+) -> list[Heard | None]:
+    """The answer of a turn, and the results of its calls that were done."""
+    answer = own.get((SUCCEEDED, turn))
+    if answer is None:
+        return []
+    heard: list[Heard | None] = [Heard(MODEL, answer.opened("output", opened), turn, answer=True)]
+    answered = own.get((ANSWERED, turn))
+    for number, call in enumerate((answered and answered.opened("said", opened)) or (), start=1):
+        done = own.get((SUCCEEDED, f"{turn}/{number}"))
+        if done is None:
+            continue
+        value, tool = done.opened("output", opened), matching[call["tool"]]
+        if tool.get("people"):
+            heard.append(Heard(PERSON, value))
+        elif "operation" not in tool or tool["secret"]:
+            raise _Withheld
+        else:
+            heard.append(Heard(f"{TOOL}{tool['operation']}", value, f"{turn}/{number}", tool["records"]))
+    return heard
