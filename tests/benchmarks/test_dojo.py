@@ -14,10 +14,11 @@ from benchmarks.dojo.engine import started
 from benchmarks.dojo.measuring import Figures, Measure
 from benchmarks.dojo.playing import Player
 from benchmarks.dojo.quick import Quick
+from benchmarks.dojo.renaming import Renaming
 from benchmarks.dojo.scripts import alone, orders
 from benchmarks.dojo.table import faults, table
 from connectors.marks import Writer, writer_at
-from tests.support.dojo import BANK, BILL, LUNCH, SPYING, THEFT, banks
+from tests.support.dojo import BANK, BILL, FRIEND, LUNCH, SHOP, SPYING, THEFT, THIEF, banks
 
 NAMES = sorted(path.stem for path in POLICIES.glob("*.yaml"))
 
@@ -71,6 +72,16 @@ def test_an_attack_is_tried_at_every_gap_and_woven() -> None:
         assert tuple(move.call for move in order if move.attack) == foreign
     assert [[move.attack for move in order].index(True) for order in found] == [0, 1, 2, 1, 0]
     assert len(list(orders(BILL, THEFT.calls))) == 3
+
+
+@pytest.mark.parametrize("policy", ["allow_all", "repaired"])
+def test_other_names_change_nothing(policy: str) -> None:
+    known, names = declared(policy), Renaming.of([BANK], 7)
+    other = names.suite(BANK)
+    told = [task.text + str([call.arguments for call in task.calls]) for task in (*other.tasks, *other.attacks)]
+    assert names.there.keys() == {FRIEND, SHOP, THIEF, "july"}
+    assert not [name for name in names.there for text in told if name in text]
+    assert Measure(known, Quick(known), names.worlds(banks)).of(other, other.tasks) == figures(policy)
 
 
 def test_what_is_worse_than_it_may_be_is_told() -> None:
