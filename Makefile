@@ -15,7 +15,7 @@ DEV := .venv/.stamp-dev
 on = $(filter-out 0 no false,$(1))
 
 .NOTPARALLEL:
-.PHONY: help demo up test check faults mutants bench chaos docs requirements pin clean
+.PHONY: help demo up test check faults mutants bench dojo chaos docs requirements pin clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,9 @@ mutants: $(DEV) ## Change the pure packages at random places, and count what no 
 
 bench: $(DEV) ## Measure against the budgets (PEERS=1: other engines too, about a quarter of an hour more)
 	@$(BIN)/python -m benchmarks
+
+dojo: $(DEV) ## Set AgentDojo's attacks on policies of agents (QUICK=1: without a runtime; ORDERS=all; ONLY="blind repaired")
+	@$(BIN)/python -m benchmarks.dojo $(if $(call on,$(QUICK)),--quick) $(if $(ORDERS),--orders $(ORDERS)) $(if $(ONLY),--policies $(ONLY))
 
 chaos: $(DEV) ## Break everything for some minutes, and see that nothing is lost (SEED=1 MINUTES=3 QUEUE=postgres or sqs)
 	@$(BIN)/python -m chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),3) --queue $(or $(QUEUE),postgres)

@@ -192,7 +192,7 @@ class World:
 @asynccontextmanager
 async def new_world(url: str, folder: Path, *, connections: int = 16) -> AsyncIterator[World]:
     """A runtime on a fresh database of the server at ``url``, which is dropped at the end."""
-    async with _database(url) as (name, own):
+    async with database(url) as (name, own):
         await storage.upgrade(own)
         counter = Counter()
         definitions = Definitions(load_catalog([Source("bench.yaml", texts.OPERATIONS)]))
@@ -213,7 +213,7 @@ async def new_world(url: str, folder: Path, *, connections: int = 16) -> AsyncIt
 
 
 @asynccontextmanager
-async def _database(url: str) -> AsyncIterator[tuple[str, str]]:
+async def database(url: str) -> AsyncIterator[tuple[str, str]]:
     """The name and the DSN of a new database."""
     name = f"bench_{new_id().hex}"
     await _execute(url, f'CREATE DATABASE "{name}"')
@@ -241,10 +241,10 @@ async def _publish(world: World) -> None:
 
 
 @asynccontextmanager
-async def new_server() -> AsyncIterator[tuple[str, Path]]:
-    """A durable embedded PostgreSQL in a temporary folder: its DSN, and the folder."""
+async def new_server(*, durable: bool = True) -> AsyncIterator[tuple[str, Path]]:
+    """An embedded PostgreSQL in a temporary folder: its DSN, and the folder."""
     with tempfile.TemporaryDirectory(prefix="counterseal-bench-", ignore_cleanup_errors=True) as folder:
-        server = EmbeddedPostgres(Path(folder) / "postgres", durable=True)
+        server = EmbeddedPostgres(Path(folder) / "postgres", durable=durable)
         url = await asyncio.to_thread(server.start)
         try:
             yield url, Path(folder)

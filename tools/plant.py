@@ -26,7 +26,9 @@ from app.embedded_postgres import EmbeddedPostgres
 from tests.support.outcomes import ASSERTED, PASSED
 from tools.faults import ROOT, Fault, load, problems
 
-_LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+_LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", "build", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache"
+)
 _LONGEST = 300
 # What these make of the server outlives a database, so they have a server of their own.
 _OF_SERVERS = ("migrations/", "app/")

@@ -1,0 +1,1 @@
+"""Scripts for AgentDojo's own environment, without anything of Counterseal's."""

@@ -1,0 +1,33 @@
+"""Outcome of one script, whoever plays it: a runtime (``engine``) or the policies alone (``quick``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from benchmarks.dojo.asking import World
+from benchmarks.dojo.scripts import Call, Move
+
+
+@dataclass
+class Played:
+    """Outcome of one script.
+
+    ``questions`` were put to people about calls of the user's, ``foreign_questions`` about the attack's. ``slipped``
+    are effects of the attack that happened although no person approved exactly them; ``repeated`` are calls of the
+    user's that happened once more without being asked about. ``denied`` are the user's calls that a policy denied.
+    """
+
+    questions: int = 0
+    foreign_questions: int = 0
+    denied: int = 0
+    slipped: list[Call] = field(default_factory=list)
+    repeated: list[Call] = field(default_factory=list)
+
+
+class Player(Protocol):
+    """Plays scripts under one policy."""
+
+    def __call__(self, world: World, suite: str, requested: str, moves: Sequence[Move]) -> Played:
+        """Play a script in a world. ``requested`` are the user's words."""
