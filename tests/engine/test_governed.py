@@ -119,6 +119,14 @@ def test_people_settle_a_doubt(choice: str, sent: int) -> None:
     assert (run.status, len(run.sent)) == ("succeeded", sent)
 
 
+def test_an_answer_to_a_doubt_is_acted_on_once() -> None:
+    run = governed(MAIL, ASK).drive().answer("ana", "ben").drive(dies=True).dead().drive()
+    run.answer("ana", "ben", choice="again").drive(dies=True).dead().drive()
+    assert (run.status, len(run.sent)) == ("waiting_approval", 2)
+    run.answer("ana", "ben", choice="again").drive()
+    assert (run.status, len(run.sent)) == ("succeeded", 3)
+
+
 @pytest.mark.req("V-9")
 def test_a_durable_action_parks_and_its_end_completes_it() -> None:
     run = governed(CASE, said=(Parked("case-1"),)).drive()
