@@ -180,7 +180,8 @@ ALL_PARTS = (
     "  - {id: read, do: records.get, with: {collection: cases, key: '${{ trigger.id }}'}}\n"
     + A.replace("name: x}", "name: x}, set: {seen: '${{ steps.read.output.found }}'}")
     + "  - {id: ask, approve: {summary: Go on?, approvers: {group: owners}}}\n"
-    "  - {id: look, task: {title: Look, form: {type: object, properties: {ok: {type: boolean}}}, assign: {group: kyc}}}\n"
+    "  - {id: look, task: {title: Look, form: {type: object, properties: {ok: {type: boolean}}},"
+    " assign: {group: kyc}}}\n"
     "  - {id: rest, wait: {for: PT1H}}\n"
     "  - {id: child, run: other@2, with: {x: 1}, inherit: [seen]}\n"
     "  - {id: then, continue_with: {workflow: further, with: {x: 1}}, set: {next: '${{ output.run }}'}}\n"
