@@ -186,4 +186,4 @@ def test_the_time_zone_of_the_machine_is_not_that_of_an_expression(monkeypatch: 
         )
     monkeypatch.undo()
     time.tzset()
-    assert said == {"2026-07-01T23:30:00Z23"}
+    assert said == {(23, "2026-07-01T00:00:00Z")}
