@@ -215,7 +215,7 @@ FREE: dict[str, Any] = {"summary": "Another summary", "risk": Risk.HIGH, "revers
 @pytest.mark.parametrize("field", [*BOUND, *FREE])
 @pytest.mark.parametrize("system", ["", "https://a.example"])
 def test_an_approval_binds_to_whatever_is_performed(field: str, system: str) -> None:
-    """Of what people approve, nothing can change unseen (promise 3); how it is shown may."""
+    """Nothing of what people approve can change unseen (promise 3); how it is shown may."""
     values = {"id": "1", "value": "x"}
     action = build_action(Operation.model_validate(declaration()), values, Before({"value": "z"}, "4"))
     action = replace(action, system=system, shaped=("updater:person:ann",) if system else ())

@@ -139,7 +139,7 @@ async def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(
 async def test_a_crash_right_after_a_commit_loses_no_message(
     fresh: Fresh, tmp_path: Path, workload: str, record_property: Any
 ) -> None:
-    """What an append orders is in the database as soon as the append is (promise 6)."""
+    """Messages are in the database as soon as the append that orders them (promise 6)."""
     points = [
         number for number, name in await numbered(fresh, tmp_path, workload) if name.endswith(crash_stage.MESSAGE)
     ]

@@ -8,8 +8,10 @@ import pytest
 
 from connectors.port import Probe, ProbeVerdict, Refused
 from core.identity import Directory
+from core.terms import Escalation, GroupQuorum, Terms, Tier
 from policy.model import Ruling
 from runtime.engine import review
+from runtime.engine.ask import ladder
 from runtime.engine.transition import Transition
 from tests.engine import governing
 from tests.engine.governing import ASK, DENY, EFFECT, GATE, WRITE, Governed, governed
@@ -22,7 +24,7 @@ OTHER_NAME = ASK.replace("policy: ask", "policy: another").replace("because: Loo
 
 
 def judged_now(run: Governed, policy: str | None) -> Ruling | None:
-    """What becomes of the open question if this is the policy."""
+    """The fate of the open question if this is the policy."""
     run.rule_by(policy)
     transition = Transition(run.whole(), run.workflow.graph)
     (asked,) = transition.run.approvals.values()
@@ -68,6 +70,25 @@ def test_a_question_that_is_void_is_asked_anew() -> None:
     assert review.VOIDED in [command.kind for command in run.apply(transition).commands]
     assert (run.drive().status, run.sent) == ("waiting_approval", [])
     assert (run.answer("ana").drive().status, len(run.sent)) == ("succeeded", 1)
+
+
+GROUP = GroupQuorum("owners")
+
+
+@pytest.mark.parametrize(
+    ("reminders", "escalates", "stages"),
+    [
+        ((10, 30), 20, [("remind", 10), ("escalate", 20), ("remind", 30), ("expire", 40)]),
+        ((10, 39, 40, 41), 40, [("remind", 10), ("remind", 39), ("expire", 40)]),
+        ((), None, [("expire", 40)]),
+        ((), 39, [("escalate", 39), ("expire", 40)]),
+    ],
+)
+def test_nothing_is_said_when_the_time_is_over(
+    reminders: tuple[int, ...], escalates: int | None, stages: list[tuple[str, int]]
+) -> None:
+    escalate = None if escalates is None else Escalation(escalates, GROUP)
+    assert ladder(Terms(Tier.LOW, (GROUP,), remind_seconds=reminders, escalate=escalate), 40) == stages
 
 
 def test_nobody_is_asked_what_too_few_may_decide(monkeypatch: pytest.MonkeyPatch) -> None:

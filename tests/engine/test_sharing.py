@@ -25,7 +25,7 @@ PEOPLE = Actor("token", "t")
 
 
 def known_as(run: Governed, **more: Any) -> Shared:
-    """What another run's book tells of the effect that this run has performed."""
+    """The effect that this run has performed, as the book of another one would tell it."""
     ((receipt, life, wait),) = performed(run.whole().run).values()
     assert life_of(receipt, wait) is life
     return Shared(replace(receipt, run_id=OTHER), life, wait, **more)
