@@ -15,7 +15,7 @@ DEV := .venv/.stamp-dev
 on = $(filter-out 0 no false,$(1))
 
 .NOTPARALLEL:
-.PHONY: help demo up test check faults mutants bench dojo chaos docs requirements pin clean
+.PHONY: help demo up test check faults mutants covered bench dojo chaos docs requirements pin clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ faults: $(DEV) ## Plant every fault of the register, and see that its tests find
 
 mutants: $(DEV) ## Change the pure packages at random places, and count what no test sees (ONLY=policy, SAMPLE=80)
 	@PYTHONPATH=. $(BIN)/python tools/mutants.py $(if $(ONLY),--only $(ONLY)) --sample $(or $(SAMPLE),80)
+
+covered: $(DEV) ## Show how much of the pure engine runs without a database
+	@PYTHONPATH=. $(BIN)/python tools/statements.py
 
 bench: $(DEV) ## Measure against the budgets (PEERS=1: other engines too, about a quarter of an hour more)
 	@$(BIN)/python -m benchmarks

@@ -10,9 +10,19 @@ from msgspec.structs import replace
 
 from approvals.model import Approval, Choice, Vote, VoteChannel, Voter
 from approvals.quorum import Counted, NotCounted, consider
-from approvals.tally import carried, current_votes, plan_met, plans, plans_of, quorum_met, valid_votes
+from approvals.tally import (
+    carried,
+    current_votes,
+    plan_met,
+    plans,
+    plans_of,
+    quorum_met,
+    shortfalls,
+    stuck_requesters,
+    valid_votes,
+)
 from core.identity import Contributor, Role, Standing
-from core.terms import Escalation, GroupQuorum, Terms, Tier
+from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 HTTP, SAID = VoteChannel.HTTP, (Choice.APPROVE, "because")
@@ -100,3 +110,104 @@ def test_only_a_person_votes(approval: Approval, standing: Standing) -> None:
     said = consider(one, voter, *SAID, at=NOW, channel=HTTP)
     assert isinstance(said, NotCounted)
     assert isinstance(consider(one, replace(voter, standing=Standing.PERSON), *SAID, at=NOW, channel=HTTP), Counted)
+
+
+ANN, BOB, CAT, DAN = "ann", "bob", "cat", "dan"
+GROUPS = {
+    "leads": frozenset({ANN, BOB}),
+    "owners": frozenset({ANN}),
+    "many": frozenset({ANN, BOB, CAT, DAN}),
+    "empty": frozenset[str](),
+}
+TWO = "two_person asks for"
+SO_FAR = "Your approval is counted. So far: 1 of 2 of leads, 0 of 1 of owners"
+TO_MANY = Escalation(60, GroupQuorum("many", 1))
+
+
+@pytest.mark.req("Q-3")
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        (terms(GroupQuorum("leads", 2)), []),
+        (terms(GroupQuorum("leads", 3)), [(False, "it asks for 3 of the group 'leads', which has 2.")]),
+        (
+            terms(GroupQuorum("empty", 1)),
+            [(False, "the directory has nobody in a group 'empty', so nobody could decide.")],
+        ),
+        (
+            terms(GroupQuorum("lead", 1)),
+            [(False, "the directory has nobody in a group 'lead', so nobody could decide.")],
+        ),
+        (terms(GroupQuorum("S0IT", 9, GroupSource.SLACK_GROUP)), []),
+        (
+            terms(GroupQuorum("leads", 1), GroupQuorum("owners", 1), two_person=True),
+            [],
+        ),
+        (
+            terms(GroupQuorum("owners", 1), two_person=True),
+            [(False, "two_person asks for 2 different people, a seat each, of 'owners', which have 1 between them.")],
+        ),
+        (
+            terms(GroupQuorum("leads", 2), GroupQuorum("owners", 1), two_person=True),
+            [
+                (
+                    False,
+                    f"{TWO} 3 different people, a seat each, of 'leads' and 'owners', which have 2 between them.",
+                )
+            ],
+        ),
+        (
+            terms(GroupQuorum("leads", 1), escalate=Escalation(60, GroupQuorum("empty", 1))),
+            [(True, "the directory has nobody in a group 'empty', so nobody could decide.")],
+        ),
+        (
+            terms(GroupQuorum("empty", 1), escalate=TO_MANY),
+            [(False, "the directory has nobody in a group 'empty', so nobody could decide.")],
+        ),
+    ],
+)
+def test_what_stands_in_the_way_of_any_decision_is_said(of: Terms, said: list[tuple[bool, str]]) -> None:
+    found = shortfalls(of, GROUPS)
+    assert [(one.escalation, one.message) for one in found] == said
+    assert all(one.remedy for one in found)
+
+
+@pytest.mark.req("Q-3")
+@pytest.mark.parametrize(
+    ("of", "people"),
+    [
+        (terms(GroupQuorum("leads", 1)), []),
+        (terms(GroupQuorum("leads", 2)), [ANN, BOB]),
+        (terms(GroupQuorum("leads", 2), allow=(Role.REQUESTER,)), []),
+        (terms(GroupQuorum("leads", 2), escalate=TO_MANY), []),
+        (terms(GroupQuorum("leads", 1), GroupQuorum("owners", 1)), [ANN]),
+        (terms(GroupQuorum("many", 3)), []),
+        (terms(GroupQuorum("many", 4)), [ANN, BOB, CAT, DAN]),
+        (terms(GroupQuorum("many", 1), GroupQuorum("owners", 1), two_person=True), [ANN]),
+        (terms(GroupQuorum("leads", 1), two_person=True), [ANN, BOB]),
+    ],
+)
+def test_on_whose_own_requests_nobody_could_decide(of: Terms, people: list[str]) -> None:
+    assert stuck_requesters(of, GROUPS) == people
+
+
+@pytest.mark.req("Q-3")
+@pytest.mark.parametrize(
+    ("two_person", "second", "words"),
+    [
+        (False, False, f"{SO_FAR}."),
+        (
+            True,
+            False,
+            f"{SO_FAR}; two people are needed, one seat each.",
+        ),
+        (False, True, "Your approval is counted, and decides it."),
+    ],
+)
+def test_whoever_votes_is_told_how_far_it_is(approval: Approval, two_person: bool, second: bool, words: str) -> None:
+    of = terms(GroupQuorum("leads", 2), GroupQuorum("owners", 1), two_person=two_person)
+    before = [vote(BOB, "leads"), vote(CAT, "owners")] if second else []
+    voter = Voter(ANN, "Ann", frozenset({"group:leads"}))
+    answer = consider(asked(approval, of, before), voter, *SAID, at=NOW, channel=HTTP)
+    assert isinstance(answer, Counted)
+    assert answer.sentence == words

@@ -4,12 +4,13 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from connectors.catalog import Catalog, Source, catalog_of, load_catalog
 from connectors.marks import FORMATS
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Before
-from connectors.proposal import build_action, idempotency_key, render
+from connectors.proposal import action_digest, build_action, idempotency_key, render
 from core.action import Risk, SideEffects
 from core.errors import DefinitionError, InputError
 
@@ -51,8 +52,11 @@ def declaration(**changes: Any) -> dict[str, Any]:
     return base | changes
 
 
+PLACES = {"tenant": "t", "workflow": "w", "run": "r", "step": "s", "reference": "INC1"}
+
+
 def key_of(operation: Operation, values: dict[str, Any], **context: Any) -> str:
-    place = {"tenant": "t", "workflow": "w", "run": "r", "step": "s", "reference": "INC1"} | context
+    place = PLACES | context
     return idempotency_key(operation, build_action(operation, values), **place)
 
 
@@ -199,6 +203,42 @@ def test_without_a_pre_read_nothing_is_reversible(catalog: Catalog) -> None:
 
 def test_what_touches_nothing_is_reversible(catalog: Catalog) -> None:
     assert build_action(catalog.get("transform.data.apply"), {"value": [1, {"a": None}]}).reversible
+
+
+BOUND: dict[str, Any] = {
+    "operation": "crm.ticket.put", "input": {"id": "2"}, "target": "ticket/2", "target_version": "5",
+    "before": {"value": "y"}, "system": "https://b.example", "shaped": ("updater:person:ben",),
+}  # fmt: skip
+FREE: dict[str, Any] = {"summary": "Another summary", "risk": Risk.HIGH, "reversible": True}
+
+
+@pytest.mark.req("Q-3")
+@pytest.mark.parametrize("field", [*BOUND, *FREE])
+@pytest.mark.parametrize("system", ["", "https://a.example"])
+def test_an_approval_binds_to_whatever_is_performed(field: str, system: str) -> None:
+    """Nothing of what people approve can change unseen (promise 3); how it is shown may."""
+    values = {"id": "1", "value": "x"}
+    action = build_action(Operation.model_validate(declaration()), values, Before({"value": "z"}, "4"))
+    action = replace(action, system=system, shaped=("updater:person:ann",) if system else ())
+    other = replace(action, **{field: {**BOUND, **FREE}[field]})
+    assert (action_digest(action) != action_digest(other)) is (field in BOUND)
+    assert action_digest(action) != action_digest(action, {"terms": {}})
+
+
+@pytest.mark.req("Q-14")
+@pytest.mark.parametrize(
+    ("scope", "places"),
+    [
+        ("step", {"tenant", "workflow", "run", "step"}),
+        ("reference", {"tenant", "reference"}),
+        ("tenant", {"tenant"}),
+    ],
+)
+def test_a_key_tells_apart_what_its_scope_tells_apart(scope: str, places: set[str]) -> None:
+    operation = Operation.model_validate(declaration(idempotency={"scope": scope}))
+    usual = key_of(operation, {"id": "1"})
+    told = {place for place in PLACES if key_of(operation, {"id": "1"}, **{place: "other"}) != usual}
+    assert told == places
 
 
 @pytest.mark.req("Q-2")

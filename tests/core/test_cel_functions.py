@@ -158,3 +158,32 @@ def test_what_is_accepted_stays_within_the_bound(source: str) -> None:
 def test_every_function_is_in_the_documentation(name: str) -> None:
     text = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
     assert re.search(rf"`[^`\n]*\b{re.escape(name)}\b[^`\n]*`", text), name
+
+
+AMBIENT = [
+    "now()", "now() > timestamp('2026-01-01T00:00:00Z')", "timestamp(now)", "time.now()", "today()", "random()",
+    "math.random()", "rand()", "uuid()", "uuid4()", "env('HOME')", "getenv('HOME')", "os.name", "hostname()",
+    "ip('localhost')", "cidr('localhost/8')", "file('/etc/passwd')", "http.get('http://a')",
+]  # fmt: skip
+
+
+@pytest.mark.req("X-21")
+@pytest.mark.parametrize("source", AMBIENT)
+@pytest.mark.parametrize("limits", [POLICY_LIMITS, WORKFLOW_LIMITS])
+def test_there_is_no_clock_no_chance_and_no_world_around_an_expression(source: str, limits: Limits) -> None:
+    with pytest.raises(ExpressionError):
+        give(source, limits)
+
+
+@pytest.mark.req("X-21")
+def test_the_time_zone_of_the_machine_is_not_that_of_an_expression(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = set()
+    for zone in ("UTC", "Asia/Tokyo", "America/Lima"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        said.add(
+            (give("timestamp('2026-07-01T23:30:00Z').getHours()"), give("string(timestamp('2026-07-01T00:00:00Z'))"))
+        )
+    monkeypatch.undo()
+    time.tzset()
+    assert said == {(23, "2026-07-01T00:00:00Z")}

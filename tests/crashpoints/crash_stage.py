@@ -59,6 +59,8 @@ from tests.support.trouble import Trouble
 TENANT = "acme"
 ACTOR = Actor("test", "crash")
 SPENT = timedelta(seconds=30)
+# The mark of an append that asks somebody, or orders another message.
+MESSAGE = " with a message"
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ class _Wrapped:
 
         async def called(*args: Any, **kwargs: Any) -> Any:
             shown = f"{label} {str(args[0]).split()[0]}" if self._port == "database" else label
+            parts = {name for each in args[1:] if isinstance(each, dict) for name in each}
+            shown += MESSAGE if parts & {"commands", "new_approvals"} else ""
             number = self._killer.enter(shown)
             result = await method(*args, **kwargs)
             self._killer.leave(number)

@@ -222,6 +222,17 @@ _ALL = (
         frozenset({"a", "b", "q", "z"}),
     ),
     Workload(
+        "continued",
+        (
+            HEAD % "continued"
+            + _effects("ask")
+            + "  - {id: c, continue_with: {workflow: after, with: {x: 1}}}\n"
+            + _effects("z"),
+            HEAD % "after" + _effects("a", "b"),
+        ),
+        frozenset({"ask", "z", "a", "b"}),
+    ),
+    Workload(
         "set",
         (
             "workflow: set\nversion: 1\nreference: r\nchannels: {log: {reduce: append, ledger: true}}\nsteps:\n"

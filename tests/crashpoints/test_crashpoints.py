@@ -134,6 +134,29 @@ async def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(
 
 
 @pytest.mark.timeout(3600 if DEEP else 240)
+@pytest.mark.req("P-6")
+@pytest.mark.req("O-1")
+@pytest.mark.parametrize("workload", ["w1", "child", "continued"])
+async def test_a_crash_right_after_a_commit_loses_no_message(
+    fresh: Fresh, tmp_path: Path, workload: str, record_property: Any
+) -> None:
+    """Messages are in the database as soon as the append that orders them (promise 6)."""
+    points = [
+        number for number, name in await numbered(fresh, tmp_path, workload) if name.endswith(crash_stage.MESSAGE)
+    ]
+    assert len(points) > 1
+    for number in points:
+        folder = tmp_path / f"{number}-after"
+        folder.mkdir()
+        url = await fresh()
+        code = await acted(crash_stage.Plan(str(folder), url, workload, number, "after"))
+        assert code == -signal.SIGKILL, f"{number}: exit code {code}"
+        assert await acted(crash_stage.Plan(str(folder), url, workload)) == 0
+        await check(url, folder, workload)
+    record_property(SUMMARY, f"{workload}: {len(points)} crashes after a commit with a message")
+
+
+@pytest.mark.timeout(3600 if DEEP else 240)
 @pytest.mark.parametrize("workload", ["w1", "retry", "durable"])
 @pytest.mark.parametrize("stop", ["pause", "deny"])
 async def test_after_a_stop_nothing_more_is_intended_wherever_it_had_crashed(
@@ -182,6 +205,9 @@ async def check(url: str, folder: Path, workload: str) -> None:
         assert {bundle.run for bundle in await books.bundles()} == {run.id for run in runs}
         cards = [fact["key"] for fact in ledger.all(what="card")]
         assert len(cards) == len(set(cards)), "a card is posted once"
+        asked = [*await books.approvals(), *await books.waits(kind="task")]
+        assert len(cards) == len(asked), "whoever is asked is shown a card"
+        assert len(runs) == len(work.workflows) or "shared" in work.name, "each run is started once"
         for fact in ledger.all(what="voted"):
             if fact["code"] == "counted":
                 assert not (await books.approval(id=UUID(fact["approval"]))).open

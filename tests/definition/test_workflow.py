@@ -174,6 +174,56 @@ def test_equal_texts_give_equal_definitions_and_any_change_another(compiled: Any
     assert compiled(text).connectors == ("probe",)
 
 
+ALL_PARTS = (
+    "workflow: whole\nversion: 3\ntitle: The whole\nreference: ${{ trigger.id }}\n"
+    "channels: {seen: {reduce: append, initial: []}, next: {}}\nresult: ${{ state.seen }}\nsteps:\n"
+    "  - {id: read, do: records.get, with: {collection: cases, key: '${{ trigger.id }}'}}\n"
+    + A.replace("name: x}", "name: x}, set: {seen: '${{ steps.read.output.found }}'}")
+    + "  - {id: ask, approve: {summary: Go on?, approvers: {group: owners}}}\n"
+    "  - {id: look, task: {title: Look, form: {type: object, properties: {ok: {type: boolean}}},"
+    " assign: {group: kyc}}}\n"
+    "  - {id: rest, wait: {for: PT1H}}\n"
+    "  - {id: child, run: other@2, with: {x: 1}, inherit: [seen]}\n"
+    "  - {id: then, continue_with: {workflow: further, with: {x: 1}}, set: {next: '${{ output.run }}'}}\n"
+)
+CHANGES = {
+    "another title": ("title: The whole", "title: The half"),
+    "another expression": ("state.seen }}", "size(state.seen) }}"),
+    "another child": ("other@2", "other@1"),
+    "another continuation": ("workflow: further", "workflow: farther"),
+    "another group": ("group: kyc", "group: kyb"),
+    "another wait": ("PT1H", "PT2H"),
+    "other channels": ("inherit: [seen]", "inherit: [next]"),
+}
+
+
+@pytest.mark.req("X-3")
+def test_a_definition_holds_all_that_it_needs(compiled: Any) -> None:
+    workflow = compiled(ALL_PARTS)
+    assert (workflow.name, workflow.version, workflow.title) == ("whole", 3, "The whole")
+    assert workflow.connectors == ("probe", "records")
+    assert sorted(workflow.operations) == sorted(workflow.frozen_operations) == ["probe.effect.apply", "records.get"]
+    leaves = workflow.graph.leaves
+    assert {key: type(leaf).__name__ for key, leaf in leaves.items()} == {
+        "read": "OperationNode", "a": "OperationNode", "ask": "GateNode", "look": "TaskNode", "rest": "TimerNode",
+        "child": "ChildNode", "then": "ContinueNode",
+    }  # fmt: skip
+    assert (leaves["child"].workflow, leaves["child"].version, leaves["child"].inherit) == ("other", 2, ("seen",))
+    assert (leaves["then"].workflow, leaves["then"].version) == ("further", None)
+    assert leaves["look"].form["properties"] == {"ok": {"type": "boolean"}}
+
+
+@pytest.mark.req("X-3")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_definition_with_another_part_has_another_digest(compiled: Any, change: str) -> None:
+    old, new = CHANGES[change]
+    assert ALL_PARTS.count(old) == 1
+    first, second = compiled(ALL_PARTS), compiled(ALL_PARTS.replace(old, new))
+    assert first.digest != second.digest
+    assert first.definition_digest != second.definition_digest
+    assert first.graph != second.graph or first.title != second.title
+
+
 @pytest.mark.req("V-4")
 def test_a_version_keeps_the_declarations_that_it_was_published_with(declarations: Any) -> None:
     text = with_steps(A)

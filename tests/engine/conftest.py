@@ -17,6 +17,7 @@ from core.canonical import derived_id
 from evidence.chain import Actor, ChainHead, verify_lines
 from runtime.definition.workflow import load_workflow
 from runtime.engine.commit import CommandRow, Commit, LedgerRow, QueueRow, StepRow, WaitRow
+from runtime.engine.draft import BARRIER
 from runtime.engine.events import RunOpened, RunStarted
 from runtime.engine.graph import Graph, OperationNode
 from runtime.engine.keeping import pack, unpack
@@ -158,6 +159,8 @@ class Simulation:
         for key in commit.requeued:
             self.leased.remove(key)
         for key in commit.unqueued:
+            if key == BARRIER and key not in self.line:
+                continue  # only the store of a wide run writes this row
             del self.line[key]
             self.leased.discard(key)
         for key, step in commit.handed:

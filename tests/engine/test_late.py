@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from connectors.port import Done, InDoubt, NotSent, Parked, Refused
 from core.errors import ConsistencyError
 from evidence.chain import Actor, ChainHead, seal
 from evidence.receipts import LateAnswer, ReceiptStatus
@@ -17,11 +18,14 @@ from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.events import ActionLate
 from runtime.engine.fold import fold
 from runtime.engine.graph import NO_GRAPH
+from runtime.engine.instructions import Unfit, last_receipt
 from runtime.engine.keeping import pack, unpack
 from runtime.engine.replaying import unopened
 from runtime.engine.run import Run
 from runtime.engine.states import RunState, StepState
 from runtime.engine.told import Told, line_of, read_line
+from runtime.engine.transition import Transition
+from tests.engine.governing import ASK, EFFECT, governed
 
 RECEIPT, RUN, KEY = UUID(int=1), UUID(int=2), b"k" * 32
 HEAD = ChainHead(f"run:{RUN}", 7, "0" * 64)
@@ -87,6 +91,45 @@ def test_no_value_stands_in_its_line_and_its_line_tells_it_again() -> None:
     (written,), _ = seal(HEAD, [line])
     assert b"secret" not in written
     assert read_line(written, values, KEY) == one
+
+
+OUTCOMES = [
+    (None, {"known": LateAnswer.UNANSWERED}),
+    (InDoubt("gone"), {"known": LateAnswer.IN_DOUBT, "detail": {"message": "gone"}}),
+    (Refused("400", "no"), {"known": LateAnswer.FAILED, "code": "400", "detail": {"code": "400", "message": "no"}}),
+    (Done({"n": 1}, "e1"), {"known": LateAnswer.SUCCEEDED, "output": {"n": 1}, "external_id": "e1"}),
+    (Parked("p1"), {"known": LateAnswer.SUCCEEDED, "output": Parked("p1").output, "external_id": "p1"}),
+    (
+        Unfit(Done({}, "e1"), "too large"),
+        {"known": LateAnswer.SUCCEEDED, "external_id": "e1", "detail": {"message": "too large"}},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("outcome", "facts"), OUTCOMES)
+def test_a_worker_tells_all_that_it_knows(outcome: Any, facts: dict[str, Any]) -> None:
+    answered = None if outcome is None else AT
+    event = late.known_of(receipt(attempt=2), 3, AT, answered, outcome)
+    assert event == ActionLate(RECEIPT, 2, 3, sent=SENT, answered=None if answered is None else SENT, **facts)
+
+
+def test_what_was_not_sent_is_not_told() -> None:
+    assert late.known_of(receipt(), 3, AT, AT, NotSent("away")) is None
+
+
+@pytest.mark.parametrize(("finished", "orders"), [(False, ["card"]), (True, ["card", "bundle"])])
+def test_it_is_told_once_and_shown_wherever_its_action_is(finished: bool, orders: list[str]) -> None:
+    run = governed(EFFECT, ASK).drive().answer("ana", "ben").drive(dies=not finished)
+    row = last_receipt(run.whole().run, "a")
+    assert row is not None
+    event = late.known_of(row, 1, AT, AT, Done({}, "late-1"))
+    assert event is not None
+    transition = Transition(late.without_rows(run.whole()), NO_GRAPH)
+    assert not late.is_told(transition, event)
+    late.tell(transition, event, Actor("worker", "w"))
+    assert late.is_told(transition, event)
+    assert not late.is_told(transition, replace(event, epoch=2))
+    assert [command.kind for command in transition.commit().commands] == orders
 
 
 @pytest.mark.parametrize(

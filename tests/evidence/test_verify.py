@@ -71,6 +71,14 @@ def test_another_pinned_key_fails_and_nothing_else_is_claimed(workshop: Any, tmp
     assert [row.check for row in result.rows if row.status is Status.OK] == ["container"]
 
 
+def test_a_bundle_brings_the_key_that_signed_it_also_where_another_is_pinned(workshop: Any) -> None:
+    files = workshop.unzip(workshop.build())
+    files[layout.PUBLIC_KEY] = FileSigner(Ed25519PrivateKey.generate()).public_key.pem
+    signed = workshop.pack(workshop.resign(files, workshop.signer))
+    for pinned in (workshop.key, None):
+        assert "signature" in rows_failed(verify_bundle(signed, public_key=pinned))
+
+
 @pytest.mark.req("U-7")
 def test_any_single_changed_byte_of_any_file_is_detected(workshop: Any) -> None:
     files = workshop.unzip(workshop.build())

@@ -54,6 +54,14 @@ def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Loa
     assert decision.outcome is Ruling.DENY
 
 
+def test_rules_that_agree_about_the_facts_are_one_program(load: Load) -> None:
+    policy = load(
+        "".join(f"- {{id: r{n}, {UPDATE}, when: action.fields.state == '{n}', outcome: allow}}\n" for n in "123")
+    )
+    ((rules, _),) = PolicySet.of(policy).applying("", OPERATION).groups
+    assert [named.id for named in rules] == ["r1", "r2", "r3"]
+
+
 def test_a_denial_of_a_cap_names_the_policies_and_what_was_read() -> None:
     decision = deny("cap:max_writes_per_run", "It is full.", ("0" * 64,), {"action.operation": OPERATION})
     assert (decision.outcome, decision.policies) == (Ruling.DENY, ("0" * 64,))
@@ -146,6 +154,19 @@ class TestErrorsDeny:
         assert decision.reasons[0].startswith("Rule broken could not be evaluated: ")
         assert [rule.id for rule in decision.rules] == ["fine"]
 
+    def test_every_error_is_named_in_the_order_of_the_rules(self, load: Load, update: Update) -> None:
+        broken = f"{UPDATE}, when: \"action.fields.priority == '1'\", outcome: allow"
+        policy = load("".join(f"- {{id: {name}, {broken}}}\n" for name in ("c", "a", "b")))
+        decision = decide(policy, update({"state": "2"}))
+        assert [error.rule for error in decision.errors] == ["c", "a", "b"]
+        told = decision.to_json()
+        assert [error["rule"] for error in told["errors"]] == ["c", "a", "b"]
+        assert {name: told[name] for name in ("outcome", "rules", "approval")} == {
+            "outcome": "deny", "rules": [], "approval": None,
+        }  # fmt: skip
+        assert told["policies"] == [policy.named.to_json()]
+        assert told["reasons"] == list(decision.reasons)
+
     @pytest.mark.req("U-4")
     def test_an_error_in_a_deny_rule_is_not_skipped(self, load: Load, update: Update) -> None:
         policy = load(
@@ -228,6 +249,19 @@ class TestApprovalTerms:
         assert terms.escalate == Escalation(6 * 3600, GroupQuorum("managers"))
         assert decision.reasons == ("Rule a asks for an approval.", "It matters.")
         assert canonical_bytes(decision.to_json())
+
+    def test_whoever_has_no_time_left_is_not_reminded_and_nobody_is_asked_instead(
+        self, load: Load, update: Update
+    ) -> None:
+        needs = f"{UPDATE}, outcome: needs_approval, approvers: [{{group: g}}]"
+        policy = load(
+            f"- {{id: a, {needs}, expires: PT4H}}\n"
+            f"- {{id: b, {needs}, expires: PT8H, remind: [PT3H, PT4H, PT5H],"
+            " escalate: {after: PT4H, to: {group: h}}}\n"
+        )
+        terms = decide(policy, update({"state": "2"})).approval
+        assert terms is not None
+        assert (terms.expires_seconds, terms.remind_seconds, terms.escalate) == (4 * 3600, (3 * 3600,), None)
 
     @pytest.mark.parametrize(
         ("rules", "allowed", "unresolved"),

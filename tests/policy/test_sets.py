@@ -211,6 +211,16 @@ FIXED = {"action.operation": UPDATE, "run.workflow": "triage", "step.origin": "w
 VERDICTS = {Verdict.DENIED: Ruling.DENY, Verdict.ASKS: Ruling.NEEDS_APPROVAL, Verdict.ALLOWED: Ruling.ALLOW}
 
 
+def test_what_is_foreseen_is_said_in_words(named: Named) -> None:
+    sometimes = ", when: \"action.fields.state == '2'\""
+    policies = PolicySet([named("p", ("r1", "allow", ""), ("r2", "deny", sometimes))])
+    assert foresee(policies, "triage", UPDATE, {}).to_json() == {
+        "verdict": "it depends", "words": "it depends: allowed or denied", "outcomes": ["deny", "allow"],
+        "rules": ["r1", "r2"],
+    }  # fmt: skip
+    assert foresee(PolicySet([named("p", ("r1", "allow", ""))]), "triage", UPDATE, {}).words == str(Verdict.ALLOWED)
+
+
 def test_nothing_is_foreseen_that_some_action_contradicts(named: Named, update: Any) -> None:
     """Random policies: `always` holds for every action, and what is possible includes whatever happens."""
     chance, seen = random.Random(7), dict.fromkeys(Verdict, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -94,6 +95,31 @@ async def test_an_altered_append_is_found_when_the_run_is_read(
     effects = len(runtime.outside.effects)
     await forger.retold(run_id, way(await forger.appends(run_id)))
     await refused(runtime, run_id)
+    with pytest.raises(Diverged):
+        await runtime.signal("go:r1", {})
+    await runtime.worker().work_off()
+    assert len(runtime.outside.effects) == effects
+
+
+CHECKPOINT = re.compile(rb'(?<="digest":")[0-9a-f]{64}(?=".*"type":"checkpoint.committed")')
+
+
+@pytest.mark.req("P-3")
+async def test_a_wrong_digest_of_a_checkpoint_is_found_also_where_the_chain_is_whole(
+    runtime: Any, forger: Forger
+) -> None:
+    """The digest in the audit is that of the state that the book gives, whenever the run is read (promise 6)."""
+    run_id = await parked(runtime)
+    effects = len(runtime.outside.effects)
+    appends = [
+        [(CHECKPOINT.sub(b"0" * 64, line), values) for line, values in append]
+        for append in await forger.appends(run_id)
+    ]
+    await forger.reheaded(run_id, appends)
+    async with runtime.database.connection() as connection:
+        with pytest.raises(Diverged, match=r"checkpoint \d is not the one that was recorded"):
+            await load(connection, run_id, runtime.definitions.graphs)
+    assert (await runtime.books.chain(run_id)).problem is None
     with pytest.raises(Diverged):
         await runtime.signal("go:r1", {})
     await runtime.worker().work_off()

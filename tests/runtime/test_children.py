@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from connectors.port import Refused
+from core.grouping import Grouping
+from runtime.engine.commit import Commit
 from runtime.requests.steering import cancel_run
 
 CHILD = """
@@ -27,6 +29,13 @@ channels: {got: {}, mine: {initial: parent}}
 steps:
   - {id: child, run: check%s, with: {name: "${{ trigger.name }}"}, set: {got: "${{ output }}"}%s}
   - {id: after, do: probe.effect.apply, with: {name: after}}
+"""
+CONTINUES = """
+workflow: first
+version: 1
+channels: {next: {}}
+steps:
+  - {continue_with: {workflow: check, with: {name: "${{ trigger.name }}"}}, set: {next: "${{ output.run }}"}}
 """
 
 
@@ -185,10 +194,7 @@ async def test_a_continuation_is_started_and_not_waited_for(runtime: Any) -> Non
     await runtime.tenant()
     await runtime.policy()
     await runtime.publish(WAITING)
-    await runtime.publish(
-        "workflow: first\nversion: 1\nchannels: {next: {}}\nsteps:\n  - {continue_with: {workflow: check, with:"
-        " {name: '${{ trigger.name }}'}}, set: {next: '${{ output.run }}'}}\n"
-    )
+    await runtime.publish(CONTINUES)
     run_id = (await runtime.start("first", {"name": "eve"})).run_id
     await runtime.worker().work_off()
     other = await child_of(runtime)
@@ -196,6 +202,43 @@ async def test_a_continuation_is_started_and_not_waited_for(runtime: Any) -> Non
     assert (await runtime.state(run_id))["channels"]["next"] == str(other.id)
     assert "run.continued" in await runtime.events(run_id)
     await runtime.history(run_id)
+
+
+@pytest.mark.req("X-14")
+async def test_a_worker_that_dies_between_the_other_run_and_its_own_append_continues_once(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(CHILD)
+    await runtime.publish(CONTINUES)
+    run_id = (await runtime.start("first", {"name": "eve"})).run_id
+    gate, apply = runtime.gate_type(), Grouping.apply
+
+    async def held(grouping: Any, item: Any) -> Any:
+        if (
+            isinstance(item, Commit)
+            and any(b'"run.continued"' in line for line in item.lines)
+            and not gate.opened.is_set()
+        ):
+            await gate.hold()
+        return await apply(grouping, item)
+
+    monkeypatch.setattr(Grouping, "apply", held)
+    dying = asyncio.create_task(runtime.worker("dying").work_off())
+    await asyncio.wait_for(gate.reached.wait(), 60)
+    assert len(await runtime.books.runs(workflow="check")) == 1, "the other run is there already"
+    dying.cancel()
+    await asyncio.wait({dying})
+    gate.opened.set()
+    await runtime.trouble.expire_leases()
+    assert await runtime.sweep() > 0
+    await runtime.go_on()
+    (other,) = await runtime.books.runs(workflow="check")
+    assert (await runtime.status(run_id), other.status, other.parent) == ("succeeded", "succeeded", None)
+    assert (await runtime.state(run_id))["channels"]["next"] == str(other.id)
+    assert [call.input["name"] for call in runtime.outside.effects] == ["eve"]
+    await runtime.at_rest()
 
 
 async def test_a_parent_that_is_canceled_while_its_child_is_begun_takes_it_along(runtime: Any) -> None:

@@ -54,6 +54,22 @@ async def another(runtime: Any, ref: str) -> UUID:
     return run
 
 
+def in_step(monkeypatch: pytest.MonkeyPatch, rows: str) -> set[UUID]:
+    """Let the first two appends with these rows wait for each other. Whose they are is in what this returns."""
+    who, met, apply = set[UUID](), asyncio.Event(), Grouping.apply
+
+    async def together(grouping: Any, item: Any) -> Any:
+        if isinstance(item, Commit) and getattr(item, rows) and len(who) < 2:
+            who.add(item.run_id)
+            if len(who) == 2:
+                met.set()
+            await asyncio.wait_for(met.wait(), 30)
+        return await apply(grouping, item)
+
+    monkeypatch.setattr(Grouping, "apply", together)
+    return who
+
+
 async def key_of(runtime: Any) -> str:
     """The key that the outside was given."""
     key: str = runtime.outside.effects[-1].correlation_key
@@ -136,19 +152,9 @@ async def test_the_last_one_who_leaves_ends_it_outside(runtime: Any) -> None:
 async def test_of_two_who_take_it_over_at_once_one_has_it(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have seen that it was left: the second one decides anew, and waits for the first one's end."""
     first, second, third = await begun(runtime)
-    taking, met, apply = set[UUID](), asyncio.Event(), Grouping.apply
-
-    async def together(grouping: Any, item: Any) -> Any:
-        if isinstance(item, Commit) and item.shares and len(taking) < 2:
-            taking.add(item.run_id)
-            if len(taking) == 2:
-                met.set()
-            await asyncio.wait_for(met.wait(), 30)
-        return await apply(grouping, item)
-
     await cancel(runtime, first)
     await runtime.errands()
-    monkeypatch.setattr(Grouping, "apply", together)
+    taking = in_step(monkeypatch, "shares")
     await asyncio.gather(*(runtime.worker(name, concurrency=1).work_off() for name in ("w1", "w2")))
     assert taking == {second, third}
     assert sorted([wait.kind for wait in await runtime.books.waits(open=True)]) == ["external", "shared"]
@@ -256,12 +262,16 @@ async def test_a_refusal_fails_those_who_had_joined(runtime: Any, gate: Any) -> 
     await ended(runtime, [third])
 
 
-async def test_two_first_intents_race_and_one_call_goes_out(runtime: Any) -> None:
+async def test_two_first_intents_race_and_one_call_goes_out(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have looked, and found that nobody has the key: the second one decides anew, and joins the first."""
     await runtime.tenant()
     await runtime.policy()
     await runtime.publish(CASE)
-    runs = [(await runtime.start("case", {"number": "INC1"}, ref=str(number))).run_id for number in range(6)]
-    await asyncio.gather(*(runtime.worker(f"w{number}").work_off() for number in range(3)))
+    runs = [(await runtime.start("case", {"number": "INC1"}, ref=str(number))).run_id for number in range(2)]
+    first = in_step(monkeypatch, "effects")
+    await asyncio.gather(*(runtime.worker(name, concurrency=1).work_off() for name in ("w1", "w2")))
+    assert first == set(runs)
+    assert sorted([wait.kind for wait in await runtime.books.waits(open=True)]) == ["external", "shared"]
     await runtime.go_on()
     assert await cases(runtime) == 1
     await runtime.signal(await key_of(runtime), {"papers": 1})

@@ -70,10 +70,10 @@ async def claimed_in_order(runtime: Any, count: int) -> list[str]:
     return order
 
 
-async def somebody_waits(runtime: Any) -> None:
-    """Until a transaction waits for a lock."""
+async def waits(runtime: Any, task: asyncio.Task[Any]) -> None:
+    """Until this task waits for a lock, and it has to."""
     while not await runtime.one("SELECT 1 FROM pg_locks WHERE NOT granted"):
-        pass
+        assert not task.done(), "it waited for nobody"
 
 
 async def place(runtime: Any) -> Any:
@@ -143,7 +143,7 @@ async def test_a_lease_retaken_while_its_old_owner_waits_for_the_lock_is_lost(ru
     async with runtime.database.transaction() as other:
         await other.execute("UPDATE queue SET owner = 'fast', lease_id = gen_random_uuid()")
         late = asyncio.create_task(settle())
-        await somebody_waits(runtime)
+        await waits(runtime, late)
     assert not await late
     assert (await runtime.books.step()).status == "running"
 
@@ -174,7 +174,7 @@ async def test_a_sweep_looks_at_the_lease_again_before_it_takes_it(runtime: Any,
     async with runtime.database.transaction() as other:
         await other.execute(f"UPDATE queue SET {meanwhile}")
         sweeping = asyncio.create_task(runtime.sweep())
-        await somebody_waits(runtime)
+        await waits(runtime, sweeping)
     assert await sweeping == 0
     assert (await place(runtime))["status"] == "leased"
     assert (await runtime.books.step()).status == "running"
@@ -237,7 +237,7 @@ async def test_of_two_claimers_at_a_cap_of_one_only_one_gets_a_step(runtime: Any
         # Another one than the second claimer chooses, which would else find it taken.
         assert len(await claims.claim_of_run(first, "w1", LEASE, last.run)) == 1
         second = asyncio.create_task(batch(runtime, 4, "w2"))
-        await somebody_waits(runtime)
+        await waits(runtime, second)
     assert await second == []
 
 
@@ -362,7 +362,7 @@ async def test_a_step_that_somebody_is_just_taking_costs_nobody_a_turn(runtime: 
     async with runtime.database.transaction() as one:
         (first,) = await claims.claim_next(one, "w", LEASE)
         waiting = asyncio.create_task(claim(runtime))
-        await somebody_waits(runtime)
+        await waits(runtime, waiting)
     second = await waiting
     assert {row["run"]["tenant_id"] for row in (first, second)} == {"alpha", "beta"}
 

@@ -137,7 +137,7 @@ class Busy:
             await lock.execute("SELECT FROM runs WHERE run_id = $1 FOR UPDATE", commits[0].run_id)
             tasks = [asyncio.create_task(self.committer.apply(commit)) for commit in commits]
             while not await self.held.runtime.one("SELECT 1 FROM pg_locks WHERE NOT granted"):
-                pass
+                assert not all(task.done() for task in tasks), "nobody waited"
         results = await asyncio.gather(*tasks, return_exceptions=True)
         return [result if isinstance(result, BaseException) else result is not None for result in results]
 
@@ -182,7 +182,7 @@ async def test_who_does_not_listen_any_more_stops_nobody(held: Held) -> None:
         await lock.execute("SELECT FROM runs WHERE run_id = $1 FOR UPDATE", held.views[0].run_id)
         first, gone, third = (asyncio.create_task(busy.committer.apply(held.settle(n))) for n in range(RUNS))
         while not await held.runtime.one("SELECT 1 FROM pg_locks WHERE NOT granted"):
-            pass
+            assert not first.done(), "it waited for nobody"
         gone.cancel()
     assert await first
     assert await third

@@ -17,6 +17,7 @@ import asyncpg
 import orjson
 
 from core.db import ENGINE_ROLE, Database
+from evidence.chain import ChainHead
 from runtime.engine.told import pack_values, unpack_values
 from tests.support.asking import Source, owning
 
@@ -415,6 +416,15 @@ class Forger:
             )
             await self._forge(sql, run, n, first, lines, vals)
             first += len(append)
+
+    async def reheaded(self, run: UUID, after: Appends) -> None:
+        """The appends of a run are these instead, and so is its head: whoever did it had the whole database."""
+        await self.retold(run, after)
+        head = ChainHead.of(f"run:{run}")
+        for append in after:
+            head = head.after([line for line, _ in append])
+        sql = "UPDATE runs SET audit_count = $2, audit_head = $3 WHERE run_id = $1"
+        await self._forge(sql, run, head.count, head.hash)
 
     async def book_of_another(self, run: UUID, other: UUID) -> None:
         """The whole book of another run, with its key, its head and its length, is shown as that of this one."""
