@@ -63,6 +63,10 @@ class Given:
 
     references = frozenset({GIVEN})
 
+    def literals(self) -> JsonObject:
+        """No input is known before a model gives it."""
+        return {}
+
     def render(self, values: Mapping[str, object]) -> Json:
         """The input."""
         return dict(cast(JsonObject, values[GIVEN]))
@@ -72,6 +76,10 @@ class Question:
     """The words of a model's question to people, marked as its own."""
 
     references = frozenset({GIVEN})
+
+    def literals(self) -> JsonObject:
+        """No word is known before a model says it."""
+        return {}
 
     def render(self, values: Mapping[str, object]) -> Json:
         """The words."""
