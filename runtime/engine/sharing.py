@@ -86,7 +86,7 @@ def share(p: Proposal, action: Action) -> Next | None:
 
 
 def _goes_on_without(p: Proposal, shared: Shared) -> bool:
-    """True if what this step began outside, before it begins anew, was left to others: they hold it, or have its end."""
+    """True if others hold, or have the end of, what this step had begun outside and left before it begins anew."""
     return p.operation.kind is Kind.DURABLE and shared.life in _OF_OTHERS
 
 
