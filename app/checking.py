@@ -18,7 +18,7 @@ from runtime.engine.workflow import Workflow
 
 
 class Standing(Struct, frozen=True):
-    """What is known here of a workflow's connectors; each of the ``warnings`` names the place and the remedy."""
+    """The connectors of a workflow, as they are here; each of the ``warnings`` names the place and the remedy."""
 
     connectors: dict[str, str]
     warnings: list[str]

@@ -66,7 +66,7 @@ class Rollup(Struct):
             self.problems.append(f"event {event['seq']}: its writes are no names of channels")
 
     def _made(self, number: Json) -> JsonObject:
-        """How the checkpoint came about: by what, of which writes, and what it last saw of each channel (P-3)."""
+        """Tell what made the checkpoint: by what, of which writes, and what it last saw of each channel (P-3)."""
         writes = [dict[str, Json](seq=seq, step=step, channels=[*names]) for seq, step, names in self._writes]
         for _, _, names in self._writes:
             self._versions.update(dict.fromkeys(names, number))

@@ -24,6 +24,7 @@ from runtime.engine.past import OUTPUT_REMOVED
 from runtime.engine.states import EffectState, WaitKind
 from runtime.engine.transition import finish
 
+_OF_OTHERS = (EffectState.BEGUN, EffectState.LEFT, EffectState.SUCCEEDED)
 # The code of a call of which nothing was sent: whoever shares it may try at once.
 NOT_SENT = "not_sent"
 
@@ -67,7 +68,9 @@ def is_done(p: Proposal, receipt: ReceiptRow) -> bool:
 def share(p: Proposal, action: Action) -> Next | None:
     """Share an effect that others know, for a step that may have it; None if it is this step's to perform."""
     shared = p.known.shared
-    if shared is None or is_own(p.transition, p.step, shared.receipt):
+    if shared is None:
+        return None
+    if is_own(p.transition, p.step, shared.receipt) and not _goes_on_without(p, shared):
         return None
     if shared.life is EffectState.FAILED:
         return _failed(p, shared)
@@ -80,6 +83,11 @@ def share(p: Proposal, action: Action) -> Next | None:
     else:
         _reuse(p, shared)
     return Over()
+
+
+def _goes_on_without(p: Proposal, shared: Shared) -> bool:
+    """True if others hold, or have the end of, what this step had begun outside and left before it begins anew."""
+    return p.operation.kind is Kind.DURABLE and shared.life in _OF_OTHERS
 
 
 def _same(receipt: ReceiptRow, action: Action) -> bool:

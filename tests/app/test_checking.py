@@ -1,4 +1,4 @@
-"""What `workflow check` knows of the installation: addresses that it may not call, tables that are not there."""
+"""The check of a workflow against the installation: addresses that it may not call, tables that are not there."""
 
 from __future__ import annotations
 

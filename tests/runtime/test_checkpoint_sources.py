@@ -1,4 +1,4 @@
-"""How a checkpoint came about: by what, of which writes, what it saw; the faces and the bundle say the same."""
+"""The making of a checkpoint: by what, of which writes, what it saw; the faces and the bundle say the same."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Shown:
         return max(self.folder.rglob("*.zip"), key=lambda path: path.stat().st_size)
 
     async def both(self, run: UUID) -> list[Any]:
-        """Of each checkpoint its source, its writes and what it has seen, once both say the same."""
+        """Tell of each checkpoint its source, its writes and what it has seen, once both say the same."""
         await self.write()
         assert verify_bundle(self.newest()).ok, verify_bundle(self.newest()).to_text()
         with zipfile.ZipFile(io.BytesIO(self.newest().read_bytes())) as archive:
