@@ -16,6 +16,7 @@ from evidence.receipts import ReceiptStatus
 from runtime.engine.agent_answers import answered
 from runtime.engine.agent_chat import RESULT
 from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_origins import matching_of
 from runtime.engine.agent_plan import Ahead, ahead
 from runtime.engine.agent_state import Spoken, Stage, agent_of
 from runtime.engine.closing import Closing
@@ -46,7 +47,7 @@ def beginning(node: AgentNode, seen: Mapping[str, object]) -> AgentBegan:
     if problem := unfit([messages, given], "What the agent begins with"):
         raise ExpressionError(problem)
     tools: list[Json] = [tool.tool.source for tool in node.tools.values()]
-    return AgentBegan(node.model, tools, messages, given or None)
+    return AgentBegan(node.model, tools, messages, given or None, matching=matching_of(node) or None)
 
 
 def _text(value: Json) -> str:

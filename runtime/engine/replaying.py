@@ -167,7 +167,7 @@ def _of_agent(run: Run, told: Told, graph: Graph, constants: Mapping[str, object
     if isinstance(told.event, e.AgentBegan):
         seen = variables(graph, run.state, constants, key)
         seen[CHECKPOINT] = run.superstep
-        said = replace(told.event, sources=None, matching=None)
+        said = replace(told.event, sources=None)
         return None if beginning(node, seen) == said else "began with other words than its expressions give"
     assert agent is not None, "it has begun"
     if isinstance(told.event, e.AgentAnswered):

@@ -9,18 +9,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from msgspec.structs import replace
-
 from approvals.forms import fields_of
 from core.canonical import JsonObject, clean, derived_id, unfit
 from core.errors import ExpressionError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.engine import contributors
-from runtime.engine.agent_given import given_of
+from runtime.engine.agent_given import with_sources
 from runtime.engine.agent_loop import beginning, stop
 from runtime.engine.agent_node import AgentNode
-from runtime.engine.agent_origins import matching_of
 from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
@@ -54,10 +51,8 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
             case ChildNode() | ContinueNode():
                 return _start(transition, step, leaf)
             case AgentNode():
-                begun = beginning(leaf, transition.variables(step.key))
-                sources = given_of(transition, step, leaf, begun.messages or []) or None
-                begun = replace(begun, sources=sources, matching=matching_of(leaf) or None)
-                transition.tell(begun, step=step.key)
+                began = beginning(leaf, transition.variables(step.key))
+                transition.tell(with_sources(transition, step, leaf, began), step=step.key)
                 transition.park(step, WaitKind.AGENT, nonce(), leaf.timeout)
             case _:
                 raise TypeError(f"{type(leaf).__name__} does not wait")
