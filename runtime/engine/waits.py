@@ -50,7 +50,7 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
             case ChildNode() | ContinueNode():
                 return _start(transition, step, leaf)
             case AgentNode():
-                transition.tell(beginning(transition, step, leaf), step=step.key)
+                transition.tell(beginning(leaf, transition.variables(step.key)), step=step.key)
                 transition.park(step, WaitKind.AGENT, nonce(), leaf.timeout)
             case _:
                 raise TypeError(f"{type(leaf).__name__} does not wait")

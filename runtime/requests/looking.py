@@ -111,8 +111,8 @@ async def seen(
         return Seen(*left, checkpoints=(), last=book.row["superstep"], purged=True)
     past = await folded(connection, definitions, book, wanted)
     shown = (step_rows(past), receipt_rows(past), past.extensions, past.checkpoints)
-    told = {"channels": past.run.state.channels, "agents": stories(past, book.told)}
-    return Seen(*shown, last=past.run.superstep, **told)
+    channels, agents = past.run.state.channels, stories(past, book.told)
+    return Seen(*shown, last=past.run.superstep, channels=channels, agents=agents)
 
 
 async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from connectors.port import InDoubt, Refused
 from runtime.requests.steering import cancel_run
 from tests.runtime.test_agents import APPROVAL
+from tests.runtime.test_retrying import Evidence
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 
 pytestmark = pytest.mark.req("P-14")
@@ -67,16 +69,42 @@ async def test_a_failed_call_is_told_and_may_be_tried_again(agents: Agents) -> N
     assert len(agents.runtime.outside.effects) == 1
 
 
+async def doubted(runtime: Any) -> None:
+    """What was sent can arrive no more, so people are asked about it."""
+    await runtime.time_passes()
+    await runtime.trouble.make_waits_due("retry")
+    await runtime.sweep()
+    await runtime.worker().work_off()
+
+
+async def test_a_doubt_outlives_its_agent(agents: Agents) -> None:
+    agents.runtime.outside.script["probe.mail.send"] = [InDoubt("The line broke.")]
+    runtime = agents.runtime
+    beside = "timeout: P1D\non_timeout:\n  - {id: instead, do: probe.effect.apply, with: {name: instead}}"
+    made = calls(call("probe_mail_send", {"text": "mail"}, "one"), call("ask_desk", {"question": "?"}, "two"))
+    run = await agents.go(made, says("Never."), workflow=agent(beside=beside))
+    await runtime.trouble.make_waits_due("agent")
+    await runtime.sweep()
+    await runtime.worker().work_off()
+    steps = await runtime.steps(run)
+    assert (steps["triage/1/1"], steps["triage/1/2"], steps["instead"]) == ("failed_retryable", "canceled", "succeeded")
+    await doubted(runtime)
+    await runtime.person("op", ("operators",))
+    await runtime.vote("op", "happened")
+    await runtime.go_on()
+    assert await runtime.status(run) == "succeeded"
+    assert len(agents.asked) == 1
+    await runtime.at_rest()
+
+
 async def test_a_doubt_is_decided_by_people_before_the_model_is_told(agents: Agents) -> None:
-    agents.runtime.outside.script["mail"] = [InDoubt("The line broke.")]
+    agents.runtime.outside.script["probe.mail.send"] = [InDoubt("The line broke.")]
     runtime = agents.runtime
     run = await agents.go(calls(call("probe_mail_send", {"text": "mail"}, "one")), says("Done."))
-    await runtime.wait_is_due()
+    await doubted(runtime)
     assert await runtime.status(run) == "waiting_approval"
     assert len(agents.asked) == 1
     await runtime.person("op", ("operators",))
-    approval = await runtime.question()
-    assert (await runtime.books.approval(id=approval)).status == "requested"
     await runtime.vote("op", "happened")
     await runtime.go_on()
     assert await runtime.status(run) == "succeeded"
@@ -142,15 +170,15 @@ async def test_what_is_fixed_is_not_the_models(agents: Agents) -> None:
     assert "name" not in tools["probe_effect_apply"]["parameters"]["properties"]
 
 
-async def test_a_run_is_gone_on_with(agents: Agents) -> None:
-    agents.model.faults.clear()
+async def test_a_run_is_gone_on_with(agents: Agents, tmp_path: Path) -> None:
+    evidence = Evidence(agents.runtime, tmp_path)
     run = await agents.go(calls(call("probe_effect_apply", {"name": "a"}, "one")), *[{"content": 1}] * 4, says("Done."))
     runtime = agents.runtime
     while await runtime.status(run) == "failed_retryable":
         await runtime.wait_is_due()
     assert await runtime.status(run) == "failed_terminal"
     agents.model.turns = [calls(call("probe_effect_apply", {"name": "b"}, "one")), says("Done.")]
-    await runtime.evidence(run)
+    await evidence.write()
     await runtime.retry(run)
     await runtime.go_on()
     assert await runtime.status(run) == "succeeded"
