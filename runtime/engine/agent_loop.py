@@ -1,0 +1,129 @@
+"""The beginning and the end of an agent. In between its own step waits, and holds nothing. Pure.
+
+A crash between the appends of a turn loses nothing: what the model has answered is in the book by then, and whatever
+was to come of it is planned by the barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from approvals.model import ApprovalStatus
+from core.canonical import Json, JsonObject, canonical_bytes, clean, unfit
+from core.errors import ExpressionError
+from evidence.commitments import commit_fields, path_of
+from evidence.receipts import ReceiptStatus
+from runtime.engine.agent_answers import answered
+from runtime.engine.agent_chat import RESULT
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_origins import matching_of
+from runtime.engine.agent_plan import Ahead, ahead
+from runtime.engine.agent_state import Spoken, Stage, agent_of
+from runtime.engine.closing import Closing
+from runtime.engine.commit import StepRow, WaitRow
+from runtime.engine.events import (
+    AgentBegan,
+    ApprovalDecided,
+    StepCanceled,
+    StepResumed,
+    WaitCanceled,
+    WaitCompleted,
+)
+from runtime.engine.run import Run
+from runtime.engine.states import STEP, StepState, WaitKind, WaitState
+
+
+def beginning(node: AgentNode, seen: Mapping[str, object]) -> AgentBegan:
+    """The event by which an agent begins that sees these variables. ``ExpressionError`` if it cannot."""
+    words = str(node.instructions.render(seen))
+    if node.result is not None:
+        words += "\n\n" + RESULT.format(schema=canonical_bytes(node.result).decode())
+    messages: list[JsonObject] = [
+        {"role": "system", "content": clean(words, len(words))},
+        {"role": "user", "content": _text(node.input.render(seen))},
+    ]
+    fixed: JsonObject = {name: tool.fixed.render(seen) for name, tool in node.tools.items()}
+    given: JsonObject = {name: value for name, value in fixed.items() if value}
+    if problem := unfit([messages, given], "What the agent begins with"):
+        raise ExpressionError(problem)
+    tools: list[Json] = [tool.tool.source for tool in node.tools.values()]
+    return AgentBegan(node.model, tools, messages, given or None, matching=matching_of(node) or None)
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else canonical_bytes(value).decode()
+
+
+def conclude(draft: Closing) -> None:
+    """End those agents whose turns are over, and what is left of those that have ended, before the barrier plans."""
+    run = draft.run
+    if run.canceling is not None:
+        return
+    for key, agent in [*run.state.agents.items()]:
+        if agent.stage is Stage.OVER:
+            stop(draft, key)
+            continue
+        node, step = draft.graph.leaf(key), run.steps.get(key)
+        if step is None or step.status is not StepState.WAITING or not isinstance(node, AgentNode):
+            continue
+        end = ahead(node, agent.copy())
+        wait = next((wait for wait in run.waits.values() if _is_open(wait, key)), None)
+        if end is None or not end.over or wait is None:
+            continue
+        result = result_of(run, key, end)
+        committed = commit_fields(draft.view.run.run_key, path_of("wait", str(wait.wait_id)), result)
+        draft.tell(WaitCompleted(wait.wait_id, wait.kind, committed, result), step=key)
+        draft.tell(StepResumed(f"resume:{wait.wait_id}"), step=key)
+
+
+def result_of(run: Run, key: str, end: Ahead) -> JsonObject:
+    """The result with which an agent's end completes its wait."""
+    spoken = run.spoken.get(key) or Spoken(key)
+    error = end.error or spoken.error
+    return {"output": spoken.result} if error is None else {"error": error}
+
+
+def take_apart(draft: Closing, key: str, output: Json) -> None:
+    """Tell what the answer of this turn is: a crash before it is appended leaves a turn that has no answer yet."""
+    agent_key = agent_of(key)
+    node, agent = draft.graph.leaf(agent_key), draft.run.state.agents.get(agent_key)
+    if isinstance(node, AgentNode) and agent is not None and agent.stage is Stage.ASKED:
+        fixed = draft.run.spoken[agent_key].input or {}
+        draft.tell(answered(node, agent, fixed, output), step=key)
+
+
+def _is_open(wait: WaitRow, key: str) -> bool:
+    return wait.step_key == key and wait.kind is WaitKind.AGENT and wait.status is WaitState.WAITING
+
+
+def stop(draft: Closing, key: str) -> None:
+    """Cancel what an agent has waiting. What runs settles, and a doubt stays with the people who are asked about it."""
+    run = draft.run
+    for step in [row for row in run.steps.values() if "/" in row.key and agent_of(row.key) == key]:
+        running = step.status in (StepState.READY, StepState.RUNNING) and step.superstep == run.superstep
+        fresh = step.status is StepState.READY and step.idempotency_key is None
+        asked = [_asked for _asked in run.answers.values() if run.approvals[_asked.approval_id].step_key == step.key]
+        opened = [one.approval_id for one in asked if one.status == ApprovalStatus.REQUESTED]
+        doubtful = any(row.step_key == step.key and row.status in _DOUBTFUL for row in run.receipts.values())
+        if step.status in STEP.terminal or doubtful or (running and not fresh):
+            continue
+        for approval in opened:
+            draft.tell(ApprovalDecided(approval, ApprovalStatus.CANCELED))
+            draft.message("card", approval, ApprovalStatus.CANCELED)
+        _end_waits(draft, step)
+        draft.tell(StepCanceled(), step=step.key)
+
+
+_DOUBTFUL = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
+
+
+def _end_waits(draft: Closing, step: StepRow) -> None:
+    for wait in [wait for wait in draft.run.waits.values() if wait.step_key == step.key]:
+        if wait.status is not WaitState.WAITING or wait.kind not in (WaitKind.CHILD, WaitKind.EXTERNAL, WaitKind.TASK):
+            continue
+        key = str(wait.wait_id)
+        draft.tell(WaitCanceled(wait.wait_id, wait.kind), step=wait.step_key)
+        if wait.kind is WaitKind.TASK:
+            draft.order("task", f"{key}:canceled", {"task": key}, one_at_a_time=key)
+        else:
+            draft.order("cancel", key, {"wait": key})

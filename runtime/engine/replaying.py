@@ -11,6 +11,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject, canonical_bytes
 from runtime.engine import events as e
@@ -166,7 +167,11 @@ def _of_agent(run: Run, told: Told, graph: Graph, constants: Mapping[str, object
     if isinstance(told.event, e.AgentBegan):
         seen = variables(graph, run.state, constants, key)
         seen[CHECKPOINT] = run.superstep
-        return None if beginning(node, seen) == told.event else "began with other words than its expressions give"
+        return (
+            None
+            if beginning(node, seen) == replace(told.event, sources=None)
+            else "began with other words than its expressions give"
+        )
     assert agent is not None, "it has begun"
     if isinstance(told.event, e.AgentAnswered):
         made = answered(node, agent, run.spoken[key].input or {}, run.steps[step].output)
