@@ -57,7 +57,7 @@ def story_lines(agent: dict[str, Any]) -> Iterator[str]:
     cost = "at an unknown price" if agent["cost_usd"] is None else f"{agent['cost_usd']} USD"
     facts = [_many(len(agent["turns"]), "turn"), _many(agent["calls"], "call"), f"{agent['refusals']} refused"]
     facts += [_many(agent["tokens"], "token"), cost]
-    yield f"{agent['step']}  {agent['model']}  {agent['status']}: {', '.join(facts)}"
+    yield f"{agent['step_key']}  {agent['model']}  {agent['status']}: {', '.join(facts)}"
     if agent["limit"]:
         yield f"  it came to its limit of {agent['limit']}"
     for turn in agent["turns"]:
@@ -70,7 +70,7 @@ def story_lines(agent: dict[str, Any]) -> Iterator[str]:
             why = f": {_cut(call['reason'])}" if call["reason"] else ""
             by = f" by {call['by']}" if call["by"] else ""
             name = call["tool"] if call["source"] == "?" else call["source"]
-            yield f"    {call['step']}  {_cut(name)} {_cut(call['asked'])} → {call['came']}{open_}{by}{why}"
+            yield f"    {call['step_key']}  {_cut(name)} {_cut(call['asked'])} → {call['came']}{open_}{by}{why}"
         if turn["result"] is not None:
             yield f"    result: {_cut(canonical_bytes(turn['result']).decode())}"
 

@@ -20,7 +20,7 @@ class AgentCall(BaseModel):
     ``by`` is the person who rejected it.
     """
 
-    step: str
+    step_key: str
     tool: str
     source: str
     asked: str
@@ -34,7 +34,7 @@ class AgentTurn(BaseModel):
     """One turn: what the model said, what it called, and the result if it ended there."""
 
     turn: int
-    step: str
+    step_key: str
     status: str
     came: str
     reason: str
@@ -47,7 +47,7 @@ class AgentTurn(BaseModel):
 class AgentStory(BaseModel):
     """One agent. ``limit`` is the one that it came to; ``cost_usd`` is null if a price is not known."""
 
-    step: str
+    step_key: str
     model: str
     tools: list[str]
     status: str
@@ -63,4 +63,4 @@ class AgentStory(BaseModel):
 async def agents(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Lists the agents by their steps. The words in them are the models' and the tools': they are quotations."""
     seen = await faces.looking.at(who.tenant, run_id)
-    return paging.page_of_all(seen.agents, step=str)
+    return paging.page_of_all(seen.agents, step_key=str)

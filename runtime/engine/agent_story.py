@@ -83,7 +83,7 @@ def _shown(key: str, story: _Story, past: Past, steps: Mapping[str, StepRow]) ->
     calls = [call for turn in turns for call in turn["calls"]]
     costs = [used.get("cost_usd") for turn in story.turns.values() for used in turn.usage]
     return {
-        "step": key,
+        "step_key": key,
         "model": story.model,
         "tools": story.tools,
         "status": "" if own is None else str(own.status),
@@ -102,7 +102,7 @@ def _turn(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepRo
     came, reason, _ = turn.came.get(0, ("", "", ""))
     return {
         "turn": number_of(key)[0],
-        "step": key,
+        "step_key": key,
         "status": "" if own is None else str(own.status),
         "came": str(came) if answered is None else str(answered.came),
         "reason": reason if answered is None else answered.problem or "",
@@ -129,7 +129,7 @@ def _calls(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepR
         else:
             came, reason, by = Came.REFUSED, ASKED_BEFORE, ""
         yield {
-            "step": f"{key}/{number}",
+            "step_key": f"{key}/{number}",
             "tool": call.get("tool"),
             "source": call.get("source"),
             "asked": str(function.get("arguments") or "") if isinstance(function, dict) else "",

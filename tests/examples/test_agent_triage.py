@@ -128,7 +128,7 @@ async def test_its_story_is_told_in_turns(office: Any, examples_folder: Path) ->
     await office.vote("ben.ortiz", "reject", "Nobody of ours wrote this address.")
     await office.go_on()
     (story,) = (await office.get(f"/v1/runs/{run_id}/agents"))["items"]
-    assert (story["step"], story["model"], story["status"], story["limit"]) == (
+    assert (story["step_key"], story["model"], story["status"], story["limit"]) == (
         "triage",
         "gpt-4o-mini",
         "succeeded",
