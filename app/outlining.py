@@ -14,9 +14,9 @@ from connectors.proposal import build_action
 from core import bounded_json
 from core.action import Action
 from core.canonical import Json, JsonObject
+from core.cel_values import fits
 from core.durations import format_duration
 from core.errors import InputError
-from core.expressions import fits
 from policy.explain import Explanation, explain
 from policy.facts import CARRIES, ORIGIN, FactContext
 from policy.sets import PolicySet

@@ -32,6 +32,11 @@ IS: dict[str, Callable[[Any], bool]] = {
 """Tests of plain JSON, one for each type that a caller can demand of a result."""
 
 
+def fits(value: object, kind: str) -> bool:
+    """True if a value is of this fact type."""
+    return IS[kind](value)
+
+
 class Unfit(Exception):
     """A value that has no place, for core only. The text completes "… gives" or "… where int is declared"."""
 

@@ -50,11 +50,6 @@ FACT_TYPES = frozenset(_ENGINE_TYPES)
 """The types that a variable can be declared with, and that ``compile`` can demand."""
 
 
-def fits(value: object, kind: str) -> bool:
-    """True if a value is of this fact type."""
-    return IS[kind](value)
-
-
 def is_variable_name(name: str) -> bool:
     """True if every part of a dotted name can be written in an expression: ``my-step`` would be a subtraction."""
     return all(_PART.match(part) and part not in ("in", "true", "false", "null") for part in name.split("."))

@@ -129,11 +129,28 @@ async def show(
         step["next_try"] = step["next_eligible_at"] if step["status"] == StepState.FAILED_RETRYABLE else None
         step["last_error"] = _error(step["last_error"])
     print_part("steps", shown["steps"], "step_key", "operation", "status", "attempt", "next_try", "last_error")
+    for agent in shown["agents"]:
+        told = [agent_row for turn in agent["turns"] for agent_row in (turn, *turn["calls"])]
+        print_part(
+            f"agent {agent['step_key']} ({_spent(agent)})", [*map(_told, told)], "step_key", "does", "came", "says"
+        )
     columns = ("step_key", "operation", "target", "status", "attempt", "attempted", "reversible", "resolution")
     receipts = [{**receipt, "attempted": receipt["request"]["summary"]} for receipt in shown["receipts"]]
     print_part("receipts", receipts, *columns)
     print_part("approvals", shown["approvals"], *_APPROVAL)
     print_part("timeline", shown["timeline"], "seq", "at", "type", "actor", "step")
+
+
+def _spent(agent: dict[str, Any]) -> str:
+    """The model of an agent, and what it used."""
+    cost = f", {agent['cost_usd']} USD" if float(agent["cost_usd"]) else ""
+    return f"{agent['model']}, {len(agent['turns'])} turns, {agent['calls']} calls, {agent['tokens']} tokens{cost}"
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """A turn of an agent, or a call of it, as a line."""
+    does = row["calls"] if isinstance(row["calls"], str) else "asks the model"
+    return {**row, "does": does, "says": row["reason"] or row.get("says") or ""}
 
 
 def _error(error: dict[str, Any] | None) -> str | None:
@@ -164,6 +181,7 @@ async def _show(run_id: UUID) -> dict[str, Any]:
     return {
         "run": {**row, **run_state(row, seen), "late": seen.late, "paused": [asdict(one) for one in held]},
         "steps": [dict(item) for item in seen.steps[:many]],
+        "agents": [*seen.agents],
         "receipts": [{**item, "request": attempted(item)} for item in seen.receipts[:many]],
         "approvals": [{name: item[name] for name in _APPROVAL} for item in approvals],
         "timeline": [_event(seq, line) for seq, line in enumerate(lines[:many])],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from core.canonical import Json, JsonObject
 from core.origins.expressions import Origins
 from core.origins.matching import MODEL, PERSON, REQUESTER, UNKNOWN, WORKFLOW
@@ -11,12 +13,18 @@ from core.templates import Template
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.commit import StepRow
 from runtime.engine.draft import Draft
+from runtime.engine.events import AgentBegan
 from runtime.engine.following import following
 from runtime.engine.origins import TOOL, Follower
 from runtime.engine.tracing import value_at
 
 # From whom nobody would take a value to whom everybody would: of several ingredients the first counts.
 _TRUST = (UNKNOWN, MODEL, "trigger:", "signal:", TOOL, PERSON, WORKFLOW, REQUESTER)
+
+
+def with_sources(draft: Draft, step: StepRow, node: AgentNode, began: AgentBegan) -> AgentBegan:
+    """The event by which an agent begins, with where its messages come from."""
+    return replace(began, sources=given_of(draft, step, node, began.messages or []) or None)
 
 
 def given_of(draft: Draft, step: StepRow, node: AgentNode, messages: Sequence[JsonObject]) -> list[JsonObject]:

@@ -6,16 +6,18 @@ was to come of it is planned by the barrier.
 
 from __future__ import annotations
 
-from approvals.model import ApprovalKind, ApprovalStatus
+from collections.abc import Mapping
+
+from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject, canonical_bytes, clean, unfit
 from core.errors import ExpressionError
 from evidence.commitments import commit_fields, path_of
+from evidence.receipts import ReceiptStatus
 from runtime.engine.agent_answers import answered
 from runtime.engine.agent_chat import RESULT
-from runtime.engine.agent_given import given_of
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_origins import matching_of
-from runtime.engine.agent_plan import ahead
+from runtime.engine.agent_plan import Ahead, ahead
 from runtime.engine.agent_state import Spoken, Stage, agent_of
 from runtime.engine.closing import Closing
 from runtime.engine.commit import StepRow, WaitRow
@@ -27,12 +29,12 @@ from runtime.engine.events import (
     WaitCanceled,
     WaitCompleted,
 )
-from runtime.engine.states import StepState, WaitKind, WaitState
+from runtime.engine.run import Run
+from runtime.engine.states import STEP, StepState, WaitKind, WaitState
 
 
-def beginning(draft: Closing, step: StepRow, node: AgentNode) -> AgentBegan:
-    """The event by which an agent begins. ``ExpressionError`` if its words cannot be made."""
-    seen = draft.variables(step.key)
+def beginning(node: AgentNode, seen: Mapping[str, object]) -> AgentBegan:
+    """The event by which an agent begins that sees these variables. ``ExpressionError`` if it cannot."""
     words = str(node.instructions.render(seen))
     if node.result is not None:
         words += "\n\n" + RESULT.format(schema=canonical_bytes(node.result).decode())
@@ -45,8 +47,7 @@ def beginning(draft: Closing, step: StepRow, node: AgentNode) -> AgentBegan:
     if problem := unfit([messages, given], "What the agent begins with"):
         raise ExpressionError(problem)
     tools: list[Json] = [tool.tool.source for tool in node.tools.values()]
-    sources = given_of(draft, step, node, messages) or None
-    return AgentBegan(node.model, tools, messages, given or None, sources, matching_of(node) or None)
+    return AgentBegan(node.model, tools, messages, given or None, matching=matching_of(node) or None)
 
 
 def _text(value: Json) -> str:
@@ -69,12 +70,17 @@ def conclude(draft: Closing) -> None:
         wait = next((wait for wait in run.waits.values() if _is_open(wait, key)), None)
         if end is None or not end.over or wait is None:
             continue
-        spoken = run.spoken.get(key) or Spoken(key)
-        error = end.error or spoken.error
-        result: JsonObject = {"output": spoken.result} if error is None else {"error": error}
+        result = result_of(run, key, end)
         committed = commit_fields(draft.view.run.run_key, path_of("wait", str(wait.wait_id)), result)
         draft.tell(WaitCompleted(wait.wait_id, wait.kind, committed, result), step=key)
         draft.tell(StepResumed(f"resume:{wait.wait_id}"), step=key)
+
+
+def result_of(run: Run, key: str, end: Ahead) -> JsonObject:
+    """The result with which an agent's end completes its wait."""
+    spoken = run.spoken.get(key) or Spoken(key)
+    error = end.error or spoken.error
+    return {"output": spoken.result} if error is None else {"error": error}
 
 
 def take_apart(draft: Closing, key: str, output: Json) -> None:
@@ -98,8 +104,8 @@ def stop(draft: Closing, key: str) -> None:
         fresh = step.status is StepState.READY and step.idempotency_key is None
         asked = [_asked for _asked in run.answers.values() if run.approvals[_asked.approval_id].step_key == step.key]
         opened = [one.approval_id for one in asked if one.status == ApprovalStatus.REQUESTED]
-        doubtful = any(run.approvals[one].kind == ApprovalKind.IN_DOUBT for one in opened)
-        if step.status in _OVER or doubtful or (running and not fresh):
+        doubtful = any(row.step_key == step.key and row.status in _DOUBTFUL for row in run.receipts.values())
+        if step.status in STEP.terminal or doubtful or (running and not fresh):
             continue
         for approval in opened:
             draft.tell(ApprovalDecided(approval, ApprovalStatus.CANCELED))
@@ -108,7 +114,7 @@ def stop(draft: Closing, key: str) -> None:
         draft.tell(StepCanceled(), step=step.key)
 
 
-_OVER = (StepState.SUCCEEDED, StepState.FAILED_TERMINAL, StepState.CANCELED)
+_DOUBTFUL = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
 
 
 def _end_waits(draft: Closing, step: StepRow) -> None:

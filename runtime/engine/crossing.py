@@ -113,7 +113,7 @@ def begin(
     return Crossing(
         state=state,
         checkpoint=checkpoint_of(number, state),
-        finished=finished,
+        finished=finished and not state.open,  # a call in doubt may outlive its agent
         joined=joined,
         begun=begun,
         windows=windows,

@@ -11,15 +11,21 @@ from typing import TypeAlias
 from uuid import UUID
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject, canonical_bytes
 from runtime.engine import events as e
+from runtime.engine.agent_answers import answered
+from runtime.engine.agent_loop import beginning, result_of
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_plan import ahead
+from runtime.engine.agent_state import agent_of
 from runtime.engine.beginnings import first_values
 from runtime.engine.crossing import cross, initial_values
 from runtime.engine.fold import fold
 from runtime.engine.graph import ChildNode, Graph, LeafNode
 from runtime.engine.past import MISFITS, graph_of, place
-from runtime.engine.plan import CHECKPOINT, Evaluated
+from runtime.engine.plan import CHECKPOINT, Evaluated, variables
 from runtime.engine.run import Run, State
 from runtime.engine.states import RunState, WaitKind, WaitState
 from runtime.engine.told import Told
@@ -124,6 +130,10 @@ def _follow(
             if judged is not None and judged != (event.outcome, event.rules):
                 raise _Differs(f"was judged {event.outcome}; by its policy and facts it is {judged[0]}")
             fold(run, told, graph)
+        case e.AgentBegan() | e.AgentAnswered() | e.WaitCompleted(kind=WaitKind.AGENT):
+            if (difference := _of_agent(run, told, graph, book.constants)) is not None:
+                raise _Differs(difference)
+            fold(run, told, graph)
         case _:
             fold(run, told, graph)
     if isinstance(told.event, e.CheckpointCommitted):
@@ -147,6 +157,28 @@ def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> di
     elif isinstance(leaf, ChildNode):
         values["signal"] = {"payload": event.output, "by": None, "kind": "child"}
     return values
+
+
+def _of_agent(run: Run, told: Told, graph: Graph, constants: Mapping[str, object]) -> str | None:
+    """The way in which an agent began, was answered or ended as nothing before it says; None if there is none."""
+    step, key = told.step or "", agent_of(told.step or "")
+    node, agent = graph.leaf(key), run.state.agents.get(key)
+    assert isinstance(node, AgentNode), "no other leaf is told of like that"
+    if isinstance(told.event, e.AgentBegan):
+        seen = variables(graph, run.state, constants, key)
+        seen[CHECKPOINT] = run.superstep
+        return (
+            None
+            if beginning(node, seen) == replace(told.event, sources=None)
+            else "began with other words than its expressions give"
+        )
+    assert agent is not None, "it has begun"
+    if isinstance(told.event, e.AgentAnswered):
+        made = answered(node, agent, run.spoken[key].input or {}, run.steps[step].output)
+        return None if made == told.event else "was taken apart otherwise than the model's answer says"
+    end, result = ahead(node, agent.copy()), getattr(told.event, "result", None)
+    same = end is not None and end.over and result_of(run, key, end) == result
+    return None if same else "ended otherwise than its turns and limits say"
 
 
 def _same(one: Json, other: Json) -> bool:

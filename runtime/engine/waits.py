@@ -15,6 +15,7 @@ from core.errors import ExpressionError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.engine import contributors
+from runtime.engine.agent_given import with_sources
 from runtime.engine.agent_loop import beginning, stop
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.beginnings import Inherited
@@ -50,7 +51,8 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
             case ChildNode() | ContinueNode():
                 return _start(transition, step, leaf)
             case AgentNode():
-                transition.tell(beginning(transition, step, leaf), step=step.key)
+                began = beginning(leaf, transition.variables(step.key))
+                transition.tell(with_sources(transition, step, leaf, began), step=step.key)
                 transition.park(step, WaitKind.AGENT, nonce(), leaf.timeout)
             case _:
                 raise TypeError(f"{type(leaf).__name__} does not wait")

@@ -26,6 +26,7 @@ from policy.evaluate import evaluate
 from policy.sets import NO_POLICIES, PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
+from runtime.engine.agent_story import stories
 from runtime.engine.events import DecisionMade
 from runtime.engine.past import Past, Row, past_of, receipt_rows, step_rows
 from runtime.engine.replaying import Divergence, Replay, replay, unopened
@@ -45,7 +46,8 @@ _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 class Seen(Struct, frozen=True):
     """The view of a run besides its row. ``last`` is the number of its newest checkpoint.
 
-    ``channels`` is the business state (X-5): the author's, without what the engine keeps to resume.
+    ``channels`` is the business state (X-5): the author's, without what the engine keeps to resume. ``agents`` are the
+    stories of its agents.
     """
 
     steps: Sequence[Row]
@@ -55,6 +57,7 @@ class Seen(Struct, frozen=True):
     last: int
     purged: bool = False
     channels: JsonObject = field(default_factory=dict)
+    agents: Sequence[Row] = ()
 
     @property
     def handled(self) -> int:
@@ -108,7 +111,8 @@ async def seen(
         return Seen(*left, checkpoints=(), last=book.row["superstep"], purged=True)
     past = await folded(connection, definitions, book, wanted)
     shown = (step_rows(past), receipt_rows(past), past.extensions, past.checkpoints)
-    return Seen(*shown, last=past.run.superstep, channels=past.run.state.channels)
+    channels = past.run.state.channels
+    return Seen(*shown, last=past.run.superstep, channels=channels, agents=stories(book.told))
 
 
 async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:

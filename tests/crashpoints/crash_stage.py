@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from approvals.model import Choice, VoteChannel
 from approvals.ports import Absent, MessageRef, Posted
 from connectors.catalog import Source, load_catalog
-from connectors.port import Connectors, Done, NotSent, Parked, Probe, ProbeVerdict, Refused
+from connectors.port import Connectors, Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.terms import Stopped
 from evidence.chain import Actor
@@ -51,6 +51,7 @@ from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import documents
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
+from sandbox.model_scripts import misuse
 from tests.support.arrivals import Arrivals
 from tests.support.books import Books
 from tests.support.trouble import Trouble
@@ -172,6 +173,9 @@ class Outside:
 
     async def perform(self, call: Any) -> Any:
         name = call.input["name"]
+        if name == "doubt":
+            self._ledger.add(what="effect", name=name)
+            return InDoubt("The line broke.")
         if name == self._refused_once and not self._ledger.all(what="refused", name=name):
             self._ledger.add(what="refused", name=name)
             return Refused("no", "not today")
@@ -195,6 +199,37 @@ class Outside:
 
     async def check(self) -> tuple[bool, str]:
         return True, ""
+
+    async def aclose(self) -> None:
+        return None
+
+
+class Model:
+    """The model of an agent: it makes its calls once, and notes when it is asked for what it has answered already."""
+
+    target = ""
+
+    def __init__(self, ledger: Ledger, books: Books, calls: tuple[tuple[str, str], ...]) -> None:
+        self._ledger, self._books, self._calls = ledger, books, calls
+
+    async def perform(self, call: Any) -> Any:
+        said = call.input["messages"]
+        turns = sum(message["role"] == "assistant" for message in said)
+        recorded = len(await self._books.audit(None, type="agent.answered"))
+        problem = misuse(said)
+        if recorded != turns or problem is not None:
+            self._ledger.add(what="strange", recorded=recorded, turns=turns, problem=problem)
+        output: dict[str, Any] = {"text": "Done.", "model": "m", "finish_reason": "stop"}
+        if not turns:
+            made = [
+                {"id": name, "type": "function", "function": {"name": tool, "arguments": json.dumps({"name": name})}}
+                for tool, name in self._calls
+            ]
+            output["tool_calls"] = made
+        else:
+            results = {one["tool_call_id"]: json.loads(one["content"]) for one in said if one["role"] == "tool"}
+            self._ledger.add(what="told", came={name: result.get("status") for name, result in results.items()})
+        return Done(output)
 
     async def aclose(self) -> None:
         return None
@@ -245,7 +280,8 @@ class Stage:
         sources = {"probe.yaml": crash_workloads.OPERATIONS, "rows.yaml": crash_rows.OPERATIONS}
         catalog = load_catalog([Source(name, text) for name, text in sources.items()])
         rows = {"sql": crash_rows.connector(plan.url, catalog, killer)} if self.work.rows else {}
-        self.connectors = Connectors({"probe": killer.wrap("connector", outside, *names), **rows})
+        model = {"model": killer.wrap("model", Model(self.ledger, self.books, self.work.calls), "perform")}
+        self.connectors = Connectors({"probe": killer.wrap("connector", outside, *names), **rows, **model})
         self.definitions = Definitions(catalog)
         chat = killer.wrap("messenger", Chat(self.ledger), "post_card", "update_card", "find_card", "post_task",
                            "post_thread")  # fmt: skip
@@ -345,7 +381,8 @@ class Stage:
         tasks = await self.books.waits(kind="task", open=True)
         signals = await self.books.waits(kind={"signal", "external"}, open=True)
         for question in asked:
-            choice = "happened" if question.kind == "in_doubt" else self.work.choice
+            sent = not self.work.calls or self.ledger.all(what="effect", name="doubt")
+            choice = ("happened" if sent else "again") if question.kind == "in_doubt" else self.work.choice
             request = VoteRequest(TENANT, question.id, "olga", Choice(choice), "seen", VoteChannel.CLI)
             answer = await Voting(self.faces, self.definitions).vote(request)
             self.ledger.add(what="voted", approval=str(question.id), code=answer.code)
@@ -366,16 +403,24 @@ class Stage:
 
     async def clock(self) -> bool:
         """Time passes for what waits for it: retries, timers, and what the workload lets time out."""
+        _arrive()
         kinds = ["retry", "timer"] + (["external"] if self.work.times_out else [])
         due = await self.trouble.make_waits_due(*kinds)
         return bool(await self.trouble.hurry_messages() + due)
 
 
+_ARRIVALS = Arrivals()
+
+
+def _arrive() -> None:
+    """Long enough has passed that whatever was sent has arrived, or never will."""
+    _ARRIVALS.everything_so_far()
+    doubt.rest = _ARRIVALS.rest
+
+
 async def _recover(trouble: Trouble) -> None:
     """Long enough has passed since the last process died: its leases are over, and what it sent has arrived."""
-    arrivals = Arrivals()
-    arrivals.everything_so_far()
-    doubt.rest = arrivals.rest
+    _arrive()
     await trouble.expire_leases()
     await trouble.expire_message_leases()
     await trouble.expire_sent()

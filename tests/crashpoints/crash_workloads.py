@@ -17,6 +17,15 @@ operations:
     input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
     output_schema: {type: object}
     retry: {attempts: 4, backoff: [5], jitter: 0}
+  - name: probe.mail.send
+    handler: probe:send
+    side_effects: external_call
+    risk: high
+    summary: "Send {name}"
+    target: "mail/{name}"
+    in_doubt: ask
+    input_schema: {type: object, required: [name], properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
   - name: probe.case.open
     kind: durable
     handler: probe:case
@@ -57,6 +66,8 @@ policy: crash
 version: 1
 rules:
   - {id: all, match: {connector: probe}, outcome: allow}
+  - {id: model, match: {connector: model}, outcome: allow}
+  - {id: never, match: {operation: probe.effect.apply}, when: action.fields.name == 'denied', outcome: deny}
   - {id: kept, match: {connector: records}, outcome: allow}
   - {id: rows, match: {operation: crm.customer.*}, outcome: allow}
   - id: asked-rows
@@ -98,7 +109,8 @@ class Workload:
 
     An ``open`` run gets one more step, and is closed then. ``refused_once`` is refused the first time, and somebody
     goes on with the run. ``records`` are written once each, and so are ``rows`` of another database. ``workers`` work
-    at the same time, with nothing in common but the database and the process that dies.
+    at the same time, with nothing in common but the database and the process that dies. ``calls`` are those of an
+    agent's only turn with any: tool and name; one with the name ``doubt`` is in doubt.
     """
 
     name: str
@@ -114,6 +126,7 @@ class Workload:
     open: bool = False
     records: frozenset[str] = frozenset()
     rows: frozenset[int] = frozenset()
+    calls: tuple[tuple[str, str], ...] = ()
 
 
 _ALL = (
@@ -219,6 +232,17 @@ _ALL = (
         (HEAD % "retried" + _effects("a", "ask", "d"),),
         frozenset({"a", "ask", "d"}),
         refused_once="ask",
+    ),
+    Workload(
+        "agent",
+        (
+            HEAD % "agent"
+            + "  - id: triage\n    agent: {model: m, instructions: Do it., input: Now.,"
+            + " tools: [probe.effect.apply, probe.mail.send]}\n"
+            + _effects("z"),
+        ),
+        frozenset({"ask", "doubt", "z"}),
+        calls=(("probe_effect_apply", "ask"), ("probe_mail_send", "doubt"), ("probe_effect_apply", "denied")),
     ),
     Workload("open", (HEAD % "open" + _effects("a"),), frozenset({"a", "more"}), open=True),
     Workload(

@@ -182,6 +182,11 @@ async def check(url: str, folder: Path, workload: str) -> None:
     async with Database(url, ENGINE_ROLE) as database:
         kept: Any = (await read(database, crash_stage.TENANT, "query", {"collection": "kept"}))["records"]
     assert {row["key"]: row["version"] for row in kept} == dict.fromkeys(work.records, 1)
+    if work.calls:
+        assert ledger.all(what="strange") == [], "no answer of a model is asked for again once it is recorded"
+        told = [fact["came"] for fact in ledger.all(what="told")]
+        assert told
+        assert all(came == {"ask": None, "doubt": None, "denied": "denied"} for came in told)
     if work.rows:
         assert await crash_rows.written(url) == sorted(work.rows), "each row is written once"
     stored = sorted((folder / "evidence").rglob("*.zip"))

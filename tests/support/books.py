@@ -514,6 +514,11 @@ class Books:
         """A digest of what every table holds of one run."""
         return await self._digests(await self._tables("run_id"), "WHERE run_id = $1", run)
 
+    async def counts(self) -> dict[str, int]:
+        """The number of rows of every table."""
+        tables = await self._tables()
+        return {name: (await self._rows(f"SELECT count(*)::int AS rows FROM {name}"))[0]["rows"] for name in tables}
+
     async def _digests(self, tables: Iterable[str], where: str, *parameters: object) -> dict[str, str]:
         content = "SELECT md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) AS sum FROM"
         return {name: (await self._rows(f"{content} {name} t {where}", *parameters))[0]["sum"] for name in tables}

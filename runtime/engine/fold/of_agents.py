@@ -92,8 +92,8 @@ def waited(run: Run, key: str) -> None:
 
 
 def forget(run: Run) -> None:
-    """Let go of the values of calls whose turn is over, and of agents that are."""
-    for key in [*run.spoken]:
+    """Let go of the values of agents that are over, and of calls whose turn is. One in doubt is still to be decided."""
+    for key in [key for key in run.spoken if "/" not in key or key not in run.steps]:
         agent = run.state.agents.get(agent_of(key))
         stale = agent is None or agent.stage is Stage.OVER or ("/" in key and number_of(key)[0] != agent.turn)
         if stale:
