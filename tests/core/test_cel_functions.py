@@ -163,7 +163,7 @@ def test_every_function_is_in_the_documentation(name: str) -> None:
 AMBIENT = [
     "now()", "now() > timestamp('2026-01-01T00:00:00Z')", "timestamp(now)", "time.now()", "today()", "random()",
     "math.random()", "rand()", "uuid()", "uuid4()", "env('HOME')", "getenv('HOME')", "os.name", "hostname()",
-    "ip('localhost')", "cidr('localhost/8')", "file('/etc/passwd')", "http.get('http://a')",
+    "string(ip('localhost'))", "cidr('localhost/8').prefixLength() > 0", "file('/etc/passwd')", "http.get('http://a')",
 ]  # fmt: skip
 
 
