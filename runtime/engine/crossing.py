@@ -101,7 +101,7 @@ def begin(
             step_id=derived_id(run.run_id, f"step:{item.key}"),
             key=item.key,
             index=item.leaf.index,
-            operation=_operation(run, graph, item),
+            operation=item.leaf.operation if "/" not in item.key else _operation(run, graph, item),
             superstep=number,
             status=StepState.READY,
             lease_epoch=run.anew.get(item.key, 0),
@@ -161,6 +161,7 @@ def _take_in(
     elif row.status is StepState.FAILED_TERMINAL and row.key not in state.failures:
         branch = graph.branch(row.key, row.last_error or {})
         if branch is not None:
+            state.agents.pop(row.key, None)
             # A failure as the expressions of its branch see it.
             error = row.last_error or {}
             seen: dict[str, Json] = {name: str(error.get(name, "")) for name in ("class", "code", "message")}
