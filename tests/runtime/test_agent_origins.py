@@ -183,7 +183,7 @@ async def test_a_note_that_is_read_back_is_what_was_read(agents: Agents) -> None
 
 @pytest.mark.req("P-14")
 async def test_the_input_has_the_origin_of_what_it_is_made_of(agents: Agents) -> None:
-    """What a step read, and the agent was given to begin with, is not the requester's."""
+    """Results that an agent is given to begin with are not the requester's words."""
     text = agent().replace(
         "steps:\n", "steps:\n  - {id: r, do: probe.value.read, with: {name: r, value: evil@x.example}}\n"
     )
