@@ -85,7 +85,7 @@ def test_run_show_tells_the_story(command: Any, outside_world: Any, tmp_path: Pa
         ("?", "refused", "There is no such tool."),
     ]
     said = command("run", "show", run_id)
-    assert "triage  gpt-4o-mini  succeeded: 2 turns, 3 calls, 1 refused, 220 tokens, 0.50 USD" in said
+    assert "gpt-4o-mini  succeeded: 2 turns, 3 calls, 1 refused, 220 tokens, 0.50 USD" in said
     assert 'triage/1/2  probe.effect.apply {"name": "b"} → denied: Not b.' in said
     assert "nothing" in said
     assert 'result: {"text":"All ' in said
