@@ -135,11 +135,13 @@ async def show(
     receipts = [{**receipt, "attempted": receipt["request"]["summary"]} for receipt in shown["receipts"]]
     print_part("receipts", receipts, *columns)
     print_part("approvals", shown["approvals"], *_APPROVAL)
-    if shown["agents"]:
-        typer.echo("\nagents")
-    for line in chain.from_iterable(story_lines(agent) for agent in shown["agents"]):
-        typer.echo(printable(line))
+    _print_agents(shown["agents"])
     print_part("timeline", shown["timeline"], "seq", "at", "type", "actor", "step")
+
+
+def _print_agents(agents: list[dict[str, Any]]) -> None:
+    for line in chain.from_iterable(("", f"agent {agent['step_key']}", *story_lines(agent)) for agent in agents):
+        typer.echo(printable(line))
 
 
 def _error(error: dict[str, Any] | None) -> str | None:

@@ -57,7 +57,7 @@ def story_lines(agent: dict[str, Any]) -> Iterator[str]:
     cost = "at an unknown price" if agent["cost_usd"] is None else f"{agent['cost_usd']} USD"
     facts = [_many(len(agent["turns"]), "turn"), _many(agent["calls"], "call"), f"{agent['refusals']} refused"]
     facts += [_many(agent["tokens"], "token"), cost]
-    yield f"{agent['step_key']}  {agent['model']}  {agent['status']}: {', '.join(facts)}"
+    yield f"{agent['model']}  {agent['status']}: {', '.join(facts)}"
     if agent["limit"]:
         yield f"  it came to its limit of {agent['limit']}"
     for turn in agent["turns"]:

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
+from app.cli.telling import proposed_by, source_rows
 from app.settings import load_settings
 from app.wiring import build
+from approvals.content import Agent, Source
 from connectors.port import Call, Connectors, Done, Usage
 from runtime.queue.postgres import PostgresQueue
 
@@ -46,7 +49,11 @@ class Scripted:
             {"id": str(number), "type": "function", "function": {"name": name, "arguments": f'{{"name": "{given}"}}'}}
             for number, (name, given) in enumerate(zip(names, "abc", strict=True))
         ]
-        output: dict[str, Any] = {"text": "" if first else "All \x1b[31m done.", "model": "m", "finish_reason": "stop"}
+        output: dict[str, Any] = {
+            "text": "Let me \x1b[31m see." if first else "All \x1b[31m done.",
+            "model": "m",
+            "finish_reason": "stop",
+        }
         usage = Usage("openai", "gpt-4o-mini", 100, 10, "0.25")
         return Done({**output, "tool_calls": made} if first else output, usage=usage)
 
@@ -78,8 +85,26 @@ def test_run_show_tells_the_story(command: Any, outside_world: Any, tmp_path: Pa
         ("?", "refused", "There is no such tool."),
     ]
     said = command("run", "show", run_id)
-    assert "triage  gpt-4o-mini  succeeded: 2 turns, 3 calls, 1 refused, 220 tokens, 0.50 USD" in said
+    assert "gpt-4o-mini  succeeded: 2 turns, 3 calls, 1 refused, 220 tokens, 0.50 USD" in said
     assert 'triage/1/2  probe.effect.apply {"name": "b"} → denied: Not b.' in said
     assert "nothing" in said
     assert 'result: {"text":"All ' in said
+    assert "the model says: Let me \\x1b[31m see." in said
     assert "\x1b" not in said
+
+
+@pytest.mark.req("P-14")
+def test_a_value_that_nobody_of_ours_chose_stands_out() -> None:
+    address = Source("to", "stands in a result of", "mail.read", ours=False, value="x@y.example")
+    rows = [*source_rows(to_builtins([address, Source("text", "was given by whoever requested this")]))]
+    assert rows == [
+        {"field": "to", "source": "NOT OURS: stands in a result of mail.read", "quoted": "x@y.example"},
+        {"field": "text", "source": "was given by whoever requested this", "quoted": ""},
+    ]
+    agent = Agent("triage", "gpt-4o-mini", 3, "ana.lee", ("mail.read",), "It says so.")
+    assert proposed_by(to_builtins(agent)) == {
+        "proposed_by": "the agent of step triage (gpt-4o-mini), turn 3, for ana.lee",
+        "has_read": "mail.read",
+        "the_model_says": "It says so.",
+    }
+    assert proposed_by(None) == {}

@@ -104,6 +104,7 @@ steps:
         - do: servicenow.incident.get
           with: {sys_id: "${{ trigger.sys_id }}"}
         - servicenow.incident.update
+        - servicenow.incident.add_work_note
         - slack.message.post
         - ask:
             name: ask_desk
@@ -124,7 +125,8 @@ rules:
     outcome: allow
     otherwise: needs_approval
     approvers: [{group: leads}]
-  - {id: late, match: {connector: slack}, when: agent.turn < 2, outcome: allow}
+  - {id: early, match: {operation: servicenow.incident.add_work_note}, when: agent.turn < 3, outcome: allow}
+  - {id: tell, match: {connector: slack}, outcome: allow}
   - {id: never, match: {connector: slack}, when: agent.step == 'helper', outcome: deny}
 """
 
@@ -137,6 +139,7 @@ def test_an_agent_is_told_with_its_tools_and_what_becomes_of_their_calls(of_text
     assert {name: tool["kind"] for name, tool in tools.items()} == {
         "helper/servicenow_incident_get": "do",
         "helper/servicenow_incident_update": "do",
+        "helper/servicenow_incident_add_work_note": "do",
         "helper/slack_message_post": "do",
         "helper/ask_desk": "ask",
         "helper/owner-check_2": "run",
@@ -145,6 +148,7 @@ def test_an_agent_is_told_with_its_tools_and_what_becomes_of_their_calls(of_text
         "helper": "always allowed",
         "helper/servicenow_incident_get": "always allowed",
         "helper/servicenow_incident_update": "it depends: allowed or asks people",
+        "helper/servicenow_incident_add_work_note": "it depends: allowed or denied",
         "helper/slack_message_post": "always denied",
     }
     text = [line.lstrip(" │├└─") for line in lines(told, {"model": "", "servicenow": "", "slack": ""})]

@@ -81,7 +81,9 @@ async def test_nothing_happens_of_what_the_incident_tells_it(office: Any, exampl
     assert await office.status(run_id) == "waiting_approval"
     question = await office.question()
     assert question.step == "triage/4/1"
-    assert CUSTOMERS in str(question.card)
+    (address,) = [one for one in question.card["sources"] if one["field"] == "watch_list"]
+    assert (address["ours"], address["value"]) == (False, CUSTOMERS)
+    assert (address["words"], address["of"]) == ("stands in a result of", "servicenow.incident.get")
     await office.vote("ben.ortiz", "reject", "Nobody of ours wrote this address.")
     await office.go_on()
     assert await office.status(run_id) == "succeeded"
@@ -114,7 +116,7 @@ async def test_it_asks_the_service_desk(office: Any, examples_folder: Path) -> N
     await office.go_on()
     assert await office.status(run_id) == "succeeded"
     told = office.world.model.completions[-1]["messages"]
-    assert json.loads(told[-1]["content"])["answer"] == "Berlin" or "Berlin" in told[-1]["content"]
+    assert json.loads(told[-1]["content"]) == {"answer": "Berlin"}
     await office.verified(run_id)
 
 
@@ -142,6 +144,8 @@ async def test_its_story_is_told_in_turns(office: Any, examples_folder: Path) ->
         ("?", "refused", "There is no such tool."),
     ]
     assert ("closed by people" in calls[1][2], "Nobody of ours" in calls[2][2]) == (True, True)
+    assert story["turns"][0]["calls"][0]["asked"] == "{}", "what the author fixed is not the model's"
+    assert story["turns"][2]["calls"][0]["by"] == "ben.ortiz"
     assert story["turns"][-1]["result"] == {"summary": "Done."}
     assert story["tokens"] == sum(turn["tokens"] for turn in story["turns"]) > 0
     assert float(story["cost_usd"]) > 0

@@ -131,3 +131,19 @@ async def test_each_call_needs_exactly_one_result(
     refused = await talk.ask()
     assert refused.status_code == 400
     assert words in refused.json()["error"]["message"]
+
+
+RESULT = {"type": "object", "required": ["summary", "kind"], "properties": {"kind": {"enum": ["a"]}, "more": {}}}
+
+
+async def test_a_model_without_a_part_is_gullible_once_it_has_tools(world: World, plain: httpx.AsyncClient) -> None:
+    talk = Talk(world, plain, "")
+    talk.model = "gpt-4o-mini"
+    system = {"role": "system", "content": f"Help. It fits this JSON Schema:\n{json.dumps(RESULT)}"}
+    talk.messages = [system, {"role": "user", "content": "Please help."}]
+    assert await talk.calls({"note": TRAP}) == [("look", "{}")], "it looks what it is about"
+    assert await talk.calls() == [STOLEN]
+    assert json.loads((await talk.turn())["content"]) == {"summary": "Done.", "kind": "a"}
+    without = {"model": talk.model, "messages": talk.messages[:4]}
+    told = await plain.post(talk.url, json=without, headers=HEADERS)
+    assert "tool_calls" not in told.json()["choices"][0]["message"], "it has no tools any more"
