@@ -88,11 +88,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for ended in as_completed(running):
             found[running[ended].policy.stem].add(ended.result())
             print(f"{time.monotonic() - began:6.0f} s  a part of {running[ended].policy.stem}", flush=True)
+            if options.json is not None:  # what was found so far is kept, whatever comes
+                told = {name: asdict(one) for name, one in found.items()}
+                options.json.write_text(json.dumps(told, indent=1), encoding="utf-8")
     how = "policies alone, no runtime" if options.quick else "real runs on PostgreSQL"
     print(f"\nAgentDojo v1.2.2, {datetime.now(UTC).date()}, {how}, {options.orders} orders, a scripted worst case\n")
     print(table(found))
-    if options.json is not None:
-        options.json.write_text(json.dumps({name: asdict(one) for name, one in found.items()}, indent=1), "utf-8")
     wrong = list(faults(found)) if {*options.suites} == {*SUITES} else []
     print(*("", *wrong) if wrong else (), sep="\n")
     return 1 if wrong else 0
