@@ -107,3 +107,14 @@ def _suggest(name: str, source: str, variables: Collection[str]) -> str:
     # The engine names only as much of a dotted name as it tried; the author meant all of it.
     longer = re.search(re.escape(name) + r"(\.[A-Za-z_][A-Za-z0-9_]*)*", source)
     return nearest(longer[0] if longer else name, variables)
+
+
+def moment(value: object) -> datetime:
+    """The moment that a text or a time names. ``Unfit`` without a time zone."""
+    try:
+        value = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise Unfit("is not an RFC 3339 timestamp") from None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise Unfit("is not a timestamp with a time zone")
+    return value

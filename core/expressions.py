@@ -6,14 +6,14 @@ process. Here an error is an ``ExpressionError``, a test is ``True`` or ``False`
 checked before the engine sees them.
 
 Variables have dotted names (``action.fields.priority``) and one of ``FACT_TYPES``. ``==`` never converts types.
-There is no clock, no randomness, no input or output."""
+There is no clock, no randomness, no input or output.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from math import isfinite
 from typing import Any, cast
 
@@ -24,7 +24,7 @@ from core.cel_ast import Limits, lint, read_syntax, root_of
 from core.cel_engine import check_result, extensions, result_type
 from core.cel_functions import OPT_MAPS_MAX, written
 from core.cel_growth import check_growth
-from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, one_of, quote, runtime_text, to_json
+from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, moment, one_of, quote, runtime_text, to_json
 from core.errors import ExpressionError
 
 _T = cel.Type
@@ -264,7 +264,7 @@ def _fit(value: object, kind: str, depth: int = 0) -> object:
     The engine converts recursively in native code: too deep is a crash of the process, so it ends here.
     """
     if kind == "timestamp":
-        return _moment(value)
+        return moment(value)
     if kind == "double" and type(value) is int and abs(value) <= 2**53:
         return float(value)  # JSON writes 250 for 250.0, so whole numbers are doubles too, as long as they are exact
     if (type(value) is float and not isfinite(value)) or not IS[kind](value):
@@ -287,14 +287,4 @@ def _fit(value: object, kind: str, depth: int = 0) -> object:
     for item in items:
         if type(item) is not str:
             _fit(item, kind, depth + 1)
-    return value
-
-
-def _moment(value: object) -> datetime:
-    try:
-        value = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
-        raise Unfit("is not an RFC 3339 timestamp") from None
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise Unfit("is not a timestamp with a time zone")
     return value

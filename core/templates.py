@@ -20,6 +20,7 @@ from core.canonical import DEPTH_MAX, Json, JsonObject
 from core.errors import ExpressionError, path_text
 from core.escaping import Language, check_meaning, escaped
 from core.expressions import Bound, Environment, Expression
+from core.pieces import split
 
 TEXT_CHARACTERS_MAX = 256 * 1024
 
@@ -118,7 +119,7 @@ _Node: TypeAlias = "_Text | dict[str, _Node] | list[_Node] | str | bool | int | 
 def _compile_text(
     environment: Environment, text: str, want: str | None = None, languages: Languages | None = None
 ) -> _Text | str:
-    pieces, raw = list(_split(text)), set()
+    pieces, raw = list(split(text)), set()
     if languages is not None:
         for at, (is_expression, piece) in enumerate(pieces):
             if is_expression and (match := _RAW.match(piece)):
@@ -270,38 +271,3 @@ def _scalar(expression: Expression, bound: Bound) -> str:
         f"`{expression.source}` gives {what}, which has no place inside a text",
         remedy="Use the expression as the whole value, or string(…) of a part of it.",
     )
-
-
-def _split(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield (is it an expression, its text), in order. Braces and quotes inside an expression do not end it."""
-    at = 0
-    while (start := text.find("${{", at)) >= 0:
-        if start > at:
-            yield False, text[at:start]
-        end = _end_of_expression(text, start)
-        yield True, text[start + 3 : end].strip()
-        at = end + 2
-    if at < len(text) or not text:
-        yield False, text[at:]
-
-
-def _end_of_expression(text: str, start: int) -> int:
-    """The place of the ``}}`` that closes the expression opened at ``start``."""
-    at, depth, quote = start + 3, 0, ""
-    while at < len(text):
-        character = text[at]
-        if quote:
-            if character == "\\":
-                at += 1
-            elif character == quote:
-                quote = ""
-        elif character in "'\"":
-            quote = character
-        elif character == "{":
-            depth += 1
-        elif character == "}" and depth:
-            depth -= 1
-        elif character == "}" and text.startswith("}}", at):
-            return at
-        at += 1
-    raise ExpressionError(f"the expression at column {start + 1} is not closed", remedy="End it with }}.")

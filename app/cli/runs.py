@@ -127,16 +127,19 @@ async def show(
     fields = {name: row[name] for name in (*heads, "finished_at")}
     fields |= {name: value for name, value in seldom.items() if value is not None}
     print_fields({**fields, "error": _error(row["error"]), "evidence": bundle})
-    for step in shown["steps"]:
-        step["next_try"] = step["next_eligible_at"] if step["status"] == StepState.FAILED_RETRYABLE else None
-        step["last_error"] = _error(step["last_error"])
-    print_part("steps", shown["steps"], "step_key", "operation", "status", "attempt", "next_try", "last_error")
+    steps = [*map(_step, shown["steps"])]
+    print_part("steps", steps, "step_key", "operation", "status", "attempt", "next_try", "last_error")
     columns = ("step_key", "operation", "target", "status", "attempt", "attempted", "reversible", "resolution")
     receipts = [{**receipt, "attempted": receipt["request"]["summary"]} for receipt in shown["receipts"]]
     print_part("receipts", receipts, *columns)
     print_part("approvals", shown["approvals"], *_APPROVAL)
     _print_agents(shown["agents"])
     print_part("timeline", shown["timeline"], "seq", "at", "type", "actor", "step")
+
+
+def _step(step: dict[str, Any]) -> dict[str, Any]:
+    next_try = step["next_eligible_at"] if step["status"] == StepState.FAILED_RETRYABLE else None
+    return {**step, "next_try": next_try, "last_error": _error(step["last_error"])}
 
 
 def _print_agents(agents: list[dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ moment. A question that has changed is superseded, and put anew.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -134,11 +135,6 @@ def action_card(
 ) -> CardContent:
     """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is what it adds to that."""
     view = transition.view
-    inputs = tuple(
-        InputField(name, value)
-        for name, value in action.input.items()
-        if name not in action.fields and value != action.fields
-    )
     fired = decision.rules if decision else ()
     decisive = [rule for rule in fired if decision and rule.outcome == decision.outcome]
     asking = decision.asking if decision else ()
@@ -160,7 +156,7 @@ def action_card(
         step=step.key,
         rules=tuple(RuleReason(rule.id, rule.because or "") for rule in decisive),
         changes=action.changes,
-        inputs=inputs,
+        inputs=tuple(_inputs(action)),
         expires_at=_expiry(transition, terms.expires_seconds or 0),
         policy_name=single.name if single else ", ".join(map(str, asking)),
         policy_version=single.version if single else 0,
@@ -171,6 +167,12 @@ def action_card(
         system=action.system,
         shaped_by=contributors.shaped_by(view.run, marks_of(transition, step), terms, view.directory),
     )
+
+
+def _inputs(action: Action) -> Iterator[InputField]:
+    for name, value in action.input.items():
+        if name not in action.fields and value != action.fields:
+            yield InputField(name, value)
 
 
 def rejected_before(transition: Transition, step: StepRow) -> str:

@@ -182,14 +182,21 @@ async def _open(
         open_for=open_for,
     )
     asked = time.monotonic()
-    if transition.run.state.open:
-        opened = await faces.open_run(at, transition.commit(), new_run)
-    else:
-        async with within(at, request.tenant_id) as connection:  # it ends where it begins: all of it, or nothing
-            opened = await faces.open_run(connection, transition.commit(), new_run)
-            if opened is not None:
-                await _end_at_once(connection, transition, workflow, error)
+    opened = await _written(at, transition, new_run, workflow, error)
     return None if opened is None else (Started(view.run_id, True, view.run.reference), DatabaseClock(opened, asked))
+
+
+async def _written(
+    at: Connection | Database, transition: Transition, new_run: NewRun, workflow: Workflow, error: JsonObject | None
+) -> datetime | None:
+    """The time at which the run was opened. One that ends where it begins is written as a whole, or not at all."""
+    if transition.run.state.open:
+        return await faces.open_run(at, transition.commit(), new_run)
+    async with within(at, transition.view.tenant_id) as connection:
+        opened = await faces.open_run(connection, transition.commit(), new_run)
+        if opened is not None:
+            await _end_at_once(connection, transition, workflow, error)
+    return opened
 
 
 def _open_for(workflow: Workflow, request: StartRequest, now: datetime) -> timedelta | None:

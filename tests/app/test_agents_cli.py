@@ -76,7 +76,7 @@ def test_run_show_tells_the_story(command: Any, outside_world: Any, tmp_path: Pa
 
     asyncio.run(work())
     (agent,) = command.json("run", "show", run_id)["agents"]
-    assert (agent["step"], agent["model"], agent["calls"], agent["tokens"]) == ("triage", "gpt-4o-mini", 3, 220)
+    assert (agent["step_key"], agent["model"], agent["calls"], agent["tokens"]) == ("triage", "gpt-4o-mini", 3, 220)
     assert agent["cost_usd"] == "0.50"
     came = [(call["source"], call["came"], call["reason"]) for call in agent["turns"][0]["calls"]]
     assert came == [

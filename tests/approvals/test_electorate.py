@@ -1,4 +1,4 @@
-"""Whether the people of a directory can decide a question, said in words: pure, before anybody is asked."""
+"""The electorate: whether the people of a directory can decide a question, before anybody is asked. Pure."""
 
 from __future__ import annotations
 
