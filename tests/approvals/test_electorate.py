@@ -1,4 +1,4 @@
-"""Whether the people of a directory can decide a question, said in words: pure, before anybody is asked."""
+"""People who could decide a question, counted before anybody is asked, and said in words. Pure."""
 
 from __future__ import annotations
 
