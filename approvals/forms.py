@@ -191,7 +191,7 @@ def _limits(schema: Mapping[str, Json], kind: FieldKind, at: FieldPath) -> Itera
         if len(numbers) == 2 and not wrong and numbers[0] > numbers[1]:
             yield FormProblem((*at, high), f"It is less than {low}.", "No value could meet both.")
     for key in ("maxLength", "maxItems"):
-        if schema.get(key, 1) == 0:
+        if schema.get(key) == 0:
             yield FormProblem((*at, key), "Nothing could be entered.", "At least 1.")
     if not isinstance(schema.get("x-multiline", False), bool):
         yield FormProblem((*at, "x-multiline"), "It is neither true nor false.", "Write true or false.")

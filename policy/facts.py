@@ -79,7 +79,7 @@ class OperationFacts:
 
     def connector_of(self, name: str) -> str:
         """The connector of the operation with this name."""
-        return self.connector or name.split(".", 1)[0]
+        return self.connector or name.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)

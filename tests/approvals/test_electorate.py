@@ -1,4 +1,4 @@
-"""The electorate: whether the people of a directory can decide a question, before anybody is asked. Pure."""
+"""People who could decide a question, counted before anybody is asked, and said in words. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,11 @@ def test_who_shaped_it_is_not_counted_and_is_named() -> None:
 def test_an_escalation_is_a_way_too() -> None:
     escalate = Escalation(60, GroupQuorum("leads", 1))
     assert said(terms(GroupQuorum("nobody", 1), escalate=escalate)) == ""
-    assert "'nobody'" in said(terms(GroupQuorum("nobody", 1)))
+    none = "It asks for 1 of the group 'nobody', which has nobody in the directory"
+    assert said(terms(GroupQuorum("nobody", 1))) == f"{none}."
+    unpublished = unanswerable(terms(GroupQuorum("nobody", 1)), (), Directory.of("", []), {})
+    assert unpublished is not None
+    assert unpublished.message == f"{none}, for none is published."
 
 
 def test_two_people_take_a_seat_each() -> None:

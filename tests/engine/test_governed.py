@@ -10,7 +10,8 @@ import pytest
 from connectors.port import Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
 from evidence.chain import Actor
 from runtime.engine import waits
-from runtime.engine.instructions import OtherRun
+from runtime.engine.instructions import OtherRun, known_of
+from runtime.engine.step import begin
 from tests.engine.conftest import NOW
 from tests.engine.governing import (
     ASK,
@@ -225,3 +226,14 @@ def test_what_is_paused_goes_out_when_it_is_resumed(key: str) -> None:
 def test_a_continuation_is_over_when_the_other_run_is_there() -> None:
     text = HEAD + "  - {id: a, continue_with: {workflow: other}}\n"
     assert governed(text, said=(OtherRun("queued"),)).drive().status == "succeeded"
+
+
+@pytest.mark.req("V-13")
+def test_a_wait_that_was_answered_ends_nothing_in_a_run_that_is_being_canceled() -> None:
+    run = governed(f"{HEAD}  - {{id: a, wait: {{signal: paid, correlate: x}}}}\n").drive()
+    run.over("a", lambda t, s, open_: waits.complete(t, s, open_, {"output": {}}, Actor("token", "t")))
+    run.claim("a")
+    run.attempt("a", lambda t, _: t.cancel(Actor("person", "p"), "enough"))
+    known = known_of(run.view().run, "a")
+    run.move("a", lambda t, step: begin(t, step, run.workflow, run.policy, known, run.nonce))
+    assert (run.status, run.rows["a"].status) == ("canceled", "canceled")
