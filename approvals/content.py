@@ -99,16 +99,6 @@ class Agent(Struct, frozen=True, forbid_unknown_fields=True):
     says: str = ""
 
 
-class Said(Struct, frozen=True):
-    """Further words of a card: where the values of the action come from, and the agent that proposes it."""
-
-    sources: tuple[Source, ...] = ()
-    agent: Agent | None = None
-
-
-UNSAID = Said()
-
-
 class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything a person sees before deciding, complete (Q-20).
 

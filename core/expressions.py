@@ -1,13 +1,12 @@
 """CEL expressions over plain JSON: compiled and type-checked at load, fail-closed when evaluated.
 
-Left to itself the engine fails open in ways that read as success: an error
-is a *value* (a non-empty, hence true string), a result object is always true, ``has(x.y)`` on a declared variable
-means the variable's value, and deeply nested data ends the process. Here an error is an ``ExpressionError``, a test is
-``True`` or ``False`` and nothing else, and values are checked before the engine sees them.
+Left to itself the engine fails open in ways that read as success: an error is a *value* (a true string), a result
+object is always true, ``has(x.y)`` on a declared variable means the variable's value, and deeply nested data ends the
+process. Here an error is an ``ExpressionError``, a test is ``True`` or ``False`` and nothing else, and values are
+checked before the engine sees them.
 
-Variables are declared under dotted names (``action.fields.priority``) with one of ``FACT_TYPES``; values are given
-under exactly these names. ``==`` never converts types. There is no clock, no randomness, no input or output.
-"""
+Variables have dotted names (``action.fields.priority``) and one of ``FACT_TYPES``. ``==`` never converts types.
+There is no clock, no randomness, no input or output."""
 
 from __future__ import annotations
 

@@ -129,16 +129,19 @@ async def show(
         step["next_try"] = step["next_eligible_at"] if step["status"] == StepState.FAILED_RETRYABLE else None
         step["last_error"] = _error(step["last_error"])
     print_part("steps", shown["steps"], "step_key", "operation", "status", "attempt", "next_try", "last_error")
-    for agent in shown["agents"]:
-        told = [agent_row for turn in agent["turns"] for agent_row in (turn, *turn["calls"])]
-        print_part(
-            f"agent {agent['step_key']} ({_spent(agent)})", [*map(_told, told)], "step_key", "does", "came", "says"
-        )
+    _print_agents(shown["agents"])
     columns = ("step_key", "operation", "target", "status", "attempt", "attempted", "reversible", "resolution")
     receipts = [{**receipt, "attempted": receipt["request"]["summary"]} for receipt in shown["receipts"]]
     print_part("receipts", receipts, *columns)
     print_part("approvals", shown["approvals"], *_APPROVAL)
     print_part("timeline", shown["timeline"], "seq", "at", "type", "actor", "step")
+
+
+def _print_agents(agents: list[dict[str, Any]]) -> None:
+    """Print the story of each agent: a line for a turn, and one for each call of it."""
+    for agent in agents:
+        rows = [_told(row) for turn in agent["turns"] for row in (turn, *turn["calls"])]
+        print_part(f"agent {agent['step_key']} ({_spent(agent)})", rows, "step_key", "does", "came", "says")
 
 
 def _spent(agent: dict[str, Any]) -> str:

@@ -43,7 +43,6 @@ class AgentCompiler(LeafCompiler):
             result=agent.result,
             fails_at_limit=agent.on_limit == "fail",
             fails_if_denied=agent.on_denied == "fail",
-            remember=None if agent.remember is None else (agent.remember.channel, agent.remember.turns),
             timeout=entry.step.timeout,
         )
 
@@ -57,13 +56,6 @@ class AgentCompiler(LeafCompiler):
                 validator_of(agent.result)
             except ValueError as error:
                 self.problem((*path, "result"), f"This is no JSON Schema that can be used: {error}")
-        remember = agent.remember
-        if remember is None:
-            return
-        if remember.channel not in self._channels:
-            known = ", ".join(sorted(self._channels)) or "none"
-            words = f"There is no channel {remember.channel!r}."
-            self.problem((*path, "remember", "channel"), words, f"Declared are: {known}.")
 
     def _declared(self, name: str, path: Path) -> Operation | None:
         try:

@@ -162,13 +162,6 @@ class LimitsDocument(DocumentPart):
     cost: Annotated[str, Field(pattern=r"^[0-9]{1,6}([.][0-9]{1,6})?$")] | None = None
 
 
-class RememberDocument(DocumentPart):
-    """The channel that keeps an agent's messages, and how many of its last turns a model is shown."""
-
-    channel: Identifier
-    turns: Annotated[int, Field(ge=1, le=500)]
-
-
 class AgentDocument(DocumentPart):
     """A model with tools: it is asked again with their results, until it answers without calling any."""
 
@@ -180,7 +173,6 @@ class AgentDocument(DocumentPart):
     limits: LimitsDocument = LimitsDocument()
     on_limit: Literal["conclude", "fail"] = "conclude"
     on_denied: Literal["tell", "fail"] = "tell"
-    remember: RememberDocument | None = None
 
 
 class ContinueDocument(DocumentPart):

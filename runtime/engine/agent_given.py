@@ -1,4 +1,4 @@
-"""Where the first messages of an agent come from: told when it begins, because channels change. Pure."""
+"""Origins of the first messages of an agent: told when it begins, because channels change. Pure."""
 
 from __future__ import annotations
 

@@ -50,7 +50,6 @@ class AgentNode(AgentLeaf):
     result: JsonObject | None = None
     fails_at_limit: bool = False
     fails_if_denied: bool = False
-    remember: tuple[str, int] | None = None
     timeout: timedelta | None = None
 
     def inner(self, key: str, tool: str | None) -> Leaf:

@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from approvals.content import UNSAID, CardContent, InputField, RuleReason, Said
+from approvals.content import CardContent, InputField, RuleReason
 from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.operation import Operation
 from core.action import Action, Risk
@@ -131,7 +131,6 @@ def action_card(
     *,
     decision: Decision | None = None,
     evidence: str = "",
-    said: Said = UNSAID,
 ) -> CardContent:
     """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is what it adds to that."""
     view = transition.view
@@ -171,8 +170,6 @@ def action_card(
         tier=str(terms.tier),
         system=action.system,
         shaped_by=contributors.shaped_by(view.run, marks_of(transition, step), terms, view.directory),
-        sources=said.sources,
-        agent=said.agent,
     )
 
 

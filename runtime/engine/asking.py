@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from approvals.model import ApprovalKind
 from connectors.proposal import action_json
 from core.action import Action
@@ -11,7 +13,7 @@ from runtime.engine.ask import Question
 from runtime.engine.instructions import Next, Over
 from runtime.engine.intend import Proposal
 from runtime.engine.preflight import answerable, callable_now
-from runtime.engine.sourced import said_of
+from runtime.engine.sourced import agent_of_card, sources_of
 
 
 def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, evidence: str = "") -> Next:
@@ -25,7 +27,8 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
     told = (p.transition, p.step, p.operation, action, terms)
     said = " ".join(filter(None, (evidence, ask.rejected_before(p.transition, p.step))))
     trace = p.transition.traces.get(p.step.key)
-    card = ask.action_card(*told, decision=decision, evidence=said, said=said_of(trace, p, action, decision))
+    card = ask.action_card(*told, decision=decision, evidence=said)
+    card = replace(card, sources=sources_of(trace, p, action, decision), agent=agent_of_card(p))
     kept = action_json(action, p.known.before) | (trace.kept() if trace is not None and trace.of_agent else {})
     question = Question(ApprovalKind.ACTION, bound, terms, card, kept, marks)
     ask.put(p.transition, p.step, question, p.nonce())

@@ -101,7 +101,7 @@ def begin(
             step_id=derived_id(run.run_id, f"step:{item.key}"),
             key=item.key,
             index=item.leaf.index,
-            operation=_operation(run, graph, item),
+            operation=item.leaf.operation if "/" not in item.key else _operation(run, graph, item),
             superstep=number,
             status=StepState.READY,
             lease_epoch=run.anew.get(item.key, 0),

@@ -151,7 +151,7 @@ class Follower(Struct):
     def _made(
         self, source: object, node: str, path: Path = (), *, whole: bool = False
     ) -> Iterator[list[str] | tuple[str, str]]:
-        """What a template at this node reads, at a path of what it makes; of an item the whole of a plain path."""
+        """Find what a template at this node reads, at a path of what it makes; of an item the whole of a plain path."""
         if not isinstance(source, Template):
             yield [UNKNOWN]
             return

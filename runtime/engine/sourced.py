@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from approvals.content import Agent, Said, Source
+from approvals.content import Agent, Source
 from connectors.marks import Writer, kind_at, writer_at
 from connectors.operation import Operation
 from core.action import Action
@@ -41,11 +41,6 @@ _WRITERS = {
     Writer.ANYONE: "is the whole of a field that anyone may write:",
 }
 _LONG = 200
-
-
-def said_of(trace: Trace | None, p: Proposal, action: Action, decision: Decision) -> Said:
-    """The further words of the card of this action."""
-    return Said(sources_of(trace, p, action, decision), agent_of_card(p))
 
 
 def agent_of_card(p: Proposal) -> Agent | None:

@@ -1,4 +1,4 @@
-"""Where the result of a run within came from, for the run above: read from its book when it is over."""
+"""Origins of the result of a run within, for the run above: read from its book when it is over."""
 
 from __future__ import annotations
 

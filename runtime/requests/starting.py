@@ -171,8 +171,7 @@ async def _open(
     if transition.run.state.open:
         opened = await faces.open_run(at, transition.commit(), new_run)
     else:
-        # It ends where it begins: all of it, or nothing.
-        async with within(at, request.tenant_id) as connection:
+        async with within(at, request.tenant_id) as connection:  # it ends where it begins: all of it, or nothing
             opened = await faces.open_run(connection, transition.commit(), new_run)
             if opened is not None:
                 await _end_at_once(connection, transition, workflow, error)

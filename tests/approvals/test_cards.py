@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from approvals.content import CardContent, CardState, InputField, RuleReason
+from approvals.content import Agent, CardContent, CardState, InputField, RuleReason, Source
 from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, Vote, VoteChannel
 from approvals.slack import modals
 from approvals.slack.blocks import code, shown, visible
@@ -294,3 +294,30 @@ def test_a_reason_is_not_said_twice(view: CardView) -> None:
     rejected = replace(view, state=CardState.REJECTED, votes=(vote,), detail="Not now.")
     assert words_of(render(rejected).blocks).count("Not now.") == 1
     assert words_of(render(replace(rejected, detail="Too late.")).blocks).count("*Outcome* `Too late.`") == 1
+
+
+@pytest.mark.req("P-14")
+@pytest.mark.parametrize("nasty", NASTY)
+def test_what_an_agent_and_its_sources_say_is_quoted_and_never_ours(
+    view: CardView, check_blocks: Any, nasty: str
+) -> None:
+    asked = Agent(nasty, nasty, 3, nasty, (nasty, nasty), nasty)
+    sources = (Source(nasty, "was given by a person"), Source(nasty, "stands in a result of", nasty, False, nasty))
+    content = replace(view.content, agent=asked, sources=sources)
+    card = render(replace(view, content=content))
+    check_blocks(card.blocks, False)
+    words = unquoted(words_of(card.blocks))
+    assert "evil" not in words
+    assert "Approved by" not in words
+    assert "Ann" not in words
+    assert "which nobody has checked" in words, "the model's reason is marked as the model's"
+    assert "*Nobody of yours chose this value" in words
+    assert words.index("Nobody of yours") < words.index("was given by a person"), "it comes first"
+    assert CardContent.from_json(content.to_json()) == content
+
+
+@pytest.mark.req("P-14")
+def test_a_secret_value_that_nobody_chose_is_hidden_with_its_field(view: CardView) -> None:
+    source = Source("state", "stands in a result of", "x.get", False, "hunter2")
+    content = replace(view.content, sources=(source,), sensitive=("state",))
+    assert "hunter2" not in json.dumps(render(replace(view, content=content)).blocks)

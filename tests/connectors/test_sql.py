@@ -23,7 +23,7 @@ from connectors.sql.link import Link
 from connectors.sql.statements import IDENTITY
 from core.errors import DefinitionError, InputError
 
-EXAMPLE = (Path(__file__).resolve().parents[2] / "examples" / "operations" / "customers.yaml").read_text()
+EXAMPLE = (Path(__file__).resolve().parents[2] / "examples" / "customers" / "operations" / "customers.yaml").read_text()
 SCHEMA = """
 CREATE SCHEMA crm;
 CREATE TABLE crm.customers (id int PRIMARY KEY, status text NOT NULL CHECK (status <> 'bad'), "limit eur" numeric(12,2),

@@ -11,7 +11,6 @@ from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 
 LIMITS = "limits: {turns: 500, calls: 5000, tokens: 1000000000}"
 TURN = calls(call("probe_value_read", {"name": "a"}, "one"), call("probe_effect_apply", {"name": "b"}, "two"))
-_APPENDS = "SELECT lines, length(lines) + coalesce(length(vals), 0) AS bytes FROM journal WHERE run_id = $1 ORDER BY n"
 
 
 async def written(agents: Agents, turns: int) -> tuple[dict[str, int], Sequence[Any], list[int]]:
@@ -25,16 +24,16 @@ async def written(agents: Agents, turns: int) -> tuple[dict[str, int], Sequence[
     after = await runtime.books.counts()
     rows = {name: after[name] - before[name] for name in after}
     sizes = [checkpoint.size for checkpoint in await runtime.books.checkpoints(run=started.run_id)]
-    return rows, await runtime.all(_APPENDS, started.run_id), sizes
+    return rows, await runtime.books.appends(started.run_id), sizes
 
 
 def of_turn(appends: Sequence[Any], turn: int) -> tuple[int, int]:
     """The appends from this turn's beginning to that of the next one: how many, and their bytes."""
     first, end = (
-        next(place for place, append in enumerate(appends) if f'"step":"triage/{number}"'.encode() in append["lines"])
+        next(place for place, append in enumerate(appends) if f'"step":"triage/{number}"'.encode() in append[0])
         for number in (turn, turn + 1)
     )
-    return end - first, sum(append["bytes"] for append in appends[first:end])
+    return end - first, sum(size for _, size in appends[first:end])
 
 
 @pytest.mark.req("P-14")

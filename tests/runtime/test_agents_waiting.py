@@ -70,7 +70,7 @@ async def test_a_failed_call_is_told_and_may_be_tried_again(agents: Agents) -> N
 
 
 async def doubted(runtime: Any) -> None:
-    """What was sent can arrive no more, so people are asked about it."""
+    """Let so much time pass that people are asked about what was sent."""
     await runtime.time_passes()
     await runtime.trouble.make_waits_due("retry")
     await runtime.sweep()

@@ -77,6 +77,8 @@ async def test_a_denied_call_is_not_judged_again(agents: Agents) -> None:
     assert told["two"]["status"] == "refused"
     judged = [one.operation for one in await agents.runtime.books.decisions(run=run)]
     assert judged.count("probe.effect.apply") == 1
+    codes = [event.data["calls"] for event in await agents.runtime.books.events(run, type="agent.answered")]
+    assert codes == [[["probe.effect.apply", ""]], [["probe.effect.apply", "asked_before"]], []]
 
 
 async def test_a_denied_call_may_fail_the_agent(agents: Agents) -> None:
@@ -189,7 +191,7 @@ async def test_tokens_are_limited(agents: Agents) -> None:
         calls(call("probe_value_read", {"name": "a"})), says("Enough."), workflow=agent(more="limits: {tokens: 1}")
     )
     assert await ended(agents, run) == ("succeeded", None)
-    assert (await agents.found(run))["limit"] == "tokens"
+    assert (await agents.found(run)).get("limit") == "tokens"
 
 
 async def test_people_are_asked_so_often(agents: Agents) -> None:
@@ -197,8 +199,8 @@ async def test_people_are_asked_so_often(agents: Agents) -> None:
     run = await agents.go(calls(*asks), says("Thanks."), workflow=agent(more="limits: {asks: 1}"))
     runtime = agents.runtime
     assert await runtime.status(run) == "waiting"
-    (wait,) = await runtime.books.waits(kind="task", open=True)
-    assert wait.context["description"] == "A model asks: 0?"
+    waits = await runtime.books.waits(kind="task", open=True)
+    assert [wait.context["description"] for wait in waits] == ["A model asks: 0?"]
     await runtime.person("dee", ("desk",))
     await runtime.complete("dee", {"answer": "yes"})
     await runtime.go_on()

@@ -45,7 +45,7 @@ async def world(runtime: Any, *texts: str, policy: str = READS) -> None:
 
 
 async def origin(runtime: Any, name: str = "name", step: str = "act") -> Any:
-    """What policy has read of where an argument comes from."""
+    """The origins of an argument that policy has read."""
     (decision,) = [one for one in await runtime.books.decisions() if one.step.rpartition(".")[2] == step]
     trusted = all({"requester", "workflow"} & {*one} for one in decision.facts["origin.name"])
     assert ("own" in {rule["id"] for rule in decision.rules}) is (trusted or decision.outcome == "deny")

@@ -514,6 +514,13 @@ class Books:
         """A digest of what every table holds of one run."""
         return await self._digests(await self._tables("run_id"), "WHERE run_id = $1", run)
 
+    async def appends(self, run: UUID) -> list[tuple[bytes, int]]:
+        """The lines of each append of a run, and the bytes that it has written to the journal."""
+        sql = (
+            "SELECT lines, length(lines) + coalesce(length(vals), 0) AS size FROM journal WHERE run_id = $1 ORDER BY n"
+        )
+        return [(row["lines"], row["size"]) for row in await self._rows(sql, run)]
+
     async def counts(self) -> dict[str, int]:
         """The number of rows of every table."""
         tables = await self._tables()

@@ -14,7 +14,7 @@ from runtime.engine.events.private import Private
 class AgentBegan(Struct, frozen=True):
     """An agent begins with ``messages``; its turns come next. ``tools`` are the sources of what the model may call.
 
-    ``fixed`` are the inputs that the author fixed, by the tool's name. ``remembered`` are earlier turns, as messages.
+    ``fixed`` are the inputs that the author fixed, by the tool's name.
     ``sources`` say where the messages come from: each an ``origin`` with its ``value``, or with the number of the
     ``message`` that it is. ``matching`` is what of the tools' declarations decides how origins are found.
     """

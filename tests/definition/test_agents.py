@@ -1,0 +1,66 @@
+"""Agents in documents: what the check of a workflow says about their tools, limits and results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.catalog import load_catalog
+from core.errors import DefinitionError
+from runtime.definition.workflow import load_workflow
+from runtime.engine.agent_node import AgentNode, Limits
+
+pytestmark = pytest.mark.req("P-14")
+CATALOG = load_catalog()
+TEXT = """
+workflow: w
+version: 1
+steps:
+  - id: triage
+    agent:
+      model: gpt-4o-mini
+      instructions: Triage.
+      input: ${{ trigger.text }}
+      %s
+"""
+UPDATE = "servicenow.incident.update"
+
+
+def agent(*more: str) -> AgentNode:
+    node: Any = load_workflow(TEXT % "\n      ".join(more), "w.yaml", CATALOG).graph.leaves["triage"]
+    return node
+
+
+def test_an_agent_has_limits_that_nobody_wrote() -> None:
+    node = agent(f"tools: [{UPDATE}]")
+    assert node.limits == Limits(12, 40, 5, 3, 100_000)
+    assert list(node.tools) == ["servicenow_incident_update"]
+    assert (node.fails_at_limit, node.fails_if_denied, node.timeout) == (False, False, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("tools: [no.such.operation]", "no.such.operation"),
+        (f"tools: [{UPDATE}, {{do: {UPDATE}, with: {{sys_id: x}}}}]", "both called 'servicenow_incident_update'"),
+        (f"tools: [{{do: {UPDATE}, with: {{strange: x}}}}]", "fixes 'strange', which is no input"),
+        (f"tools: [{{do: {UPDATE}, run: w@1}}]", "exactly one of do, ask, run"),
+        ("tools: [{ask: {name: a, title: t, form: {type: string}, assign: {group: g}}}]", "form"),
+        ("result: {type: nothing}", "no JSON Schema"),
+        ("limits: {turns: 0}", "turns"),
+        ("limits: {cost: much}", "cost"),
+        ("remember: {channel: x}", "remember"),
+    ],
+)
+def test_a_wrong_agent_is_refused_with_its_place(more: str, words: str) -> None:
+    with pytest.raises(DefinitionError) as raised:
+        agent(more)
+    assert words in str(raised.value)
+    assert "w.yaml:" in str(raised.value)
+
+
+def test_a_limit_of_cost_needs_a_known_price() -> None:
+    assert agent('limits: {cost: "1.00"}').limits.cost == "1.00"
+    with pytest.raises(DefinitionError, match="price of 'nobody-knows' is not known"):
+        load_workflow(TEXT.replace("gpt-4o-mini", "nobody-knows") % 'limits: {cost: "1.00"}', "w.yaml", CATALOG)
