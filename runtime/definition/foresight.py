@@ -41,7 +41,7 @@ def foresee_steps(workflow: Workflow, policies: PolicySet) -> list[StepForeseen]
 
 
 def _judged(workflow: Workflow, node: Node, *, inside: bool) -> Iterator[tuple[str, str, dict[str, object]]]:
-    """What of a node is judged: the name of a step, its operation, and the facts that are known of it."""
+    """Each part of a node that is judged: the name of a step, its operation, and the facts that are known of it."""
     if isinstance(node, OperationNode):
         step = None if inside else node.id
         yield node.id, node.operation, fixed_facts(workflow, workflow.operations[node.operation], step)

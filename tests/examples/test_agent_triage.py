@@ -45,7 +45,7 @@ async def asked(office: Any, folder: Path, request: str, description: str = "It 
 
 
 async def came(office: Any, run_id: UUID) -> dict[str, str]:
-    """What each call of the agent came to, by its step."""
+    """The result of each call of the agent, by its step."""
     return {step.key: step.status for step in await office.books.steps(run=run_id) if step.key.count("/") == 2}
 
 
