@@ -161,6 +161,7 @@ def _take_in(
     elif row.status is StepState.FAILED_TERMINAL and row.key not in state.failures:
         branch = graph.branch(row.key, row.last_error or {})
         if branch is not None:
+            state.agents.pop(row.key, None)
             # A failure as the expressions of its branch see it.
             error = row.last_error or {}
             seen: dict[str, Json] = {name: str(error.get(name, "")) for name in ("class", "code", "message")}

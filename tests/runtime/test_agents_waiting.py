@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,53 @@ async def test_a_run_is_gone_on_with(agents: Agents, tmp_path: Path) -> None:
     await runtime.go_on()
     assert await runtime.status(run) == "succeeded"
     assert [effect.input["name"] for effect in runtime.outside.effects] == ["a", "b"]
+
+
+LOOP = """
+workflow: agents
+version: 1
+channels: {found: {reduce: append}}
+steps:
+  - foreach: ${{ trigger.names }}
+    as: name
+    max_parallel: 2
+    steps:
+      - id: triage
+        agent:
+          {model: script-given, instructions: Do it., input: "${{ name }}", tools: [probe.effect.apply],
+           limits: {turns: 1}}
+        set: {found: "${{ output.text }}"}
+        on_failure: [{set: {found: "${{ error.code }}"}}]
+"""
+
+
+async def test_agents_work_side_by_side_in_a_loop(agents: Agents) -> None:
+    runtime = agents.runtime
+    agents.model.turns = [calls(call("probe_effect_apply", {"name": "a"}, "one")), says("Done.")]
+    run = await runtime.go(LOOP, {"names": ["x", "y", "z"]}, ALLOW)
+    assert await runtime.status(run) == "succeeded"
+    assert (await runtime.state(run))["channels"]["found"] == ["Done."] * 3
+    assert len(agents.asked) == 6
+    assert len(runtime.outside.effects) == 3
+    assert "agents" not in await runtime.state(run)
+
+
+async def test_a_failed_agent_in_a_loop_is_handled(agents: Agents) -> None:
+    runtime = agents.runtime
+    agents.model.turns = [calls(call("probe_effect_apply", {"name": "a"}, "one"))]
+    run = await runtime.go(LOOP, {"names": ["x", "y", "z"]}, ALLOW)
+    assert await runtime.status(run) == "succeeded"
+    assert (await runtime.state(run))["channels"]["found"] == ["agent_limit"] * 3
+    assert "agents" not in await runtime.state(run)
+
+
+async def test_a_question_that_expires_is_told(agents: Agents) -> None:
+    run = await agents.go(calls(call("probe_effect_apply", {"name": "a"}, "one")), says("Late."), policy=APPROVAL)
+    runtime = agents.runtime
+    await runtime.trouble.begin_waits_earlier(timedelta(days=60))
+    await runtime.trouble.make_waits_due("approval")
+    await runtime.sweep()
+    await runtime.go_on()
+    assert await runtime.status(run) == "succeeded"
+    assert statuses(agents) == {"one": "expired"}
+    await runtime.at_rest()
