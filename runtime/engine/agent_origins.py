@@ -45,7 +45,7 @@ class AgentFacts(Struct, frozen=True):
 
 def chat_first(step: StepRow, leaf: Leaf, known: Known, policy: PolicySet) -> ReadChat | None:
     """The order to read what a model was shown first, where it has said what this step would do."""
-    if "/" not in step.key or is_turn(step.key) or known.chat is not None:
+    if is_turn(step.key) or known.chat is not None:
         return None
     counts = isinstance(leaf, OperationNode) or (isinstance(leaf, ChildNode) and policy.traces)
     return ReadChat(step, agent_of(step.key), known) if counts else None

@@ -24,6 +24,8 @@ class ErrorClass(StrEnum):
 
 # The code of an action that people did not approve: ``on_rejected`` says what is done then.
 REJECTED = "rejected"
+# The code of an action that policy denies.
+DENIED = "policy_denied"
 # The code if a call succeeded and what came back cannot be kept.
 UNUSABLE = "unusable_output"
 

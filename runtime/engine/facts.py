@@ -5,16 +5,17 @@ Where values come from is worked out only where a rule reads it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from core.action import Action
 from core.canonical import Json, JsonObject, digest
-from policy.evaluate import build_facts
 from policy.facts import FactContext
-from policy.sets import PolicySet
-from runtime.engine import contributors, tracing
+from policy.sets import Applying, PolicySet
+from runtime.engine import tracing
 from runtime.engine.agent_chat import Chat
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_origins import AgentFacts, facts_of_agent, handed_by_model, trace_call
@@ -30,55 +31,40 @@ from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
 
 NO_AGENT = AgentFacts("", 0, "")
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
-def facts_of(
+def further_facts(
     transition: Transition,
     step: StepRow,
     workflow: Workflow,
-    policy: PolicySet,
+    applying: Applying,
     action: Action,
-    writes: int,
+    context: FactContext,
     chat: Chat | None,
-) -> dict[str, object]:
-    """Everything that policy may know of what this step would do. ``writes`` are those of the run before it.
+) -> tuple[FactContext, Mapping[str, object]]:
+    """The facts that few actions need, beside those of all: about equal calls, about an agent, about origins.
 
-    ``chat`` is what the model was shown, if an agent's model has said it.
+    ``chat`` is what the model was shown, if an agent's model has said what is to be done.
     """
-    view, run = transition.view, transition.run
-    applying = policy.applying(view.workflow, action.operation)
-    traced: Mapping[str, object] = {}
     node = transition.graph.leaf(agent_of(step.key)) if "/" in step.key else None
     agent = facts_of_agent(node, step, chat) if isinstance(node, AgentNode) else NO_AGENT
+    traced: Mapping[str, object] = NOTHING
     if step.key in transition.traces:
         known = transition.traces[step.key]
         traced, agent = known.facts, replace(agent, read=known.read)
     elif applying.traces or (agent.step and not is_turn(step.key)):
         trace = transition.traces[step.key] = trace_of(transition, step, workflow, action, chat)
         traced = trace.facts
-    context = FactContext(
-        run_workflow=view.workflow,
-        run_version=view.workflow_version,
-        run_id=str(view.run_id),
-        run_reference=view.run.reference,
-        run_requested_by=view.run.requested_by,
-        run_trigger=view.trigger_type,
-        run_step=step.key,
-        step_added_by=contributors.added_by(run.state, step.key) if run.state.shaped else "",
-        actor_id=f"workflow:{view.workflow}",
-        actor_kind="workflow",
-        writes_in_run=writes,
+    said = dataclasses.replace(
+        context,
         same_in_run=others_of(transition, step, action) if applying.recounts else 0,
-        refused_in_run=run.refused,
-        asked_in_run=run.asked,
         agent_step=agent.step,
         agent_turn=agent.turn,
         agent_model=agent.model,
         agent_read=agent.read,
-        tenant_id=view.tenant_id,
-        tenant_workspace=view.workspace_id,
     )
-    return build_facts(action, context, traced)
+    return said, traced
 
 
 def call_of(action: Action) -> str:
@@ -128,9 +114,3 @@ def result_origins(view: RunView, workflow: Workflow) -> list[Json]:
     starter = starter_of(view.trigger_type, view.run.requested_by, view.directory)
     follower = follower_of(view.run, graph, starter, workflow, variables(graph, view.run.state, view.constants, ""))
     return carried(follower.template(graph.result, "")) if graph.result is not None else []
-
-
-def told_of(transition: Transition, step: StepRow) -> JsonObject | None:
-    """The origins of what this step would do as the book tells them; None where nobody has asked for them."""
-    trace = transition.traces.get(step.key)
-    return None if trace is None else trace.told

@@ -23,18 +23,18 @@ from core.terms import GroupQuorum, Terms, Unresolved
 from evidence.chain import Actor
 from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
-from policy.evaluate import Decision, deny, evaluate
-from policy.facts import COUNTER, SAME
+from policy.evaluate import Decision, build_facts, deny, evaluate
+from policy.facts import COUNTER, SAME, FactContext
 from policy.sets import PolicySet
 from runtime.engine import ask, contributors, records
 from runtime.engine.agent_chat import Chat
 from runtime.engine.commit import ReceiptRow, StepRow
-from runtime.engine.errors import ErrorClass, StepError
+from runtime.engine.errors import DENIED, ErrorClass, StepError
 from runtime.engine.events import (
     ActionIntended,
     DecisionMade,
 )
-from runtime.engine.facts import call_of, facts_of, told_of
+from runtime.engine.facts import NOTHING, call_of, further_facts
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import Known, Next, Nonce, Over, Perform
 from runtime.engine.operators import IN_DOUBT
@@ -91,14 +91,33 @@ def judge(
     ``counted`` says that this very action is one of the run's writes already, because it was intended before. ``chat``
     is what an agent's model was shown, where the action is a call of it.
     """
-    view, writes = transition.view, transition.run.writes - counted
+    view, writes, state = transition.view, transition.run.writes - counted, transition.run.state
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
     transition.rows.writes_max = min(caps, default=None)
     if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
         sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
         return deny("cap:max_writes_per_run", sentence, policy.applying(view.workflow, action.operation).policies)
-    facts = facts_of(transition, step, workflow, policy, action, writes, chat)
-    decision = evaluate(policy, facts, action.operation)
+    context = FactContext(
+        run_workflow=view.workflow,
+        run_version=view.workflow_version,
+        run_id=str(view.run_id),
+        run_reference=view.run.reference,
+        run_requested_by=view.run.requested_by,
+        run_trigger=view.trigger_type,
+        run_step=step.key,
+        step_added_by=contributors.added_by(state, step.key) if state.shaped else "",
+        actor_id=f"workflow:{view.workflow}",
+        actor_kind="workflow",
+        writes_in_run=writes,
+        refused_in_run=transition.run.refused,
+        asked_in_run=transition.run.asked,
+        tenant_id=view.tenant_id,
+        tenant_workspace=view.workspace_id,
+    )
+    applying, traced = policy.applying(view.workflow, action.operation), NOTHING
+    if applying.traces or applying.recounts or "/" in step.key:
+        context, traced = further_facts(transition, step, workflow, applying, action, context, chat)
+    decision = evaluate(policy, build_facts(action, context, traced), action.operation)
     terms = decision.approval
     if terms is None or terms.unresolved is Unresolved.ASK:
         return decision
@@ -119,7 +138,7 @@ def binding(action: Action, decision: Decision) -> str:
 
 def denied(decision: Decision) -> StepError:
     """The error with which a step fails because policy denies what it would do."""
-    return StepError(ErrorClass.AUTHORIZATION, "policy_denied", " ".join(decision.reasons))
+    return StepError(ErrorClass.AUTHORIZATION, DENIED, " ".join(decision.reasons))
 
 
 def record_decision(transition: Transition, step: StepRow, decision: Decision, action: Action, bound: str) -> UUID:
@@ -135,6 +154,7 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
     rules: list[Json] = [rule.id for rule in decision.rules]
     errors: list[Json] = [error.rule for error in decision.errors]
     read: dict[str, Any] = dict(decision.facts_read)
+    trace = transition.traces.get(step.key)
     made = DecisionMade(
         decision=decision_id,
         action=blind(view.run.run_key, bound),
@@ -149,7 +169,7 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
         reasons=list(decision.reasons),
         facts=read,
         contributors=[*action.shaped] or None,
-        origins=told_of(transition, step),
+        origins=None if trace is None else trace.told,
     )
     names = [f"{policy.name}@{policy.version}" for policy in decision.policies]
     actor = Actor("policy", "+".join(names) or "none")

@@ -91,7 +91,7 @@ def begin(
         known = replace(known, given=None)
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
         return waits.ended(transition, step, leaf, known.wait)
-    if (first := chat_first(step, leaf, known, policy)) is not None:
+    if "/" in step.key and (first := chat_first(step, leaf, known, policy)) is not None:
         return first
     if isinstance(leaf, GateNode):
         return ask.begin_gate(transition, step, leaf, known, nonce)

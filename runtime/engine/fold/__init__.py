@@ -93,15 +93,10 @@ def _continued(run: Run, told: Told, event: e.RunContinued) -> None:
         run.state.origins[told.step or ""] = event.origins
 
 
-def _judged(run: Run, told: Told, event: e.DecisionMade) -> None:
-    run.refused += event.outcome == DENIED
-
-
 def _canceled(run: Run, told: Told, event: e.RunCanceled) -> None:
     run.canceling = run.canceling or {"by": told.actor.id, "reason": event.reason}
 
 
-DENIED = "deny"
 _CLOSING = {
     RunState.SUCCEEDED: RunEvent.SUCCEED,
     RunState.FAILED_TERMINAL: RunEvent.FAIL,
@@ -212,7 +207,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.WaitCanceled: of_waits.wait_canceled,
     e.AgentBegan: of_agents.began,
     e.AgentAnswered: of_agents.answered,
-    e.DecisionMade: _judged,
+    e.DecisionMade: None,
     e.PreflightFailed: None,
     e.ApprovalRequested: of_waits.asked,
     e.ApprovalVoted: of_waits.voted,

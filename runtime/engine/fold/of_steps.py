@@ -14,6 +14,7 @@ from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
 from runtime.engine import events as e
 from runtime.engine.agent_state import Came
 from runtime.engine.commit import PARKED, ReceiptRow, StepRow, WaitRow, wait_of
+from runtime.engine.errors import DENIED
 from runtime.engine.fold import of_agents
 from runtime.engine.fold.of_waits import answer, end_wait
 from runtime.engine.run import Run
@@ -57,6 +58,7 @@ def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
 
 
 def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
+    run.refused += event.code == DENIED
     # Of a run whose key is lost no detail can be told; what is public of the error is known all the same.
     lost = "What happened cannot be told: the key of this run is lost."
     error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
