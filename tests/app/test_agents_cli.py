@@ -25,7 +25,9 @@ steps:
       model: gpt-4o-mini
       instructions: Triage.
       input: Now.
-      tools: [probe.effect.apply]
+      tools:
+        - probe.effect.apply
+        - {do: probe.danger.apply, with: {pin: "4711-4712"}}
 """
 POLICY = """
 policy: all
@@ -38,16 +40,16 @@ rules:
 
 
 class Scripted:
-    """A model that calls three times in its first turn, once what there is not."""
+    """A model that calls four times in its first turn, once what there is not."""
 
     target = ""
 
     async def perform(self, call: Call) -> Done:
         first = len(call.input["messages"]) == 2
-        names = ("probe_effect_apply", "probe_effect_apply", "nothing")
+        names = ("probe_effect_apply", "probe_effect_apply", "nothing", "probe_danger_apply")
         made = [
             {"id": str(number), "type": "function", "function": {"name": name, "arguments": f'{{"name": "{given}"}}'}}
-            for number, (name, given) in enumerate(zip(names, "abc", strict=True))
+            for number, (name, given) in enumerate(zip(names, "abcd", strict=True))
         ]
         output: dict[str, Any] = {
             "text": "Let me \x1b[31m see." if first else "All \x1b[31m done.",
@@ -76,18 +78,21 @@ def test_run_show_tells_the_story(command: Any, outside_world: Any, tmp_path: Pa
 
     asyncio.run(work())
     (agent,) = command.json("run", "show", run_id)["agents"]
-    assert (agent["step_key"], agent["model"], agent["calls"], agent["tokens"]) == ("triage", "gpt-4o-mini", 3, 220)
+    assert (agent["step_key"], agent["model"], agent["calls"], agent["tokens"]) == ("triage", "gpt-4o-mini", 4, 220)
     assert agent["cost_usd"] == "0.50"
     came = [(call["source"], call["came"], call["reason"]) for call in agent["turns"][0]["calls"]]
     assert came == [
         ("probe.effect.apply", "done", ""),
         ("probe.effect.apply", "denied", "Not b."),
         ("?", "refused", "There is no such tool."),
+        ("probe.danger.apply", "done", ""),
     ]
     said = command("run", "show", run_id)
-    assert "gpt-4o-mini  succeeded: 2 turns, 3 calls, 1 refused, 220 tokens, 0.50 USD" in said
+    assert "gpt-4o-mini  succeeded: 2 turns, 4 calls, 1 refused, 220 tokens, 0.50 USD" in said
     assert 'triage/1/2  probe.effect.apply {"name": "b"} → denied: Not b.' in said
     assert "nothing" in said
+    assert 'triage/1/4  probe.danger.apply {"name": "d"} → done' in said
+    assert "4711" not in said, "what the author fixed is not the model's, and may be secret"
     assert 'result: {"text":"All ' in said
     assert "the model says: Let me \\x1b[31m see." in said
     assert "\x1b" not in said
