@@ -41,11 +41,7 @@ def foresee_steps(workflow: Workflow, policies: PolicySet) -> list[StepForeseen]
 
 
 def _judged(workflow: Workflow, node: Node, *, inside: bool) -> Iterator[tuple[str, str, dict[str, object]]]:
-<<<<<<< HEAD
-    """The parts of a node that are judged: the name of a step, its operation, and the facts that are known of it."""
-=======
     """Each part of a node that is judged: the name of a step, its operation, and the facts that are known of it."""
->>>>>>> 2487836b5bb10c82bd8d8cbec5eec264cfd6ca0d
     if isinstance(node, OperationNode):
         step = None if inside else node.id
         yield node.id, node.operation, fixed_facts(workflow, workflow.operations[node.operation], step)

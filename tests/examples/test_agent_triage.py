@@ -45,11 +45,7 @@ async def asked(office: Any, folder: Path, request: str, description: str = "It 
 
 
 async def came(office: Any, run_id: UUID) -> dict[str, str]:
-<<<<<<< HEAD
-    """The status of each call of the agent, by its step."""
-=======
     """The result of each call of the agent, by its step."""
->>>>>>> 2487836b5bb10c82bd8d8cbec5eec264cfd6ca0d
     return {step.key: step.status for step in await office.books.steps(run=run_id) if step.key.count("/") == 2}
 
 
