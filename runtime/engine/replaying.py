@@ -163,16 +163,15 @@ def _of_agent(run: Run, told: Told, graph: Graph, constants: Mapping[str, object
     """The way in which an agent began, was answered or ended as nothing before it says; None if there is none."""
     step, key = told.step or "", agent_of(told.step or "")
     node, agent = graph.leaf(key), run.state.agents.get(key)
-    assert isinstance(node, AgentNode), "no other leaf is told of like that"
+    if not isinstance(node, AgentNode):
+        return "is told of as an agent, and is none"
     if isinstance(told.event, e.AgentBegan):
         seen = variables(graph, run.state, constants, key)
         seen[CHECKPOINT] = run.superstep
-        return (
-            None
-            if beginning(node, seen) == replace(told.event, sources=None)
-            else "began with other words than its expressions give"
-        )
-    assert agent is not None, "it has begun"
+        same = beginning(node, seen) == replace(told.event, sources=None)
+        return None if same else "began with other words than its expressions give"
+    if agent is None:
+        return "went on as an agent before it began"
     if isinstance(told.event, e.AgentAnswered):
         made = answered(node, agent, run.spoken[key].input or {}, run.steps[step].output)
         return None if made == told.event else "was taken apart otherwise than the model's answer says"

@@ -56,6 +56,8 @@ RACES = 2
 # During which super-step a run is canceled, if it is.
 CANCELS = (*(None,) * 12, 0, 1, 2, 3)
 
+# Only an agent waits for its turns (tests/runtime/test_agents.py).
+WAITS = [kind for kind in WaitKind if kind is not WaitKind.AGENT]
 CHANNELS = {
     channel.name: channel
     for channel in (
@@ -286,7 +288,7 @@ class Script:
             return Answer("succeed", value=value)
         if chance < 71:
             return Answer("fail", failure=list(FAILURES)[number // 1000 % 3])
-        kind = list(WaitKind)[number // 1000 % len(WaitKind)]
+        kind = WAITS[number // 1000 % len(WAITS)]
         ends = {WaitKind.RETRY: ("complete",), WaitKind.APPROVAL: ("complete", "complete", "reject")}
         options = ends.get(kind, ("complete", "complete", "complete", "time out"))
         return Answer("park", "x", kind, options[number // 10_000 % len(options)], number // 100_000 % 3, value)
