@@ -385,7 +385,6 @@ class TestItOperations:
             ("slack.message.post", "external_call", "allow"),
             ("http.request.send", "external_call", "needs_approval"),
             ("model.chat.complete", "external_call", "allow"),
-            ("transform.data.apply", "none", "allow"),
         ],
     )
     def test_the_other_operations(

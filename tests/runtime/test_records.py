@@ -16,9 +16,10 @@ from asyncpg import ConnectionDoesNotExistError
 from connectors.port import Connectors
 from connectors.records.connector import RecordsConnector
 from core.db import FACES_ROLE, Connection, Database
+from core.grouping import Grouping
 from runtime.engine.commit import Commit
 from runtime.store import records
-from runtime.store.commits import apply, apply_together, can_go_together
+from runtime.store.commits import apply, apply_together
 from runtime.work import committing, pump
 
 POLICY = """
@@ -195,32 +196,31 @@ async def test_many_at_once_from_two_workers_lose_nothing(kept: Any) -> None:
 class Statements:
     """The appends of a worker, as they go to the database: which went together, and which answer gets lost.
 
-    The first two wait until others are ready behind them, so that there is a group.
+    All wait until so many appends have come, so that there are groups.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, behind: int = 0, lost: str = "") -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, wanted: int = 0, lost: str = "") -> None:
         self.groups: list[Sequence[Commit]] = []
-        self.refused_groups = self.ready = self.begun = 0
-        self.behind, self.lost, self.enough = behind, lost, asyncio.Event()
-        if not behind:
+        self.refused_groups = self.come = 0
+        self.wanted, self.lost, self.enough = wanted, lost, asyncio.Event()
+        if not wanted:
             self.enough.set()
         self.lost_of: set[UUID] = set()
         for module in (committing, pump):
             monkeypatch.setattr(module, "apply", self.apply)
         monkeypatch.setattr(committing, "apply_together", self.apply_together)
-        monkeypatch.setattr(committing, "can_go_together", self.can_go_together)
+        waited_for = Grouping.apply
 
-    def can_go_together(self, commit: Commit) -> bool:
-        fits = can_go_together(commit)
-        self.ready += fits
-        if self.ready >= self.behind:
-            self.enough.set()
-        return fits
+        async def comes(grouping: Grouping[Commit, Any], commit: Commit) -> Any:
+            self.come += 1
+            if self.come >= self.wanted:
+                self.enough.set()
+            return await waited_for(grouping, commit)
+
+        monkeypatch.setattr(Grouping, "apply", comes)
 
     async def apply(self, connection: Connection, commit: Commit) -> Any:
-        self.begun += 1
-        if self.begun <= 2:
-            await self.enough.wait()
+        await self.enough.wait()
         loses = self.lost and commit.records and commit.run_id not in self.lost_of
         if loses:
             self.lost_of.add(commit.run_id)
@@ -232,6 +232,7 @@ class Statements:
         return applied
 
     async def apply_together(self, connection: Connection, commits: Sequence[Commit]) -> Any:
+        await self.enough.wait()
         self.groups.append(commits)
         try:
             return await apply_together(connection, commits)
@@ -260,7 +261,7 @@ async def test_in_a_group_of_appends_a_refused_record_fails_its_own_run_alone(
     await kept.publish(plain.replace("workflow: w", "workflow: plain"))
     names = [*["plain"] * 6, *["w", "own"] * 4, *["plain"] * 6]
     runs = [await kept.start(name, ref=str(number)) for number, name in enumerate(names)]
-    statements = Statements(monkeypatch, behind=4)
+    statements = Statements(monkeypatch, wanted=len(runs) - 4)
     async with kept.working(concurrency=20):
         ended = await over(kept, runs)
     told = Counter(zip(names, ended, strict=True))
@@ -268,8 +269,7 @@ async def test_in_a_group_of_appends_a_refused_record_fails_its_own_run_alone(
         ("w", "succeeded"): 1,
         ("w", "failed_terminal"): 3,
     }
-    assert max(map(len, statements.groups)) >= 4, "several runs shared a statement"
-    assert statements.refused_groups == 0, "and none of them was refused for a neighbour's sake"
+    assert statements.refused_groups == 0, "no group was refused for a neighbour's sake"
     assert (await stored(kept))["same"][1] == 1
     assert len(kept.outside.effects) == 12
     await kept.at_rest()
