@@ -34,7 +34,7 @@ class Conversation(Struct, frozen=True):
 
 
 class Listeners(Struct):
-    """What the models of the agents that were met last have been shown, by run and agent."""
+    """Conversations of the agents that were met last, by run and agent."""
 
     _kept: OrderedDict[tuple[UUID, str], Conversation] = field(default_factory=OrderedDict)
 

@@ -109,7 +109,7 @@ def handed_by_model(
 
 
 def known_of(follower: Follower, node: AgentNode, step: StepRow, chat: Chat) -> Conversation:
-    """What the model had been shown when it answered in the turn of this call, or is shown for this turn."""
+    """The conversation before the answer in the turn of this call, or before this turn."""
     key, (turn, _) = agent_of(step.key), number_of(step.key)
     at = f"{key}/{turn}"
     mark = chat.marks.get(at, chat.digest)

@@ -48,7 +48,7 @@ class Tools:
 
     @cached_property
     def listeners(self) -> Listeners:
-        """What the models of the agents that this worker met last have been shown."""
+        """Conversations of the agents that this worker met last."""
         return Listeners()
 
     @cached_property
