@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.test_agents import APPROVAL
+from tests.runtime.test_pausing import pause, resume
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 
 pytestmark = pytest.mark.req("P-14")
@@ -153,4 +154,20 @@ async def test_agents_of_a_loop_know_nothing_of_each_other(agents: Agents) -> No
     ends = [messages for messages in agents.asked if any(message["role"] == "tool" for message in messages)]
     assert len(ends) == 3
     assert all(len([message for message in messages if message["role"] == "tool"]) == 1 for messages in ends)
+    await runtime.at_rest()
+
+
+async def test_a_pause_in_the_middle_of_a_turn_stops_its_calls_and_the_next_turn(agents: Agents) -> None:
+    run = await agents.go(calls(APPLY, call("probe_value_read", {"name": "b"}, "two")), says("Done."), policy=APPROVAL)
+    runtime: Any = agents.runtime
+    await runtime.person("lee", ("leads",))
+    assert (await pause(runtime, "run", run)).changed
+    await runtime.vote("lee", "approve")
+    await runtime.go_on()
+    assert (runtime.outside.effects, len(agents.asked)) == ([], 1)
+    assert (await resume(runtime, "run", run)).changed
+    await runtime.sweep()
+    await runtime.go_on()
+    assert await runtime.status(run) == "succeeded"
+    assert (len(runtime.outside.effects), len(agents.asked)) == (1, 2)
     await runtime.at_rest()
