@@ -72,7 +72,7 @@ class Recount(Struct):
         """The count in words."""
         return (
             f"{self.again} computed again; {self.withheld} not recomputed, because values are withheld; "
-            f"{self.followed} of steps whose expressions say so, which `counterseal run replay` evaluates"
+            f"{self.followed} of workflow steps, which follow from expressions that no bundle evaluates"
         )
 
 

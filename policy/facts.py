@@ -46,6 +46,8 @@ argument ``origin.<name>`` and ``carries.<name>``."""
 
 COUNTER, SAME = "counters.writes_in_run", "counters.same_in_run"
 """The facts that other steps of the run change by what they let out."""
+REFUSED, ASKED = "counters.refused_in_run", "counters.asked_in_run"
+"""The facts that other steps of the run, and people, change by what they refuse and ask."""
 
 ORIGIN, CARRIES = "origin.", "carries."
 """The beginnings of facts about where values come from. They are worked out only where a rule reads one of them."""

@@ -39,7 +39,7 @@ async def policy_check(
     as_json: Json = False,
 ) -> None:
     """Check policies without publishing them; needs no database."""
-    from runtime.definition import deciders
+    from runtime.definition import deciders, trusting
     from runtime.definition.people import load_directory
 
     definitions = _definitions()
@@ -49,15 +49,19 @@ async def policy_check(
         groups = content.deciders
 
     async def check(path: Path) -> dict[str, Any]:
-        """Check a policy. ``warnings``: cases that nobody could decide; ``DefinitionError`` if nobody ever could."""
+        """Check a policy. ``warnings``: cases that nobody could decide, and trust in what anyone may write.
+
+        ``DefinitionError`` if nobody ever could decide.
+        """
         found = definitions.compile_policy(context.read_text(path), str(path))
-        told = {"name": found.name, "version": found.version, "warnings": []}
+        trusted = trusting.of_policy(found.text, str(path), definitions.catalog)
+        told = {"name": found.name, "version": found.version, "warnings": trusted}
         if groups is None:
             return told
         decided = deciders.of_policy(found.text, str(path), groups)
         if decided.problems:
             raise DefinitionError(tuple(decided.problems))
-        return {**told, "warnings": decided.warnings}
+        return {**told, "warnings": [*trusted, *decided.warnings]}
 
     await report(files, check, lambda result: _warn(result["warnings"]), as_json=as_json)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
@@ -29,22 +30,44 @@ class Heard(Struct, frozen=True):
     answer: bool = False
 
 
-def matcher_of(heard: Iterable[Heard | None]) -> Matcher:
-    """A matcher that has taken in a conversation, in its order. None stands for what cannot be read."""
-    matcher, own = Matcher(), dict[str, bool]()
-    for one in heard:
+@dataclass
+class Listener:
+    """Takes a conversation into a matcher, as it goes on. ``heard`` is how much of it that is by now."""
+
+    matcher: Matcher = field(default_factory=Matcher)
+    heard: list[Heard | None] = field(default_factory=list)
+    _own: dict[str, bool] = field(default_factory=dict)
+
+    def listen(self, conversation: Sequence[Heard | None]) -> None:
+        """Take in what has come to the conversation since. None stands for what cannot be read."""
+        for one in conversation[len(self.heard) :]:
+            self._take(one)
+            self.heard.append(one)
+
+    def knows_the_beginning_of(self, conversation: Sequence[Heard | None]) -> bool:
+        """True if this is how the conversation began."""
+        return conversation[: len(self.heard)] == self.heard
+
+    def _take(self, one: Heard | None) -> None:
         if one is None:
-            matcher.withheld()
+            self.matcher.withheld()
         elif one.answer:
-            own |= _answered(matcher, one)
+            self._own |= _answered(self.matcher, one)
         elif one.origin == MODEL:
-            matcher.said(one.value)
+            self.matcher.said(one.value)
         elif one.step and one.origin.startswith(TOOL):
             operation = one.origin.removeprefix(TOOL)
-            matcher.shown(operation, one.value, records=one.records, own=own.get(one.step, False))
+            own = self._own.get(one.step, False)
+            self.matcher.shown(operation, one.value, records=one.records, own=own)
         else:
-            matcher.given(one.origin, one.value)
-    return matcher
+            self.matcher.given(one.origin, one.value)
+
+
+def matcher_of(heard: Sequence[Heard | None]) -> Matcher:
+    """A matcher that has taken in a conversation, in its order."""
+    listener = Listener()
+    listener.listen(heard)
+    return listener.matcher
 
 
 def digest_of(heard: Iterable[Heard | None]) -> str:

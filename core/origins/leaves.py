@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from core.canonical import Json
-from core.origins.words import Words, number
+from core.origins.words import Date, Words, moment, number
 
 Scalar: TypeAlias = str | int | float | bool
 
@@ -32,6 +32,11 @@ class Leaf:
     def number(self) -> Decimal | None:
         """The value as a number, also if it is the text of one."""
         return _number(self.value)
+
+    @cached_property
+    def moment(self) -> tuple[Date, str | None] | None:
+        """The date that the value is, with its clock; None if it is none."""
+        return moment(self.value) if isinstance(self.value, str) else None
 
 
 def leaves(value: Json, pointer: str = "", name: str = "") -> Iterator[Leaf]:

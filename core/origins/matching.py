@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from core.canonical import Json
 from core.origins.leaves import Leaf, Scalar, leaves, pointed, same, scalars
-from core.origins.words import Words, at_clock, moment
+from core.origins.words import Words, at_clock
 
 VERSION = 1
 STEPS_MAX = 4_000_000
@@ -185,7 +185,7 @@ class Matcher:
             return True
         if not isinstance(wanted.value, str):
             return False
-        day = moment(wanted.value)
+        day = wanted.moment
         if day is not None and ({day[0], (None, *day[0][1:])} & words.dates):
             return day[1] is None or at_clock(day[1], words)
         if wanted.words.accounts and wanted.words.squeezed in words.accounts:

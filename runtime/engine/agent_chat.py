@@ -17,6 +17,7 @@ from connectors.operation import Operation
 from core.canonical import Json, JsonObject, digest
 from runtime.engine import events as e
 from runtime.engine.agent_came import came_of, told_done, told_of
+from runtime.engine.agent_heard import Listeners
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_plan import ASKED_BEFORE
 from runtime.engine.agent_state import Came, number_of
@@ -51,11 +52,17 @@ class Shown(Struct, frozen=True):
 
 
 class Chat(Struct):
-    """The messages of an agent's first turn on, and their running digest. ``sources`` are those of the beginning."""
+    """The messages of an agent's first turn on, and their running digest. ``sources`` are those of the beginning.
+
+    ``marks`` are the running digests before the answer of each turn, by its key. ``listeners`` are what the worker has
+    kept of it, so that nothing is matched anew for each call.
+    """
 
     shown: list[Shown] = field(default_factory=list)
     digest: str = ""
     sources: list[JsonObject] = field(default_factory=list)
+    marks: dict[str, str] = field(default_factory=dict)
+    listeners: Listeners = field(default_factory=Listeners)
 
     def before(self, turn: str) -> list[Shown]:
         """The messages that the model had been shown when it answered in this turn, by the key of its step."""
@@ -70,7 +77,7 @@ class _Turn(Struct):
     came: dict[int, tuple[Came, Json]] = field(default_factory=dict)
 
 
-def chat_of(told: Iterable[Told], key: str) -> Chat:
+def chat_of(told: Iterable[Told], key: str, listeners: Listeners | None = None) -> Chat:
     """The messages of the agent with this key, from the events of its run in their order."""
     begun: list[JsonObject] = []
     sources: list[JsonObject] = []
@@ -88,6 +95,8 @@ def chat_of(told: Iterable[Told], key: str) -> Chat:
             elif not call and isinstance(event, e.AgentAnswered):
                 turns[turn].answered = event
     chat = Chat([Shown(str(one["role"]), "", one.get("content")) for one in begun], digest([*begun]), sources)
+    if listeners is not None:
+        chat.listeners = listeners
     for number in sorted(turns):
         _add(chat, turns[number])
     return chat
@@ -107,6 +116,7 @@ def _result(event: e.Event) -> tuple[Came, Json] | None:
 
 def _add(chat: Chat, turn: _Turn) -> None:
     """Add an answer, and all results of its calls if they have them. Each call has one."""
+    chat.marks[turn.key] = chat.digest
     chat.shown.append(Shown("assistant", turn.key, turn.output))
     chat.digest = digest([chat.digest, turn.output])
     answered = turn.answered

@@ -15,7 +15,7 @@ from connectors.marks import kind_at, records_of
 from connectors.operation import Operation
 from core.action import Action
 from core.canonical import Json, JsonObject
-from core.origins.conversation import TOOL, Heard, digest_of, matcher_of
+from core.origins.conversation import TOOL, Heard
 from core.origins.expressions import Origins, distinct, under
 from core.origins.leaves import pointed
 from core.origins.matching import MODEL, PERSON, UNKNOWN, VERSION, WORKFLOW, ArgumentKind
@@ -24,6 +24,7 @@ from policy.sets import PolicySet
 from runtime.engine.agent_came import masked
 from runtime.engine.agent_chat import Chat, Shown
 from runtime.engine.agent_given import weakest
+from runtime.engine.agent_heard import Conversation
 from runtime.engine.agent_node import AgentNode, AgentTool
 from runtime.engine.agent_state import agent_of, is_turn, number_of
 from runtime.engine.commit import StepRow
@@ -67,9 +68,8 @@ def read_of(node: AgentNode, seen: Sequence[Shown]) -> tuple[str, ...]:
 def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None, action: Action) -> Trace:
     """The origins of the arguments of a call, or of a turn; unknown where nobody knows what the model was shown."""
     operation, key, (turn, call) = follower.operations[action.operation], agent_of(step.key), number_of(step.key)
-    seen = None if chat is None else chat.before(f"{key}/{turn}")
-    heard = None if seen is None else [*heard_of(follower, node, chat, seen)]
-    matcher = None if heard is None else matcher_of(heard)
+    known = None if chat is None else known_of(follower, node, step, chat)
+    matcher = None if known is None else known.matcher
     fixed = _fixed(follower, node, step, chat)
     facts: dict[str, list[list[str]] | list[str]] = {}
     told: JsonObject = {}
@@ -91,13 +91,10 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
         facts |= {f"{ORIGIN}{name}": distinct(found), f"{CARRIES}{name}": sorted({*carried})}
         if found:
             told[name] = {"origins": listed(distinct(found)), "matched": matched, "fixed": listed(authored)}
-    shown: Json = None if heard is None else digest_of(heard)
-    return Trace(
-        facts,
-        {"matcher": VERSION, "turn": f"{key}/{turn}", "shown": shown, "arguments": told},
-        True,
-        read_of(node, seen or ()),
-    )
+    seen = () if chat is None else chat.before(f"{key}/{turn}")
+    shown = None if known is None else known.shown
+    book: JsonObject = {"matcher": VERSION, "turn": f"{key}/{turn}", "shown": shown, "arguments": told}
+    return Trace(facts, book, True, read_of(node, seen))
 
 
 def handed_by_model(
@@ -107,9 +104,18 @@ def handed_by_model(
     fixed = _fixed(follower, node, step, chat)
     if chat is None:
         return tuple(((name,), [[UNKNOWN]]) for name in inputs)
-    key, (turn, _) = agent_of(step.key), number_of(step.key)
-    matcher = matcher_of(heard_of(follower, node, chat, chat.before(f"{key}/{turn}")))
+    matcher = known_of(follower, node, step, chat).matcher
     return tuple(((name,), under(fixed, (name,)) or matcher.origins(value)) for name, value in inputs.items())
+
+
+def known_of(follower: Follower, node: AgentNode, step: StepRow, chat: Chat) -> Conversation:
+    """The conversation before the answer in the turn of this call, or before this turn."""
+    key, (turn, _) = agent_of(step.key), number_of(step.key)
+    at = f"{key}/{turn}"
+    mark = chat.marks.get(at, chat.digest)
+    return chat.listeners.known(
+        follower.run.run_id, key, at, mark, lambda: [*heard_of(follower, node, chat, chat.before(at))]
+    )
 
 
 def heard_of(follower: Follower, node: AgentNode, chat: Chat | None, seen: Sequence[Shown]) -> Iterator[Heard | None]:

@@ -189,7 +189,8 @@ class Commit(Struct):
 
     ``strict`` says that it must have seen everything, so that the run must be at ``expected_version`` too.
     ``moves_gate`` says that later appends must have seen this one. ``executing`` and ``writes`` are differences;
-    ``writes_max`` bounds the run's writes; where a rule has ``counted`` them no other may have come in between.
+    ``writes_max`` bounds the run's writes; where a rule has ``counted`` them no other may have come in between. Nothing
+    at all may where a rule has counted what was refused or asked (``recounted``).
     ``held`` guards that these leases are still the newest of their steps, and ``stop`` that the tenant's policy and
     pauses are still those of that number, by which the decisions in here were made; ``people`` that its directory still
     has this digest, by which the votes of the approvals that are used in here were counted.
@@ -218,6 +219,7 @@ class Commit(Struct):
     writes_max: int | None = None
     strict: bool = True
     counted: bool = False
+    recounted: bool = False
     moves_gate: bool = False
     error: JsonObject | None = None
     canceling: JsonObject | None = None

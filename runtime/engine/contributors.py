@@ -3,10 +3,10 @@
 A *mark* is the part that somebody had: their role, the step at which they had it, and their principal, in one text.
 ``State.shaped`` holds the marks of each step's result (``steps.<key>``), of each channel (``state.<name>``), of the
 run's reference, of each added step (``added.<id>``) and of the run as a whole (``run``), and who gave reasons with
-their votes (``votes.<key>``). Whatever an expression reads brings its marks along, through conditions and loops as
-well; the references of all expressions are known when the workflow compiles. What cannot be followed counts as used:
-all of a step's result, and everybody who ever wrote a channel. The run's requester has a part in everything and needs
-no mark, so a run that nobody else shapes has none.
+their votes (``votes.<key>``), but for votes on calls of agents. Whatever an expression reads brings its marks along,
+through conditions and loops as well; the references of all expressions are known when the workflow compiles. What
+cannot be followed counts as used: all of a step's result, and everybody who ever wrote a channel. The run's requester
+has a part in everything and needs no mark, so a run that nobody else shapes has none.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> No
     over = [row for row in rows if row.status in (StepState.SUCCEEDED, StepState.FAILED_TERMINAL)]
     for vote in run.votes:  # a reason is a part of what a gate comes to, and of a failure
         key = run.approvals[vote.approval_id].step_key if vote.reason else ""
+        if "/" in key:
+            continue  # what an agent asked: whoever may decide has answered, and may decide on its next call
         row = next((row for row in over if row.key == key), None)
         if row is not None and (isinstance(graph.leaf(key), GateNode) or row.status is StepState.FAILED_TERMINAL):
             _add(state, f"{VOTES}{key}", [mark(Role.FORM_FILLER, f"person:{vote.person_id}", _node(key))])
@@ -119,7 +121,7 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
     scopes = ["", *(".".join(parts[: depth + 1]) + "." for depth in range(len(parts)))]
     node = _node(key)
     if "/" in node:
-        return of_agent(state, key.partition("/")[0])
+        return everybody(state)
     if node not in graph.flow:
         return everybody(state)
     found = {*shaped.get(RUN, ()), *shaped.get(f"added.{node}", ())}
@@ -143,13 +145,8 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
 
 
 def _used(state: State, graph: Graph, row: StepRow) -> frozenset[str]:
-    return of_agent(state, row.key) if row.operation == OPERATION else marks_of(state, graph, row.key)
-
-
-def of_agent(state: State, key: str) -> frozenset[str]:
-    """The marks of all that a model may have used: what it read cannot be followed, and reasons are told to it."""
-    inner = [marks for name, marks in state.shaped.items() if name.startswith(f"{VOTES}{key}/")]
-    return everybody(state).union(*inner)
+    # What a model has read cannot be followed.
+    return everybody(state) if row.operation == OPERATION else marks_of(state, graph, row.key)
 
 
 def everybody(state: State) -> frozenset[str]:

@@ -24,7 +24,7 @@ from evidence.chain import Actor
 from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision, build_facts, deny, evaluate
-from policy.facts import COUNTER, SAME, FactContext
+from policy.facts import ASKED, COUNTER, REFUSED, SAME, FactContext
 from policy.sets import PolicySet
 from runtime.engine import ask, contributors, records
 from runtime.engine.agent_chat import Chat
@@ -149,6 +149,7 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
     view, rows = transition.view, transition.rows
     rows.stop = view.stop
     rows.counted |= COUNTER in decision.facts_read or SAME in decision.facts_read
+    rows.recounted |= REFUSED in decision.facts_read or ASKED in decision.facts_read
     name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
     decision_id = derived_id(view.run_id, name)
     rules: list[Json] = [rule.id for rule in decision.rules]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct, to_builtins
 
 from connectors.operation import Operation
 from core.action import Action
@@ -39,7 +39,10 @@ class Trace(Struct, frozen=True):
     @classmethod
     def of_kept(cls, action: Mapping[str, Any]) -> Trace | None:
         """The trace that was kept with the action of a question; None if there is none."""
-        return convert(action[KEPT], cls) if KEPT in action else None
+        if KEPT not in action:
+            return None
+        kept = action[KEPT]
+        return cls(kept["facts"], kept["told"], kept["of_agent"], tuple(kept["read"]))
 
     def of(self, name: str) -> Origins:
         """The origins of one argument; none if it is absent or not known."""

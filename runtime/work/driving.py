@@ -211,7 +211,7 @@ class Drive:
         hold = self._holding.now()
         async with self._tools.database.connection() as connection:
             told = await journal.of_step(connection, hold.view.run_id, hold.view.run.run_key, work.agent)
-        known = replace(work.known, chat=chat_of(told, work.agent))
+        known = replace(work.known, chat=chat_of(told, work.agent, self._tools.listeners))
 
         def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             return begin(transition, step, workflow, policy, known, new_nonce)

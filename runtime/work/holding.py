@@ -15,6 +15,7 @@ from approvals.ports import SlackGroups
 from connectors.port import Connectors
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
+from runtime.engine.agent_heard import Listeners
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.instructions import Known, known_of, leased
 from runtime.engine.run import RunView
@@ -44,6 +45,11 @@ class Tools:
     def recent(self) -> Recent:
         """The runs that this worker met last."""
         return Recent()
+
+    @cached_property
+    def listeners(self) -> Listeners:
+        """Conversations of the agents that this worker met last."""
+        return Listeners()
 
     @cached_property
     def _means(self) -> Means:

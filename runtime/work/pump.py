@@ -194,7 +194,7 @@ class Pump:
             except Exception as error:
                 raise _fault(move, error, moves) from error
         commit = transition.commit()
-        commit.held, commit.strict = [move.claim for move in moves], commit.moves_gate
+        commit.held, commit.strict = [move.claim for move in moves], commit.moves_gate or commit.recounted
         return Sent(met, transition, commit, works, began)
 
     async def _on_the_book(self, moves: Sequence[Move], *, afresh: bool) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from core.origins.conversation import Listener
 from runtime.definition.workflow import load_workflow
 from runtime.requests.looking import Looking
 from runtime.requests.starting import StartRequest, start_named
@@ -193,3 +194,18 @@ async def test_the_input_has_the_origin_of_what_it_is_made_of(agents: Agents) ->
         str(one.facts["origin.name"]) for one in await agents.runtime.books.decisions(operation="probe.effect.apply")
     }
     assert found == {"[['tool:probe.value.read']]", "[['requester']]"}
+
+
+@pytest.mark.req("P-14")
+async def test_calls_of_one_turn_share_what_was_shown_before(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, take = list[Any](), Listener.listen
+
+    def listening(self: Listener, conversation: Any) -> None:
+        told.append(len(conversation) - len(self.heard))
+        take(self, conversation)
+
+    monkeypatch.setattr(Listener, "listen", listening)
+    turns = [calls(*(read(f"{turn} {number}") for number in range(6))) for turn in range(4)]
+    run = await go(agents, *turns, says("Done."))
+    assert await agents.runtime.status(run) == "succeeded"
+    assert told == [2, 7, 7, 7], "the first messages, then each answer and its results, once"

@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from core.canonical import canonical_bytes
-from core.origins.matching import Matcher
+from core.origins.conversation import Listener
 from evidence.bundle import BundleContent, assemble
 from evidence.commitments import disclosure, open_disclosure
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_unsigned
-from runtime.engine import agent_origins
+from runtime.engine import agent_heard
 from runtime.engine.told import parts, shown_values
 from runtime.keep.bundling import Bundling, Material, content_of
 from tests.runtime.test_agent_origins import OWN, apply, go, read
@@ -121,15 +121,14 @@ async def test_other_origins_than_those_that_are_found_fail(
 ) -> None:
     """A runtime that claims the requester's words for what came out of a result."""
 
-    def claiming(heard: Any) -> Matcher:
-        matcher = Matcher()
-        matcher.given("requester", [one.value for one in heard if one is not None])
-        return matcher
+    class Claiming(Listener):
+        def listen(self, conversation: Any) -> None:
+            self.matcher.given("requester", [one.value for one in conversation if one is not None])
 
     if lie == "origins":
-        monkeypatch.setattr(agent_origins, "matcher_of", claiming)
+        monkeypatch.setattr(agent_heard, "Listener", Claiming)
     else:
-        monkeypatch.setattr(agent_origins, "digest_of", lambda heard: "0" * 64)
+        monkeypatch.setattr(agent_heard, "digest_of", lambda heard: "0" * 64)
     archive, material = await told(agents, tmp_path)
     content = replace(content_of(material, "test"), disclosures=opened(material))
     wanted = "does not come from where it was told" if lie == "origins" else "what the model had been shown"

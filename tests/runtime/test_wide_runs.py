@@ -56,6 +56,16 @@ rules:
   - {id: everything, match: {connector: probe}, outcome: allow}
   - {id: enough, match: {connector: probe}, when: counters.writes_in_run >= 2, outcome: deny, because: Two are enough.}
 """
+TWICE_REFUSED = """
+policy: two
+version: 1
+rules:
+  - id: refused
+    match: {connector: probe}
+    when: action.fields.name != 'i000' && counters.refused_in_run < 2
+    outcome: deny
+    otherwise: allow
+"""
 LEASE = timedelta(seconds=30)
 
 
@@ -540,6 +550,13 @@ async def test_a_rule_that_counts_a_run_s_writes_lets_no_more_out_than_it_says(r
     run_id = await begun(runtime, 24)
     await runtime.policy(AT_MOST_TWO)
     await two_decide_at_once(runtime, run_id, 2)
+
+
+@pytest.mark.req("P-14")
+async def test_a_rule_that_counts_what_was_refused_refuses_no_more_than_it_says(runtime: Any) -> None:
+    run_id = await begun(runtime, 24)
+    await runtime.policy(TWICE_REFUSED)
+    await two_decide_at_once(runtime, run_id, 22)
 
 
 async def two_decide_at_once(runtime: Any, run_id: UUID, writes: int) -> None:

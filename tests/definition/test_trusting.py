@@ -1,0 +1,45 @@
+"""Warnings about rules that trust fields which anyone may write."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.adapters import catalog_of
+from app.settings import Settings
+from runtime.definition.trusting import of_policy
+
+pytestmark = pytest.mark.req("P-14")
+POLICY = """
+policy: trusts
+version: 1
+rules:
+  - id: own
+    match: {operation: servicenow.incident.get}
+    when: origin.sys_id.all(o, 'requester' in o || "%s" in o)
+    outcome: %s
+"""
+ANYONE, SYSTEM = "field:http.request.send#/status", "field:bpmn.message.correlate#/process_instance_id"
+
+
+def warned(label: str, outcome: str = "allow") -> list[str]:
+    return of_policy(POLICY % (label, outcome), "p.yaml", catalog_of(Settings()))
+
+
+@pytest.mark.parametrize("outcome", ["allow", "deny\n    otherwise: allow"])
+def test_a_rule_that_lets_out_what_anyone_wrote_is_named(outcome: str) -> None:
+    assert len(warned(ANYONE, outcome)) == 1
+    (warning,) = warned(ANYONE, outcome)
+    assert warning.startswith("p.yaml:7:")
+    assert f"rule own lets an action out by {ANYONE}, which anyone may write" in warning
+
+
+def test_all_of_a_result_is_as_open_as_its_weakest_field() -> None:
+    assert warned("field:http.request.send#")
+
+
+@pytest.mark.parametrize(
+    ("label", "outcome"),
+    [(SYSTEM, "allow"), (ANYONE, "deny"), ("field:no.such.operation#/x", "allow"), ("tool:http.request.send", "allow")],
+)
+def test_other_rules_are_not(label: str, outcome: str) -> None:
+    assert warned(label, outcome) == []
