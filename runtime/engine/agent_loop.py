@@ -15,6 +15,7 @@ from evidence.commitments import commit_fields, path_of
 from evidence.receipts import ReceiptStatus
 from runtime.engine.agent_answers import answered
 from runtime.engine.agent_chat import RESULT
+from runtime.engine.agent_memory import recalled
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_origins import matching_of
 from runtime.engine.agent_plan import Ahead, ahead
@@ -47,7 +48,8 @@ def beginning(node: AgentNode, seen: Mapping[str, object]) -> AgentBegan:
     if problem := unfit([messages, given], "What the agent begins with"):
         raise ExpressionError(problem)
     tools: list[Json] = [tool.tool.source for tool in node.tools.values()]
-    return AgentBegan(node.model, tools, messages, given or None, matching=matching_of(node) or None)
+    matching, turns = matching_of(node) or None, recalled(node, seen) or None
+    return AgentBegan(node.model, tools, messages, given or None, matching=matching, remembered=turns)
 
 
 def _text(value: Json) -> str:

@@ -27,7 +27,7 @@ class Trace(Struct, frozen=True):
     Of an agent's call ``read`` are the operations whose results its model has seen.
     """
 
-    facts: Mapping[str, list[list[str]] | list[str]]
+    facts: Mapping[str, list[Any]]
     told: JsonObject
     of_agent: bool = False
     read: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ from evidence.chain import Actor
 from evidence.commitments import blind, commit_fields, path_of
 from runtime.engine import events as e
 from runtime.engine.agent_loop import conclude, take_apart
+from runtime.engine.agent_memory import remembered
 from runtime.engine.closing import Closing
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.crossing import REFERENCE, Crossing, begin, checkpoint_of, cross
@@ -278,6 +279,7 @@ def writes_of(
     values = variables(graph, state, constants, key)
     values.update(more)
     writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
+    writes |= remembered(leaf, state, constants, key)
     if problem := unfit(writes, "What `set` gives") if writes else None:
         raise ExpressionError(problem)
     if leaf.reference is not None:

@@ -19,6 +19,13 @@ JOIN journal j ON j.run_id = $1 AND position(convert_to(w.id::text, 'UTF8') IN j
 _WITH = """
 SELECT first_seq, lines, vals FROM journal WHERE run_id = $1 AND position($2::bytea IN lines) > 0 ORDER BY n"""
 
+_ABOVE = """
+WITH RECURSIVE above AS (
+  SELECT r.run_id, r.tenant_id, r.run_key, r.parent_run_id FROM runs r WHERE r.run_id = $1
+  UNION SELECT r.run_id, r.tenant_id, r.run_key, r.parent_run_id
+  FROM above JOIN runs r ON r.run_id = above.parent_run_id AND r.tenant_id = above.tenant_id)
+SELECT run_id, run_key FROM above"""
+
 # The rest of the book of the run in ``{0}``, which ``{1}`` chooses.
 TAIL = """LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
@@ -88,6 +95,17 @@ async def of_step(connection: Connection, run_id: UUID, run_key: bytes, key: str
     found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
     told = [each for append in found for each in append.told(run_key)]
     return [each for each in told if each.step == key or (each.step or "").startswith(f"{key}/")]
+
+
+async def of_others(
+    connection: Connection, run_id: UUID, wanted: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], list[Told]]:
+    """All events of these agents, each by its run and its key: of this run, and of those above it, as far as kept."""
+    if not wanted:
+        return {}
+    above = {str(row["run_id"]): row["run_key"] for row in await connection.fetch(_ABOVE, run_id)}
+    found = [at for at in wanted if above.get(at[0])]
+    return {at: await of_step(connection, UUID(at[0]), above[at[0]], at[1]) for at in found}
 
 
 async def opened(connection: Connection, run_id: UUID, waits: Sequence[UUID]) -> dict[UUID, int]:

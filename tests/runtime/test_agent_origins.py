@@ -26,6 +26,7 @@ rules:
     otherwise: needs_approval
     approvers: [{group: leads}]
 """
+ASKS = "otherwise: needs_approval\n    approvers: [{group: leads}]"
 READ = "tool:probe.value.read"
 
 
@@ -193,3 +194,13 @@ async def test_the_input_has_the_origin_of_what_it_is_made_of(agents: Agents) ->
         str(one.facts["origin.name"]) for one in await agents.runtime.books.decisions(operation="probe.effect.apply")
     }
     assert found == {"[['tool:probe.value.read']]", "[['requester']]"}
+
+
+@pytest.mark.req("P-14")
+async def test_what_is_kept_of_origins_is_read_back(agents: Agents) -> None:
+    run = await go(agents, calls(apply("alpha")), says("Done."), text="Set it.")
+    assert await agents.runtime.status(run) == "waiting_approval"
+    await agents.runtime.policy(OWN.replace("version: 1", "version: 2").replace(ASKS, "otherwise: deny"))
+    await agents.runtime.sweep()
+    await agents.runtime.go_on()
+    assert await agents.runtime.status(run) == "succeeded", "the open question was judged by the newer policy"
