@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct, to_builtins
 
 from connectors.operation import Operation
 from core.action import Action
@@ -27,7 +27,7 @@ class Trace(Struct, frozen=True):
     Of an agent's call ``read`` are the operations whose results its model has seen.
     """
 
-    facts: Mapping[str, list[Any]]
+    facts: Mapping[str, list[list[str]] | list[str]]
     told: JsonObject
     of_agent: bool = False
     read: tuple[str, ...] = ()
@@ -39,7 +39,8 @@ class Trace(Struct, frozen=True):
     @classmethod
     def of_kept(cls, action: Mapping[str, Any]) -> Trace | None:
         """The trace that was kept with the action of a question; None if there is none."""
-        return convert(action[KEPT], cls) if KEPT in action else None
+        kept = action.get(KEPT)
+        return None if kept is None else cls(kept["facts"], kept["told"], kept["of_agent"], tuple(kept["read"]))
 
     def of(self, name: str) -> Origins:
         """The origins of one argument; none if it is absent or not known."""
