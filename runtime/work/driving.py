@@ -227,7 +227,7 @@ class Drive:
         if work.waits and other.problem is None:
             await self._drive_within(work.run_id)
             async with tools.database.connection() as connection:
-                other = await look(connection, work.run_id, tools.definitions, traced=work.origins is not None)
+                other = await look(connection, work, tools.definitions)
 
         def settled(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
             return waits.started(transition, replace(work, step=step), other, new_nonce)

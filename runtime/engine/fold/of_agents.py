@@ -59,6 +59,17 @@ def used(run: Run, key: str, usage: JsonObject | None) -> None:
         agent.cost = str(Decimal(agent.cost) + Decimal(cost))
 
 
+def called(run: Run, key: str, uses: JsonObject | None) -> None:
+    """Count what a run within has used that a call has started, and the calls that its agents have made."""
+    agent = run.state.agents.get(agent_of(key)) if "/" in key else None
+    if agent is None or uses is None:
+        return
+    told: Any = uses
+    agent.made += told["calls"]
+    for usage in told["usage"]:
+        used(run, key, usage)
+
+
 def over(run: Run, key: str, came: Came, value: Json) -> None:
     """Take in that a turn or a call is over, with its output or its error."""
     agent = run.state.agents.get(agent_of(key))
