@@ -34,7 +34,8 @@ def remembering(
             compiler.problem((*compiler.place(leaf.id), "set", name), words, "Set another channel.")
     if not turns:
         return channels
-    return {name: replace(each, keep=turns.get(name, each.keep)) for name, each in channels.items()}
+    bounded = {name: replace(channels[name], keep=most, turns=True) for name, most in turns.items() if name in channels}
+    return {**channels, **bounded}
 
 
 def _unfit(channel: ChannelDocument) -> str:

@@ -30,7 +30,8 @@ from runtime.engine.events import (
     WaitCanceled,
     WaitCompleted,
 )
-from runtime.engine.run import Run
+from runtime.engine.graph import LeafNode
+from runtime.engine.run import Run, State
 from runtime.engine.states import STEP, StepState, WaitKind, WaitState
 
 
@@ -83,6 +84,16 @@ def result_of(run: Run, key: str, end: Ahead) -> JsonObject:
     spoken = run.spoken.get(key) or Spoken(key)
     error = end.error or spoken.error
     return {"output": spoken.result} if error is None else {"error": error}
+
+
+def remembered(leaf: LeafNode, state: State, constants: Mapping[str, object], key: str) -> JsonObject:
+    """The write of an agent that has ended well: references to its turns, for the channel that carries them over."""
+    agent = state.agents.get(key)
+    if not isinstance(leaf, AgentNode) or leaf.remember is None or agent is None:
+        return {}
+    run = str(constants["run.id"])
+    turns: list[Json] = [[run, f"{key}/{number}"] for number in range(agent.first, agent.turn + 1)]
+    return {leaf.remember.channel: turns}
 
 
 def take_apart(draft: Closing, key: str, output: Json) -> None:

@@ -10,23 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from core.canonical import Json, JsonObject
+from core.canonical import Json
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_state import agent_of
 from runtime.engine.events import AgentBegan
-from runtime.engine.graph import LeafNode
-from runtime.engine.run import State
 from runtime.engine.told import Told
-
-
-def remembered(leaf: LeafNode, state: State, constants: Mapping[str, object], key: str) -> JsonObject:
-    """The write of an agent that has ended well: references to its turns, for the channel that carries them over."""
-    agent = state.agents.get(key)
-    if not isinstance(leaf, AgentNode) or leaf.remember is None or agent is None:
-        return {}
-    run = str(constants["run.id"])
-    turns: list[Json] = [[run, f"{key}/{number}"] for number in range(agent.first, agent.turn + 1)]
-    return {leaf.remember.channel: turns}
 
 
 def recalled(node: AgentNode, seen: Mapping[str, object]) -> list[Json]:

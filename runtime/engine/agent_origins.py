@@ -148,7 +148,7 @@ def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[
 
 
 def _shown(node: AgentNode, one: Shown) -> Json:
-    """What an earlier agent was told, as far as this one is shown it."""
+    """The result that an earlier agent was told, as far as this one is shown it."""
     schema = schema_of(node, one) if one.came == Came.DONE else {}
     return HIDDEN if schema is None else masked(schema, schema, one.value)
 

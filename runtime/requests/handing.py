@@ -29,7 +29,7 @@ async def origins_of(
 
 
 async def used_within(connection: Connection, ending: asyncpg.Record, step: str) -> JsonObject | None:
-    """What the models of a run and of all runs within it have used, and the calls that its agents made.
+    """Sum up what the models of a run and of all runs within it have used, and the calls that its agents made.
 
     None unless a call of an agent has started it (``step`` is the step above), and it is over.
     """

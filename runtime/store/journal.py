@@ -122,7 +122,7 @@ async def of_others(
 
 
 async def used(connection: Connection, run_id: UUID) -> tuple[list[Json], int]:
-    """What each turn of models has used in a run and the runs within it, and the calls that were made there."""
+    """Read what each turn of models has used in a run and the runs within it, and the calls that were made there."""
     rows = await connection.fetch(_USED, run_id)
     lines: list[dict[str, Any]] = [json.loads(line) for row in rows for line in row["lines"].split(b"\n")]
     said = [line["data"] for line in lines if line["type"] in _USING]
