@@ -109,6 +109,15 @@ async def test_an_address_that_the_requester_named_asks_nobody(office: Any, exam
 
 
 @pytest.mark.req("P-14")
+@pytest.mark.parametrize("more", [CUSTOMERS, "ana.lee@example.com.evil.example", "0123456789abcdef0123456789abcdef"])
+async def test_an_address_beside_one_that_was_named_asks(office: Any, examples_folder: Path, more: str) -> None:
+    wanted = call("servicenow_incident_update", sys_id="i1", fields={"watch_list": f"ana.lee@example.com,{more}"})
+    run_id = await asked(office, examples_folder, "Keep ana.lee@example.com posted about i1.", wanted)
+    assert await office.status(run_id) == "waiting_approval"
+    assert office.record("incident", "i1")["watch_list"] == ""
+
+
+@pytest.mark.req("P-14")
 async def test_it_asks_the_service_desk(office: Any, examples_folder: Path) -> None:
     run_id = await asked(office, examples_folder, call("ask_service_desk", question="Which building is it?"))
     assert await office.status(run_id) == "waiting"

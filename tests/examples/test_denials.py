@@ -105,3 +105,26 @@ def test_the_other_policies_leave_no_second_way(policy: str, values: dict[str, A
         given = {key: item for key, item in values.items() if key in accepted}
         given |= {"work_notes": "x"} if "work_notes" in accepted else {}
         assert decided(policy, name, given, **context).outcome == "deny", name
+
+
+@pytest.mark.req("P-14")
+@pytest.mark.parametrize(
+    ("operation", "values"),
+    [
+        ("servicenow.record.update", record("incident", state="7")),
+        ("http.request.send", {"method": "POST", "url": "https://mail.example.com/"}),
+        ("slack.message.post", {"channel": "C0INC", "text": "x"}),
+    ],
+)
+def test_an_agent_that_triages_has_no_second_way(operation: str, values: dict[str, Any]) -> None:
+    assert decided("agent-triage", operation, values, agent_step="triage").outcome == "deny"
+
+
+@pytest.mark.req("P-14")
+@pytest.mark.parametrize(
+    "fields", [{"state": "6"}, {"state": " 7"}, {"incident_state": "7"}, {"active": "false"}, {"state": "8"}]
+)
+def test_an_agent_that_triages_closes_nothing(fields: dict[str, str]) -> None:
+    decision = decided("agent-triage", "servicenow.incident.update", incident(**fields), agent_step="triage")
+    assert decision.outcome == "deny"
+    assert any(rule.own_id == "people-close" for rule in decision.rules), "denied, and not for want of a fact"

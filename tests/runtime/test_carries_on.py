@@ -25,6 +25,7 @@ from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.terms import Stopped
 from runtime.engine.states import WaitKind
 from runtime.requests import pausing
+from tests.support.agents import Agents, call, calls, says
 
 FIXTURE = Path(__file__).with_name("parked_0_2_0.sql.gz")
 REVISION = "0006"
@@ -34,6 +35,7 @@ policy: parked
 version: 1
 rules:
   - {{id: all, match: {{connector: probe}}, outcome: allow, because: It is a test.}}
+  - {{id: model, match: {{connector: model}}, outcome: allow, because: It is a test.}}
   - id: ask
     match: {{operation: probe.effect.apply}}
     when: action.fields.name == 'ask'
@@ -52,6 +54,7 @@ STEPS = {
     WaitKind.SIGNAL: "{id: it, wait: {signal: go, correlate: here}}",
     WaitKind.CHILD: "{id: it, run: inside}",
     WaitKind.EXTERNAL: f"{{id: it, do: probe.case.open, with: {{name: a}}, timeout: {LONG}}}",
+    WaitKind.AGENT: "{id: it, agent: {model: script-given, instructions: Open., input: x, tools: [probe.case.open]}}",
     WaitKind.SHARED: f"{{id: it, do: probe.case.share, with: {{name: shared}}, timeout: {LONG}}}",
 }
 CHILD = "workflow: inside\nversion: 1\nsteps:\n  - {id: inside, wait: {signal: inner, correlate: there}}\n"
@@ -68,8 +71,10 @@ def paused(runtime: Any) -> tuple[Any, ...]:
     return runtime.faces, runtime.definitions, "acme", Stopped.WORKFLOW, str(WaitKind.PAUSE)
 
 
-async def park(runtime: Any) -> None:
+async def park(agents: Agents) -> None:
     """One run parked on each kind of wait; of two that share an effect, one waits for what the other began."""
+    runtime = agents.runtime
+    agents.model.turns = [calls(call("probe_case_open", {"name": "wanted"}))]
     await runtime.tenant()
     await runtime.policy(POLICY)
     await runtime.person("olga", ("owners",))
@@ -86,8 +91,9 @@ async def park(runtime: Any) -> None:
 
 
 @pytest.fixture
-async def older(runtime: Any, postgres_url: str) -> AsyncIterator[Any]:
+async def older(agents: Agents, postgres_url: str) -> AsyncIterator[Any]:
     """The runtime on a database of 0.2.0, as it was left then, brought to the newest schema."""
+    agents.model.turns = [says("Done.")]
     name = f"older_{uuid4().hex}"
     server = await asyncpg.connect(postgres_url)
     await server.execute(f'CREATE DATABASE "{name}"')
@@ -98,14 +104,14 @@ async def older(runtime: Any, postgres_url: str) -> AsyncIterator[Any]:
     await owner.close()
     await storage.upgrade(url)
     async with Database(url, ENGINE_ROLE) as database, Database(url, FACES_ROLE) as faces:
-        yield replace(runtime, database=database, faces=faces)
+        yield replace(agents.runtime, database=database, faces=faces)
     await server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
     await server.close()
 
 
 @pytest.mark.skipif("COUNTERSEAL_WRITE_FIXTURE" not in os.environ, reason="the fixture is written once a release")
-async def test_write_the_fixture(runtime: Any, database_url: str) -> None:
-    await park(runtime)
+async def test_write_the_fixture(agents: Agents, database_url: str) -> None:
+    await park(agents)
     program = os.environ["COUNTERSEAL_WRITE_FIXTURE"]
     options = ["--data-only", "--inserts", "--disable-triggers", "--exclude-table=alembic_version"]
     dumped = await asyncio.to_thread(subprocess.check_output, [program, *options, database_url], text=True)
