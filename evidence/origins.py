@@ -15,7 +15,7 @@ from core.canonical import Json, digest
 from core.errors import InputError
 from core.origins.conversation import TOOL, Heard, digest_of, matcher_of
 from core.origins.expressions import distinct
-from core.origins.matching import MODEL, PERSON, UNKNOWN, VERSION, ArgumentKind
+from core.origins.matching import MODEL, PERSON, VERSION, ArgumentKind
 from evidence import layout
 from evidence.events import EventType
 
@@ -126,6 +126,8 @@ def _check(event: Event, told: Mapping[str, Any], events: Sequence[Event], opene
     inner = [one for one in events if (one.step or "").startswith(f"{agent}/") and one.seq > began.seq]
     own = {(one.type, one.step or ""): one for one in inner}
     matching = began.opened("matching", opened)
+    if began.opened("remembered", opened):
+        raise _Withheld  # what an earlier agent was shown may be in another book
     heard = [*_beginning(began, opened)]
     for before in range(1, int(at)):
         heard += _turn(f"{agent}/{before}", own, matching, opened)
@@ -157,8 +159,7 @@ def _beginning(began: Event, opened: Opened) -> list[Heard | None]:
     for source in sources or ():
         at = source.get("message")
         heard.append(Heard(source["origin"], source.get("value") if at is None else messages[at]["content"]))
-    rest = ((MODEL if one["role"] == "assistant" else UNKNOWN, one.get("content")) for one in messages[2:])
-    return [*heard, *(Heard(*one) for one in rest)]
+    return heard
 
 
 def _turn(

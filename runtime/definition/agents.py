@@ -12,7 +12,7 @@ from connectors.schema import check_keywords, validator_of
 from core.errors import InputError
 from runtime.definition.leaves import Entry, LeafCompiler, Path, named
 from runtime.definition.model import AgentDocument, AskDocument, ToolDocument
-from runtime.engine.agent_node import AgentNode, AgentTool, Given, Limits, Question
+from runtime.engine.agent_node import AgentNode, AgentTool, Given, Limits, Question, Remember
 from runtime.engine.agent_state import CHAT
 from runtime.engine.graph import ChildNode, OperationNode, TaskNode
 from runtime.engine.tools import Tool, of_operation, of_people, of_workflow, problems
@@ -44,6 +44,7 @@ class AgentCompiler(LeafCompiler):
             fails_at_limit=agent.on_limit == "fail",
             fails_if_denied=agent.on_denied == "fail",
             timeout=entry.step.timeout,
+            remember=None if agent.remember is None else Remember(**agent.remember.model_dump()),
         )
 
     def _check(self, agent: AgentDocument, path: Path) -> None:

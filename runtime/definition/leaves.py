@@ -172,6 +172,10 @@ class LeafCompiler(ABC):
         self._index += 1
         return Entry(name, self._index, needs, StepDocument(), scope)
 
+    def place(self, name: str) -> Path:
+        """The place in the document of the step with this id."""
+        return self._paths.get(name, ())
+
     # -- the kinds ---------------------------------------------------------------------------------------------------
 
     def _operation(self, entry: Entry) -> graph.OperationNode | None:

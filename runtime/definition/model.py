@@ -162,6 +162,13 @@ class LimitsDocument(DocumentPart):
     cost: Annotated[str, Field(pattern=r"^[0-9]{1,6}([.][0-9]{1,6})?$")] | None = None
 
 
+class RememberDocument(DocumentPart):
+    """The channel that carries an agent's turns over to the next agent, and how many of them one is shown."""
+
+    channel: Identifier
+    turns: Annotated[int, Field(ge=1, le=100)] = 20
+
+
 class AgentDocument(DocumentPart):
     """A model with tools: it is asked again with their results, until it answers without calling any."""
 
@@ -173,6 +180,7 @@ class AgentDocument(DocumentPart):
     limits: LimitsDocument = LimitsDocument()
     on_limit: Literal["conclude", "fail"] = "conclude"
     on_denied: Literal["tell", "fail"] = "tell"
+    remember: RememberDocument | None = None
 
 
 class ContinueDocument(DocumentPart):

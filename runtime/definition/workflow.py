@@ -29,6 +29,7 @@ from runtime.definition.model import (
     StepDocument,
     WorkflowDocument,
 )
+from runtime.definition.remembering import remembering
 from runtime.engine.beginnings import bounded, misfit
 from runtime.engine.commit import MutationRow
 from runtime.engine.flow import flow_of
@@ -70,7 +71,8 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
     want, scope = "string" if alone else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
     start = None if content.triggers.servicenow is None else _servicenow(compiler, content.triggers.servicenow)
-    channels = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
+    declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
+    channels = remembering(compiler, content, declared)
     if compiler.problems:
         raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
     graph = Graph(
@@ -168,9 +170,15 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
         raise InputError(f"makes {len(steps)} steps; a graph has at most {STEPS_MAX}", where="steps")
     compiler = _Compiler(document, Catalog(operations), newest)
     root = compiler.compile(content.model_copy(update={"steps": tuple(steps)}))
-    read = base.graph.read | compiler.read
+    read, channels = base.graph.read | compiler.read, remembering(compiler, content, base.graph.channels)
     graph = replace(
-        base.graph, root=root, leaves=compiler.leaves, read=read, failed=compiler.failed, flow=flow_of(root)
+        base.graph,
+        channels=channels,
+        root=root,
+        leaves=compiler.leaves,
+        read=read,
+        failed=compiler.failed,
+        flow=flow_of(root),
     )
     functions = tuple(sorted({*base.functions, *compiler.functions}))
     return replace(base, graph=graph, operations=compiler.operations, functions=functions)

@@ -4,23 +4,26 @@
 also with the operation, what became of the call, and whether it was refused. ``Chat.before`` is the part that the model
 had been shown when it answered in a turn: facts about the origins of a call's values are made of that. Turn and number
 of a call are in its key (``agent_state.number_of``), its agent's key before the first slash (``agent_state.agent_of``).
+Turns of earlier agents that it remembers are ``past``: they come after the first message, each with its results.
 ``Chat.digest`` is the running digest, which must be the one that the run's state holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias, cast
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from connectors.operation import Operation
 from core.canonical import Json, JsonObject, digest
 from runtime.engine import events as e
-from runtime.engine.agent_came import came_of, told_done, told_of
+from runtime.engine.agent_came import HIDDEN, came_of, told_done, told_of
 from runtime.engine.agent_heard import Listeners
+from runtime.engine.agent_memory import pair
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_plan import ASKED_BEFORE
-from runtime.engine.agent_state import Came, number_of
+from runtime.engine.agent_state import Came, agent_of, number_of
 from runtime.engine.told import Told
 
 REPAIR = "Your answer is not the result that is wanted. {problem} Answer again, with nothing but the JSON."
@@ -34,6 +37,7 @@ class Shown(Struct, frozen=True):
     ``step`` is the step that told it, "" for the agent's beginning. Of a result ``came`` is what became of the call,
     ``source`` the operation, question or workflow, ``id`` the model's own id of the call, ``value`` the whole output or
     error as it was recorded. Of a turn ``value`` is the model's output. ``refused`` says that nothing was done.
+    ``past`` is what an earlier agent was shown or said; its result has the ``operation``, and whether that has secrets.
     """
 
     role: str
@@ -44,6 +48,9 @@ class Shown(Struct, frozen=True):
     tool: str = ""
     id: str = ""
     problem: str = ""
+    past: bool = False
+    operation: str = ""
+    secret: bool = False
 
     @property
     def refused(self) -> bool:
@@ -56,6 +63,7 @@ class Chat(Struct):
 
     ``marks`` are the running digests before the answer of each turn, by its key. ``listeners`` are what the worker has
     kept of it, so that nothing is matched anew for each call.
+    ``lost`` says that turns which it remembers are not there any more: their run's values were erased.
     """
 
     shown: list[Shown] = field(default_factory=list)
@@ -63,10 +71,12 @@ class Chat(Struct):
     sources: list[JsonObject] = field(default_factory=list)
     marks: dict[str, str] = field(default_factory=dict)
     listeners: Listeners = field(default_factory=Listeners)
+    lost: bool = False
 
     def before(self, turn: str) -> list[Shown]:
         """The messages that the model had been shown when it answered in this turn, by the key of its step."""
-        ends = [number for number, one in enumerate(self.shown) if one.role == "assistant" and one.step == turn]
+        answers = [(number, one) for number, one in enumerate(self.shown) if one.role == "assistant" and not one.past]
+        ends = [number for number, one in answers if one.step == turn]
         return self.shown[: ends[0]] if ends else self.shown
 
 
@@ -77,15 +87,40 @@ class _Turn(Struct):
     came: dict[int, tuple[Came, Json]] = field(default_factory=dict)
 
 
-def chat_of(told: Iterable[Told], key: str, listeners: Listeners | None = None) -> Chat:
-    """The messages of the agent with this key, from the events of its run in their order."""
-    begun: list[JsonObject] = []
-    sources: list[JsonObject] = []
-    turns: dict[int, _Turn] = {}
+# By run and key of an agent: what the book of that run tells of it.
+Others: TypeAlias = Mapping[tuple[str, str], Iterable[Told]]
+
+
+def chat_of(told: Iterable[Told], key: str, others: Others | None = None, listeners: Listeners | None = None) -> Chat:
+    """The messages of the agent with this key, from the events of its run in their order.
+
+    ``others`` are the agents whose turns it remembers (``agent_memory.wanted``), ``listeners`` what the worker keeps.
+    """
+    began, turns = _read(told, key)
+    chat = Chat([Shown(str(one["role"]), "", one.get("content")) for one in began.messages or ()])
+    chat.digest, chat.sources = beginning_digest(began), began.sources or []
+    if listeners is not None:
+        chat.listeners = listeners
+    if began.remembered:
+        past = [*_past(chat, began.remembered, others or {})]
+        chat.shown[1:1] = past
+    for number in sorted(turns):
+        _add(chat, turns[number])
+    return chat
+
+
+def beginning_digest(began: e.AgentBegan) -> str:
+    """The running digest of an agent that begins: of its messages, and of the references to what it remembers."""
+    return digest([*(began.messages or ()), *([{"past": began.remembered}] if began.remembered else ())])
+
+
+def _read(told: Iterable[Told], key: str) -> tuple[e.AgentBegan, dict[int, _Turn]]:
+    """The last beginning of an agent, and its turns."""
+    began, turns = e.AgentBegan("", []), dict[int, _Turn]()
     for each in told:
         step, event = each.step or "", each.event
         if step == key and isinstance(event, e.AgentBegan):
-            begun, sources, turns = event.messages or [], event.sources or [], {}
+            began, turns = event, {}
         elif step.startswith(f"{key}/"):
             turn, call = number_of(step)
             if call and turn in turns and (said := _result(event)) is not None:
@@ -94,12 +129,29 @@ def chat_of(told: Iterable[Told], key: str, listeners: Listeners | None = None) 
                 turns[turn] = _Turn(step, event.output)
             elif not call and isinstance(event, e.AgentAnswered):
                 turns[turn].answered = event
-    chat = Chat([Shown(str(one["role"]), "", one.get("content")) for one in begun], digest([*begun]), sources)
-    if listeners is not None:
-        chat.listeners = listeners
-    for number in sorted(turns):
-        _add(chat, turns[number])
-    return chat
+    return began, turns
+
+
+def _past(chat: Chat, refs: Iterable[Json], others: Others) -> Iterator[Shown]:
+    """The turns that are remembered. What their agent was asked comes before its first one."""
+    read: dict[tuple[str, str], tuple[e.AgentBegan, dict[int, _Turn]]] = {}
+    for run, step in map(pair, refs):
+        at = (run, agent_of(step))
+        if at not in read:
+            read[at] = _read(others.get(at, ()), at[1])
+        began, turns = read[at]
+        turn = turns.get(number_of(step)[0])
+        if turn is None or turn.answered is None or not began.messages:
+            chat.lost = True
+            continue
+        if turn is turns[min(turns)]:
+            yield from (Shown("user", step, one.get("content"), past=True) for one in began.messages[1:])
+        one, matching = Chat(), cast("Mapping[str, Mapping[str, Json]]", began.matching or {})
+        _add(one, turn)
+        for shown in one.shown:
+            tool = matching.get(shown.tool) or {}
+            secret = bool(tool.get("secret", not tool))
+            yield replace(shown, past=True, operation=str(tool.get("operation", "")), secret=secret)
 
 
 def _result(event: e.Event) -> tuple[Came, Json] | None:
@@ -167,8 +219,20 @@ def _answer(output: Json) -> JsonObject:
 
 def _told(node: AgentNode, one: Shown) -> str:
     if one.came == Came.DONE:
-        tool = node.tools.get(one.tool)
-        operation: Operation | None = None if tool is None else tool.operation
-        return told_done({} if operation is None else operation.output_schema, one.value)
+        schema = schema_of(node, one)
+        return HIDDEN if schema is None else told_done(schema, one.value)
     reason = one.value.get("message") if isinstance(one.value, dict) else one.value
     return told_of(Came(one.came), str(reason or ""))
+
+
+def schema_of(node: AgentNode, one: Shown) -> JsonObject | None:
+    """The schema by which a result is shown. None if it has secrets, and this agent does not know which.
+
+    A tool of an earlier agent may have the name of another one: its result goes by its operation.
+    """
+    if not one.past:
+        tool = node.tools.get(one.tool)
+        return {} if tool is None or tool.operation is None else tool.operation.output_schema
+    known = [tool.operation for tool in node.tools.values() if tool.operation is not None]
+    schema = next((each.output_schema for each in known if each.name == one.operation), {})
+    return None if one.secret and "x-secret" not in str(schema) else schema

@@ -15,6 +15,7 @@ from evidence.commitments import commit_fields, path_of
 from evidence.receipts import ReceiptStatus
 from runtime.engine.agent_answers import answered
 from runtime.engine.agent_chat import RESULT
+from runtime.engine.agent_memory import recalled
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_origins import matching_of
 from runtime.engine.agent_plan import Ahead, ahead
@@ -29,7 +30,8 @@ from runtime.engine.events import (
     WaitCanceled,
     WaitCompleted,
 )
-from runtime.engine.run import Run
+from runtime.engine.graph import LeafNode
+from runtime.engine.run import Run, State
 from runtime.engine.states import STEP, StepState, WaitKind, WaitState
 
 
@@ -47,7 +49,8 @@ def beginning(node: AgentNode, seen: Mapping[str, object]) -> AgentBegan:
     if problem := unfit([messages, given], "What the agent begins with"):
         raise ExpressionError(problem)
     tools: list[Json] = [tool.tool.source for tool in node.tools.values()]
-    return AgentBegan(node.model, tools, messages, given or None, matching=matching_of(node) or None)
+    matching, turns = matching_of(node) or None, recalled(node, seen) or None
+    return AgentBegan(node.model, tools, messages, given or None, matching=matching, remembered=turns)
 
 
 def _text(value: Json) -> str:
@@ -81,6 +84,16 @@ def result_of(run: Run, key: str, end: Ahead) -> JsonObject:
     spoken = run.spoken.get(key) or Spoken(key)
     error = end.error or spoken.error
     return {"output": spoken.result} if error is None else {"error": error}
+
+
+def remembered(leaf: LeafNode, state: State, constants: Mapping[str, object], key: str) -> JsonObject:
+    """The write of an agent that has ended well: references to its turns, for the channel that carries them over."""
+    agent = state.agents.get(key)
+    if not isinstance(leaf, AgentNode) or leaf.remember is None or agent is None:
+        return {}
+    run = str(constants["run.id"])
+    turns: list[Json] = [[run, f"{key}/{number}"] for number in range(agent.first, agent.turn + 1)]
+    return {leaf.remember.channel: turns}
 
 
 def take_apart(draft: Closing, key: str, output: Json) -> None:

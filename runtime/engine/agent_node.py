@@ -27,6 +27,13 @@ class Limits(Struct, frozen=True):
     cost: str | None = None
 
 
+class Remember(Struct, frozen=True):
+    """The channel by which turns are carried over, and how many of them an agent is shown at most."""
+
+    channel: str
+    turns: int
+
+
 @dataclass(frozen=True, slots=True)
 class AgentTool:
     """A tool with the leaf that a call of it is. ``fixed`` are the inputs that the author gives."""
@@ -51,6 +58,7 @@ class AgentNode(AgentLeaf):
     fails_at_limit: bool = False
     fails_if_denied: bool = False
     timeout: timedelta | None = None
+    remember: Remember | None = None
 
     def inner(self, key: str, tool: str | None) -> Leaf:
         """The leaf of a turn (``3``), or of a call (``3/2``) of this tool."""

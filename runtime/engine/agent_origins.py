@@ -21,12 +21,12 @@ from core.origins.leaves import pointed
 from core.origins.matching import MODEL, PERSON, UNKNOWN, VERSION, WORKFLOW, ArgumentKind
 from policy.facts import CARRIES, ORIGIN
 from policy.sets import PolicySet
-from runtime.engine.agent_came import masked
-from runtime.engine.agent_chat import Chat, Shown
+from runtime.engine.agent_came import HIDDEN, masked
+from runtime.engine.agent_chat import Chat, Shown, schema_of
 from runtime.engine.agent_given import weakest
 from runtime.engine.agent_heard import Conversation
 from runtime.engine.agent_node import AgentNode, AgentTool
-from runtime.engine.agent_state import agent_of, is_turn, number_of
+from runtime.engine.agent_state import Came, agent_of, is_turn, number_of
 from runtime.engine.commit import StepRow
 from runtime.engine.graph import ChildNode, Leaf, OperationNode
 from runtime.engine.instructions import Known, ReadChat
@@ -61,8 +61,9 @@ def facts_of_agent(node: AgentNode, step: StepRow, chat: Chat | None) -> AgentFa
 
 def read_of(node: AgentNode, seen: Sequence[Shown]) -> tuple[str, ...]:
     """The operations whose results the model has seen, sorted."""
-    done = [one for one in seen if one.role == "tool" and not one.refused and _is_operation(node, one)]
-    return tuple(sorted({one.source for one in done}))
+    done = [one for one in seen if one.role == "tool" and not one.past and not one.refused and _is_operation(node, one)]
+    past = {one.operation for one in seen if one.past and one.operation and not one.refused}
+    return tuple(sorted({one.source for one in done} | past))
 
 
 def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None, action: Action) -> Trace:
@@ -120,13 +121,16 @@ def known_of(follower: Follower, node: AgentNode, step: StepRow, chat: Chat) -> 
 
 def heard_of(follower: Follower, node: AgentNode, chat: Chat | None, seen: Sequence[Shown]) -> Iterator[Heard | None]:
     """Everything that the model was shown and has said, in its order."""
-    beginning = [one for one in seen if not one.step]
+    if chat is not None and chat.lost:
+        yield None
+    beginning, past = [one for one in seen if not one.step], [one for one in seen if one.past]
     for source in [] if chat is None else chat.sources:
         at: Any = source.get("message")
         yield Heard(str(source["origin"]), source.get("value") if at is None else beginning[at].value)
-    for one in beginning[2:]:  # remembered of an earlier run: nobody told where it comes from
-        yield Heard(MODEL if one.role == "assistant" else UNKNOWN, one.value)
-    for one in seen[len(beginning) :]:
+    for one in past:  # of an earlier agent: nobody tells where it comes from, unless a model has said it
+        is_model = one.role == "assistant"
+        yield Heard(MODEL, one.value, one.step, answer=True) if is_model else Heard(UNKNOWN, _shown(node, one))
+    for one in (one for one in seen if one.step and not one.past):
         if one.role == "assistant":
             yield Heard(MODEL, one.value, one.step, answer=True)
         elif one.role == "tool" and not one.refused:
@@ -147,6 +151,12 @@ def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[
         carried: Any = follower.run.state.origins.get(one.step)
         for path, origins in carried or [((), [[UNKNOWN]])]:
             yield Heard(weakest(origins), pointed(one.value, "".join(f"/{part}" for part in path)))
+
+
+def _shown(node: AgentNode, one: Shown) -> Json:
+    """The result that an earlier agent was told, as far as this one is shown it."""
+    schema = schema_of(node, one) if one.came == Came.DONE else {}
+    return HIDDEN if schema is None else masked(schema, schema, one.value)
 
 
 def matching_of(node: AgentNode) -> JsonObject:

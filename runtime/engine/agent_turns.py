@@ -10,12 +10,16 @@ from core.canonical import Json, JsonObject
 from runtime.engine.agent_chat import messages
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_state import GIVEN, Agent, agent_of, is_turn
+from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.graph import HANDED_OUT
-from runtime.engine.instructions import Next, Perform, ReadChat
+from runtime.engine.instructions import Next, Over, Perform, ReadChat
 from runtime.engine.intend import Proposal
 from runtime.engine.outside import own_token
 from runtime.engine.told import Diverged
 
+_LOST = StepError(
+    ErrorClass.CONSISTENCY, "not_remembered", "Turns of an earlier agent are not there any more: they were erased."
+)
 OWN = frozenset({HANDED_OUT, GIVEN})
 
 
@@ -44,6 +48,9 @@ def turn(p: Proposal, propose: Callable[[Proposal], Next]) -> Next:
     chat, node, agent = p.known.chat, _node(p), p.transition.run.state.agents.get(agent_of(p.step.key))
     if chat is None:
         return ReadChat(p.step, agent_of(p.step.key), p.known)
+    if chat.lost:
+        p.transition.fail(p.step, _LOST.to_json())
+        return Over()
     work = propose(p)
     if not isinstance(work, Perform) or agent is None:
         return work

@@ -51,7 +51,7 @@ class Reducer(StrEnum):
 class Channel:
     """A channel's declaration. ``keep`` bounds a list to its last items; ``initial`` is the value before any write.
 
-    ``start`` makes that value of the trigger, where it is an expression.
+    ``start`` makes that value of the trigger, where it is an expression. ``turns`` says that agents remember by it.
 
     ``ledger`` keeps every write in a row of its own, however few the channel itself keeps (P-7).
     """
@@ -62,6 +62,7 @@ class Channel:
     initial: Json = None
     ledger: bool = False
     start: Renderable | None = None
+    turns: bool = False
 
 
 class Branch(StrEnum):

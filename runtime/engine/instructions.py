@@ -171,7 +171,8 @@ class StartRun(Struct, frozen=True):
 class OtherRun(Struct, frozen=True):
     """The outcome of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started.
 
-    ``shaped`` are the marks of those who shaped what it came to, ``origins`` where its result came from.
+    ``shaped`` are the marks of those who shaped what it came to, ``origins`` where its result came from; ``used`` is
+    what its models used, if a call of an agent has started it and it is over.
     """
 
     status: str = ""
@@ -180,6 +181,7 @@ class OtherRun(Struct, frozen=True):
     problem: str | None = None
     shaped: tuple[str, ...] = ()
     origins: list[Json] | None = None
+    used: JsonObject | None = None
 
 
 class Over(Struct, frozen=True):

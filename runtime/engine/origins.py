@@ -193,6 +193,7 @@ class Follower(Struct):
         for leaf in self.graph.leaves.values():
             if name in leaf.sets and self._may_have_written(leaf):
                 yield from self._made(leaf.sets[name], leaf.id)
+        yield from [[UNKNOWN]] if channel.turns else []
 
     def _may_have_written(self, leaf: LeafNode) -> bool:
         """False if the step has certainly not succeeded yet. What a loop holds of its steps ends with each round."""

@@ -39,10 +39,8 @@ class Trace(Struct, frozen=True):
     @classmethod
     def of_kept(cls, action: Mapping[str, Any]) -> Trace | None:
         """The trace that was kept with the action of a question; None if there is none."""
-        if KEPT not in action:
-            return None
-        kept = action[KEPT]
-        return cls(kept["facts"], kept["told"], kept["of_agent"], tuple(kept["read"]))
+        kept = action.get(KEPT)
+        return None if kept is None else cls(kept["facts"], kept["told"], kept["of_agent"], tuple(kept["read"]))
 
     def of(self, name: str) -> Origins:
         """The origins of one argument; none if it is absent or not known."""

@@ -20,7 +20,7 @@ from core.errors import ConsistencyError, CountersealError, ExpressionError, Inp
 from evidence.chain import Actor
 from evidence.commitments import blind, commit_fields, path_of
 from runtime.engine import events as e
-from runtime.engine.agent_loop import conclude, take_apart
+from runtime.engine.agent_loop import conclude, remembered, take_apart
 from runtime.engine.closing import Closing
 from runtime.engine.commit import StepRow, WaitRow, wait_of
 from runtime.engine.crossing import REFERENCE, Crossing, begin, checkpoint_of, cross
@@ -100,8 +100,7 @@ class Transition(Closing):
         except InputError as error:
             self.fail(step, StepError(ErrorClass.TRANSPORT, UNUSABLE, str(error)).to_json(), usage)
             return
-        names = sorted(writes.keys() - {REFERENCE})
-        self.tell(e.StepSucceeded([*names], usage, output, writes or None), step=step.key)
+        self.tell(e.StepSucceeded([*sorted(writes.keys() - {REFERENCE})], usage, output, writes or None), step=step.key)
         if step.key.count("/") == 1:
             take_apart(self, step.key, output)
         self.left()
@@ -278,6 +277,7 @@ def writes_of(
     values = variables(graph, state, constants, key)
     values.update(more)
     writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
+    writes |= remembered(leaf, state, constants, key)
     if problem := unfit(writes, "What `set` gives") if writes else None:
         raise ExpressionError(problem)
     if leaf.reference is not None:

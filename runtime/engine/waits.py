@@ -128,7 +128,7 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
         transition.fail(step, StepError(ErrorClass.DEFINITION, "not_started", other.problem).to_json())
         return Over()
     shaped = [*other.shaped] or None
-    transition.tell(RunContinued(work.run_id, work.workflow, shaped, other.origins), step=step.key)
+    transition.tell(RunContinued(work.run_id, work.workflow, shaped, other.origins, other.used), step=step.key)
     if transition.view.run.canceling is not None:
         if isinstance(leaf, ChildNode) and not leaf.abandons:
             transition.order("cancel", f"run:{work.run_id}", {"run": str(work.run_id)})

@@ -1,4 +1,4 @@
-"""Origins of the result of a run within, for the run above: read from its book when it is over."""
+"""Handing a run within over to the run above when it is over: origins of its result, and what its models used."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from uuid import UUID
 
 import asyncpg
 
-from core.canonical import Json
+from core.canonical import Json, JsonObject
 from core.db import Connection
 from runtime.definition.catalog import Definitions
 from runtime.engine.facts import result_origins
+from runtime.engine.states import RUN
+from runtime.store import journal
 from runtime.store.views import load
 
 
@@ -24,3 +26,14 @@ async def origins_of(
         return None
     view = await load(connection, UUID(int=ending["run_id"].int), definitions.graphs)
     return result_origins(view, await definitions.of_run(connection, view.definition))
+
+
+async def used_within(connection: Connection, ending: asyncpg.Record, step: str) -> JsonObject | None:
+    """Sum up what the models of a run and of all runs within it have used, and the calls that its agents made.
+
+    None unless a call of an agent has started it (``step`` is the step above), and it is over.
+    """
+    if "/" not in step or ending["status"] not in RUN.terminal:
+        return None
+    usage, calls = await journal.used(connection, UUID(int=ending["run_id"].int))
+    return {"usage": [*usage], "calls": calls} if usage or calls else None

@@ -30,7 +30,7 @@ from runtime.engine.draft import ENGINE
 from runtime.engine.instructions import open_wait
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
-from runtime.requests.handing import origins_of
+from runtime.requests.handing import origins_of, used_within
 from runtime.store import audit, effects, faces, inbox, runs
 from runtime.store.inbox import Found, Notice
 from runtime.store.views import load, step_is_over
@@ -183,6 +183,8 @@ class Signaling(Struct, frozen=True):
                 result["shaped"] = [*await runs.shapers_of(connection, ending, self.definitions.graphs)]
                 origins = await origins_of(connection, self.definitions, ending)
                 result |= {} if origins is None else {"origins": origins}
+                used = await used_within(connection, ending, found.step_key)
+                result |= {} if used is None else {"used": used}
             await end_wait(connection, *said_to, result, signal.actor, lock=lock)
             code = SignalCode.DELIVERED
         if code is not SignalCode.KEPT:

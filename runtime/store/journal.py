@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 from uuid import UUID
 
-from core.canonical import JsonObject
+from core.canonical import Json, JsonObject
 from core.db import Connection
 from evidence.events import EventType
 from runtime.engine.told import Told, check_stored, read_line, unpack_values
 
+# Who tells what a call has used.
+_USING = (EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_RETRY_SCHEDULED)
 _LINES = "SELECT lines FROM journal WHERE run_id = $1 ORDER BY n"
 _OPENED = """
 SELECT w.id, min(j.n) AS n FROM unnest($2::uuid[]) w(id)
 JOIN journal j ON j.run_id = $1 AND position(convert_to(w.id::text, 'UTF8') IN j.lines) > 0 GROUP BY w.id"""
 _WITH = """
 SELECT first_seq, lines, vals FROM journal WHERE run_id = $1 AND position($2::bytea IN lines) > 0 ORDER BY n"""
+
+_ABOVE = """
+WITH RECURSIVE above AS (
+  SELECT r.run_id, r.tenant_id, r.run_key, r.parent_run_id FROM runs r WHERE r.run_id = $1
+  UNION SELECT r.run_id, r.tenant_id, r.run_key, r.parent_run_id
+  FROM above JOIN runs r ON r.run_id = above.parent_run_id AND r.tenant_id = above.tenant_id)
+SELECT run_id, run_key FROM above"""
+
+_USED = """
+WITH RECURSIVE within AS (
+  SELECT r.run_id, r.tenant_id FROM runs r WHERE r.run_id = $1
+  UNION SELECT r.run_id, r.tenant_id
+  FROM within JOIN runs r ON r.parent_run_id = within.run_id AND r.tenant_id = within.tenant_id)
+SELECT j.lines FROM within JOIN journal j USING (run_id)
+WHERE position('"usage":{'::bytea IN j.lines) > 0 OR position('"agent.answered"'::bytea IN j.lines) > 0
+ORDER BY j.run_id, j.n"""
 
 # The rest of the book of the run in ``{0}``, which ``{1}`` chooses.
 TAIL = """LEFT JOIN LATERAL (
@@ -88,6 +108,26 @@ async def of_step(connection: Connection, run_id: UUID, run_key: bytes, key: str
     found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
     told = [each for append in found for each in append.told(run_key)]
     return [each for each in told if each.step == key or (each.step or "").startswith(f"{key}/")]
+
+
+async def of_others(
+    connection: Connection, run_id: UUID, wanted: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], list[Told]]:
+    """All events of these agents, each by its run and its key: of this run, and of those above it, as far as kept."""
+    if not wanted:
+        return {}
+    above = {str(row["run_id"]): row["run_key"] for row in await connection.fetch(_ABOVE, run_id)}
+    found = [at for at in wanted if above.get(at[0])]
+    return {at: await of_step(connection, UUID(at[0]), above[at[0]], at[1]) for at in found}
+
+
+async def used(connection: Connection, run_id: UUID) -> tuple[list[Json], int]:
+    """Read what each turn of models has used in a run and the runs within it, and the calls that were made there."""
+    rows = await connection.fetch(_USED, run_id)
+    lines: list[dict[str, Any]] = [json.loads(line) for row in rows for line in row["lines"].split(b"\n")]
+    said = [line["data"] for line in lines if line["type"] in _USING]
+    calls = [call for line in lines if line["type"] == EventType.AGENT_ANSWERED for call in line["data"]["calls"]]
+    return [data["usage"] for data in said if data.get("usage")], sum(not code for _, code in calls)
 
 
 async def opened(connection: Connection, run_id: UUID, waits: Sequence[UUID]) -> dict[UUID, int]:

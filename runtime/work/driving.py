@@ -23,6 +23,7 @@ from core.outage import is_passing, report
 from policy.sets import PolicySet
 from runtime.engine import records, waits
 from runtime.engine.agent_chat import chat_of
+from runtime.engine.agent_memory import wanted
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN, inquired
 from runtime.engine.graph import OperationNode
@@ -211,7 +212,8 @@ class Drive:
         hold = self._holding.now()
         async with self._tools.database.connection() as connection:
             told = await journal.of_step(connection, hold.view.run_id, hold.view.run.run_key, work.agent)
-        known = replace(work.known, chat=chat_of(told, work.agent, self._tools.listeners))
+            others = await journal.of_others(connection, hold.view.run_id, wanted(told, work.agent))
+        known = replace(work.known, chat=chat_of(told, work.agent, others, self._tools.listeners))
 
         def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             return begin(transition, step, workflow, policy, known, new_nonce)
@@ -225,7 +227,7 @@ class Drive:
         if work.waits and other.problem is None:
             await self._drive_within(work.run_id)
             async with tools.database.connection() as connection:
-                other = await look(connection, work.run_id, tools.definitions, traced=work.origins is not None)
+                other = await look(connection, work, tools.definitions)
 
         def settled(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
             return waits.started(transition, replace(work, step=step), other, new_nonce)

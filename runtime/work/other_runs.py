@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from core.db import Connection, Database
 from core.errors import CountersealError
 from evidence.chain import Actor
@@ -11,7 +9,7 @@ from runtime.definition.catalog import Definitions
 from runtime.engine.instructions import OtherRun, StartRun
 from runtime.engine.run import RunView
 from runtime.engine.states import RunState
-from runtime.requests.handing import origins_of
+from runtime.requests.handing import origins_of, used_within
 from runtime.requests.starting import StartRequest, start_named
 from runtime.store import runs
 
@@ -38,15 +36,16 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 origins=work.origins,
             )
             await start_named(connection, definitions, work.workflow, work.version, request)
-            return await look(connection, work.run_id, definitions, traced=work.origins is not None)
+            return await look(connection, work, definitions)
     except CountersealError as error:
         return OtherRun(problem=str(error))
 
 
-async def look(connection: Connection, run_id: UUID, definitions: Definitions, *, traced: bool) -> OtherRun:
-    """The status, result and error of the other run, and who shaped them; if ``traced``, where its result came from."""
-    row = await runs.ending_of(connection, run_id)
+async def look(connection: Connection, work: StartRun, definitions: Definitions) -> OtherRun:
+    """The status, result and error of the other run, and who shaped them; if traced, where its result came from."""
+    row = await runs.ending_of(connection, work.run_id)
     shaped = await runs.shapers_of(connection, row, definitions.graphs)
-    ended = row["status"] == RunState.SUCCEEDED
+    ended, traced = row["status"] == RunState.SUCCEEDED, work.origins is not None
     origins = await origins_of(connection, definitions, row, traced=traced) if ended else None
-    return OtherRun(row["status"], row["result"], row["error"], shaped=shaped, origins=origins)
+    used = await used_within(connection, row, work.step.key)
+    return OtherRun(row["status"], row["result"], row["error"], shaped=shaped, origins=origins, used=used)

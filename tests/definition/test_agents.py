@@ -16,6 +16,7 @@ CATALOG = load_catalog()
 TEXT = """
 workflow: w
 version: 1
+channels: {turns: {reduce: union}, kept: {reduce: union, keep: 3}, plain: {}, begun: {reduce: union, initial: [1]}}
 steps:
   - id: triage
     agent:
@@ -50,7 +51,11 @@ def test_an_agent_has_limits_that_nobody_wrote() -> None:
         ("result: {type: nothing}", "no JSON Schema"),
         ("limits: {turns: 0}", "turns"),
         ("limits: {cost: much}", "cost"),
-        ("remember: {channel: x}", "remember"),
+        ("remember: {channel: x}", "no channel 'x'"),
+        ("remember: {channel: kept}", "no `keep` of its own"),
+        ("remember: {channel: plain}", "folded by replace"),
+        ("remember: {channel: begun}", "an `initial` value"),
+        ("remember: {channel: turns, turns: 0}", "turns"),
     ],
 )
 def test_a_wrong_agent_is_refused_with_its_place(more: str, words: str) -> None:
@@ -64,3 +69,11 @@ def test_a_limit_of_cost_needs_a_known_price() -> None:
     assert agent('limits: {cost: "1.00"}').limits.cost == "1.00"
     with pytest.raises(DefinitionError, match="price of 'nobody-knows' is not known"):
         load_workflow(TEXT.replace("gpt-4o-mini", "nobody-knows") % 'limits: {cost: "1.00"}', "w.yaml", CATALOG)
+
+
+def test_the_turns_that_are_remembered_bound_the_channel() -> None:
+    more = "remember: {channel: turns, turns: 7}"
+    workflow = load_workflow(TEXT % more, "w.yaml", CATALOG)
+    assert (workflow.graph.channels["turns"].keep, workflow.graph.channels["begun"].keep) == (7, None)
+    with pytest.raises(DefinitionError, match="carries the turns of agents, so no step sets it"):
+        load_workflow(TEXT % more + "  - {id: s, set: {turns: 1}}\n", "w.yaml", CATALOG)

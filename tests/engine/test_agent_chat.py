@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from connectors.port import Call
 from runtime.engine.agent_came import HIDDEN, RESULT_CHARS_MAX, told_done, told_of
 from runtime.engine.agent_chat import Chat, Shown, chat_of, messages
+from runtime.engine.agent_memory import wanted
 from runtime.engine.agent_node import AgentNode, Given, Limits
 from runtime.engine.agent_state import Agent, Came, Stage
 from runtime.engine.agent_turns import turn
@@ -126,3 +128,22 @@ def test_a_limit_is_said_last() -> None:
     (*_, last) = messages(NODE, Chat([Shown("user", "", "u")]), "calls")
     assert last["role"] == "user"
     assert "limit of calls" in last["content"]
+
+
+@pytest.mark.parametrize(("matching", "hidden"), [({"t": {"secret": False}}, False), ({"t": {"secret": True}}, True)])
+@pytest.mark.parametrize("told_of_tools", [True, False])
+def test_a_remembered_result_with_secrets_is_hidden_where_nobody_knows_them(
+    matching: Any, hidden: bool, told_of_tools: bool
+) -> None:
+    before = replace(BEGAN, matching=matching if told_of_tools else None)
+    past = [("a", before), *FIRST[1:], ("a/1/1", StepSucceeded([], output={"pin": "p2"}))]
+    now = replace(BEGAN, remembered=[["r", "a/1"]])
+    assert wanted(told(("a", now)), "a") == [("r", "a")]
+    chat = chat_of(told(("a", now)), "a", {("r", "a"): told(*past)})
+    said = [*messages(NODE, chat, "")]
+    assert [one["role"] for one in said] == ["system", "user", "assistant", "tool", "tool", "user"]
+    assert (said[3]["content"] == HIDDEN) is (hidden or not told_of_tools)
+    assert not chat.lost
+    assert [one.step for one in chat.before("a/1")] == ["", "a/1", "a/1", "a/1/1", "a/1/2", ""]
+    assert chat_of(told(("a", now)), "a").lost
+    assert chat.digest != chat_of(told(("a", BEGAN)), "a").digest

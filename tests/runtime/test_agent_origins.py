@@ -27,6 +27,7 @@ rules:
     otherwise: needs_approval
     approvers: [{group: leads}]
 """
+ASKS = "otherwise: needs_approval\n    approvers: [{group: leads}]"
 READ = "tool:probe.value.read"
 
 
@@ -209,3 +210,13 @@ async def test_calls_of_one_turn_share_what_was_shown_before(agents: Agents, mon
     run = await go(agents, *turns, says("Done."))
     assert await agents.runtime.status(run) == "succeeded"
     assert told == [2, 7, 7, 7], "the first messages, then each answer and its results, once"
+
+
+@pytest.mark.req("P-14")
+async def test_what_is_kept_of_origins_is_read_back(agents: Agents) -> None:
+    run = await go(agents, calls(apply("alpha")), says("Done."), text="Set it.")
+    assert await agents.runtime.status(run) == "waiting_approval"
+    await agents.runtime.policy(OWN.replace("version: 1", "version: 2").replace(ASKS, "otherwise: deny"))
+    await agents.runtime.sweep()
+    await agents.runtime.go_on()
+    assert await agents.runtime.status(run) == "succeeded", "the open question was judged by the newer policy"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.port import InDoubt, Refused
+from runtime.requests.looking import Looking
 from runtime.requests.steering import cancel_run
 from tests.runtime.test_agents import APPROVAL
 from tests.runtime.test_retrying import Evidence
@@ -233,4 +234,44 @@ async def test_a_question_that_expires_is_told(agents: Agents) -> None:
     await runtime.go_on()
     assert await runtime.status(run) == "succeeded"
     assert statuses(agents) == {"one": "expired"}
+    await runtime.at_rest()
+
+
+INNER = """
+workflow: check
+version: 1
+steps:
+%s
+  - id: inner
+    agent:
+      {model: script-obedient, instructions: Do., tools: [probe.value.read],
+       input: "CALL probe_value_read {}\\nANSWER In."}
+%s
+"""
+WAITS = "  - {id: go, wait: {signal: go, correlate: x}}"
+
+
+@pytest.mark.parametrize("waits", [("", ""), (WAITS, ""), ("", WAITS)])
+@pytest.mark.parametrize(
+    ("limit", "reached"), [("calls: 2", "calls"), ("calls: 3", None), ("tokens: 57", "tokens"), ("tokens: 58", None)]
+)
+async def test_what_a_run_within_uses_counts(
+    agents: Agents, waits: tuple[str, str], limit: str, reached: str | None
+) -> None:
+    runtime = agents.runtime
+    workflow = agent(more=f"limits: {{{limit}}}").replace("        - probe.value.read\n", "        - {run: check@1}\n")
+    await runtime.tenant()
+    await runtime.policy(ALLOW)
+    await runtime.publish(INNER % waits)
+    await runtime.publish(workflow)
+    agents.model.turns = [calls(call("check_1", {}, "one")), says("Done.")]
+    run = (await runtime.start("agents", {"text": "x"})).run_id
+    await runtime.go_on()
+    if any(waits):
+        await runtime.signal("go:x", {})
+        await runtime.go_on()
+    assert await runtime.status(run) == "succeeded"
+    assert (await agents.found(run)).get("limit") == reached
+    report = await Looking(runtime.faces, runtime.definitions).replay("acme", run)
+    assert report.ok, report.difference
     await runtime.at_rest()

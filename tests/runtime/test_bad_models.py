@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from runtime.engine.agent_node import Limits
+from runtime.engine.agent_plan import reached
+from runtime.engine.agent_state import Agent
+from runtime.engine.fold.of_agents import used
 from tests.runtime.test_agents import APPROVAL
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 
@@ -192,6 +196,29 @@ async def test_tokens_are_limited(agents: Agents) -> None:
     )
     assert await ended(agents, run) == ("succeeded", None)
     assert (await agents.found(run)).get("limit") == "tokens"
+
+
+@pytest.mark.parametrize(("cost", "limit"), [("0.000001", "cost"), ("1.00", None)])
+async def test_cost_is_limited(agents: Agents, cost: str, limit: str | None) -> None:
+    workflow = agent("gpt-4o-mini", f'limits: {{cost: "{cost}"}}')
+    run = await agents.go(text='CALL probe_value_read {"name": "a"}\nANSWER Enough.', workflow=workflow)
+    assert await ended(agents, run) == ("succeeded", None)
+    assert (await agents.found(run)).get("limit") == limit
+    told = [message["content"] for message in agents.asked[-1] if message["role"] == "user"]
+    assert ("limit of cost" in told[-1]) is (limit is not None)
+    assert "tools" in agents.model.completions[0]
+    assert ("tools" in agents.model.completions[-1]) is (limit is None), "it concludes without tools"
+
+
+def test_an_answer_without_a_price_is_at_the_limit_of_cost() -> None:
+    limits = Limits(9, 9, 9, 9, 999, "1.00")
+    state = type("State", (), {"agents": {"a": Agent()}})()
+    told: Any = type("Run", (), {"state": state})()
+    used(told, "a/1", {"input_tokens": 1, "output_tokens": 1, "cost_usd": "0.5"})
+    assert reached(limits, state.agents["a"]) == ""
+    used(told, "a/2", {"input_tokens": 1, "output_tokens": 1, "cost_usd": None})
+    assert (reached(limits, state.agents["a"]), state.agents["a"].tokens) == ("cost", 4)
+    assert reached(Limits(9, 9, 9, 9, 999), state.agents["a"]) == "", "who limits no cost needs no price"
 
 
 async def test_people_are_asked_so_often(agents: Agents) -> None:

@@ -17,6 +17,7 @@ class AgentBegan(Struct, frozen=True):
     ``fixed`` are the inputs that the author fixed, by the tool's name.
     ``sources`` say where the messages come from: each an ``origin`` with its ``value``, or with the number of the
     ``message`` that it is. ``matching`` is what of the tools' declarations decides how origins are found.
+    ``remembered`` are the turns of earlier agents that its model is shown first, each ``[run, step]``.
     """
 
     TYPE: ClassVar = EventType.AGENT_BEGAN
@@ -26,6 +27,7 @@ class AgentBegan(Struct, frozen=True):
     fixed: Private[JsonObject | None] = None
     sources: Private[list[JsonObject] | None] = None
     matching: Private[JsonObject | None] = None
+    remembered: Private[list[Json] | None] = None
 
 
 class AgentAnswered(Struct, frozen=True):

@@ -72,7 +72,7 @@ class RunExtended(Struct, frozen=True):
 class RunContinued(Struct, frozen=True):
     """A step has started another run (X-13, X-14). ``shaped`` are the marks of those who shaped what it came to.
 
-    ``origins`` are those of its result, if it is over already and knows them.
+    ``origins`` are those of its result, if it is over already and knows them, and ``used`` what its models used.
     """
 
     TYPE: ClassVar = EventType.RUN_CONTINUED
@@ -80,6 +80,7 @@ class RunContinued(Struct, frozen=True):
     workflow: str
     shaped: Private[list[str] | None] = None
     origins: Private[list[Json] | None] = None
+    used: Private[JsonObject | None] = None
 
 
 class RunCanceled(Struct, frozen=True):

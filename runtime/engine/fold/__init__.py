@@ -91,6 +91,7 @@ def _continued(run: Run, told: Told, event: e.RunContinued) -> None:
     contributors.within(run.state, told.step or "", event.shaped or ())
     if event.origins is not None:
         run.state.origins[told.step or ""] = event.origins
+    of_agents.called(run, told.step or "", event.used)
 
 
 def _canceled(run: Run, told: Told, event: e.RunCanceled) -> None:

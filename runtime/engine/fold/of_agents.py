@@ -8,7 +8,7 @@ from typing import Any
 from core.canonical import Json, JsonObject, digest
 from runtime.engine import events as e
 from runtime.engine.agent_came import came_of
-from runtime.engine.agent_chat import said_of
+from runtime.engine.agent_chat import beginning_digest, said_of
 from runtime.engine.agent_state import Agent, Called, Came, Spoken, Stage, agent_of, number_of
 from runtime.engine.run import Run
 from runtime.engine.told import Told
@@ -21,7 +21,7 @@ def began(run: Run, told: Told, event: e.AgentBegan) -> None:
     key = told.step or ""
     before = run.state.agents.get(key)
     turn = 0 if before is None else before.turn
-    run.state.agents[key] = Agent(turn=turn, first=turn + 1, digest=digest([*(event.messages or ())]))
+    run.state.agents[key] = Agent(turn=turn, first=turn + 1, digest=beginning_digest(event))
     run.spoken[key] = Spoken(key, input=event.fixed or {})
 
 
@@ -57,6 +57,17 @@ def used(run: Run, key: str, usage: JsonObject | None) -> None:
     agent.unpriced |= cost is None
     if cost is not None:
         agent.cost = str(Decimal(agent.cost) + Decimal(cost))
+
+
+def called(run: Run, key: str, uses: JsonObject | None) -> None:
+    """Count what a run within has used that a call has started, and the calls that its agents have made."""
+    agent = run.state.agents.get(agent_of(key)) if "/" in key else None
+    if agent is None or uses is None:
+        return
+    told: Any = uses
+    agent.made += told["calls"]
+    for usage in told["usage"]:
+        used(run, key, usage)
 
 
 def over(run: Run, key: str, came: Came, value: Json) -> None:

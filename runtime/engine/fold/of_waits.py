@@ -39,6 +39,9 @@ def wait_completed(run: Run, told: Told, event: e.WaitCompleted) -> None:
         run.state.origins[told.step or ""] = origins
     if event.kind is WaitKind.AGENT:
         of_agents.waited(run, told.step or "")
+    elif event.kind is WaitKind.CHILD:
+        used: Any = (event.result or {}).get("used")
+        of_agents.called(run, told.step or "", used)
 
 
 def wait_timed_out(run: Run, told: Told, event: e.WaitTimedOut) -> None:
