@@ -277,7 +277,7 @@ def writes_of(
     values = variables(graph, state, constants, key)
     values.update(more)
     writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
-    writes |= remembered(leaf, state, constants, key)
+    writes |= remembered(leaf, state, constants, key) if state.agents else {}
     if problem := unfit(writes, "What `set` gives") if writes else None:
         raise ExpressionError(problem)
     if leaf.reference is not None:
