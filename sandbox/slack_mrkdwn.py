@@ -12,7 +12,8 @@ from markupsafe import Markup, escape
 EMOJI: Final[Mapping[str, str]] = {
     "white_check_mark": "✅", "heavy_check_mark": "✔️", "x": "❌", "no_entry": "⛔", "warning": "⚠️",
     "hourglass": "⌛", "hourglass_flowing_sand": "⏳", "lock": "🔒", "unlock": "🔓", "bell": "🔔", "eyes": "👀",
-    "rotating_light": "🚨", "information_source": "ℹ️", "question": "❓", "grey_question": "❔", "clock3": "🕒",  # noqa: RUF001
+    "rotating_light": "🚨", "information_source": "\u2139\ufe0f", "question": "❓", "grey_question": "❔",
+    "clock3": "🕒",
     "pencil": "📝", "memo": "📝", "gear": "⚙️", "shield": "🛡️", "page_facing_up": "📄", "large_green_circle": "🟢",
     "large_yellow_circle": "🟡", "red_circle": "🔴", "large_orange_circle": "🟠", "arrow_right": "➡️",
     "leftwards_arrow_with_hook": "↩️", "bust_in_silhouette": "👤", "busts_in_silhouette": "👥", "tada": "🎉",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import datetime
 from itertools import chain
@@ -248,6 +249,14 @@ async def replay(run_id: RunId, as_json: Json = False) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
+async def _steer(verb: Callable[..., Awaitable[object]], run_id: UUID, reason: str, *, as_json: bool) -> None:
+    """Do this to a run in the caller's name, and print the status that it has then."""
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        status = await verb(connection, faces.definitions, tenant, run_id, actor, reason)
+    print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)
+
+
 @run.command("retry")
 async def retry(
     run_id: RunId,
@@ -257,10 +266,7 @@ async def retry(
     """Go on with a failed run, from the steps that failed or were canceled with it. What is done stays done."""
     from runtime.requests import retrying
 
-    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
-        status = await retrying.retry_run(connection, faces.definitions, tenant, run_id, actor, reason)
-    print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)
+    await _steer(retrying.retry_run, run_id, reason, as_json=as_json)
 
 
 @run.command("close")
@@ -270,10 +276,7 @@ async def close(
     """Close an open run: it waits for no more steps, and ends when those that it has are done."""
     from runtime.requests import steering
 
-    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
-        status = await steering.close_run(connection, faces.definitions, tenant, run_id, actor, reason)
-    print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)
+    await _steer(steering.close_run, run_id, reason, as_json=as_json)
 
 
 @run.command("cancel")
@@ -283,7 +286,4 @@ async def cancel(
     """Cancel a run. An action under way ends first."""
     from runtime.requests import steering
 
-    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
-        status = await steering.cancel_run(connection, faces.definitions, tenant, run_id, actor, reason)
-    print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)
+    await _steer(steering.cancel_run, run_id, reason, as_json=as_json)

@@ -152,14 +152,14 @@ class FakeSlack:
             if isinstance(body, str):
                 return PlainTextResponse(body, status_code=status, headers=headers)
             return JSONResponse(body, status_code=status, headers=headers)
-        result = getattr(self, method.replace(".", "_"))(arguments)
+        result = getattr(self, method.replace(".", "_").lower())(arguments)
         return Closed() if fault == "landed" else JSONResponse({"ok": "error" not in result, **result})
 
     def _allow(self, arguments: dict[str, Any], *names: str) -> None:
         unknown = set(arguments) - set(names)
         assert not unknown, f"Slack knows no argument {unknown}"
 
-    def chat_postMessage(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def chat_postmessage(self, arguments: dict[str, Any]) -> dict[str, Any]:
         self._allow(arguments, "channel", "text", "blocks", "thread_ts", "unfurl_links", "unfurl_media", "metadata")
         self.check_blocks(arguments["blocks"], False)
         if arguments["channel"] == "C_ABSENT":
@@ -178,7 +178,7 @@ class FakeSlack:
                 return {"channel": message["channel"], "ts": message["ts"]}
         return {"error": "message_not_found"}
 
-    def chat_postEphemeral(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+    def chat_postephemeral(self, arguments: dict[str, Any]) -> dict[str, Any]:
         self._allow(arguments, "channel", "user", "text", "blocks")
         self.ephemerals.append(arguments)
         return {"message_ts": "1700000000.900000"}

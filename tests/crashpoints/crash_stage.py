@@ -469,5 +469,5 @@ async def _act(plan: Plan) -> None:
 
 def act(plan: Plan) -> None:
     """The body of the process."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(Path(os.devnull).open("w")))  # noqa: SIM115
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     asyncio.run(_act(plan))

@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 from pathlib import Path
@@ -18,21 +17,16 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
+import crash_rows
+import crash_stage
+import crash_workloads
 import pytest
 
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-import crash_rows  # noqa: E402
-import crash_stage  # noqa: E402
-import crash_workloads  # noqa: E402
-
-from core.db import ENGINE_ROLE, Database  # noqa: E402
-from evidence.verify import verify_bundle  # noqa: E402
-from runtime.definition.reserved import POLICY_CHANGE  # noqa: E402
-from runtime.store.records import read  # noqa: E402
-from tests.support.books import Books, books_at  # noqa: E402
+from core.db import ENGINE_ROLE, Database
+from evidence.verify import verify_bundle
+from runtime.definition.reserved import POLICY_CHANGE
+from runtime.store.records import read
+from tests.support.books import Books, books_at
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 QUICK_POINTS = 5
@@ -65,7 +59,7 @@ def forkserver() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["crash_stage"])
     known = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([_HERE, *([known] if known else [])])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([known] if known else [])])
     try:
         warm = context.Process(target=os.getpid)
         warm.start()
