@@ -14,6 +14,7 @@ from uuid import UUID
 
 import orjson
 import rfc8785
+from msgspec import convert
 
 from core.errors import InputError
 
@@ -65,9 +66,10 @@ def derived_id(run_id: UUID, name: str) -> UUID:
 
     It keeps the run's time prefix, so that the rows of one run stay neighbours in an index.
     """
-    hashed = int.from_bytes(sha256(run_id.bytes + name.encode()).digest()[:10], "big")
-    value = int.from_bytes(run_id.bytes[:6], "big") << 80 | 8 << 76 | (hashed >> 68 & 0xFFF) << 64
-    return UUID(int=value | 2 << 62 | hashed & (1 << 62) - 1)
+    of_run = run_id.bytes
+    first, second, third, *rest = sha256(of_run + name.encode()).digest()[:10]
+    version, variant = 0x80 | first >> 4, 0x80 | third & 0x3F
+    return convert(of_run[:6] + bytes((version, (first << 4 | second >> 4) & 0xFF, variant, *rest)), UUID)
 
 
 def in_audit_domain(value: Any, depth: int = 0) -> bool:

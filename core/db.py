@@ -161,8 +161,8 @@ class Database:
         Under the faces' role no tenant is set, so it sees nothing: use functions, which name theirs, or ``within``.
         """
         async with self._slots:
-            # A restart of PostgreSQL has closed them all.
-            self._free = [free for free in self._free if not free.is_closed()]
+            while self._free and self._free[-1].is_closed():  # a restart of PostgreSQL has closed them all
+                self._free.pop()
             connection = self._free.pop() if self._free else await self.connect()
             usable = False
             try:

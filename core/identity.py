@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
@@ -57,16 +58,15 @@ def _plain(name: str) -> str:
     return " ".join(name.split())
 
 
-def readings(text: str) -> Iterator[str]:
-    """Yield the principals that a text may mean: the one that it names, or one of each kind where it names no kind."""
+@lru_cache(maxsize=4096)  # the same few people ask and vote
+def readings(text: str) -> tuple[str, ...]:
+    """The principals that a text may mean: the one that it names, or one of each kind where it names no kind."""
     given = normalised(text)
     kind, _, name = given.partition(":")
     kinds = [Kind(kind)] if name and kind in set(Kind) else [*Kind]
     name = name if len(kinds) == 1 else given
-    for one in kinds if name else ():
-        yield principal(one, name)
-        if one in _SAME:
-            yield principal(_SAME[one], name)
+    meant = [each for one in kinds for each in (one, _SAME.get(one)) if each is not None]
+    return tuple(principal(one, name) for one in meant) if name else ()
 
 
 class Standing(StrEnum):

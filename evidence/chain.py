@@ -63,7 +63,7 @@ class ChainHead(Struct, frozen=True):
         return ChainHead(self.stream, self.count + len(lines), sha256(bytes.fromhex(self.hash) + told).hexdigest())
 
 
-@lru_cache(maxsize=8)  # the lines of one commit have one time
+@lru_cache(maxsize=64)  # the lines of one commit have one time, and several commits are under way
 def timestamp(at: datetime) -> str:
     """UTC with exactly six digits of the second, so that the text sorts as the time does."""
     if at.tzinfo is None:
@@ -107,7 +107,7 @@ def seal(head: ChainHead, contents: Sequence[dict[str, Any]]) -> tuple[list[byte
         problem = _misplaced(head.stream, seq, kind, content["data"])
         if problem:
             raise InputError(problem, where=head.stream)
-        if not in_audit_domain(content):
+        if not in_audit_domain(content["data"], 1):
             raise InputError(_OUTSIDE)
         line = plain_bytes(content)
         if len(line) > LINE_BYTES_MAX:

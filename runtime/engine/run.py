@@ -123,12 +123,13 @@ class State(Struct):
 
     def copy(self) -> State:
         """An independent copy, as deep as the engine's changes go."""
-        loops = {key: replace(loop, active=dict(loop.active)) for key, loop in self.loops.items()}
+        loops = {key: replace(loop, active=loop.active.copy()) for key, loop in self.loops.items()}
         agents = {key: agent.copy() for key, agent in self.agents.items()}
-        return replace(self, loops=loops, agents=agents, **{name: getattr(self, name).copy() for name in _OF_STATE})
-
-
-_OF_STATE = ("channels", "outputs", "status", "branches", "failures", "open", "parked", "shaped", "origins")
+        return State(
+            self.channels.copy(), self.outputs.copy(), self.status.copy(), self.branches.copy(), loops,
+            self.failures.copy(), self.open.copy(), self.parked.copy(), self.reference, self.shaped.copy(),
+            self.origins.copy(), agents,
+        )  # fmt: skip
 
 
 def _loop_json(loop: Loop) -> JsonObject:

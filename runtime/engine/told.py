@@ -17,7 +17,8 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT, Struct, to_builtins
+from msgspec.structs import astuple
 
 from core.canonical import Json, JsonObject, plain_bytes
 from core.errors import ConsistencyError, InputError
@@ -225,10 +226,9 @@ def parts(event: Event) -> tuple[JsonObject, JsonObject]:
     """An event's public facts, which stand in its line, and its private values, which lie beside it."""
     facts: JsonObject = {}
     values: JsonObject = {}
-    for item in _FIELDS[event.TYPE]:
-        value = getattr(event, item.name)
-        if item.default is NODEFAULT or value != item.default:
-            plain = str(value) if isinstance(value, _NAMED) else value
+    for item, value in zip(_FIELDS[event.TYPE], astuple(event), strict=True):
+        if value != item.default:
+            plain = to_builtins(value) if isinstance(value, _NAMED) else value
             (values if item.private else facts)[item.line_name] = plain
     return facts, values
 
