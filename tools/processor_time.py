@@ -3,9 +3,10 @@
     git worktree add ../before 85ab0d6
     PYTHONPATH=. .venv/bin/python tools/processor_time.py . ../before
 
-Each turn is a process and a database server of its own, with the load of `make bench`: 50 runs in flight, started and
-approved in the worker's process. Rounds alternate, because the machine has other things to do at times; the ratio of
-each round is to the last checkout. The processor's time depends less on the load of the machine than seconds do.
+Each turn is a worker's process and a database server of its own, with the load of `make bench`: 50 runs in flight,
+started and approved from a third process, whose time is shown beside. Rounds alternate, because the machine has other
+things to do at times; the ratio of each round is to the last checkout, of worker and PostgreSQL, and with the third
+process. The processor's time depends less on the load of the machine than seconds do, but still does: look at `uptime`.
 """
 
 from __future__ import annotations
@@ -18,26 +19,37 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 WARM_UP = 60
 
 
 async def measured(runs: int) -> dict[str, list[float]]:
-    """Milliseconds a run, of this process and of PostgreSQL, by workload; with the modules of the working folder."""
+    """Milliseconds a run, of worker, PostgreSQL and load, by workload; with the modules of the working folder."""
+    from benchmarks.children import child, environment
     from benchmarks.postgres_use import processor_seconds
-    from benchmarks.timed import Load, machine
+    from benchmarks.timed import CONCURRENCY, Load, machine
     from benchmarks.world import new_server, new_world
 
     found = {}
-    async with new_server() as (url, folder), new_world(url, folder) as world, machine(world) as running:
+    async with new_server() as (url, folder), new_world(url, folder) as world, AsyncExitStack() as stack:
+        settings = environment(world, COUNTERSEAL_WORKER_CONCURRENCY=str(CONCURRENCY))
+        command = ["-m", "benchmarks.process", "work"]
+        worker = await stack.enter_async_context(child(command, settings, world.folder / "work.log"))
+        running = await stack.enter_async_context(machine(world, concurrency=0))
+
+        async def used() -> list[float]:
+            postgres = await processor_seconds(world.plain)
+            return [(await worker.ask())["cpu_seconds"], postgres, time.process_time()]
+
         for workflow in ("w1", "w2"):
             load = Load(world, running, workflow)
             await load.run(WARM_UP)
-            postgres, python = await processor_seconds(world.plain), time.process_time()
+            before = await used()
             await load.run(runs)
-            python, postgres = time.process_time() - python, await processor_seconds(world.plain) - postgres
-            found[workflow] = [python / runs * 1000, postgres / runs * 1000]
+            found[workflow] = [(one - other) / runs * 1000 for one, other in zip(await used(), before, strict=True)]
     return found
 
 
@@ -73,16 +85,24 @@ def main() -> None:
         return
     if not given.checkouts:
         parser.error("name at least one checkout")
-    sums: dict[tuple[Path, str], list[float]] = {}
+    sums: dict[tuple[Path, str], list[list[float]]] = {}
     for _ in range(given.rounds):
         for checkout in given.checkouts:
-            for workflow, (python, postgres) in turn(checkout.resolve(), given.runs).items():
-                sums.setdefault((checkout, workflow), []).append(python + postgres)
-                say(f"{workflow} {checkout}: Python {python:.2f} + PostgreSQL {postgres:.2f} ms a run")
+            for workflow, used in turn(checkout.resolve(), given.runs).items():
+                sums.setdefault((checkout, workflow), []).append([sum(used[:2]), sum(used)])
+                worker, postgres, load = used
+                say(f"{workflow} {checkout}: worker {worker:.2f} + PostgreSQL {postgres:.2f} ms a run; load {load:.2f}")
     base = given.checkouts[-1]
     for (checkout, workflow), found in sums.items():
-        ratios = [one / other for one, other in zip(found, sums[base, workflow], strict=True)]
-        say(f"{workflow} {checkout}: {statistics.median(found):.2f} ms, {statistics.median(ratios):.2f} of the last")
+        plain, whole = zip(*found, strict=True)
+        base_plain, base_whole = zip(*sums[base, workflow], strict=True)
+        ratio, with_load = _ratio(plain, base_plain), _ratio(whole, base_whole)
+        say(f"{workflow} {checkout}: {statistics.median(plain):.2f} ms, {ratio} of the last; with the load {with_load}")
+
+
+def _ratio(found: Sequence[float], base: Sequence[float]) -> str:
+    ratios = [one / other for one, other in zip(found, base, strict=True)]
+    return f"{statistics.median(ratios):.3f}"
 
 
 if __name__ == "__main__":
