@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -10,10 +11,13 @@ from msgspec.structs import replace
 from connectors.port import Done, Probe, ProbeVerdict, Refused
 from core.errors import ConsistencyError
 from evidence.chain import Actor
+from runtime.engine import waits
+from runtime.engine.instructions import Shared
+from runtime.engine.lives import performed
 from runtime.engine.reopening import anew, refusal, reopen
-from runtime.engine.states import RunState
+from runtime.engine.states import EffectState, RunState
 from runtime.engine.transition import Transition
-from tests.engine.governing import HEAD, MAIL, Governed, governed
+from tests.engine.governing import HEAD, MAIL, TICKET, Governed, governed
 
 pytestmark = pytest.mark.req("X-18")
 
@@ -97,3 +101,19 @@ def test_a_run_whose_every_step_is_done_has_nothing_to_begin() -> None:
     assert run.status == "failed_terminal"
     with pytest.raises(ConsistencyError, match="No step of this run can begin anew"):
         again(run)
+
+
+@pytest.mark.req("Q-15")
+def test_who_had_joined_what_failed_does_it_itself_when_its_run_goes_on() -> None:
+    first = governed(TICKET, said=(Refused("422", "no"),)).drive()
+    ((receipt, life, wait),) = performed(first.whole().run).values()
+    ended = Shared(replace(receipt, run_id=UUID(int=9)), life, wait)
+    run = governed(TICKET)
+    run.shared = replace(ended, life=EffectState.INTENDED)
+    run.drive()
+    run.shared = ended
+    run.over("a", lambda t, s, open_: waits.complete(t, s, open_, {"output": {}}, ANN)).drive()
+    assert (run.status, run.sent) == ("failed_terminal", [])
+    again(run)
+    run.drive()
+    assert (run.status, len(run.sent)) == ("succeeded", 1)
