@@ -116,6 +116,15 @@ async def test_a_lost_message_is_found_by_the_sweep_and_a_late_one_changes_nothi
     assert await line.runtime.books.slots_taken() == 0
 
 
+@pytest.mark.req("O-8")
+async def test_what_was_sent_has_longer_than_a_lease_to_be_claimed(line: Line) -> None:
+    await line.start()
+    assert await line.scheduler.admit() == 1
+    await line.sweeper.sweep()
+    # None of those that were sent ends within the next minute and a half.
+    assert await line.runtime.trouble.expire_sent(older_than=timedelta(seconds=-30)) == 0
+
+
 @pytest.mark.req("Q-12")
 async def test_the_cap_holds_at_admission(line: Line) -> None:
     run_id = await line.start(concurrency=1)
