@@ -154,7 +154,7 @@ async def test_leases_that_end_time_and_again_are_counted_across_the_waits(runti
 async def test_a_worker_that_stalls_between_intent_and_call_sends_nothing(
     runtime: Any, monkeypatch: pytest.MonkeyPatch, lease: float, stalled: float
 ) -> None:
-    """Nobody waits any more for what it would send, or its lease may be somebody else's by then."""
+    """Too late for its reader, or under a lease that may be somebody else's by then."""
     run_id = await begun(runtime, ASKED)
     loop = asyncio.get_running_loop()
     clock = loop.time
