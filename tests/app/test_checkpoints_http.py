@@ -83,15 +83,17 @@ async def test_what_changed_between_two_checkpoints_is_a_patch(installation, cou
 
 
 @pytest.mark.req("P-7")
-async def test_the_ledger_comes_in_pages(installation, counted: UUID) -> None:
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_the_ledger_comes_in_pages(installation, counted: UUID, limit: int) -> None:
     client = await installation.client(Role.OPERATOR)
     pages: list[list[Any]] = []
     cursor = ""
     while cursor is not None:
-        body = (await client.get(f"/v1/runs/{counted}/ledger", params={"limit": 2, "cursor": cursor})).json()
+        body = (await client.get(f"/v1/runs/{counted}/ledger", params={"limit": limit, "cursor": cursor})).json()
         pages.append([(item["superstep"], item["step_key"], item["channel"], item["value"]) for item in body["items"]])
         cursor = body["next"]
-    assert pages == [[(0, "a", "last", "a"), (0, "a", "seen", 1)], [(1, "b", "seen", 2)]]
+    every = [(0, "a", "last", "a"), (0, "a", "seen", 1), (1, "b", "seen", 2)]
+    assert pages == [every[start : start + limit] for start in range(0, 3, limit)]
 
 
 @pytest.mark.parametrize("path", ["checkpoints/0", "checkpoints/diff?from=0&to=1", "ledger"])

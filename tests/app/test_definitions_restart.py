@@ -130,6 +130,16 @@ async def test_an_emergency_under_another_name_judges_beside_newer_files(faces: 
     assert (await _state(faces))[0] == "emergency@2 restarts@3"
 
 
+async def test_a_start_replaces_no_directory_by_one_of_another_name(faces: Faces, definitions_dir: Path) -> None:
+    _lay_out(definitions_dir)
+    await definitions.prepare(faces)
+    before = await _state(faces)
+    others = PEOPLE.replace("directory: people", "directory: others\nversion: 9").replace("eve", "ida")
+    _lay_out(definitions_dir, people=others)
+    await definitions.prepare(faces)
+    assert await _state(faces) == before
+
+
 async def test_a_start_brings_no_policy_back_that_was_retired(faces: Faces, definitions_dir: Path) -> None:
     _lay_out(definitions_dir)
     await definitions.prepare(faces)

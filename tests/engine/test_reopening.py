@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -10,10 +11,13 @@ from msgspec.structs import replace
 from connectors.port import Done, Probe, ProbeVerdict, Refused
 from core.errors import ConsistencyError
 from evidence.chain import Actor
+from runtime.engine import waits
+from runtime.engine.instructions import Shared
+from runtime.engine.lives import performed
 from runtime.engine.reopening import anew, refusal, reopen
-from runtime.engine.states import RunState
+from runtime.engine.states import EffectState, RunState
 from runtime.engine.transition import Transition
-from tests.engine.governing import HEAD, MAIL, Governed, governed
+from tests.engine.governing import HEAD, MAIL, TICKET, Governed, governed
 
 pytestmark = pytest.mark.req("X-18")
 
@@ -48,6 +52,7 @@ def test_what_failed_begins_anew_and_what_is_done_stays_done() -> None:
     assert (run.status, len(run.sent), anew(run.whole().run)) == ("failed_terminal", 2, {"b": 1})
     again(run)
     assert run.ready() == ["b"]
+    assert run.line["b"].epoch == 1  # its leases are counted on: what was named by one of them keeps its name alone
     run.drive("b")
     assert (run.status, len(run.sent), run.verified()) == ("succeeded", 3, True)
 
@@ -97,3 +102,20 @@ def test_a_run_whose_every_step_is_done_has_nothing_to_begin() -> None:
     assert run.status == "failed_terminal"
     with pytest.raises(ConsistencyError, match="No step of this run can begin anew"):
         again(run)
+
+
+@pytest.mark.req("Q-15")
+def test_who_had_joined_what_failed_does_it_itself_when_its_run_goes_on() -> None:
+    first = governed(TICKET, said=(Refused("422", "no"),)).drive()
+    ((receipt, life, wait),) = performed(first.whole().run).values()
+    ended = Shared(replace(receipt, run_id=UUID(int=9)), life, wait)
+    run = governed(TICKET)
+    run.shared = replace(ended, life=EffectState.INTENDED)
+    run.drive()
+    run.shared = ended
+    run.over("a", lambda t, s, open_: waits.complete(t, s, open_, {"output": {}}, ANN)).drive()
+    assert (run.status, run.sent) == ("failed_terminal", [])
+    again(run)
+    run.kept, run.read = None, 0  # of a run that was over nothing is kept beside its book
+    run.drive()
+    assert (run.status, len(run.sent)) == ("succeeded", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -128,6 +129,22 @@ async def test_where_nobody_can_tell_people_say(
     assert await runtime.status(run_id) == status
     assert len(runtime.outside.effects) == effects
     assert await receipt(runtime) == settled
+    await runtime.history(run_id)
+    await runtime.at_rest()
+
+
+@pytest.mark.req("Q-8")
+@pytest.mark.req("Q-3")
+async def test_a_doubt_that_nobody_answers_in_time_ends_as_a_failure(runtime: Any, late_gate: Any) -> None:
+    run_id = await begun(runtime, ASKED)
+    await runtime.crash(late_gate, MAIL)
+    await runtime.worker().work_off()
+    await runtime.trouble.leave_questions_alone(timedelta(days=8))
+    await runtime.sweep()
+    await runtime.worker().work_off()
+    assert (await runtime.status(run_id), (await runtime.books.approval()).status) == ("failed_terminal", "expired")
+    assert await receipt(runtime) == ("failed", 1)
+    assert len(runtime.outside.effects) == 1
     await runtime.history(run_id)
     await runtime.at_rest()
 

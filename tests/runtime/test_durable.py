@@ -201,6 +201,19 @@ async def test_canceling_a_run_ends_what_it_began_outside(runtime: Any) -> None:
     await runtime.at_rest()
 
 
+@pytest.mark.req("V-13")
+async def test_what_was_begun_at_one_system_is_not_ended_at_another(runtime: Any) -> None:
+    runtime.outside.target = "https://a.example"
+    run_id = await runtime.go(CASE % "")
+    runtime.outside.target = "https://b.example"
+    async with runtime.faces.transaction("acme") as connection:
+        await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "not needed")
+    await runtime.errands()
+    assert runtime.outside.canceled == []
+    order = await runtime.books.command(kind="cancel")
+    assert (order.status, "https://a.example" in order.last_error) == ("failed", True)
+
+
 async def test_an_error_from_outside_takes_the_failure_branch(runtime: Any) -> None:
     branch = ", on_failure: [{id: note, do: probe.value.read, with: {name: n}, set: {why: '${{ error.code }}'}}]"
     run_id = await runtime.go(CASE % branch)

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from core.errors import InputError
+from runtime.requests.signaling import ID_CHARACTERS_MAX, KEY_CHARACTERS_MAX
 from runtime.requests.steering import cancel_run
 from runtime.store.inbox import KEPT_FOR
 
@@ -55,6 +57,16 @@ async def test_the_same_body_without_an_id_is_no_second_signal_and_its_sender_is
     await runtime.worker().work_off()
     assert await runtime.status(run_id) == "succeeded"
     await runtime.history(run_id)
+
+
+@pytest.mark.req("V-10")
+async def test_a_key_and_an_id_have_their_longest_length_and_no_more(runtime: Any) -> None:
+    await runtime.tenant()
+    key, own = "k" * KEY_CHARACTERS_MAX, "i" * ID_CHARACTERS_MAX
+    assert (await runtime.signal(key, {}, id=own)).code == "kept"
+    for longer, named in ((f"{key}k", own), (key, f"{own}i")):
+        with pytest.raises(InputError, match="longer than"):
+            await runtime.signal(longer, {}, id=named)
 
 
 async def test_what_is_kept_twice_without_an_id_is_one_and_says_so(runtime: Any) -> None:

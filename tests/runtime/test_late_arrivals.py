@@ -150,13 +150,14 @@ async def test_leases_that_end_time_and_again_are_counted_across_the_waits(runti
     assert runtime.outside.effects == []
 
 
+@pytest.mark.parametrize(("lease", "stalled"), [(30, SEND_WITHIN.total_seconds() + 1), (3, 4)])
 async def test_a_worker_that_stalls_between_intent_and_call_sends_nothing(
-    runtime: Any, monkeypatch: pytest.MonkeyPatch
+    runtime: Any, monkeypatch: pytest.MonkeyPatch, lease: float, stalled: float
 ) -> None:
-    """Its lease is good, but whoever waits for what it sends has stopped to wait by then."""
+    """Too late for its reader, or under a lease that may be somebody else's by then."""
     run_id = await begun(runtime, ASKED)
     loop = asyncio.get_running_loop()
-    clock, stalled = loop.time, SEND_WITHIN.total_seconds() + 1
+    clock = loop.time
     started: list[float] = []
 
     def time() -> float:
@@ -164,7 +165,7 @@ async def test_a_worker_that_stalls_between_intent_and_call_sends_nothing(
         started.append(clock())
         return started[-1] if len(started) <= 2 else clock() + stalled
 
-    worker = runtime.worker()
+    worker = runtime.worker(lease=lease)
     with monkeypatch.context() as patched:
         patched.setattr("runtime.work.lease.Lease.now", staticmethod(time))
         await worker.work_off()

@@ -212,6 +212,16 @@ async def test_an_unknown_thing_is_named(runtime: Any, what: Any, name: str, err
         await pause(runtime, "tenant", reason=" ")
 
 
+async def test_so_many_pauses_are_kept_and_no_more(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pausing, "PAUSES_MAX", 2)
+    await begun(runtime, WRITES)
+    assert [(await pause(runtime, what)).changed for what in ("workflow", "connector")] == [True, True]
+    with pytest.raises(ConsistencyError, match="2 pauses are in force"):
+        await pause(runtime, "tenant")
+    await resume(runtime, "workflow")
+    assert (await pause(runtime, "tenant")).changed
+
+
 async def test_a_wait_that_was_parked_before_a_crash_of_the_keeper_goes_on(runtime: Any) -> None:
     """The tenant's row holds the keys that keepers have still to set going."""
     run_id = await begun(runtime, WRITES, ALLOW)

@@ -191,8 +191,12 @@ async def test_a_cancel_that_waits_for_an_action_keeps_the_first_reason(desk: De
         await cancel(desk, run_id, "another")
         gate.opened.set()
         await desk.runtime.until(lambda: desk.runtime.books.runs(status="canceled"))
-    canceled = json.loads((await desk.files(run_id))["run.json"])["canceled"]
+    files = await desk.files(run_id)
+    canceled = json.loads(files["run.json"])["canceled"]
     assert (canceled["by"], canceled["reason"]) == ("ana", NOTE)
+    lines = [json.loads(line) for line in files["events.jsonl"].splitlines()]
+    committed = [bool(line["data"].get("committed")) for line in lines if line["type"] == "run.canceled"]
+    assert committed == [True, False]
 
 
 async def test_a_changed_reason_of_a_cancel_does_not_verify(desk: Desk) -> None:

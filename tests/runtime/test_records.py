@@ -76,6 +76,7 @@ async def test_a_record_is_kept_read_listed_and_removed(kept: Any) -> None:
         + "  - {id: one, do: records.get, with: {collection: cases, key: c1}}\n"
         + "  - {id: none, do: records.get, with: {collection: cases, key: c9}}\n"
         + "  - {id: all, do: records.query, with: {collection: cases, where: {of: ann}, limit: 1}}\n"
+        + "  - {id: rest, do: records.query, with: {collection: cases, after: c1}}\n"
         + "  - {id: gone, do: records.delete, with: {collection: cases, key: c2}}\n"
     )
     run_id = await kept.go(text, policy=POLICY)
@@ -85,6 +86,7 @@ async def test_a_record_is_kept_read_listed_and_removed(kept: Any) -> None:
     assert outputs["none"] == {"found": False, "value": None, "version": None}
     assert outputs["all"]["records"] == [{"key": "c1", "value": {"n": 2, "of": "ann"}, "version": 2}]
     assert outputs["all"]["truncated"] is True
+    assert ([one["key"] for one in outputs["rest"]["records"]], outputs["rest"]["truncated"]) == (["c2"], False)
     assert await stored(kept) == {"c1": ({"n": 2, "of": "ann"}, 2)}
     receipts = await kept.books.receipts(run=run_id)
     assert [receipt.status for receipt in receipts] == ["succeeded"] * 4

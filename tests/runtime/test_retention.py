@@ -15,6 +15,7 @@ from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
+from runtime.keep.errands import Errands
 from runtime.requests.looking import Looking, folded
 from runtime.store import books, read_models, retention
 
@@ -248,6 +249,27 @@ async def test_a_child_is_kept_while_somebody_waits_for_its_result(runtime: Any,
     assert (await runtime.sweep(), await keeper.purged(child)) == (0, False)
     await runtime.wait_is_due()
     assert (await runtime.sweep(), await keeper.purged(child)) == (1, True)
+
+
+@pytest.mark.req("X-20")
+async def test_what_a_child_has_handed_over_goes_with_the_run_above(runtime: Any, tmp_path: Path) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    head = "workflow: {0}\nversion: 1\nreference: r\nretention: PT1H\n"
+    await runtime.publish(f"{head.format('child')}result: ${{{{ trigger.value }}}}\n{ONE}")
+    step = "  - {id: c, run: child, with: {value: '${{ trigger.value }}'}}\n"
+    await runtime.publish(f"{head.format('parent')}steps:\n{step}")
+    await runtime.start("parent", {"value": VALUE})
+    await runtime.worker().work_off()
+    keeper = Keeper(runtime, tmp_path)
+    errands = Errands(runtime.database, runtime.definitions, runtime.connectors)
+    bundling = Bundling(FileBlobStore(tmp_path / "blobs"), keeper.signer, "test", runtime.definitions)
+    await Dispatcher(runtime.database, {**bundling.handlers(), **errands.handlers()}, "d").work_off()
+    assert "inbox" in await keeper.tables_with_values()
+    for run in await runtime.books.runs():
+        await keeper.time_is_over(run.id)
+    await runtime.go_on()
+    assert await keeper.tables_with_values() == set()
 
 
 async def test_who_shares_an_effect_whose_output_is_gone_is_told_so(runtime: Any, tmp_path: Path) -> None:

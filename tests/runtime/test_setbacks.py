@@ -15,7 +15,7 @@ from connectors.port import InDoubt, NotSent, Refused
 from core.db import Connection
 from core.errors import InputError, TransportError
 from core.outage import is_passing
-from runtime.keep.dispatcher import Delivered, Dispatcher
+from runtime.keep.dispatcher import Delivered, Dispatcher, Later
 from runtime.requests.steering import cancel_run
 from runtime.requests.triggers import start_from_servicenow
 from runtime.requests.voting import VoteRequest, Voting
@@ -399,6 +399,29 @@ async def test_a_message_that_always_goes_wrong_is_given_up_with_its_reason(runt
     order = await runtime.books.command(kind="bundle")
     assert (order.status, order.attempts, tries) == ("failed", 20, 20)
     assert "division by zero" in order.last_error
+
+
+@pytest.mark.req("O-4")
+async def test_a_message_is_tried_again_no_sooner_than_its_receiver_has_asked_for(runtime: Any) -> None:
+    tries = 0
+
+    async def bundle(_: Connection, __: Message) -> Any:
+        return deliver
+
+    async def deliver() -> Any:
+        nonlocal tries
+        tries += 1
+        return Later("Too many requests.", 300)
+
+    await runtime.go(EFFECT)
+    dispatcher = Dispatcher(runtime.database, {"bundle": bundle}, "d")
+    await dispatcher.work_off()
+    await runtime.trouble.pass_time_of_messages(timedelta(seconds=240))
+    await dispatcher.work_off()
+    assert tries == 1
+    await runtime.trouble.pass_time_of_messages(timedelta(seconds=61))
+    await dispatcher.work_off()
+    assert tries == 2
 
 
 @pytest.mark.parametrize("reason", ["x" * 5000, "a\x00b", "\ud800"])

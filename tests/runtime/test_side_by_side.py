@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from core.errors import ConsistencyError
 from evidence.chain import Actor
-from runtime.requests import policies
+from runtime.requests import consequences, policies
 from runtime.requests.looking import Looking
 from runtime.store import pauses
 from tests.runtime.test_again import PROBED, approved_by
@@ -133,6 +134,23 @@ async def test_a_change_tells_and_records_what_it_leads_to(runtime: Any) -> None
     assert (await told_of_policies(runtime))[-1]["type"] == "policy.retired"
     again = await changed(runtime, "retire_policy", "stops")
     assert (again.changed, len(await told_of_policies(runtime))) == (False, 3)
+
+
+@pytest.mark.req("Q-16")
+async def test_a_question_whose_run_cannot_be_read_is_counted_as_unread(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begun(runtime, ASKING)
+    await runtime.worker().work_off()
+    await runtime.question()
+
+    async def diverged(*_: Any, **__: Any) -> Any:
+        raise ConsistencyError("The book is broken.")
+
+    monkeypatch.setattr(consequences, "load", diverged)
+    told = await changed(runtime, "publish_policy", STOPS, "s.yaml", dry_run=True)
+    assert told.consequences is not None
+    assert (told.consequences["questions"], told.consequences["unread"]) == ([], 1)
 
 
 async def test_a_lower_version_is_told_as_a_rollback(runtime: Any) -> None:

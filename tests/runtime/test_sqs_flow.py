@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from moto.server import ThreadedMotoServer
 
 from runtime.keep.scheduler import Scheduler
 from runtime.keep.sweeper import Sweeper
+from runtime.queue.postgres import PostgresQueue
 from runtime.queue.sqs import SqsQueue
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
@@ -114,6 +116,15 @@ async def test_a_lost_message_is_found_by_the_sweep_and_a_late_one_changes_nothi
     assert await line.runtime.books.slots_taken() == 0
 
 
+@pytest.mark.req("O-8")
+async def test_what_was_sent_has_longer_than_a_lease_to_be_claimed(line: Line) -> None:
+    await line.start()
+    assert await line.scheduler.admit() == 1
+    await line.sweeper.sweep()
+    # None of those that were sent ends within the next minute and a half.
+    assert await line.runtime.trouble.expire_sent(older_than=timedelta(seconds=-30)) == 0
+
+
 @pytest.mark.req("Q-12")
 async def test_the_cap_holds_at_admission(line: Line) -> None:
     run_id = await line.start(concurrency=1)
@@ -150,3 +161,37 @@ async def test_a_scheduler_that_dies_while_sending_loses_and_doubles_nothing(lin
     await line.go()
     assert await line.runtime.status(run_id) == "succeeded"
     assert len(line.runtime.outside.effects) == 2
+
+
+class Beaten:
+    """A delivery of PostgreSQL's queue that notes how often its message is to stay hidden."""
+
+    def __init__(self, own: Any, told: asyncio.Queue[timedelta]) -> None:
+        self.own, self.told = own, told
+        self.claim, self.done = own.claim, own.done
+
+    async def extend(self, lease: timedelta) -> None:
+        await self.told.put(lease)
+
+
+@pytest.mark.req("Q-10")
+async def test_whoever_beats_its_lease_keeps_the_message_hidden_too(runtime: Any, gate: Any) -> None:
+    told: asyncio.Queue[timedelta] = asyncio.Queue()
+
+    class Watched(PostgresQueue):
+        async def receive(self, count: int) -> list[Any]:
+            return [Beaten(delivery, told) for delivery in await super().receive(count)]
+
+    runtime.outside.gates["a"] = gate
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(TWO_STEPS)
+    await runtime.start("two", {"name": "x"})
+    lease, stop = timedelta(seconds=3), asyncio.Event()
+    tools = Tools(runtime.database, runtime.definitions, runtime.connectors, "w", lease)
+    working = asyncio.create_task(Worker(tools, Watched(idle=timedelta(milliseconds=20))).run(stop))
+    beaten, _ = await asyncio.wait({asyncio.create_task(told.get())}, timeout=30)
+    assert [task.result() for task in beaten] == [lease]
+    gate.opened.set()
+    stop.set()
+    await working

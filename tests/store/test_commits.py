@@ -17,6 +17,19 @@ from runtime.engine.transition import Transition
 from runtime.store.commits import apply, apply_together
 from runtime.store.views import load
 
+HALTS = """
+workflow: halts
+version: 1
+channels: {seen: {}}
+steps:
+  - {id: left, do: probe.effect.apply, with: {name: left}, set: {seen: no-list}, needs: []}
+  - {id: right, do: probe.effect.apply, with: {name: right}, needs: []}
+  - id: all
+    foreach: ${{ state.seen }}
+    needs: [left, right]
+    steps:
+      - {id: put, do: probe.effect.apply, with: {name: put}}
+"""
 DIAMOND = """
 workflow: diamond
 version: 1
@@ -67,6 +80,22 @@ async def test_parallel_steps_of_several_workers_meet_at_one_barrier(runtime: An
         assert barriers[-1].state["channels"]["seen"] == ["left", "right", "mid"]
         await runtime.history(run_id)
     await runtime.at_rest()
+
+
+@pytest.mark.req("P-1")
+@pytest.mark.req("X-6")
+async def test_a_barrier_of_several_workers_that_ends_its_run_leaves_no_place_taken(runtime: Any, gate: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(HALTS)
+    run_id = (await runtime.start("halts")).run_id
+    runtime.outside.gates["left"] = gate
+    working = asyncio.create_task(runtime.worker("holder").work_off())
+    await asyncio.wait_for(gate.reached.wait(), 60)
+    await runtime.worker("other").work_off()
+    await stop(gate, working)
+    assert await runtime.status(run_id) == "failed_terminal"
+    assert await runtime.books.places() == []
 
 
 @pytest.mark.req("V-7")

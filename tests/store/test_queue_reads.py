@@ -101,6 +101,8 @@ async def test_messages_are_counted_by_kind_and_status(runtime: Any) -> None:
     lease = "UPDATE commands SET status = 'leased', lease_owner = 'd', lease_expires_at = now() + interval '1 min'"
     await runtime.execute(f"{lease} WHERE command_id = {one}")
     await runtime.execute(f"{lease}, created_at = now() - interval '2 hours' WHERE command_id = {one}")
+    both = (await seen(runtime))["acme"].messages[0]
+    assert (both.status, both.count, both.oldest_seconds) == ("leased", 2, pytest.approx(7200, abs=60))
     leased = "(SELECT command_id FROM commands WHERE status = 'leased' ORDER BY created_at LIMIT 1)"
     gone = "status = 'failed', lease_owner = NULL, lease_expires_at = NULL"
     await runtime.execute(f"UPDATE commands SET {gone} WHERE command_id = {leased}")

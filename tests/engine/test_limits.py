@@ -1,0 +1,61 @@
+"""The limits of what a run may say, at their very edge: the longest that is allowed is taken, the next one is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from runtime.engine.transition import REFERENCE_CHARACTERS_MAX
+from runtime.engine.waits import CORRELATION_CHARACTERS_MAX, TIMER_MAX
+from tests.engine.conftest import NOW
+from tests.engine.governing import HEAD, Governed, governed
+
+SIGNAL = HEAD + '  - {id: a, wait: {signal: s, correlate: "CORRELATE"}}\n'
+UNTIL = HEAD + '  - {id: a, wait: {until: "UNTIL"}}\n'
+NAMED = HEAD + '  - {id: a, do: probe.effect.apply, with: {name: x}, reference: "NAME"}\n'
+
+
+def driven(text: str) -> Governed:
+    return governed(text).drive()
+
+
+@pytest.fixture
+def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose own time is hours away from UTC."""
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.req("X-16")
+@pytest.mark.parametrize(("more", "status"), [(0, "waiting"), (1, "failed_terminal")])
+def test_a_correlation_has_its_longest_length_and_no_more(more: int, status: str) -> None:
+    run = driven(SIGNAL.replace("CORRELATE", "k" * (CORRELATION_CHARACTERS_MAX + more)))
+    assert run.status == status
+
+
+@pytest.mark.req("X-8")
+@pytest.mark.parametrize(("more", "status"), [(0, "succeeded"), (1, "failed_terminal")])
+def test_a_reference_has_its_longest_length_and_no_more(more: int, status: str) -> None:
+    run = driven(NAMED.replace("NAME", "r" * (REFERENCE_CHARACTERS_MAX + more)))
+    assert run.status == status
+
+
+@pytest.mark.req("X-7")
+@pytest.mark.parametrize(("more", "status"), [(0, "waiting"), (1, "failed_terminal")])
+def test_a_timer_is_as_long_as_it_may_be_and_no_longer(more: int, status: str) -> None:
+    until = NOW + TIMER_MAX + timedelta(seconds=more)
+    assert driven(UNTIL.replace("UNTIL", until.isoformat())).status == status
+
+
+@pytest.mark.req("X-7")
+@pytest.mark.usefixtures("far_from_utc")
+def test_a_moment_without_a_zone_is_of_utc_and_not_of_the_machine() -> None:
+    until = (NOW + timedelta(hours=1)).replace(tzinfo=None)
+    (wait,) = driven(UNTIL.replace("UNTIL", until.isoformat())).waits.values()
+    assert wait.due_in == timedelta(hours=1)
