@@ -241,6 +241,19 @@ def test_32_kib_of_headers_are_accepted(serving: Any) -> None:
         assert client.answer().startswith(b"HTTP/1.1 200 ")
 
 
+def test_the_bounds_are_of_each_request_and_not_of_its_connection(serving: Any) -> None:
+    body = b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"1\r\nx\r\n" for _ in range(3000)) + b"0\r\n\r\n"
+    with serving() as server:
+        client = server.connect()
+        for _ in range(4):
+            client.send(b"GET / HTTP/1.1\r\nX-Large: " + b"a" * 12_000 + b"\r\n\r\n")
+            assert client.answer().startswith(b"HTTP/1.1 200 ")
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\n" + body)
+            assert client.answer().startswith(b"HTTP/1.1 200 ")
+        client.send(b"GET / HTTP/1.1\r\nX-Large: " + b"a" * 33_000 + b"\r\n\r\n")
+        assert client.answer().startswith(b"HTTP/1.1 431 ")
+
+
 def test_trailers_and_chunk_extensions_are_bounded(serving: Any) -> None:
     begun = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with serving() as server:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.http.addresses import AllowedHost, is_public
+from connectors.http.addresses import AllowedHost, is_public, permitted
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.port import Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
 
@@ -55,7 +55,7 @@ async def test_get_sends_no_key_and_text_bodies_go_as_they_are(build: Build, mak
 
 @pytest.mark.req("Q-18")
 @pytest.mark.parametrize("landed", [False, True])
-@pytest.mark.parametrize("kind", [500, 504, "hang", "reset"])
+@pytest.mark.parametrize("kind", [408, 500, 504, "hang", "reset"])
 async def test_a_write_that_ends_badly_is_in_doubt(
     build: Build, make_call: MakeCall, web: Any, kind: Any, landed: bool
 ) -> None:
@@ -67,7 +67,7 @@ async def test_a_write_that_ends_badly_is_in_doubt(
 
 
 @pytest.mark.req("Q-18")
-@pytest.mark.parametrize("kind", [500, "hang", "reset"])
+@pytest.mark.parametrize("kind", [408, 500, "hang", "reset"])
 async def test_a_get_that_ends_badly_may_be_repeated(build: Build, make_call: MakeCall, web: Any, kind: Any) -> None:
     web.app.fail("/things", kind)
     timeout = 0.3 if kind == "hang" else 5.0
@@ -141,6 +141,23 @@ async def test_what_is_not_allowed_is_not_called(
     assert isinstance(outcome, Refused)
     assert outcome.code == code
     assert web.app.requests == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "urls", "others"),
+    [
+        (AllowedHost("a.example"), ["https://a.example/", "http://A.example:80/"], ["https://a.example:8443/"]),
+        (AllowedHost("a.example", 8443), ["https://a.example:8443/"], ["https://a.example/", "https://a.example:8444/"]),
+        (AllowedHost("[::1]", 8080), ["http://[::1]:8080/"], ["http://[::1]/", "http://[::2]:8080/"]),
+    ],
+)
+def test_a_host_is_allowed_at_its_one_port(rule: AllowedHost, urls: list[str], others: list[str]) -> None:
+    for url in urls:
+        assert not isinstance(permitted(url, [rule]), Refused), url
+    for url in others:
+        refused = permitted(url, [rule])
+        assert isinstance(refused, Refused), url
+        assert refused.code == "host_not_allowed"
 
 
 async def test_with_nothing_allowed_everything_is_refused(

@@ -23,6 +23,7 @@ from core.errors import InputError
 from evidence import layout
 from evidence.chain import ChainHead, EventType, append
 from evidence.commitments import disclosure
+from evidence.receipts import ReceiptStatus
 from evidence.signing import FileSigner, PublicKey, open_envelope, pae
 from evidence.verify import Row, Status, Verification, main, verify_bundle
 
@@ -468,11 +469,47 @@ def test_history_rebuilt_and_signed_by_a_stranger_fails_against_the_pinned_key(w
 @pytest.mark.parametrize(
     "predicate",
     [{"count": 13}, {"final": False}, {"final": 1}, {"head": "0" * 64}, {"run": "x"}, {"policies": []},
-     {"policies": None}, {"workflow": {}}, {"tenant": "other"}, {"status": "failed_terminal"}],
+     {"policies": None}, {"policies": [{"digest": "0" * 64}]}, {"workflow": {}}, {"tenant": "other"}, {"status": "failed_terminal"}],
 )  # fmt: skip
 def test_a_statement_that_disagrees_with_its_events_fails(workshop: Any, predicate: dict[str, Any]) -> None:
     files = workshop.resign(workshop.unzip(workshop.build()), workshop.signer, predicate)
     assert not verify_bundle(workshop.pack(files), public_key=workshop.key).ok
+
+
+def test_a_statement_that_names_more_policies_than_were_asked_fails(workshop: Any) -> None:
+    files = workshop.unzip(workshop.build())
+    named = workshop.tell()
+    more = [named.named(named.policy), {"name": "kinder", "version": 1, "digest": "0" * 64}]
+    told = verify_bundle(workshop.pack(workshop.resign(files, workshop.signer, {"policies": more})))
+    assert "the policies differ" in rows_failed(told)["statement"]
+
+
+@pytest.mark.parametrize("name", ["evil.sh", "receipts/evil.txt", "workflow/evil.json", "more/evil.json"])
+def test_a_file_that_no_bundle_holds_fails_though_it_is_signed(workshop: Any, name: str) -> None:
+    files = workshop.resign({**workshop.unzip(workshop.build()), name: b"{}"}, workshop.signer)
+    assert f"has {name}" in rows_failed(verify_bundle(workshop.pack(files), public_key=workshop.key))["integrity"]
+
+
+@pytest.mark.parametrize("name", sorted(layout.ALWAYS - {layout.ENVELOPE, layout.SUMS, layout.PUBLIC_KEY}))
+def test_a_file_that_every_bundle_holds_is_missed_though_nobody_signed_it(workshop: Any, name: str) -> None:
+    files = workshop.unzip(workshop.build())
+    del files[name]
+    signed = workshop.pack(workshop.resign(files, workshop.signer))
+    assert f"lacks {name}" in rows_failed(verify_bundle(signed, public_key=workshop.key))["integrity"]
+
+
+@pytest.mark.req("Q-4")
+def test_an_attempt_under_way_is_not_bound_by_the_receipt_of_the_one_before(workshop: Any) -> None:
+    """The beginning of a history: an action failed, and is tried again."""
+    story = workshop.tell()
+    story.events, first = story.events[:3], replace(story.receipts[0], status=ReceiptStatus.FAILED)
+    story.settle(EventType.ACTION_FAILED, first)
+    story.intend(first, "d1", attempt=2)
+    story.approvals, story.status = [], "executing"
+    story.receipts = [replace(first, status=ReceiptStatus.INTENDED, attempt=2)]
+    result = verify_bundle(workshop.save(workshop.build(story)), public_key=workshop.key, require_final=False)
+    assert result.ok, result.to_text()
+    assert "1 bound to the events by id" in row_named(result, "receipts").detail
 
 
 def test_a_statement_about_another_run_is_refused_as_such(workshop: Any) -> None:
