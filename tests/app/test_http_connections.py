@@ -70,6 +70,14 @@ class Client:
                 return
         raise AssertionError(f"still open after {PATIENCE} seconds of a byte now and then")
 
+    def in_pieces(self, *pieces: bytes) -> None:
+        """Send what the server should not read at once."""
+        for piece in pieces:
+            self.send(piece)
+            self.socket.settimeout(0.05)
+            with suppress(TimeoutError):
+                self._read += self.socket.recv(65536)
+
     def answer(self) -> bytes:
         """One whole answer with a content-length."""
         self.socket.settimeout(PATIENCE)
@@ -246,7 +254,7 @@ def test_the_bounds_are_of_each_request_and_not_of_its_connection(serving: Any) 
     with serving() as server:
         client = server.connect()
         for _ in range(4):
-            client.send(b"GET / HTTP/1.1\r\nX-Large: " + b"a" * 12_000 + b"\r\n\r\n")
+            client.in_pieces(b"GET / HTTP/1.1\r\nX-Large: " + b"a" * 12_000, b"a" * 12_000, b"\r\n\r\n")
             assert client.answer().startswith(b"HTTP/1.1 200 ")
             client.send(b"POST / HTTP/1.1\r\nHost: x\r\n" + body)
             assert client.answer().startswith(b"HTTP/1.1 200 ")

@@ -147,7 +147,11 @@ async def test_what_is_not_allowed_is_not_called(
     ("rule", "urls", "others"),
     [
         (AllowedHost("a.example"), ["https://a.example/", "http://A.example:80/"], ["https://a.example:8443/"]),
-        (AllowedHost("a.example", 8443), ["https://a.example:8443/"], ["https://a.example/", "https://a.example:8444/"]),
+        (
+            AllowedHost("a.example", 8443),
+            ["https://a.example:8443/"],
+            ["https://a.example/", "https://a.example:8444/"],
+        ),
         (AllowedHost("[::1]", 8080), ["http://[::1]:8080/"], ["http://[::1]/", "http://[::2]:8080/"]),
     ],
 )

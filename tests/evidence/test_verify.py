@@ -469,7 +469,8 @@ def test_history_rebuilt_and_signed_by_a_stranger_fails_against_the_pinned_key(w
 @pytest.mark.parametrize(
     "predicate",
     [{"count": 13}, {"final": False}, {"final": 1}, {"head": "0" * 64}, {"run": "x"}, {"policies": []},
-     {"policies": None}, {"policies": [{"digest": "0" * 64}]}, {"workflow": {}}, {"tenant": "other"}, {"status": "failed_terminal"}],
+     {"policies": None}, {"policies": [{"digest": "0" * 64}]}, {"workflow": {}},
+     {"tenant": "other"}, {"status": "failed_terminal"}],
 )  # fmt: skip
 def test_a_statement_that_disagrees_with_its_events_fails(workshop: Any, predicate: dict[str, Any]) -> None:
     files = workshop.resign(workshop.unzip(workshop.build()), workshop.signer, predicate)
@@ -481,13 +482,14 @@ def test_a_statement_that_names_more_policies_than_were_asked_fails(workshop: An
     named = workshop.tell()
     more = [named.named(named.policy), {"name": "kinder", "version": 1, "digest": "0" * 64}]
     told = verify_bundle(workshop.pack(workshop.resign(files, workshop.signer, {"policies": more})))
-    assert "the policies differ" in rows_failed(told)["statement"]
+    assert "the policies differ" in rows_failed(told).get("statement", "")
 
 
 @pytest.mark.parametrize("name", ["evil.sh", "receipts/evil.txt", "workflow/evil.json", "more/evil.json"])
 def test_a_file_that_no_bundle_holds_fails_though_it_is_signed(workshop: Any, name: str) -> None:
     files = workshop.resign({**workshop.unzip(workshop.build()), name: b"{}"}, workshop.signer)
-    assert f"has {name}" in rows_failed(verify_bundle(workshop.pack(files), public_key=workshop.key))["integrity"]
+    failed = rows_failed(verify_bundle(workshop.pack(files), public_key=workshop.key))
+    assert f"has {name}" in failed.get("integrity", "")
 
 
 @pytest.mark.parametrize("name", sorted(layout.ALWAYS - {layout.ENVELOPE, layout.SUMS, layout.PUBLIC_KEY}))
@@ -495,7 +497,7 @@ def test_a_file_that_every_bundle_holds_is_missed_though_nobody_signed_it(worksh
     files = workshop.unzip(workshop.build())
     del files[name]
     signed = workshop.pack(workshop.resign(files, workshop.signer))
-    assert f"lacks {name}" in rows_failed(verify_bundle(signed, public_key=workshop.key))["integrity"]
+    assert f"lacks {name}" in rows_failed(verify_bundle(signed, public_key=workshop.key)).get("integrity", "")
 
 
 @pytest.mark.req("Q-4")
