@@ -57,6 +57,15 @@ async def test_query_lists_records_of_any_table(build: Build, make_call: MakeCal
     assert none == Done({"records": [], "count": 0})
 
 
+@pytest.mark.parametrize(("more", "count"), [({}, 1), ({"limit": 1}, 1), ({"offset": 0}, 1), ({"offset": 1}, 0)])
+async def test_query_goes_on_where_the_page_before_ended(
+    build: Build, make_call: MakeCall, more: dict[str, int], count: int
+) -> None:
+    outcome = await build().perform(make_call("servicenow.incident.query", {"query": "priority=3", **more}))
+    assert isinstance(outcome, Done)
+    assert outcome.output["count"] == count
+
+
 async def test_read_before_has_the_diff_and_the_version(build: Build, make_call: MakeCall) -> None:
     before = await build().read_before(update(make_call, {"priority": "1", "work_notes": "x", "u_absent": "y"}))
     assert isinstance(before, Before)

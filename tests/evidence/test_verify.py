@@ -21,8 +21,9 @@ from msgspec.structs import replace
 from core.canonical import canonical_bytes, sha256_hex
 from core.errors import InputError
 from evidence import layout
-from evidence.chain import ChainHead, EventType, append
-from evidence.commitments import disclosure
+from evidence.chain import ChainHead, EventType, append, timestamp
+from evidence.commitments import commit, disclosure, reason_path
+from evidence.container import Container
 from evidence.receipts import ReceiptStatus
 from evidence.signing import FileSigner, PublicKey, open_envelope, pae
 from evidence.verify import Row, Status, Verification, main, verify_bundle
@@ -498,6 +499,28 @@ def test_a_file_that_every_bundle_holds_is_missed_though_nobody_signed_it(worksh
     del files[name]
     signed = workshop.pack(workshop.resign(files, workshop.signer))
     assert f"lacks {name}" in rows_failed(verify_bundle(signed, public_key=workshop.key)).get("integrity", "")
+
+
+def test_what_is_withheld_is_counted(workshop: Any) -> None:
+    story = workshop.tell()
+    shown = verify_bundle(workshop.save(workshop.build(story)), public_key=workshop.key)
+    assert row_named(shown, "approvals").detail.endswith("; 0 cards withheld")
+    story.approvals = [replace(one, card_disclosure=None) for one in story.approvals]
+    place = reason_path("a1", "maria", timestamp(next(e.at for e in story.events if e.type == "approval.voted")))
+    data_of(EventType.APPROVAL_VOTED, committed=[[place, commit(workshop.run_key, place, "because")]])(story)
+    hidden = verify_bundle(workshop.save(workshop.build(story)), public_key=workshop.key)
+    assert hidden.ok, hidden.to_text()
+    assert row_named(hidden, "approvals").detail.endswith("; 1 cards withheld; 1 reasons withheld")
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(workshop: Any) -> None:
+    root = workshop.extract(workshop.build())
+    container = Container(root)
+    assert container.read(layout.RUN_FILE) == (root / layout.RUN_FILE).read_bytes()
+    with (root / layout.RUN_FILE).open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(InputError, match="longer than its entry says"):
+        container.read(layout.RUN_FILE)
 
 
 @pytest.mark.req("Q-4")

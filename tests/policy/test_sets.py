@@ -45,6 +45,21 @@ def judged(update: Any, *members: Any, workflow: str = "triage", operation: str 
 
 
 @pytest.mark.req("U-4")
+def test_what_fired_and_failed_is_told_in_the_order_of_policies_and_then_of_rules(named: Named, update: Any) -> None:
+    first = named("a", ("x", "allow", ""), ("y", "needs_approval", ""), ("z", "needs_approval", ""))
+    second = named("b", ("x", "needs_approval", ""), ("w", "allow", ""))
+    for members in permutations([first, second]):
+        decision = judged(update, *members)
+        assert [rule.id for rule in decision.rules] == ["a/x", "a/y", "a/z", "b/x", "b/w"]
+        assert [reason.split()[1] for reason in decision.reasons] == ["a/y", "a/z", "b/x"]
+        assert [policy.name for policy in decision.asking] == ["a", "b"]
+    fails = ", when: \"action.target.charAt(900) == 'x'\""
+    first = named("a", ("x", "allow", ""), ("y", "allow", fails), ("z", "allow", fails))
+    decision = judged(update, named("b", ("x", "allow", fails), ("w", "allow", fails)), first)
+    assert [error.rule for error in decision.errors] == ["a/y", "a/z", "b/x", "b/w"]
+
+
+@pytest.mark.req("U-4")
 def test_the_strictest_outcome_of_all_policies_wins_in_any_order(named: Named, update: Any) -> None:
     every = [
         named(f"p-{outcome.replace('_', '-')}", ("r", outcome, "")) for outcome in ("allow", "needs_approval", "deny")
