@@ -221,6 +221,23 @@ async def test_a_pinned_address_must_prove_the_name(
     assert len(secure_web.received) == trusted
 
 
+@pytest.mark.parametrize(("closed", "reached"), [(0, True), (1, True), (3, True), (4, False)])
+async def test_the_next_address_is_tried_where_nothing_was_sent(
+    build: Build, make_call: MakeCall, web: Any, monkeypatch: pytest.MonkeyPatch, closed: int, reached: bool
+) -> None:
+    """Four addresses at most; nobody listens at the closed ones."""
+
+    async def several(host: str, port: int, **_: Any) -> list[Any]:
+        names = [*(f"127.0.0.{number}" for number in range(2, 2 + closed)), "127.0.0.1"]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (text, port)) for text in names]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", several)
+    connector = build(AllowedHost("many.example", web.port, allow_private=True))
+    outcome = await connector.perform(post(make_call, f"http://many.example:{web.port}/things", timeout=20.0))
+    assert isinstance(outcome, Done) is reached, outcome
+    assert len(web.app.requests) == reached
+
+
 async def test_one_inner_address_among_others_is_enough_to_refuse(
     build: Build, make_call: MakeCall, monkeypatch: pytest.MonkeyPatch
 ) -> None:

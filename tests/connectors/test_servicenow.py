@@ -281,7 +281,7 @@ async def test_probe_cannot_tell_when_others_wrote_too(
 async def test_probe_cannot_tell_of_a_count_that_went_back(
     build: Build, make_call: MakeCall, fields: dict[str, str]
 ) -> None:
-    """Somebody has restored the record from a time before the read; it says nothing about our write."""
+    """A record that somebody has restored, from a time before the read, says nothing about our write."""
     call = update(make_call, fields, Before({"priority": "3"}, "6"))
     probe = await build().probe(call, seconds_since_intent=3600)
     assert (probe.verdict, probe.retry_after_seconds) == (ProbeVerdict.CANNOT_TELL, None)

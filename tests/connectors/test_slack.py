@@ -36,6 +36,14 @@ async def test_a_message_is_posted_with_an_opaque_key(build: Build, make_call: M
     }
 
 
+async def test_all_that_was_judged_of_a_message_is_sent(build: Build, make_call: MakeCall, slack: Any) -> None:
+    blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": "*hello*"}}]
+    given = MESSAGE | {"thread_ts": "1.2", "blocks": blocks}
+    assert isinstance(await build().perform(make_call(POST, given)), Done)
+    [message] = slack.messages
+    assert {name: message.get(name) for name in ("text", "thread_ts", "blocks")} | {"channel": "C0OPS"} == given
+
+
 @pytest.mark.req("Q-18")
 async def test_slack_refuses_in_its_own_words(build: Build, make_call: MakeCall, slack: Any) -> None:
     outcome = await build().perform(make_call(POST, MESSAGE | {"channel": "C0NONE"}))

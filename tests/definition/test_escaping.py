@@ -160,8 +160,8 @@ def test_no_text_leaves_its_place(text: str) -> None:
 def test_what_grows_by_its_escapes_has_a_limit() -> None:
     long = "&" * 60_000
     assert message("${{ raw(trigger.t) }}", t=long) == long
-    for given in ("${{ trigger.t }}", "so: ${{ trigger.t }}"):
+    for text in ("${{ trigger.t }}", "so: ${{ trigger.t }}"):
         with pytest.raises(ExpressionError, match="at most 262144 are accepted"):
-            message(given, t=long)
+            message(text, t=long)
     with pytest.raises(ExpressionError, match="at most 262144 are accepted"):
         rendered("slack.message.post", '{channel: C0123, text: t, blocks: "${{ trigger.b }}"}', b=[{"text": long}])
