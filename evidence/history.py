@@ -103,7 +103,7 @@ class History(Struct):
         elif kind is EventType.RUN_CLOSED:
             self.run_status = data["status"]
         elif kind is EventType.RUN_REOPENED:
-            self.run_status = None
+            self.run_status, self.after_the_end = None, 0
         elif kind is EventType.DECISION_MADE:
             self._decide(event)
         elif kind in _OF_APPROVALS and data["approval"] is not None:

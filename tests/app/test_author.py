@@ -112,3 +112,15 @@ def test_the_command_line_acts_as_an_admin(command: Any, tmp_path: Any) -> None:
     command("directory", "publish", str(tmp_path / "people.yaml"))
     command("workflow", "publish", str(tmp_path / "written.yaml"))
     command("token", "create", "--subject", "ann", "--role", "author")
+
+
+async def test_a_role_that_shows_no_run_shows_an_author_none_of_others(installation: Any, author: Any) -> None:
+    await author.post("/v1/workflows", json=flow())
+    others, version = await started(installation, "bob", "B")
+    both = await installation.client(Role.AUTHOR, Role.TRIGGER, subject="ann")
+    assert (await both.get(f"/v1/runs/{others}")).status_code == 403
+    extended = await both.post(f"/v1/runs/{others}/steps", json=MORE, headers={"If-Match": version})
+    assert extended.status_code == 403
+    for role in (Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR):
+        both = await installation.client(Role.AUTHOR, role, subject="ann")
+        assert (await both.get(f"/v1/runs/{others}")).status_code == 200

@@ -196,6 +196,19 @@ def test_a_version_is_listed_shown_and_retired(definitions_command: DefinitionsC
     definitions_command("run", "start", "branching", "--input", '{"number": "1"}', exit_code=Exit.CONFLICT)
 
 
+def test_without_a_number_the_newest_version_that_is_not_retired_is_shown(
+    definitions_command: DefinitionsCommand, branching: Path
+) -> None:
+    text = branching.read_text()
+    for version in (1, 2, 3):
+        branching.write_text(text.replace("version: 1\n", f"version: {version}\n", 1))
+        definitions_command("workflow", "publish", str(branching))
+    assert definitions_command.json("workflow", "show", "branching")["version"] == 3
+    for retired, shown in ((3, 2), (1, 2), (2, 3)):
+        definitions_command("workflow", "retire", f"branching@{retired}")
+        assert definitions_command.json("workflow", "show", "branching")["version"] == shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

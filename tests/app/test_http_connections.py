@@ -70,6 +70,14 @@ class Client:
                 return
         raise AssertionError(f"still open after {PATIENCE} seconds of a byte now and then")
 
+    def in_pieces(self, *pieces: bytes) -> None:
+        """Send what the server should not read at once."""
+        for piece in pieces:
+            self.send(piece)
+            self.socket.settimeout(0.05)
+            with suppress(TimeoutError):
+                self._read += self.socket.recv(65536)
+
     def answer(self) -> bytes:
         """One whole answer with a content-length."""
         self.socket.settimeout(PATIENCE)
@@ -239,6 +247,19 @@ def test_32_kib_of_headers_are_accepted(serving: Any) -> None:
         client = server.connect()
         client.send(b"GET / HTTP/1.1\r\nX-Large: " + b"a" * 32_000 + b"\r\n\r\n")
         assert client.answer().startswith(b"HTTP/1.1 200 ")
+
+
+def test_the_bounds_are_of_each_request_and_not_of_its_connection(serving: Any) -> None:
+    body = b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"1\r\nx\r\n" for _ in range(3000)) + b"0\r\n\r\n"
+    with serving() as server:
+        client = server.connect()
+        for _ in range(4):
+            client.in_pieces(b"GET / HTTP/1.1\r\nX-Large: " + b"a" * 12_000, b"a" * 12_000, b"\r\n\r\n")
+            assert client.answer().startswith(b"HTTP/1.1 200 ")
+            client.send(b"POST / HTTP/1.1\r\nHost: x\r\n" + body)
+            assert client.answer().startswith(b"HTTP/1.1 200 ")
+        client.send(b"GET / HTTP/1.1\r\nX-Large: " + b"a" * 33_000 + b"\r\n\r\n")
+        assert client.answer().startswith(b"HTTP/1.1 431 ")
 
 
 def test_trailers_and_chunk_extensions_are_bounded(serving: Any) -> None:

@@ -98,3 +98,15 @@ async def test_evidence_that_cannot_be_recorded_is_not_handed_out(installation) 
     answer = await client.get(f"/v1/runs/{run_id}/evidence")
     assert answer.status_code == 500
     assert b"PK" not in answer.content
+
+
+@pytest.mark.req("U-8")
+async def test_reading_a_run_s_audit_is_on_record_and_reading_of_nothing_is_not(installation) -> None:
+    run_id = await installation.start("simple")
+    await installation.work()
+    client = await installation.client(Role.AUDITOR, subject="aud")
+    assert (await client.get(f"/v1/runs/{run_id}/audit")).status_code == 200
+    read = [(event["actor"], event["data"]) for event in await installation.tenant_events("evidence.read")]
+    assert read == [({"kind": "token", "id": "aud"}, {"run": str(run_id), "what": "audit"})]
+    assert (await client.get("/v1/runs/01890000-0000-7000-8000-000000000002/audit")).status_code == 404
+    assert len(await installation.tenant_events("evidence.read")) == 1

@@ -42,3 +42,14 @@ async def test_a_run_shows_its_state_and_what_it_attempted(installation: Any) ->
     assert [receipt["request"]["inputs"] for receipt in receipts] == [["name"], ["name"]]
     assert all(receipt["request"]["decision"] for receipt in receipts)
     assert "first" in receipts[0]["request"]["summary"]
+
+
+@pytest.mark.req("Q-7")
+async def test_a_run_that_a_failure_has_ended_has_handled_none(installation: Any) -> None:
+    client = await installation.client(Role.ADMIN, Role.OPERATOR)
+    unhandled = TEXT.partition("    on_failure:")[0]
+    assert (await client.post("/v1/workflows", json={"source": unhandled})).status_code == 201
+    started = await client.post("/v1/runs", json={"workflow": "shown", "idempotency_key": "1"})
+    await installation.work()
+    shown = (await client.get(f"/v1/runs/{started.json()['run_id']}")).json()
+    assert (shown["status"], shown["failures_handled"]) == ("failed_terminal", 0)

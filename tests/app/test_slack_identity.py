@@ -10,7 +10,9 @@ from uuid import UUID
 
 import pytest
 
+from app import refusals
 from app.refusals import WINDOW_SECONDS, StrangerLog
+from approvals.slack import workspace as workspaces
 from approvals.slack.payloads import Clicker
 from approvals.slack.workspace import KNOWN_SECONDS, Home, SlackWorkspace, StrangerCode
 from evidence.chain import Actor, EventType
@@ -280,6 +282,45 @@ async def test_what_is_known_of_an_account_is_soon_asked_again(office: Office) -
     assert await workspace.stranger(clicker) is None
     now[0] = KNOWN_SECONDS
     assert await workspace.stranger(clicker) is StrangerCode.NO_MEMBER
+
+
+async def test_of_many_accounts_the_one_asked_about_longest_ago_is_forgotten(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert office.installation.app.faces.slack is not None
+    monkeypatch.setattr(workspaces, "_KNOWN_MAX", 2)
+    workspace = SlackWorkspace(office.installation.app.faces.slack, now=lambda: 0.0)
+
+    async def stranger(user: str) -> StrangerCode | None:
+        return await workspace.stranger(Clicker(HERE, user, frozenset({HERE})))
+
+    ana, *others = ("U0ANA", *[user for user in office.slack.state.users if user.startswith("U0") and user != "U0ANA"])
+    for user in (ana, *others[:2]):
+        assert await stranger(user) is None
+    for user in (ana, *others[:2]):
+        office.mark("deleted", user=user)
+    assert [await stranger(user) for user in others[:2]] == [None, None], "these are still known"
+    assert await stranger(ana) is StrangerCode.NO_MEMBER
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_of_many_strangers_the_one_refused_longest_ago_is_forgotten(
+    office: Office, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(refusals, "_STRANGERS_MAX", 2)
+    strangers = StrangerLog(office.installation.app.faces.database, now=lambda: 0.0)
+
+    async def note(user: str) -> None:
+        data = {"code": "foreign_workspace", "approval": str(UUID(int=1))}
+        await strangers.note("default", EventType.APPROVAL_VOTE_REFUSED, Actor("slack_user", user), {**data})
+
+    for user in ("a", "b", "c"):
+        await note(user)
+    for user in ("c", "b")[:count]:
+        await note(user)
+    assert len(await office.codes()) == 3, "their windows are open"
+    await note("a")
+    assert len(await office.codes()) == 4
 
 
 async def test_the_pin_stays_when_the_answer_changes(office: Office) -> None:

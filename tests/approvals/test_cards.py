@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from approvals.content import Agent, CardContent, CardState, InputField, RuleReason, Source
 from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, Vote, VoteChannel
 from approvals.slack import modals
-from approvals.slack.blocks import code, shown, visible
+from approvals.slack.blocks import code, pieces, shown, visible
 from approvals.slack.cards import render
 from approvals.slack.guard import BODY_BYTES_MAX
 from core.action import Change, Risk
@@ -140,6 +140,29 @@ def test_votes_so_far(view: CardView) -> None:
     assert "• approved: `Ann &lt;b&gt;` <!date^" in words
     assert "reason: `fine`" in words
     assert "at least two people" in words
+
+
+def test_of_several_votes_of_a_person_the_last_is_shown(view: CardView) -> None:
+    first = Vote("ann", "Ann", Choice.APPROVE, "go", frozenset(), VoteChannel.SLACK, "2026-08-01T12:00:00Z", "d")
+    other = replace(first, voter="ben", name="Ben", reason="well")
+    last = replace(first, choice=Choice.REJECT, reason="stop", at="2026-08-01T13:00:00Z")
+    drawn = replace(view, votes=(first, other, last))
+    for shown_at in (words_of(render(drawn).blocks), json.dumps(modals.review(drawn), ensure_ascii=False)):
+        assert "rejected: `Ann`" in shown_at
+        assert "approved: `Ben`" in shown_at
+        assert "approved: `Ann`" not in shown_at
+        assert "`go`" not in shown_at
+
+
+@pytest.mark.parametrize("text", ["a&b" * 20, "<" * 30, "ab⟨" * 12, "&amp;⟨" * 8, "\u200b" * 12, "x" * 90])
+def test_a_long_text_is_cut_between_what_is_shown_of_its_characters(text: str) -> None:
+    for limit in range(14, 80):
+        parts = pieces(code(text), limit)
+        assert all(len(part) <= limit for part in parts)
+        bodies = [part[1:-1] for part in parts]
+        assert "".join(map(original, bodies)) == text, limit
+        assert all(html.escape(html.unescape(body), quote=False) == body for body in bodies), limit
+        assert all(body.count("⟨") == body.count("⟩") for body in bodies), limit
 
 
 @pytest.mark.req("Q-20")

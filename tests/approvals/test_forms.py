@@ -342,3 +342,33 @@ def test_what_is_accepted_is_valid_json_schema_as_well(value: Any) -> None:
     """Stricter than the standard, never laxer: an auditor with any validator agrees with what was accepted."""
     if not check_value(PERSON, {"name": "Bo", "risk": "low", **value}):
         Draft202012Validator(PERSON).validate({"name": "Bo", "risk": "low", **value})
+
+
+LETTERS = [f"option {number}" for number in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ({"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 2}, ["b", "a"]),
+        ({"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1, "maxItems": 1}, ["a"]),
+        ({"type": "array", "items": {"type": "string", "enum": LETTERS}}, LETTERS),
+        ({"type": "string", "enum": LETTERS}, LETTERS[-1]),
+        ({"type": "string", "enum": ["x" * 75]}, "x" * 75),
+        ({"type": "string", "minLength": 4, "maxLength": 4}, "four"),
+        ({"type": "string", "maxLength": 3000}, "x" * 3000),
+        ({"type": "integer", "minimum": 7, "maximum": 7}, 7),
+        ({"type": "integer", "maximum": INTEGER_MAX, "minimum": -INTEGER_MAX}, INTEGER_MAX),
+        ({"type": "integer"}, -INTEGER_MAX),
+        ({"type": "string", "title": "t" * 200, "description": "d" * 1000}, "x"),
+    ],
+)
+def test_a_limit_itself_is_allowed(field: dict[str, Any], value: Any) -> None:
+    assert check_form(form_of(**field)) == []
+    assert check_value(form_of(**field), {"f": value}) == []
+
+
+def test_a_form_may_have_as_many_fields_as_it_may() -> None:
+    properties = {f"f{number}": {"type": "boolean"} for number in range(20)}
+    assert check_form({"type": "object", "properties": properties}) == []
+    assert check_form({"type": "object", "properties": properties | {"more": {"type": "boolean"}}}) != []

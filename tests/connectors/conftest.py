@@ -198,7 +198,8 @@ class FakeServiceNow:
         limit = int(request.query_params.get("sysparm_limit", "10000"))
         terms = [term.split("=", 1) for term in query.split("^") if term]
         match = all(self.record.get(name) == value for name, value in terms)
-        return JSONResponse({"result": [self.record][:limit] if match else []})
+        offset = int(request.query_params.get("sysparm_offset", "0"))
+        return JSONResponse({"result": [self.record][offset : offset + limit] if match else []})
 
     async def one(self, request: Request) -> Response:
         refusal = self.refuse(request)

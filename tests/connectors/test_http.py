@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.http.addresses import AllowedHost, is_public
+from connectors.http.addresses import AllowedHost, is_public, permitted
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.port import Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
 
@@ -55,7 +55,7 @@ async def test_get_sends_no_key_and_text_bodies_go_as_they_are(build: Build, mak
 
 @pytest.mark.req("Q-18")
 @pytest.mark.parametrize("landed", [False, True])
-@pytest.mark.parametrize("kind", [500, 504, "hang", "reset"])
+@pytest.mark.parametrize("kind", [408, 500, 504, "hang", "reset"])
 async def test_a_write_that_ends_badly_is_in_doubt(
     build: Build, make_call: MakeCall, web: Any, kind: Any, landed: bool
 ) -> None:
@@ -67,7 +67,7 @@ async def test_a_write_that_ends_badly_is_in_doubt(
 
 
 @pytest.mark.req("Q-18")
-@pytest.mark.parametrize("kind", [500, "hang", "reset"])
+@pytest.mark.parametrize("kind", [408, 500, "hang", "reset"])
 async def test_a_get_that_ends_badly_may_be_repeated(build: Build, make_call: MakeCall, web: Any, kind: Any) -> None:
     web.app.fail("/things", kind)
     timeout = 0.3 if kind == "hang" else 5.0
@@ -143,6 +143,27 @@ async def test_what_is_not_allowed_is_not_called(
     assert web.app.requests == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "urls", "others"),
+    [
+        (AllowedHost("a.example"), ["https://a.example/", "http://A.example:80/"], ["https://a.example:8443/"]),
+        (
+            AllowedHost("a.example", 8443),
+            ["https://a.example:8443/"],
+            ["https://a.example/", "https://a.example:8444/"],
+        ),
+        (AllowedHost("[::1]", 8080), ["http://[::1]:8080/"], ["http://[::1]/", "http://[::2]:8080/"]),
+    ],
+)
+def test_a_host_is_allowed_at_its_one_port(rule: AllowedHost, urls: list[str], others: list[str]) -> None:
+    for url in urls:
+        assert not isinstance(permitted(url, [rule]), Refused), url
+    for url in others:
+        refused = permitted(url, [rule])
+        assert isinstance(refused, Refused), url
+        assert refused.code == "host_not_allowed"
+
+
 async def test_with_nothing_allowed_everything_is_refused(
     closing: Callable[[Any], Any], make_call: MakeCall, web: Any
 ) -> None:
@@ -198,6 +219,23 @@ async def test_a_pinned_address_must_prove_the_name(
     outcome = await connector.perform(post(make_call, f"https://{name}:{secure_web.port}/things"))
     assert isinstance(outcome, Done if trusted else NotSent)
     assert len(secure_web.received) == trusted
+
+
+@pytest.mark.parametrize(("closed", "reached"), [(0, True), (1, True), (3, True), (4, False)])
+async def test_the_next_address_is_tried_where_nothing_was_sent(
+    build: Build, make_call: MakeCall, web: Any, monkeypatch: pytest.MonkeyPatch, closed: int, reached: bool
+) -> None:
+    """Four addresses at most; nobody listens at the closed ones."""
+
+    async def several(host: str, port: int, **_: Any) -> list[Any]:
+        names = [*(f"127.0.0.{number}" for number in range(2, 2 + closed)), "127.0.0.1"]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (text, port)) for text in names]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", several)
+    connector = build(AllowedHost("many.example", web.port, allow_private=True))
+    outcome = await connector.perform(post(make_call, f"http://many.example:{web.port}/things", timeout=20.0))
+    assert isinstance(outcome, Done) is reached, outcome
+    assert len(web.app.requests) == reached
 
 
 async def test_one_inner_address_among_others_is_enough_to_refuse(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -48,6 +49,17 @@ async def test_an_unknown_price_is_no_price(build: Build, make_call: MakeCall, m
     outcome = await build(provider=provider).perform(make_call(COMPLETE, ASK | {"model": model}))
     assert isinstance(outcome, Done)
     assert outcome.usage == Usage(provider, model, 1000, 100, None)
+
+
+@pytest.mark.parametrize(("cached", "cost"), [(0, "0.0035"), (400, "0.003"), (1000, "0.00225"), (9999, "0.00225")])
+async def test_cached_tokens_cost_what_cached_tokens_cost(
+    build: Build, make_call: MakeCall, model_api: Any, cached: int, cost: str
+) -> None:
+    model_api.usage["prompt_tokens_details"] = {"cached_tokens": cached}
+    outcome = await build().perform(make_call(COMPLETE, ASK))
+    assert isinstance(outcome, Done)
+    assert outcome.usage is not None
+    assert (outcome.usage.input_tokens, Decimal(outcome.usage.cost_usd or "0")) == (1000, Decimal(cost))
 
 
 async def test_a_version_without_a_price_costs_what_was_asked_for(

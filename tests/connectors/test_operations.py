@@ -241,6 +241,20 @@ def test_a_key_tells_apart_what_its_scope_tells_apart(scope: str, places: set[st
     assert told == places
 
 
+@pytest.mark.parametrize("scope", ["step", "reference", "tenant"])
+@pytest.mark.parametrize("key", [[], ["value"]])
+def test_a_key_tells_operations_targets_and_values_apart(scope: str, key: list[str]) -> None:
+    """A wider scope compares what is called and of whom; a step is one effect by the key that it declares."""
+    idempotency = {"scope": scope, "key": key}
+    usual, other = ({"id": "1", "value": "A"}, {"id": "2", "value": "A"})
+    operation = Operation.model_validate(declaration(idempotency=idempotency))
+    named = Operation.model_validate(declaration(idempotency=idempotency, name="crm.ticket.put"))
+    assert key_of(named, usual) != key_of(operation, usual)
+    assert (key_of(operation, other) != key_of(operation, usual)) is (scope != "step")
+    changed = key_of(operation, {"id": "1", "value": "B"}) != key_of(operation, usual)
+    assert changed is (scope != "step" or bool(key))
+
+
 @pytest.mark.req("Q-2")
 def test_setting_a_then_b_then_a_is_three_effects(catalog: Catalog) -> None:
     operation = catalog.get(UPDATE)

@@ -7,8 +7,9 @@ import httpx
 import pytest
 
 from connectors.catalog import Catalog
-from connectors.exchange import Answer, json_of
+from connectors.exchange import Answer, deadline_in, json_of
 from connectors.port import Before, Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
+from connectors.servicenow import client
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from core.errors import ConfigurationError
@@ -56,6 +57,15 @@ async def test_query_lists_records_of_any_table(build: Build, make_call: MakeCal
     assert none == Done({"records": [], "count": 0})
 
 
+@pytest.mark.parametrize(("more", "count"), [({}, 1), ({"limit": 1}, 1), ({"offset": 0}, 1), ({"offset": 1}, 0)])
+async def test_query_goes_on_where_the_page_before_ended(
+    build: Build, make_call: MakeCall, more: dict[str, int], count: int
+) -> None:
+    outcome = await build().perform(make_call("servicenow.incident.query", {"query": "priority=3", **more}))
+    assert isinstance(outcome, Done)
+    assert outcome.output["count"] == count
+
+
 async def test_read_before_has_the_diff_and_the_version(build: Build, make_call: MakeCall) -> None:
     before = await build().read_before(update(make_call, {"priority": "1", "work_notes": "x", "u_absent": "y"}))
     assert isinstance(before, Before)
@@ -101,7 +111,7 @@ async def test_a_refusal_is_final_and_in_their_words(
 
 @pytest.mark.req("Q-18")
 @pytest.mark.parametrize("landed", [False, True])
-@pytest.mark.parametrize("kind", [500, 503, "hang", "reset"])
+@pytest.mark.parametrize("kind", [408, 500, 503, "hang", "reset"])
 async def test_a_write_that_ends_badly_is_in_doubt(
     build: Build, make_call: MakeCall, servicenow: Any, kind: Any, landed: bool
 ) -> None:
@@ -114,7 +124,7 @@ async def test_a_write_that_ends_badly_is_in_doubt(
 
 
 @pytest.mark.req("Q-18")
-@pytest.mark.parametrize("kind", [500, "hang", "reset"])
+@pytest.mark.parametrize("kind", [408, 500, "hang", "reset"])
 async def test_a_read_that_ends_badly_may_be_repeated(
     build: Build, make_call: MakeCall, servicenow: Any, kind: Any
 ) -> None:
@@ -171,6 +181,18 @@ async def test_oauth_fetches_one_token_and_a_new_one_when_it_is_refused(
     servicenow.tokens.clear()
     assert isinstance(await connector.perform(update(make_call, {"priority": "1"})), Done)
     assert servicenow.tokens_issued == 2
+
+
+async def test_a_token_is_replaced_before_its_life_ends(
+    build: Build, make_call: MakeCall, servicenow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stand-in's tokens live for 1799 seconds, and are not used in the last thirty."""
+    passed = 0.0
+    monkeypatch.setattr(client, "deadline_in", lambda seconds: deadline_in(seconds + passed))
+    connector = build(ClientCredentials("cid", "secret"))
+    for passed, issued in ((0.0, 1), (1760.0, 1), (1775.0, 2), (3500.0, 2), (3560.0, 3)):
+        assert isinstance(await connector.perform(make_call("servicenow.incident.get", {"sys_id": ID})), Done)
+        assert servicenow.tokens_issued == issued, passed
 
 
 async def test_wrong_credentials_are_refused_not_retried(build: Build, make_call: MakeCall, servicenow: Any) -> None:
@@ -253,6 +275,17 @@ async def test_probe_cannot_tell_when_others_wrote_too(
     probe = await build().probe(call, seconds_since_intent=3600)
     assert (probe.verdict, probe.retry_after_seconds) == (ProbeVerdict.CANNOT_TELL, None)
     assert words in probe.evidence
+
+
+@pytest.mark.parametrize("fields", [{"priority": "1"}, {"priority": "3"}])
+async def test_probe_cannot_tell_of_a_count_that_went_back(
+    build: Build, make_call: MakeCall, fields: dict[str, str]
+) -> None:
+    """A record that somebody has restored, from a time before the read, says nothing about our write."""
+    call = update(make_call, fields, Before({"priority": "3"}, "6"))
+    probe = await build().probe(call, seconds_since_intent=3600)
+    assert (probe.verdict, probe.retry_after_seconds) == (ProbeVerdict.CANNOT_TELL, None)
+    assert "went from 6 to 4" in probe.evidence
 
 
 async def test_probe_of_a_change_that_changes_nothing(build: Build, make_call: MakeCall) -> None:

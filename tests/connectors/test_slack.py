@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,14 @@ async def test_a_message_is_posted_with_an_opaque_key(build: Build, make_call: M
     }
 
 
+async def test_all_that_was_judged_of_a_message_is_sent(build: Build, make_call: MakeCall, slack: Any) -> None:
+    blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": "*hello*"}}]
+    given = MESSAGE | {"thread_ts": "1.2", "blocks": blocks}
+    assert isinstance(await build().perform(make_call(POST, given)), Done)
+    [message] = slack.messages
+    assert {name: message.get(name) for name in ("text", "thread_ts", "blocks")} | {"channel": "C0OPS"} == given
+
+
 @pytest.mark.req("Q-18")
 async def test_slack_refuses_in_its_own_words(build: Build, make_call: MakeCall, slack: Any) -> None:
     outcome = await build().perform(make_call(POST, MESSAGE | {"channel": "C0NONE"}))
@@ -64,7 +73,7 @@ async def test_refused_connections_were_not_sent(build: Build, make_call: MakeCa
 
 @pytest.mark.req("Q-18")
 @pytest.mark.parametrize("landed", [False, True])
-@pytest.mark.parametrize("kind", [500, 503, 200, "hang", "reset"])
+@pytest.mark.parametrize("kind", [408, 500, 503, 200, "hang", "reset"])
 async def test_what_ends_badly_is_posted_once_and_probed(
     build: Build, make_call: MakeCall, slack: Any, kind: Any, landed: bool
 ) -> None:
@@ -110,6 +119,21 @@ async def test_probe_stops_at_messages_older_than_the_intent(build: Build, make_
     probe = await build().probe(make_call(POST, MESSAGE), seconds_since_intent=60)
     assert probe.verdict is ProbeVerdict.NOT_APPLIED
     assert sum(path.endswith("history") for _, path in slack.app.requests) == 1
+
+
+@pytest.mark.parametrize(("early", "found"), [(60, True), (110, True), (130, False)])
+async def test_probe_looks_two_minutes_behind_the_intent_for_clocks_that_differ(
+    build: Build, make_call: MakeCall, slack: Any, early: int, found: bool
+) -> None:
+    connector, call, intent = build(), make_call(POST, MESSAGE), time.time() - 60
+    await connector.perform(call)
+    [ours] = slack.messages
+    ours["ts"] = f"{intent - early:.6f}"
+    for older in (1, 0):  # the newer of them are looked at first
+        slack.post({"text": "another"}, ts=f"{intent - early + 1 - older:.6f}")
+    slack.page_size = 1
+    verdict = (await connector.probe(call, seconds_since_intent=60)).verdict
+    assert verdict is (ProbeVerdict.APPLIED if found else ProbeVerdict.NOT_APPLIED)
 
 
 async def test_probe_admits_that_a_channel_is_too_busy(build: Build, make_call: MakeCall, slack: Any) -> None:

@@ -9,7 +9,7 @@ import rfc8785
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.canonical import DEPTH_MAX, canonical_bytes
+from core.canonical import DEPTH_MAX, TEXT_CHARACTERS_MAX, canonical_bytes, check_text, clean, unfit
 from core.errors import InputError
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
@@ -46,3 +46,15 @@ def test_depth_ends_before_a_reader_does() -> None:
     for deeper in ([value], {"a": value}, [1.5, value]):
         with pytest.raises(InputError, match="deeper"):
             canonical_bytes(deeper)
+
+
+def test_what_is_as_long_as_it_may_be_is_kept_and_more_is_cut_with_a_sign() -> None:
+    whole = "x" * TEXT_CHARACTERS_MAX
+    assert clean(whole) == check_text(whole, "reason") == whole
+    assert clean(f"{whole}y") == f"{whole[:-1]}…"
+    assert clean("abcd", 4) == "abcd"
+    assert clean("abcde", 4) == "abc…"
+    with pytest.raises(InputError, match="4001 characters"):
+        check_text(f"{whole}y", "reason")
+    assert unfit("x" * 8, "It", bytes_max=10) is None
+    assert unfit("x" * 9, "It", bytes_max=10) == "It is 11 bytes long; at most 10 are kept."

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from core.clock import repeat, rest, unless
+import pytest
+
+from core.clock import Patience, repeat, rest, unless
 
 LONG = 3600.0
 
@@ -49,3 +51,19 @@ async def test_a_turn_that_fails_or_finds_nothing_is_followed_by_a_rest() -> Non
 
     await asyncio.wait_for(repeat(stop, turn, LONG, "a turn failed", woken=woken), 30)
     assert turns == 3
+
+
+async def test_it_is_calm_once_nobody_keeps_anything_any_more() -> None:
+    stop = asyncio.Event()
+    patience, away = Patience(stop), ConnectionError("away")
+    stop.set()
+    for who in ("one", "other", "one"):
+        with pytest.raises(ConnectionError):
+            await patience.pause(who, 0, away)
+    calm = asyncio.create_task(patience.calm())
+    patience.told("one")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not calm.done(), "the other keeps what it did not tell"
+    patience.told("other")
+    await asyncio.wait_for(calm, 30)

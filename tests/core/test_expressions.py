@@ -426,3 +426,13 @@ class TestPlainPaths:
         bound = ENV.bind(VALUES)
         assert ENV.compile(source).value(bound) is not None
         assert bound.activation is None
+
+
+def test_a_whole_number_is_a_double_as_long_as_it_is_exact() -> None:
+    environment = Environment({"x": "double"})
+    expression = environment.compile("x")
+    for number in (0, 2**53, -(2**53)):
+        assert expression.value(environment.bind({"x": number})) == number
+    for number in (2**53 + 1, -(2**53) - 1):
+        with pytest.raises(ExpressionError, match="where double is declared"):
+            environment.bind({"x": number})

@@ -71,9 +71,11 @@ def test_what_nobody_claims_is_unresolved(text: str) -> None:
     assert DIRECTORY.resolve(text) is None
 
 
-def test_a_principal_that_two_people_claim_is_nobodys() -> None:
-    twice = Directory.of("d", [Entry("a", "A", principals=("os:x",)), Entry("b", "B", principals=("os:X",))])
-    assert twice.resolve("os:x") is None
+@pytest.mark.parametrize("claimants", [2, 3, 4])
+def test_a_principal_that_several_people_claim_is_nobodys(claimants: int) -> None:
+    people = [Entry(name, name.upper(), principals=(f"os:{text}",)) for name, text in zip("abcd", "xXxX", strict=True)]
+    assert Directory.of("d", people[:1]).resolve("os:x") == "a"
+    assert Directory.of("d", people[:claimants]).resolve("os:x") is None
 
 
 def test_a_name_that_means_two_people_in_two_kinds_resolves_to_neither_and_names_both() -> None:

@@ -268,3 +268,10 @@ def test_pointers_lead_to_values() -> None:
     value = {"a/b": {"~": [1]}}
     assert pointed(value, "/a~1b/~0") == [1]
     assert pointed(value, "/a~1b/~0/0") is None
+
+
+@pytest.mark.parametrize(("shown", "carried"), [("cafe", False), ("cafes", True), ("cafés", True), (" cafe ", False)])
+def test_a_field_of_five_characters_is_carried_and_one_of_four_is_not(shown: str, carried: bool) -> None:
+    matcher = Matcher()
+    matcher.shown("record.get", {"note": shown})
+    assert matcher.carries(f"I like {shown}") == (["record.get#/note"] if carried else [])

@@ -155,3 +155,13 @@ def test_no_text_leaves_its_place(text: str) -> None:
     assert html.unescape(safe) == text or "&" in text
     assert not {"<", ">"} & set(safe)
     assert unquote(url("https://h/a${{ trigger.t }}b", t=text)) == f"https://h/a{text}b"
+
+
+def test_what_grows_by_its_escapes_has_a_limit() -> None:
+    long = "&" * 60_000
+    assert message("${{ raw(trigger.t) }}", t=long) == long
+    for text in ("${{ trigger.t }}", "so: ${{ trigger.t }}"):
+        with pytest.raises(ExpressionError, match="at most 262144 are accepted"):
+            message(text, t=long)
+    with pytest.raises(ExpressionError, match="at most 262144 are accepted"):
+        rendered("slack.message.post", '{channel: C0123, text: t, blocks: "${{ trigger.b }}"}', b=[{"text": long}])

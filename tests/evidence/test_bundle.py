@@ -84,19 +84,20 @@ def test_the_same_content_gives_the_same_bytes(workshop: Any) -> None:
 def test_costs_add_up_exactly_per_provider_and_model(workshop: Any) -> None:
     story = workshop.tell()
     event = next(event for event in story.events if "usage" in event.data)
-    calls = [("0.1", 1), ("0.2", 2), (None, 3)]
+    calls = [("0.1", 1), ("0.2", 2), (None, 3), ("0", 4), ("0.000000000000001", 5), ("999999999", 6)]
     for price, tokens in calls:
         usage = {"provider": "a", "model": "m", "input_tokens": tokens, "output_tokens": 1, "cost_usd": price}
         extra = replace(event, type=type(event.type)("step.succeeded"), data={"usage": usage})
         story.events.insert(-1, extra)
     costs = json.loads(workshop.unzip(workshop.build(story))[layout.COSTS])
     assert costs[0] == {
-        "provider": "a", "model": "m", "calls": 3, "input_tokens": 6, "output_tokens": 3, "cost_usd": "0.3",
+        "provider": "a", "model": "m", "calls": 6, "input_tokens": 21, "output_tokens": 6,
+        "cost_usd": "999999999.300000000000001",
         "unpriced_calls": 1,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("price", ["NaN", "-1", "1e400", "", "0.0000000000000001", 0, "1" * 40])
+@pytest.mark.parametrize("price", ["NaN", "-1", "1e400", "", "0.0000000000000001", "1000000000", 0, "1" * 40])
 def test_malformed_usage_is_not_signed(workshop: Any, price: Any) -> None:
     story = workshop.tell()
     at = next(n for n, event in enumerate(story.events) if "usage" in event.data)

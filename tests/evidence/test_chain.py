@@ -152,6 +152,18 @@ def test_what_the_appends_do_not_hold_is_found() -> None:
     assert "in no append" in str(verify_lines(head, [*open_end, open_end[-1]], [2]).problem)
 
 
+@pytest.mark.parametrize("at", [0, 1])
+def test_an_append_without_lines_is_none_though_it_moved_the_head(at: int) -> None:
+    (lines,), head = appended([opened(), started()])
+    nothing, told = sha256().digest(), sha256(b"\n".join(lines)).digest()
+    moved = bytes.fromhex(ChainHead.of(head.stream).hash)
+    for part in (nothing, told) if at == 0 else (told, nothing):
+        moved = sha256(moved + part).digest()
+    sizes = [0, 2] if at == 0 else [2, 0]
+    report = verify_lines(ChainHead(head.stream, 2, moved.hex()), lines, sizes)
+    assert "cannot have 0 lines" in str(report.problem)
+
+
 def test_the_chain_of_one_run_is_not_that_of_another() -> None:
     appends, head = appended([opened()], [started(), closed()])
     other = ChainHead("run:r2", head.count, head.hash)

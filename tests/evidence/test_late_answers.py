@@ -50,6 +50,20 @@ def test_an_edition_after_the_end_verifies_and_the_one_before_is_its_beginning(w
     assert row(checked(workshop, workshop.tell()), "late answers") is None
 
 
+def test_late_answers_before_the_end_are_not_counted_after_it(workshop: Any) -> None:
+    """Also not those of an earlier end, after which the run went on."""
+    story = workshop.tell()
+    story.sizes, closed = (1,), story.events.pop()
+    answered(story)
+    reopened = replace(closed, type=EventType.RUN_REOPENED, data={"bundle": "b", "steps": []})
+    for events in ([closed], [reopened, closed]):
+        story.events += events
+        told = row(checked(workshop, answered(story, 1)), "completeness")
+        assert told is not None
+        counted = f"counts {len(story.events) - 1} events, and all are here, with 1 late answers that came after it"
+        assert counted in told.detail
+
+
 def test_what_contradicts_its_receipt_is_a_warning_with_words(workshop: Any) -> None:
     story = workshop.tell()
     failed = replace(story.receipts[0], status=ReceiptStatus.FAILED)

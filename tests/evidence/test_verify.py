@@ -21,8 +21,10 @@ from msgspec.structs import replace
 from core.canonical import canonical_bytes, sha256_hex
 from core.errors import InputError
 from evidence import layout
-from evidence.chain import ChainHead, EventType, append
-from evidence.commitments import disclosure
+from evidence.chain import ChainHead, EventType, append, timestamp
+from evidence.commitments import commit, disclosure, reason_path
+from evidence.container import Container
+from evidence.receipts import ReceiptStatus
 from evidence.signing import FileSigner, PublicKey, open_envelope, pae
 from evidence.verify import Row, Status, Verification, main, verify_bundle
 
@@ -468,11 +470,71 @@ def test_history_rebuilt_and_signed_by_a_stranger_fails_against_the_pinned_key(w
 @pytest.mark.parametrize(
     "predicate",
     [{"count": 13}, {"final": False}, {"final": 1}, {"head": "0" * 64}, {"run": "x"}, {"policies": []},
-     {"policies": None}, {"workflow": {}}, {"tenant": "other"}, {"status": "failed_terminal"}],
+     {"policies": None}, {"policies": [{"digest": "0" * 64}]}, {"workflow": {}},
+     {"tenant": "other"}, {"status": "failed_terminal"}],
 )  # fmt: skip
 def test_a_statement_that_disagrees_with_its_events_fails(workshop: Any, predicate: dict[str, Any]) -> None:
     files = workshop.resign(workshop.unzip(workshop.build()), workshop.signer, predicate)
     assert not verify_bundle(workshop.pack(files), public_key=workshop.key).ok
+
+
+def test_a_statement_that_names_more_policies_than_were_asked_fails(workshop: Any) -> None:
+    files = workshop.unzip(workshop.build())
+    named = workshop.tell()
+    more = [named.named(named.policy), {"name": "kinder", "version": 1, "digest": "0" * 64}]
+    told = verify_bundle(workshop.pack(workshop.resign(files, workshop.signer, {"policies": more})))
+    assert "the policies differ" in rows_failed(told).get("statement", "")
+
+
+@pytest.mark.parametrize("name", ["evil.sh", "receipts/evil.txt", "workflow/evil.json", "more/evil.json"])
+def test_a_file_that_no_bundle_holds_fails_though_it_is_signed(workshop: Any, name: str) -> None:
+    files = workshop.resign({**workshop.unzip(workshop.build()), name: b"{}"}, workshop.signer)
+    failed = rows_failed(verify_bundle(workshop.pack(files), public_key=workshop.key))
+    assert f"has {name}" in failed.get("integrity", "")
+
+
+@pytest.mark.parametrize("name", sorted(layout.ALWAYS - {layout.ENVELOPE, layout.SUMS, layout.PUBLIC_KEY}))
+def test_a_file_that_every_bundle_holds_is_missed_though_nobody_signed_it(workshop: Any, name: str) -> None:
+    files = workshop.unzip(workshop.build())
+    del files[name]
+    signed = workshop.pack(workshop.resign(files, workshop.signer))
+    assert f"lacks {name}" in rows_failed(verify_bundle(signed, public_key=workshop.key)).get("integrity", "")
+
+
+def test_what_is_withheld_is_counted(workshop: Any) -> None:
+    story = workshop.tell()
+    shown = verify_bundle(workshop.save(workshop.build(story)), public_key=workshop.key)
+    assert row_named(shown, "approvals").detail.endswith("; 0 cards withheld")
+    story.approvals = [replace(one, card_disclosure=None) for one in story.approvals]
+    place = reason_path("a1", "maria", timestamp(next(e.at for e in story.events if e.type == "approval.voted")))
+    data_of(EventType.APPROVAL_VOTED, committed=[[place, commit(workshop.run_key, place, "because")]])(story)
+    hidden = verify_bundle(workshop.save(workshop.build(story)), public_key=workshop.key)
+    assert hidden.ok, hidden.to_text()
+    assert row_named(hidden, "approvals").detail.endswith("; 1 cards withheld; 1 reasons withheld")
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(workshop: Any) -> None:
+    root = workshop.extract(workshop.build())
+    container = Container(root)
+    assert container.read(layout.RUN_FILE) == (root / layout.RUN_FILE).read_bytes()
+    with (root / layout.RUN_FILE).open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(InputError, match="longer than its entry says"):
+        container.read(layout.RUN_FILE)
+
+
+@pytest.mark.req("Q-4")
+def test_an_attempt_under_way_is_not_bound_by_the_receipt_of_the_one_before(workshop: Any) -> None:
+    """The beginning of a history: an action failed, and is tried again."""
+    story = workshop.tell()
+    story.events, first = story.events[:3], replace(story.receipts[0], status=ReceiptStatus.FAILED)
+    story.settle(EventType.ACTION_FAILED, first)
+    story.intend(first, "d1", attempt=2)
+    story.approvals, story.status = [], "executing"
+    story.receipts = [replace(first, status=ReceiptStatus.INTENDED, attempt=2)]
+    result = verify_bundle(workshop.save(workshop.build(story)), public_key=workshop.key, require_final=False)
+    assert result.ok, result.to_text()
+    assert "1 bound to the events by id" in row_named(result, "receipts").detail
 
 
 def test_a_statement_about_another_run_is_refused_as_such(workshop: Any) -> None:

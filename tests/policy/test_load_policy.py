@@ -64,6 +64,7 @@ def test_mistakes(load: Callable[[str], Policy], rules: str, line: int, message:
         ("approvers: [{group: a}]\n  expires: P1M", "'P1M' is not an ISO 8601 duration"),
         ("approvers: [{group: a}]\n  expires: PT2H\n  remind: [PT1H, PT2H]", "expired already"),
         ("approvers: [{group: a}]\n  escalate: {after: P2D, to: {group: b}}", "expired already"),
+        ("approvers: [{group: a}]\n  expires: PT2H\n  escalate: {after: PT2H, to: {group: b}}", "expired already"),
         ("approvers: [{group: a}]\n  escalate: {after: PT1H}", "the key 'to' is missing"),
         ("approvers: [{group: a}]\n  escalate: {after: PT1H, to: {}}", "exactly one of group, slack_group"),
         ("approvers: [{group: a}]\n  tier: severe", "One of low, medium, high"),
@@ -134,3 +135,9 @@ def test_the_example_policy_loads(operations: Mapping[str, OperationFacts]) -> N
     path = Path(__file__).parents[2] / "examples/policies/it-operations.yaml"
     policy = load_policy(path.read_text(), path.name, operations)
     assert policy.name == "it-operations"
+
+
+@pytest.mark.req("Q-3")
+def test_a_reminder_and_an_escalation_come_a_second_before_the_end(load: Callable[[str], Policy]) -> None:
+    terms = "expires: PT2H\n  remind: [PT1H59M59S]\n  escalate: {after: PT1H59M59S, to: {group: b}}"
+    load(f"- id: a\n  {UPDATE}\n  outcome: needs_approval\n  approvers: [{{group: a}}]\n  {terms}")

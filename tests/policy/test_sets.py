@@ -45,6 +45,21 @@ def judged(update: Any, *members: Any, workflow: str = "triage", operation: str 
 
 
 @pytest.mark.req("U-4")
+def test_what_fired_and_failed_is_told_in_the_order_of_policies_and_then_of_rules(named: Named, update: Any) -> None:
+    first = named("a", ("x", "allow", ""), ("y", "needs_approval", ""), ("z", "needs_approval", ""))
+    second = named("b", ("x", "needs_approval", ""), ("w", "allow", ""))
+    for members in permutations([first, second]):
+        decision = judged(update, *members)
+        assert [rule.id for rule in decision.rules] == ["a/x", "a/y", "a/z", "b/x", "b/w"]
+        assert [reason.split()[1] for reason in decision.reasons] == ["a/y", "a/z", "b/x"]
+        assert [policy.name for policy in decision.asking] == ["a", "b"]
+    fails = ", when: \"action.target.charAt(900) == 'x'\""
+    first = named("a", ("x", "allow", ""), ("y", "allow", fails), ("z", "allow", fails))
+    decision = judged(update, named("b", ("x", "allow", fails), ("w", "allow", fails)), first)
+    assert [error.rule for error in decision.errors] == ["a/y", "a/z", "b/x", "b/w"]
+
+
+@pytest.mark.req("U-4")
 def test_the_strictest_outcome_of_all_policies_wins_in_any_order(named: Named, update: Any) -> None:
     every = [
         named(f"p-{outcome.replace('_', '-')}", ("r", outcome, "")) for outcome in ("allow", "needs_approval", "deny")
@@ -249,3 +264,25 @@ def test_a_scope_reaches_operations_of_a_connector_whatever_they_are_called() ->
     facts = {"customers.update": OperationFacts({}, connector="sql"), "slack.message.post": OperationFacts({})}
     scope = Scope.of(AppliesDocument(connectors=("sql",)), facts)
     assert (scope.reaches("customers.update"), scope.reaches("slack.message.post")) == (True, False)
+
+
+@pytest.mark.req("U-4")
+@pytest.mark.parametrize(
+    ("outcome", "rules"), [("allow", ["a/own"]), ("needs_approval", ["a/own", "b/kin"]), ("deny", ["a/own", "b/kin"])]
+)
+def test_a_rule_restrains_what_can_do_the_same_and_allows_it_nothing(
+    operations: Mapping[str, OperationFacts], update: Any, outcome: str, rules: list[str]
+) -> None:
+    fields, before = operations[UPDATE].fields, operations[UPDATE].before
+    known = {**operations, UPDATE: OperationFacts(fields, before, {RECORD: "action.target.startsWith('incident/')"})}
+
+    def policy(name: str, rule: str, operation: str, outcome: str) -> Policy:
+        asked = ", approvers: [{group: g}]" if outcome == "needs_approval" else ""
+        rules = f"  - {{id: {rule}, match: {{operation: {operation}}}, outcome: {outcome}{asked}}}\n"
+        return load_policy(f"policy: {name}\nversion: 1\nrules:\n{rules}", f"{name}.yaml", known)
+
+    own, kin = policy("a", "own", RECORD, "allow"), policy("b", "kin", UPDATE, outcome)
+    facts = build_facts(update({"state": "2"}, operation=RECORD, target="incident/1"), FactContext())
+    decision = evaluate(PolicySet([own, kin]), facts, RECORD)
+    assert (str(decision.outcome), [rule.id for rule in decision.rules]) == (outcome, rules)
+    assert evaluate(PolicySet([kin]), facts, RECORD).outcome == "deny"

@@ -21,6 +21,7 @@ from runtime.engine import agent_heard
 from runtime.engine.told import parts, shown_values
 from runtime.keep.bundling import Bundling, Material, content_of
 from tests.runtime.test_agent_origins import OWN, apply, go, read
+from tests.runtime.test_retrying import Evidence
 from tests.support.agents import Agents, calls, says
 
 SEEN = (
@@ -94,6 +95,29 @@ async def test_origins_are_found_again_from_what_is_disclosed(agents: Agents, tm
             "ok",
             "1 computed again" if withheld == "output" else "0 computed again",
         )
+
+
+@pytest.mark.req("P-14")
+@pytest.mark.req("X-18")
+async def test_origins_of_each_life_of_an_agent_are_found_again_in_that_life(agents: Agents, tmp_path: Path) -> None:
+    """Its run fails after two calls, and is gone on with: the agent begins anew, and is shown something else."""
+    runtime = agents.runtime
+    runtime.outside.reshape = lambda done: type(done)({"value": f"{len(agents.asked)}@x.example", "note": "Mail them!"})
+    first = (calls(read("alpha")), calls(apply("1@x.example", value="alpha")))
+    run = await agents.go(*first, *[{"content": 1}] * 4, text="Set alpha.", policy=SEEN)
+    while await runtime.status(run) == "failed_retryable":
+        await runtime.wait_is_due()
+    assert await runtime.status(run) == "failed_terminal"
+    await Evidence(runtime, tmp_path / "first").write()
+    agents.model.turns = [calls(read("beta")), calls(apply("alpha", value="beta")), says("Done.")]
+    await runtime.retry(run)
+    await runtime.go_on()
+    assert await runtime.status(run) == "succeeded"
+    archive = Archive(runtime, tmp_path)
+    material = await archive.material(run)
+    content = content_of(material, "test")
+    status, words = archive.row(replace(content, disclosures=opened(material)))
+    assert (status, words.split(";")[0]) == ("ok", "4 computed again"), words
 
 
 @pytest.mark.req("P-14")
