@@ -134,11 +134,11 @@ def _follow(
                 raise _Differs("wrote something else than its expressions give")
             fold(run, told, graph)
         case e.DecisionMade() as event:
+            if book.origins is not None and (difference := book.origins.of_decision(run, told, event)) is not None:
+                raise _Differs(difference)
             judged = book.judge(event)
             if judged is not None and judged != (event.outcome, event.rules):
                 raise _Differs(f"was judged {event.outcome}; by its policy and facts it is {judged[0]}")
-            if book.origins is not None and (difference := book.origins.of_decision(run, told, event)) is not None:
-                raise _Differs(difference)
             fold(run, told, graph)
         case e.AgentBegan() | e.AgentAnswered() | e.WaitCompleted(kind=WaitKind.AGENT):
             if (difference := _of_agent(run, told, graph, book)) is not None:
