@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from core.canonical import Json
-from core.origins.words import Date, Words, moment, number
+from core.origins.words import Date, Words, moment, number, numeral
 
 Scalar: TypeAlias = str | int | float | bool
 
@@ -23,10 +23,15 @@ class Leaf:
     name: str
     key: bool = False
 
+    @property
+    def text(self) -> str:
+        """The value as a text."""
+        return self.value if isinstance(self.value, str) else _plain(self.value)
+
     @cached_property
     def words(self) -> Words:
-        """The value as a text."""
-        return Words.of(self.value if isinstance(self.value, str) else _plain(self.value))
+        """The words of the value as a text."""
+        return Words.of(self.text)
 
     @cached_property
     def number(self) -> Decimal | None:
@@ -80,6 +85,8 @@ def same(leaf: Leaf, wanted: Leaf) -> bool:
     if isinstance(leaf.value, bool):
         return False
     if not isinstance(leaf.value, str) or not isinstance(wanted.value, str):
+        if isinstance(wanted.value, str):
+            return not isinstance(leaf.value, str) and numeral(wanted.value.strip()) == _plain(leaf.value)
         return leaf.number is not None and leaf.number == wanted.number
     return leaf.words.folded == wanted.words.folded != ""
 
