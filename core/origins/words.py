@@ -37,7 +37,8 @@ _HOST = re.compile(r"[^/@?#:]*\.[a-z\x80-\U0010ffff]{2,63}(?:[/?#:].*)?", re.DOT
 _GROUP = re.compile(r"(?=[a-z]{0,4}\d)[a-z0-9]{2,34}", re.ASCII)
 _ACCOUNT_DIGITS_MIN = 8
 _OF_LINKS = ("@", "://", "www.")
-_GLUE = frozenset("!$'*,;()|{}^`")  # signs that addresses and links may have in them
+_SIGNS = frozenset("!$'*,;()|{}^`.:/@+&=%#?~\\-")  # those that addresses and links may have in them
+_LISTING = ([","], [";"])
 
 Date = tuple[str | None, int, int]
 
@@ -176,16 +177,21 @@ def _is_link(lexeme: str) -> bool:
 
 
 def _glued(lexemes: Sequence[str]) -> Iterator[str]:
-    """Give the words, with what a sign within an address holds together: ``o'brien@acme.example`` is one word."""
+    """Give the words, with what signs within an address hold together: ``o'brien@acme.example`` is one word."""
     at, end = 0, len(lexemes)
     while at < end:
         to, link = at + 1, _is_link(lexemes[at])
-        while to + 1 < end and lexemes[to] in _GLUE and _is_word(lexemes[to - 1]) and _is_word(lexemes[to + 1]):
-            following = _is_link(lexemes[to + 1])
-            listed = lexemes[to] in ",;" and "@" in lexemes[to - 1][1:] and "@" in lexemes[to + 1][1:]
-            if listed or not (link or following):
+        while _is_word(lexemes[to - 1]):
+            after = to
+            while after < end and lexemes[after] in _SIGNS:
+                after += 1
+            if after in (to, end) or not _is_word(lexemes[after]):
                 break
-            to, link = to + 2, True
+            signs, following = lexemes[to:after], _is_link(lexemes[after])
+            listed = signs in _LISTING and "@" in lexemes[to - 1][1:] and "@" in lexemes[after][1:]
+            if listed or not (link or following) or (link and "|" in signs):
+                break
+            to, link = after + 1, True
         yield "".join(lexemes[at:to])
         at = to
 

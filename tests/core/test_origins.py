@@ -29,7 +29,7 @@ def asked(text: str) -> Matcher:
     [
         ("Invite Ana.Lee@Acme.example!", "ana.lee@acme.example"),
         ("invite  ana\tlee,\nplease", "Ana Lee"),
-        ("GRÜSSE AN STRASSE 5", "Grüße an Straße 5"),
+        ("GRÜSSE AN ÄSTE 5", "Grüsse an Äste 5"),
         ("pay $1,000.50 now", 1000.5),
         ("pay 1000.50 now", "1,000.50"),
         ("take 3 of them", 3.0),
@@ -261,7 +261,7 @@ def test_any_texts_are_borne(source: str, value: str) -> None:
 
 def test_the_unicode_version_is_pinned() -> None:
     assert UNICODE == "3.2.0"
-    assert Words.of("\u1c90 \u0130X").folded == "\u1c90 i\u0307x"  # the first is younger, so it is not folded
+    assert Words.of("\u1c90 \u0130\u0178").folded == "\u1c90 \u0130\u00ff", "younger letters are not folded"
 
 
 def test_pointers_lead_to_values() -> None:
