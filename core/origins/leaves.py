@@ -23,7 +23,7 @@ class Leaf:
     name: str
     key: bool = False
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The value as a text."""
         return self.value if isinstance(self.value, str) else _plain(self.value)
@@ -37,6 +37,11 @@ class Leaf:
     def number(self) -> Decimal | None:
         """The value as a number, also if it is the text of one."""
         return _number(self.value)
+
+    @cached_property
+    def numeral(self) -> str | None:
+        """The number that the value is, as it is written; None if it is none."""
+        return numeral(self.text.strip())
 
     @cached_property
     def moment(self) -> tuple[Date, str | None] | None:
@@ -86,7 +91,7 @@ def same(leaf: Leaf, wanted: Leaf) -> bool:
         return False
     if not isinstance(leaf.value, str) or not isinstance(wanted.value, str):
         if isinstance(wanted.value, str):
-            return not isinstance(leaf.value, str) and numeral(wanted.value.strip()) == _plain(leaf.value)
+            return not isinstance(leaf.value, str) and wanted.numeral == leaf.text
         return leaf.number is not None and leaf.number == wanted.number
     return leaf.words.folded == wanted.words.folded != ""
 

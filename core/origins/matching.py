@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import islice
 
 from core.canonical import Json
 from core.origins.disguises import disguises, plain
 from core.origins.leaves import Leaf, Scalar, leaves, pointed, same, scalars
 from core.origins.said import SHORT, Parts, Said
-from core.origins.words import Words, at_clock, numeral
+from core.origins.words import Words, at_clock
 
 VERSION = 1
 STEPS_MAX = 4_000_000
 VALUE_CHARS_MAX = 64 * 1024
 SOURCE_CHARS_MAX = 1024 * 1024
-SOURCE_VALUES_MAX = 100_000
+VALUE_COSTS = 16  # so many characters each value counts for besides its own, because each is looked at by itself
 CONVERSATION_CHARS_MAX = 4 * 1024 * 1024
 CARRIED_CHARS_MIN = 5
+_LEAF_STEPS = 4
 
 # What others wrote: who repeats it in a form makes it no word of a person's.
 _OF_OTHERS = ("tool:", "trigger:", "signal:", "unknown")
@@ -127,6 +127,7 @@ class Matcher:
                 words = self._cut(text)
                 shown = ((one, leaf) for one in self._events if one.tool for leaf in one.leaves)
                 for event, leaf in shown:
+                    self._step(1)
                     if leaf.key or not isinstance(leaf.value, str) or len(leaf.words.folded) < CARRIED_CHARS_MIN:
                         continue
                     if self._holds(words, leaf.words):
@@ -143,13 +144,14 @@ class Matcher:
 
     def _within(self, value: Json) -> tuple[Leaf, ...] | None:
         """The values and keys of a source; None if they are too many or too long, alone or with all before them."""
-        found, size = tuple(islice(leaves(value), SOURCE_VALUES_MAX + 1)), 0
-        for leaf in found:
-            size += len(leaf.value) if isinstance(leaf.value, str) else 1
-        if len(found) > SOURCE_VALUES_MAX or size > SOURCE_CHARS_MAX or self._size + size > CONVERSATION_CHARS_MAX:
-            return None
-        self._size += size
-        return found
+        left, found = min(SOURCE_CHARS_MAX, CONVERSATION_CHARS_MAX - self._size), list[Leaf]()
+        for leaf in leaves(value):
+            cost = VALUE_COSTS + (len(leaf.value) if isinstance(leaf.value, str) else 0)
+            if cost > left:
+                return None
+            left, self._size = left - cost, self._size + cost
+            found.append(leaf)
+        return tuple(found)
 
     def _is_requesters(self, value: Scalar) -> bool:
         found = self._of(value)
@@ -196,7 +198,7 @@ class Matcher:
     def _in(self, event: _Event, wanted: Leaf) -> set[str]:
         found: set[str] = set()
         for leaf in event.leaves:
-            self._step(1)
+            self._step(_LEAF_STEPS)
             whole = not leaf.key and same(leaf, wanted)
             if whole or self._matches(leaf, wanted):
                 found.add(event.label)
@@ -208,12 +210,12 @@ class Matcher:
 
     def _matches(self, leaf: Leaf, wanted: Leaf) -> bool:
         """True if the leaf holds the value as whole words, as a number, a date or an account number."""
-        if isinstance(leaf.value, bool):
-            return False
+        if isinstance(leaf.value, bool) or not (isinstance(leaf.value, str) or wanted.words.accounts):
+            return False  # a number is equal as a whole, or not at all
         words = leaf.words
         if not isinstance(wanted.value, str):
             return wanted.number is not None and wanted.number in words.numbers
-        if wanted.number is not None and numeral(wanted.value.strip()) in words.numerals:
+        if wanted.numeral is not None and wanted.numeral in words.numerals:
             return True
         if not wanted.words.squeezed:  # signs stand everywhere
             return False

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.origins.leaves import pointed
-from core.origins.matching import VALUE_CHARS_MAX, ArgumentKind, Matcher
+from core.origins.matching import STEPS_MAX, VALUE_CHARS_MAX, ArgumentKind, Matcher
 from core.origins.words import UNICODE, Words
 
 TEXT, FLAG = ArgumentKind.TEXT, ArgumentKind.FLAG
@@ -241,6 +241,47 @@ def test_work_grows_no_faster_than_the_texts(piece: str) -> None:
             assert 0 < matcher.steps < 8 * length
     lexemes = [len(Words.of((piece * n)[:n]).lexemes) for n in (1_000, 2_000)]
     assert lexemes[1] <= 2 * lexemes[0] + 9
+
+
+DISGUISED = ["&", "&#1", "%4", "\\u00", "QUJD", "6a", "\u0301\u0316", "\ufdfa", "\uac01", "a@b'", "a!$", "://", "|a@"]
+
+
+@pytest.mark.parametrize("piece", [*HOSTILE, *DISGUISED])
+def test_work_on_what_was_said_in_parts_and_in_disguise_is_counted(piece: str) -> None:
+    """Whatever was said, by many calls: the work for a value stays within what may be done, or it is unknown."""
+    text = piece * 8_000
+    matcher = asked("ana")
+    for number in range(40):
+        matcher.said({"q": text[:1_000], "parts": [text[at * 9 : at * 9 + 2 + number % 7] for at in range(50)]})
+    matcher.shown(READ, {"note": text[:8_000]})
+    for value, kind in ((text[1:8_000], ArgumentKind.VALUE), (f"b {text[1:8_000]}", TEXT)):
+        found = matcher.origins(value, kind)
+        assert matcher.steps <= STEPS_MAX or found[-1] == ["unknown"]
+        assert REQUESTER[0] not in found
+        matcher.carries(value)
+        assert matcher.steps <= 2 * STEPS_MAX
+
+
+@pytest.mark.parametrize("source", ["a" * 1_000_000, "a " * 500_000, "w1 w2 w3 " * 100_000, [1] * 60_000])
+def test_sources_beyond_what_can_be_looked_through_leave_it_unknown(source: Any) -> None:
+    matcher = asked("ana")
+    for number in range(40):
+        matcher.said({"page": number})
+        matcher.shown(READ, {"text": source, "number": number})
+    assert matcher.origins(EVIL) == [["unknown"]]
+    assert matcher.origins("ana") == [["requester", "unknown"]]
+    assert matcher.carries("some text")[-1] == "unknown"
+    assert not matcher.said({"q": ["ana"] * 100_000}), "that much was nobody's to say"
+    assert matcher.origins(["ana"] * 100_000)[-1] == ["unknown"]
+
+
+def test_records_by_the_thousand_are_many_values() -> None:
+    matcher = asked("ana")
+    matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(10_000)])
+    assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}"]]
+    matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(60_000)])
+    assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}", "unknown"]]
+    assert matcher.origins(["raj"] * 400)[-1] == ["unknown"]
 
 
 def test_many_addresses_are_looked_up_one_by_one() -> None:
