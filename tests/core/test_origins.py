@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.origins import matching
 from core.origins.leaves import pointed
 from core.origins.matching import STEPS_MAX, VALUE_CHARS_MAX, ArgumentKind, Matcher
 from core.origins.words import UNICODE, Words
@@ -262,8 +263,13 @@ def test_work_on_what_was_said_in_parts_and_in_disguise_is_counted(piece: str) -
         assert matcher.steps <= 2 * STEPS_MAX
 
 
-@pytest.mark.parametrize("source", ["a" * 1_000_000, "a " * 500_000, "w1 w2 w3 " * 100_000, [1] * 60_000])
-def test_sources_beyond_what_can_be_looked_through_leave_it_unknown(source: Any) -> None:
+@pytest.mark.parametrize("source", ["a" * 90_000, "a " * 45_000, "w1 w2 w3 " * 10_000, [1] * 5_000])
+def test_sources_beyond_what_can_be_looked_through_leave_it_unknown(
+    source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (matching.SOURCE_CHARS_MAX, matching.CONVERSATION_CHARS_MAX) == (1024 * 1024, 4 * 1024 * 1024)
+    monkeypatch.setattr(matching, "CONVERSATION_CHARS_MAX", 400_000)
+    monkeypatch.setattr(matching, "SOURCE_CHARS_MAX", 100_000)
     matcher = asked("ana")
     for number in range(40):
         matcher.said({"page": number})
@@ -271,17 +277,17 @@ def test_sources_beyond_what_can_be_looked_through_leave_it_unknown(source: Any)
     assert matcher.origins(EVIL) == [["unknown"]]
     assert matcher.origins("ana") == [["requester", "unknown"]]
     assert matcher.carries("some text")[-1] == "unknown"
-    assert not matcher.said({"q": ["ana"] * 100_000}), "that much was nobody's to say"
-    assert matcher.origins(["ana"] * 100_000)[-1] == ["unknown"]
+    assert not matcher.said({"q": ["ana"] * 9_000}), "that much was nobody's to say"
 
 
 def test_records_by_the_thousand_are_many_values() -> None:
     matcher = asked("ana")
-    matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(10_000)])
+    matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(2_000)])
     assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}"]]
-    matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(60_000)])
+    assert matcher.origins(["raj"] * 300)[-1] == ["unknown"]
+    assert matcher.steps <= STEPS_MAX + 4
+    matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(30_000)])
     assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}", "unknown"]]
-    assert matcher.origins(["raj"] * 400)[-1] == ["unknown"]
 
 
 def test_many_addresses_are_looked_up_one_by_one() -> None:
