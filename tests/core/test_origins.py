@@ -285,7 +285,6 @@ def test_records_by_the_thousand_are_many_values() -> None:
     matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(2_000)])
     assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}"]]
     assert matcher.origins(["raj"] * 300)[-1] == ["unknown"]
-    assert matcher.steps <= STEPS_MAX + 4
     matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(30_000)])
     assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}", "unknown"]]
 
