@@ -204,6 +204,7 @@ def test_a_value_split_over_calls_stays_the_models_whatever_puts_it_together(cal
 
 def test_a_value_that_was_read_before_its_parts_were_said_keeps_its_origin() -> None:
     matcher = asked("")
+    matcher.said({"page": 1})
     matcher.shown(READ, {"from": EVIL})
     matcher.said({"a": EVIL[:8]})
     matcher.said({"a": EVIL[8:]})
@@ -212,11 +213,11 @@ def test_a_value_that_was_read_before_its_parts_were_said_keeps_its_origin() -> 
 
 
 def test_short_values_are_not_taken_for_parts_that_were_said() -> None:
-    """Else every number of two digits would be the model's once it has counted pages."""
+    """Else every number of four digits would be the model's once it has counted pages."""
     matcher = asked("")
-    matcher.said({"page": 1, "size": 20})
-    matcher.shown(READ, {"id": "120"})
-    assert matcher.origins("120") == [[f"field:{READ}#/id", f"tool:{READ}"]]
+    matcher.said({"page": 12, "size": 30})
+    matcher.shown(READ, {"id": "1230"})
+    assert matcher.origins("1230") == [[f"field:{READ}#/id", f"tool:{READ}"]]
 
 
 SAID: dict[str, Callable[[str], str]] = {
