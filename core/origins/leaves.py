@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from core.canonical import Json
-from core.origins.words import Date, Words, moment, number
+from core.origins.words import Date, Words, moment, number, numeral
 
 Scalar: TypeAlias = str | int | float | bool
 
@@ -24,14 +24,24 @@ class Leaf:
     key: bool = False
 
     @cached_property
-    def words(self) -> Words:
+    def text(self) -> str:
         """The value as a text."""
-        return Words.of(self.value if isinstance(self.value, str) else _plain(self.value))
+        return self.value if isinstance(self.value, str) else _plain(self.value)
+
+    @cached_property
+    def words(self) -> Words:
+        """The words of the value as a text."""
+        return Words.of(self.text)
 
     @cached_property
     def number(self) -> Decimal | None:
         """The value as a number, also if it is the text of one."""
         return _number(self.value)
+
+    @cached_property
+    def numeral(self) -> str | None:
+        """The number that the value is, as it is written; None if it is none."""
+        return numeral(self.text.strip())
 
     @cached_property
     def moment(self) -> tuple[Date, str | None] | None:
@@ -80,6 +90,8 @@ def same(leaf: Leaf, wanted: Leaf) -> bool:
     if isinstance(leaf.value, bool):
         return False
     if not isinstance(leaf.value, str) or not isinstance(wanted.value, str):
+        if isinstance(wanted.value, str):
+            return not isinstance(leaf.value, str) and wanted.numeral == leaf.text
         return leaf.number is not None and leaf.number == wanted.number
     return leaf.words.folded == wanted.words.folded != ""
 

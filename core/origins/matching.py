@@ -6,20 +6,27 @@ model has said it is seen in any part of a word. Work is counted, and what would
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from core.canonical import Json
+from core.origins.disguises import disguises, plain
 from core.origins.leaves import Leaf, Scalar, leaves, pointed, same, scalars
+from core.origins.said import SHORT, Parts, Said
 from core.origins.words import Words, at_clock
 
 VERSION = 1
 STEPS_MAX = 4_000_000
 VALUE_CHARS_MAX = 64 * 1024
 SOURCE_CHARS_MAX = 1024 * 1024
+VALUE_COSTS = 16  # so many characters each value counts for besides its own, because each is looked at by itself
+CONVERSATION_CHARS_MAX = 4 * 1024 * 1024
 CARRIED_CHARS_MIN = 5
-_SHORT = 5
+_LEAF_STEPS = 4
+
+# What others wrote: who repeats it in a form makes it no word of a person's.
+_OF_OTHERS = ("tool:", "trigger:", "signal:", "unknown")
 
 REQUESTER, WORKFLOW, PERSON, MODEL, UNKNOWN, TEXT = "requester", "workflow", "person", "model", "unknown", "text"
 
@@ -40,7 +47,7 @@ class _Event:
     leaves: tuple[Leaf, ...] = ()
     tool: str = ""
     only: str | None = None  # the record's pointer prefix, if this result is the one record of the requester's words
-    said: Words | None = None
+    said: Said | None = None
     hidden: bool = False
 
 
@@ -55,19 +62,25 @@ class Matcher:
     steps_max: int = STEPS_MAX
     steps: int = 0
     _events: list[_Event] = field(default_factory=list)
+    _parts: Parts = field(default_factory=Parts)
+    _size: int = 0
 
     def given(self, label: str, value: Json) -> None:
         """Add what somebody gave: ``requester``, ``workflow``, ``person``, ``trigger:…`` or ``signal:…``."""
-        self._add(_Event(label, tuple(leaves(value))))
+        self._add(label, value)
 
     def said(self, arguments: Json) -> bool:
         """Add a call that the model makes, performed or refused. True if all of it is in the requester's words."""
-        values = [leaf for leaf in leaves(arguments) if not leaf.key]
-        absent = any(value is None for value in scalars(arguments))
-        own = bool(values) and not absent and all(REQUESTER in self._alone(leaf.value) for leaf in values)
-        keys = [leaf for leaf in leaves(arguments) if leaf.key]
-        text = " ".join(leaf.words.folded for leaf in (*values, *keys))  # values in a row: one may be said in parts
-        self._events.append(_Event(said=Words(text), hidden=len(text) > SOURCE_CHARS_MAX))
+        every = self._within(arguments)
+        if every is None:
+            self._events.append(_Event(said=Said.of(()), hidden=True))
+            return False
+        values, keys = [leaf for leaf in every if not leaf.key], [leaf for leaf in every if leaf.key]
+        absent, self.steps = any(value is None for value in scalars(arguments)), 0
+        own = bool(values) and not absent and all(self._is_requesters(leaf.value) for leaf in values)
+        texts = [leaf.text for leaf in (*values, *keys)]
+        self._parts.add(texts, len(self._events))
+        self._events.append(_Event(said=Said.of(texts)))
         return own
 
     def shown(self, operation: str, result: Json, *, records: str | None = None, own: bool = False) -> None:
@@ -80,7 +93,7 @@ class Matcher:
             there = pointed(result, records)
             if isinstance(there, dict) or (isinstance(there, list) and len(there) == 1 and isinstance(there[0], dict)):
                 only = records
-        self._add(_Event(f"tool:{operation}", tuple(leaves(result)), operation, only))
+        self._add(f"tool:{operation}", result, operation, only)
 
     def withheld(self) -> None:
         """Add a source that cannot be read: values that it may hold are ``unknown``."""
@@ -110,10 +123,11 @@ class Matcher:
         """The fields of results whose whole value, of five characters or more, stands in a text; sorted."""
         self.steps, found, texts = 0, set(), [part for part in scalars(value) if isinstance(part, str)]
         try:
-            for text in texts:
+            for text in (other for one in texts for other in (one, *self._disguises(one))):
                 words = self._cut(text)
                 shown = ((one, leaf) for one in self._events if one.tool for leaf in one.leaves)
                 for event, leaf in shown:
+                    self._step(1)
                     if leaf.key or not isinstance(leaf.value, str) or len(leaf.words.folded) < CARRIED_CHARS_MIN:
                         continue
                     if self._holds(words, leaf.words):
@@ -124,22 +138,38 @@ class Matcher:
             return [UNKNOWN]
         return sorted(found)
 
-    def _add(self, event: _Event) -> None:
-        size = sum(len(leaf.value) if isinstance(leaf.value, str) else 1 for leaf in event.leaves)
-        self._events.append(event if size <= SOURCE_CHARS_MAX else _Event(hidden=True))
+    def _add(self, label: str, value: Json, tool: str = "", only: str | None = None) -> None:
+        every = self._within(value)
+        self._events.append(_Event(hidden=True) if every is None else _Event(label, every, tool, only))
 
-    def _alone(self, value: Scalar) -> list[str]:
-        self.steps = 0
-        return self._of(value)
+    def _within(self, value: Json) -> tuple[Leaf, ...] | None:
+        """The values and keys of a source; None if they are too many or too long, alone or with all before them."""
+        left, found = min(SOURCE_CHARS_MAX, CONVERSATION_CHARS_MAX - self._size), list[Leaf]()
+        for leaf in leaves(value):
+            cost = VALUE_COSTS + (len(leaf.value) if isinstance(leaf.value, str) else 0)
+            if cost > left:
+                return None
+            left, self._size = left - cost, self._size + cost
+            found.append(leaf)
+        return tuple(found)
+
+    def _is_requesters(self, value: Scalar) -> bool:
+        found = self._of(value)
+        return REQUESTER in found and UNKNOWN not in found
 
     def _text(self, text: str) -> list[list[str]]:
         """The words as a whole, which are the model's unless a source holds them all, and each address in them."""
         whole = self._of(text)
         try:
-            parts = self._cut(text).addresses()
+            every = [self._cut(other) for other in (text, *self._disguises(text))]
         except _TooMuch:
             return [[UNKNOWN]]
+        parts = dict.fromkeys(part for words in every for part in words.addresses())
         return [[MODEL, TEXT] if whole == [MODEL] else whole, *(self._of(part) for part in parts)]
+
+    def _disguises(self, text: str) -> Iterator[str]:
+        self._step(len(text))
+        return disguises(text) if len(text) <= VALUE_CHARS_MAX else iter(())
 
     def _of(self, value: Scalar) -> list[str]:
         """The alternatives for one value, sorted."""
@@ -149,15 +179,17 @@ class Matcher:
         try:
             leaf = Leaf(value, "", "")
             self._cut(str(value))
-            for event in self._events:
+            form = plain(leaf.text)
+            complete = self._parts.complete(form, self._step)
+            for at, event in enumerate(self._events):
                 if event.hidden:
                     found.add(UNKNOWN)
                     if event.said is not None:
                         break
                 elif event.said is not None:
-                    if self._was_said(event.said, leaf):
+                    if self._was_said(event.said, leaf, form) or (complete is not None and complete <= at):
                         break
-                else:
+                elif event.label != PERSON or not any(one.startswith(_OF_OTHERS) for one in found):
                     found |= self._in(event, leaf)
         except _TooMuch:
             return [UNKNOWN]
@@ -166,7 +198,7 @@ class Matcher:
     def _in(self, event: _Event, wanted: Leaf) -> set[str]:
         found: set[str] = set()
         for leaf in event.leaves:
-            self._step(1)
+            self._step(_LEAF_STEPS)
             whole = not leaf.key and same(leaf, wanted)
             if whole or self._matches(leaf, wanted):
                 found.add(event.label)
@@ -178,28 +210,28 @@ class Matcher:
 
     def _matches(self, leaf: Leaf, wanted: Leaf) -> bool:
         """True if the leaf holds the value as whole words, as a number, a date or an account number."""
-        if isinstance(leaf.value, bool):
-            return False
+        if isinstance(leaf.value, bool) or not (isinstance(leaf.value, str) or wanted.words.accounts):
+            return False  # a number is equal as a whole, or not at all
         words = leaf.words
-        if wanted.number is not None and wanted.number in words.numbers:
-            return True
         if not isinstance(wanted.value, str):
+            return wanted.number is not None and wanted.number in words.numbers
+        if wanted.numeral is not None and wanted.numeral in words.numerals:
+            return True
+        if not wanted.words.squeezed:  # signs stand everywhere
             return False
         day = wanted.moment
         if day is not None and ({day[0], (None, *day[0][1:])} & words.dates):
+            self._step(len(words.set))
             return day[1] is None or at_clock(day[1], words)
         if wanted.words.accounts and wanted.words.squeezed in words.accounts:
             return True
         return self._holds(words, wanted.words)
 
-    def _was_said(self, said: Words, wanted: Leaf) -> bool:
-        self._step(len(said.folded) + 1)
-        if wanted.number is not None and wanted.number in said.numbers:
+    def _was_said(self, said: Said, wanted: Leaf, form: str) -> bool:
+        self._step(len(said.forms) + 1)
+        if wanted.number is not None and wanted.number in said.words.numbers:
             return True
-        squeezed = wanted.words.squeezed
-        if len(squeezed) >= _SHORT:
-            return squeezed in said.squeezed
-        return self._holds(said, wanted.words)
+        return form in said.forms if len(form) >= SHORT else self._holds(said.words, wanted.words)
 
     def _holds(self, words: Words, wanted: Words) -> bool:
         """True if the words stand there in a row; Knuth, Morris and Pratt, so every word is looked at twice at most."""

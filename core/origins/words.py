@@ -14,6 +14,8 @@ from decimal import Decimal
 from functools import cache, cached_property
 from unicodedata import ucd_3_2_0
 
+from core.origins.disguises import UNSEEN
+
 UNICODE = ucd_3_2_0.unidata_version
 _DIGITS_MAX = 40
 _WORD_KINDS = "LMN"  # letters, marks, numbers
@@ -34,6 +36,9 @@ _MONTHS = {cut: at for at, name in enumerate(_MONTH_NAMES, 1) for cut in (name, 
 _HOST = re.compile(r"[^/@?#:]*\.[a-z\x80-\U0010ffff]{2,63}(?:[/?#:].*)?", re.DOTALL)
 _GROUP = re.compile(r"(?=[a-z]{0,4}\d)[a-z0-9]{2,34}", re.ASCII)
 _ACCOUNT_DIGITS_MIN = 8
+_OF_LINKS = ("@", "://", "www.")
+_SIGNS = frozenset("!$'*,;()|{}^`.:/@+&=%#?~\\-")  # those that addresses and links may have in them
+_LISTING = ([","], [";"])
 
 Date = tuple[str | None, int, int]
 
@@ -44,7 +49,12 @@ class _Folding(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         kind = ucd_3_2_0.category(character)
-        self[code] = " " if kind[0] == "Z" else character.casefold() if kind[0] in _WORD_KINDS else character
+        if kind[0] == "Z" and character not in UNSEEN:
+            self[code] = " "
+        else:
+            # Only a letter that has this one as its capital is the same: ß is not ss, and the sign of Kelvin is no k.
+            small = character.lower()
+            self[code] = small if kind[0] in _WORD_KINDS and small.upper() == character else character
         return self[code]
 
 
@@ -90,7 +100,8 @@ class Words:
     @cached_property
     def lexemes(self) -> tuple[str, ...]:
         """The words, blanks and other characters, in order."""
-        return tuple(_patterns()[0].findall(self.folded))
+        found = _patterns()[0].findall(self.folded)
+        return tuple(_glued(found) if any(sign in self.folded for sign in _OF_LINKS) else found)
 
     @cached_property
     def set(self) -> frozenset[str]:
@@ -108,6 +119,11 @@ class Words:
         return frozenset(found for word in self.set if (found := number(word)) is not None)
 
     @cached_property
+    def numerals(self) -> frozenset[str]:
+        """The numbers that are words of their own, as they are written, but for the commas between thousands."""
+        return frozenset(found for word in self.set if (found := numeral(word)) is not None)
+
+    @cached_property
     def dates(self) -> frozenset[Date]:
         """The dates: year, None if it is not said, month and day."""
         return frozenset(_dates([lexeme for lexeme in self.lexemes if lexeme != " "]))
@@ -119,7 +135,7 @@ class Words:
 
     def addresses(self) -> list[str]:
         """The addresses, links and host names, in order; a generous choice, as each is then asked for its origin."""
-        found = [word for word in self.lexemes if "@" in word[1:] or "://" in word or _HOST.fullmatch(word)]
+        found = [word for word in self.lexemes if _is_link(word) or _HOST.fullmatch(word)]
         return [*dict.fromkeys(found), *sorted(self.accounts)]
 
 
@@ -136,6 +152,11 @@ def number(word: str) -> Decimal | None:
     return Decimal(word.replace(",", ""))
 
 
+def numeral(word: str) -> str | None:
+    """The number that a word is, as it is written: ``1.10`` is no other version than it says."""
+    return None if number(word) is None else word.replace(",", "")
+
+
 def moment(text: str) -> tuple[Date, str | None] | None:
     """The date of an ISO text, and its clock; None if it is none, or says seconds or a zone."""
     found = _ISO.fullmatch(fold(text)) if len(text) <= _DIGITS_MAX else None
@@ -149,6 +170,34 @@ def at_clock(clock: str, words: Words) -> bool:
     """True if a time of day stands in a text, alone or behind a date."""
     wanted = re.compile(rf"(?<!\d){clock}(?!\d)", re.ASCII)
     return any(len(word) <= _DIGITS_MAX and wanted.search(word) for word in words.set if ":" in word)
+
+
+def _is_link(lexeme: str) -> bool:
+    return "@" in lexeme[1:] or "://" in lexeme or lexeme.startswith("www.")
+
+
+def _glued(lexemes: Sequence[str]) -> Iterator[str]:
+    """Give the words, with what signs within an address hold together: ``o'brien@acme.example`` is one word."""
+    at, end = 0, len(lexemes)
+    while at < end:
+        to, link = at + 1, _is_link(lexemes[at])
+        while _is_word(lexemes[to - 1]):
+            after = to
+            while after < end and lexemes[after] in _SIGNS:
+                after += 1
+            if after in (to, end) or not _is_word(lexemes[after]):
+                break
+            signs, following = lexemes[to:after], _is_link(lexemes[after])
+            listed = signs in _LISTING and "@" in lexemes[to - 1][1:] and "@" in lexemes[after][1:]
+            if listed or not (link or following) or (link and "|" in signs):
+                break
+            to, link = after + 1, True
+        yield "".join(lexemes[at:to])
+        at = to
+
+
+def _is_word(lexeme: str) -> bool:
+    return len(lexeme) > 1 or lexeme.isalnum() or lexeme == "_"
 
 
 def _dates(words: Sequence[str]) -> Iterator[Date]:

@@ -24,16 +24,15 @@ _TRUST = (UNKNOWN, MODEL, "trigger:", "signal:", TOOL, PERSON, WORKFLOW, REQUEST
 
 def with_sources(draft: Draft, step: StepRow, node: AgentNode, began: AgentBegan) -> AgentBegan:
     """The event by which an agent begins, with where its messages come from."""
-    return replace(began, sources=given_of(draft, step, node, began.messages or []) or None)
+    return replace(began, sources=given_of(following(draft, step, draft.workflow), node, began.messages or []) or None)
 
 
-def given_of(draft: Draft, step: StepRow, node: AgentNode, messages: Sequence[JsonObject]) -> list[JsonObject]:
+def given_of(follower: Follower, node: AgentNode, messages: Sequence[JsonObject]) -> list[JsonObject]:
     """The sources of an agent's first messages, the least trustworthy that each can be."""
-    follower = following(draft, step, draft.workflow)
     said = [one.get("content") for one in messages]
     found: dict[str, JsonObject] = {}
     for template in (node.instructions, node.input):
-        for origin, value in _sources(follower, template, step.key.rpartition(".")[2]):
+        for origin, value in _sources(follower, template, node.id):
             place: JsonObject = {"message": said.index(value)} if value in said else {"value": value}
             found[repr((origin, place))] = {"origin": origin, **place}
     return [*found.values()]

@@ -10,11 +10,13 @@ from core.canonical import Json, JsonObject
 from runtime.engine.agent_chat import messages
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_state import GIVEN, Agent, agent_of, is_turn
+from runtime.engine.commit import StepRow
 from runtime.engine.errors import ErrorClass, StepError
-from runtime.engine.graph import HANDED_OUT
+from runtime.engine.graph import HANDED_OUT, Graph, OperationNode
 from runtime.engine.instructions import Next, Over, Perform, ReadChat
 from runtime.engine.intend import Proposal
 from runtime.engine.outside import own_token
+from runtime.engine.run import Run
 from runtime.engine.told import Diverged
 
 _LOST = StepError(
@@ -23,21 +25,20 @@ _LOST = StepError(
 OWN = frozenset({HANDED_OUT, GIVEN})
 
 
-def own_values(p: Proposal) -> JsonObject:
+def own_values(run: Run, graph: Graph, step: StepRow, leaf: OperationNode) -> JsonObject:
     """The values that an action's input has of its step alone: its waiting token, and what a model has given to it."""
-    read = p.leaf.inputs.references
-    found: JsonObject = {HANDED_OUT: own_token(p.transition, p.step)} if HANDED_OUT in read else {}
-    return {**found, GIVEN: _given_to(p)} if GIVEN in read else found
+    read = leaf.inputs.references
+    found: JsonObject = {HANDED_OUT: own_token(run, step)} if HANDED_OUT in read else {}
+    return {**found, GIVEN: _given_to(run, graph, step.key)} if GIVEN in read else found
 
 
-def _given_to(p: Proposal) -> JsonObject:
+def _given_to(run: Run, graph: Graph, key: str) -> JsonObject:
     """The input of a call, as the model gave it; that of a turn as it is judged, with its messages by their digest."""
-    run, key = p.transition.run, p.step.key
     if not is_turn(key):
         return run.spoken[key].input or {}
     agent = run.state.agents[agent_of(key)]
     words = f"The messages of {agent.turn - agent.first} turns before, SHA-256 {agent.digest}"
-    return {**_settings(_node(p), agent), "messages": [{"role": "user", "content": words}]}
+    return {**_settings(_node(graph, key), agent), "messages": [{"role": "user", "content": words}]}
 
 
 def turn(p: Proposal, propose: Callable[[Proposal], Next]) -> Next:
@@ -45,7 +46,8 @@ def turn(p: Proposal, propose: Callable[[Proposal], Next]) -> Next:
 
     ``Diverged`` if they are not those of the run.
     """
-    chat, node, agent = p.known.chat, _node(p), p.transition.run.state.agents.get(agent_of(p.step.key))
+    chat, node = p.known.chat, _node(p.transition.graph, p.step.key)
+    agent = p.transition.run.state.agents.get(agent_of(p.step.key))
     if chat is None:
         return ReadChat(p.step, agent_of(p.step.key), p.known)
     if chat.lost:
@@ -60,8 +62,8 @@ def turn(p: Proposal, propose: Callable[[Proposal], Next]) -> Next:
     return replace(work, call=replace(work.call, input={**_settings(node, agent), "messages": said}))
 
 
-def _node(p: Proposal) -> AgentNode:
-    node = p.transition.graph.leaf(agent_of(p.step.key))
+def _node(graph: Graph, key: str) -> AgentNode:
+    node = graph.leaf(agent_of(key))
     assert isinstance(node, AgentNode), "only an agent has turns"
     return node
 

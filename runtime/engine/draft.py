@@ -119,6 +119,15 @@ def _unknown(connector: str, operation: str, inputs: JsonObject) -> Refused | No
     return None
 
 
+def seen_by(run: Run, graph: Graph, constants: Mapping[str, object], key: str) -> Variables:
+    """Everything that an expression of the step with this key sees in a run; of no step for the run's result."""
+    found = variables(graph, run.state, constants, key)
+    found[CHECKPOINT] = run.superstep
+    if key in run.spoken:
+        found[GIVEN] = run.spoken[key].input
+    return found
+
+
 class Draft:
     """Events told of a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored.
 
@@ -165,11 +174,7 @@ class Draft:
 
     def variables(self, key: str) -> Variables:
         """Everything that an expression of the step with this key sees now; of no step for the run's result."""
-        found = variables(self.graph, self.run.state, self.view.constants, key)
-        found[CHECKPOINT] = self.run.superstep
-        if key in self.run.spoken:
-            found[GIVEN] = self.run.spoken[key].input
-        return found
+        return seen_by(self.run, self.graph, self.view.constants, key)
 
     def leaf(self, key: str) -> Leaf:
         """The leaf behind a step's key, also of a turn or a call of an agent."""

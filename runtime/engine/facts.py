@@ -22,9 +22,9 @@ from runtime.engine.agent_origins import AgentFacts, facts_of_agent, handed_by_m
 from runtime.engine.agent_state import agent_of, is_turn
 from runtime.engine.commit import StepRow
 from runtime.engine.following import following, starter_of
-from runtime.engine.graph import ChildNode, ContinueNode, OperationNode
+from runtime.engine.graph import ChildNode, ContinueNode, Leaf, OperationNode
 from runtime.engine.instructions import Next, StartRun
-from runtime.engine.origins import carried, follower_of
+from runtime.engine.origins import Follower, carried, follower_of
 from runtime.engine.plan import variables
 from runtime.engine.run import RunView
 from runtime.engine.transition import Transition
@@ -81,12 +81,16 @@ def trace_of(
     transition: Transition, step: StepRow, workflow: Workflow, action: Action, chat: Chat | None
 ) -> tracing.Trace:
     """The origins of the arguments of what this step would do."""
-    follower = following(transition, step, workflow)
-    node, leaf = transition.graph.leaf(agent_of(step.key)), transition.leaf(step.key)
+    return trace_by(following(transition, step, workflow), step, transition.leaf(step.key), action, chat)
+
+
+def trace_by(follower: Follower, step: StepRow, leaf: Leaf, action: Action, chat: Chat | None) -> tracing.Trace:
+    """The origins of the arguments of what this step would do, by who follows them in its run."""
+    node = follower.graph.leaf(agent_of(step.key))
     if isinstance(node, AgentNode):
         return trace_call(follower, node, step, chat, action)
     assert isinstance(leaf, OperationNode), "policy judges what calls an operation"
-    return tracing.trace(follower, leaf.id, leaf.inputs, workflow.operations[action.operation], action)
+    return tracing.trace(follower, leaf.id, leaf.inputs, follower.operations[action.operation], action)
 
 
 def handed_on(

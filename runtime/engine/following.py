@@ -26,6 +26,11 @@ def starter_of(trigger_type: str, requester: str, directory: Directory) -> str:
     return REQUESTER if trigger_type in _BY_PEOPLE and not is_machine else f"trigger:{trigger_type}"
 
 
+def starters_of(trigger_type: str) -> tuple[str, ...]:
+    """The origins that what a run was started with can have, whoever the tenant's people are."""
+    return (*((REQUESTER,) if trigger_type in _BY_PEOPLE else ()), f"trigger:{trigger_type}")
+
+
 def following(draft: Draft, step: StepRow | None, workflow: Workflow | None) -> Follower:
     """A follower of the origins that the expressions of a step see; of no step those of the run's result."""
     view, key = draft.view, "" if step is None else step.key

@@ -22,6 +22,7 @@ from runtime.engine.commit import ReceiptRow, StepRow, expected_of
 from runtime.engine.events import WaitCanceled, WaitOpened
 from runtime.engine.graph import HANDED_OUT, OperationNode
 from runtime.engine.instructions import Nonce
+from runtime.engine.run import Run
 from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition, seconds
 
@@ -94,19 +95,19 @@ def park_outside(
         transition.park(step, WaitKind.EXTERNAL, token, *_outside(transition, step, operation), wait=wait)
 
 
-def own_token(transition: Transition, step: StepRow) -> str:
+def own_token(run: Run, step: StepRow) -> str:
     """The waiting token that the step hands out itself (``wait.token``): the same at every attempt, as its key is.
 
     An approval binds the input that the token is part of, so another lease has to come to the same one. Only who has
     the run's key can make it.
     """
-    return blind(transition.view.run.run_key, f"wait:{step.key}#{step.again}")
+    return blind(run.run_key, f"wait:{step.key}#{step.again}")
 
 
 def _token(transition: Transition, step: StepRow, nonce: Nonce) -> str:
     leaf = transition.leaf(step.key)
     own = isinstance(leaf, OperationNode) and HANDED_OUT in leaf.inputs.references
-    return own_token(transition, step) if own else nonce()
+    return own_token(transition.run, step) if own else nonce()
 
 
 def _outside(transition: Transition, step: StepRow, operation: Operation) -> tuple[timedelta, JsonObject, str]:

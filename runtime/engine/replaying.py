@@ -22,10 +22,12 @@ from runtime.engine.agent_plan import ahead
 from runtime.engine.agent_state import agent_of
 from runtime.engine.beginnings import first_values
 from runtime.engine.crossing import cross, initial_values
+from runtime.engine.draft import seen_by
 from runtime.engine.fold import fold
 from runtime.engine.graph import ChildNode, Graph, LeafNode
 from runtime.engine.past import MISFITS, graph_of, place
-from runtime.engine.plan import CHECKPOINT, Evaluated, variables
+from runtime.engine.plan import CHECKPOINT, Evaluated
+from runtime.engine.retracing import Retracing
 from runtime.engine.run import Run, State
 from runtime.engine.states import RunState, WaitKind, WaitState
 from runtime.engine.told import Told
@@ -57,7 +59,10 @@ class Derived(Struct, frozen=True):
 
 
 class Replay(Struct, frozen=True):
-    """The start of a replay: the run before its first event, its events, and the graph after each extension."""
+    """The start of a replay: the run before its first event, its events, and the graph after each extension.
+
+    ``origins`` finds anew where values come from; without it they are what was recorded.
+    """
 
     first: Run
     told: Iterable[Told]
@@ -65,6 +70,7 @@ class Replay(Struct, frozen=True):
     constants: Mapping[str, object]
     writes: Writes
     judge: Judge = field(default=lambda _: None)
+    origins: Retracing | None = None
 
 
 def unopened(run_id: UUID, run_key: bytes, graph: Graph) -> Run:
@@ -95,6 +101,8 @@ def replay(book: Replay) -> Iterator[Derived]:
             raise Divergence(place(told), f"does not follow from what was before: {error}") from error
         except _Differs as difference:
             raise Divergence(place(told), str(difference)) from None
+        if book.origins is not None:
+            book.origins.hear(told)
 
 
 class _Differs(Exception):
@@ -126,12 +134,14 @@ def _follow(
                 raise _Differs("wrote something else than its expressions give")
             fold(run, told, graph)
         case e.DecisionMade() as event:
+            if book.origins is not None and (difference := book.origins.of_decision(run, told, event)) is not None:
+                raise _Differs(difference)
             judged = book.judge(event)
             if judged is not None and judged != (event.outcome, event.rules):
                 raise _Differs(f"was judged {event.outcome}; by its policy and facts it is {judged[0]}")
             fold(run, told, graph)
         case e.AgentBegan() | e.AgentAnswered() | e.WaitCompleted(kind=WaitKind.AGENT):
-            if (difference := _of_agent(run, told, graph, book.constants)) is not None:
+            if (difference := _of_agent(run, told, graph, book)) is not None:
                 raise _Differs(difference)
             fold(run, told, graph)
         case _:
@@ -159,17 +169,17 @@ def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> di
     return values
 
 
-def _of_agent(run: Run, told: Told, graph: Graph, constants: Mapping[str, object]) -> str | None:
+def _of_agent(run: Run, told: Told, graph: Graph, book: Replay) -> str | None:
     """The way in which an agent began, was answered or ended as nothing before it says; None if there is none."""
     step, key = told.step or "", agent_of(told.step or "")
     node, agent = graph.leaf(key), run.state.agents.get(key)
     if not isinstance(node, AgentNode):
         return "is told of as an agent, and is none"
     if isinstance(told.event, e.AgentBegan):
-        seen = variables(graph, run.state, constants, key)
-        seen[CHECKPOINT] = run.superstep
-        said = replace(told.event, sources=None)
-        return None if beginning(node, seen) == said else "began with other words than its expressions give"
+        seen = seen_by(run, graph, book.constants, key)
+        if beginning(node, seen) != replace(told.event, sources=None):
+            return "began with other words than its expressions give"
+        return None if book.origins is None else book.origins.of_agent(run, node, told, told.event)
     if agent is None:
         return "went on as an agent before it began"
     if isinstance(told.event, e.AgentAnswered):

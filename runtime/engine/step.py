@@ -116,7 +116,7 @@ def _propose(p: Proposal) -> Next:
         seen = variables(p.transition.graph, p.transition.run.state, view.constants, p.step.key)
         seen[CHECKPOINT] = p.transition.run.superstep
         if OWN & p.leaf.inputs.references:
-            seen |= own_values(p)
+            seen |= own_values(p.transition.run, p.transition.graph, p.step, p.leaf)
         inputs = p.leaf.inputs.render(seen)
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):

@@ -9,31 +9,26 @@ Nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from uuid import UUID
 
 import orjson
 from msgspec import Struct, field
 
 from approvals.model import ApprovalKind
-from core.canonical import Json, JsonObject
+from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError, NotFoundError
-from policy.evaluate import evaluate
-from policy.sets import NO_POLICIES, PolicySet
 from runtime.definition.catalog import Definitions
-from runtime.definition.compiler import constants_of
 from runtime.engine.agent_story import stories
-from runtime.engine.events import DecisionMade
 from runtime.engine.past import Past, Row, past_of, receipt_rows, step_rows
-from runtime.engine.replaying import Divergence, Replay, replay, unopened
+from runtime.engine.replaying import Divergence, replay, unopened
 from runtime.engine.states import StepState
 from runtime.engine.told import Diverged
-from runtime.engine.transition import writes_of
 from runtime.engine.workflow import Workflow
+from runtime.requests.replaying import again
 from runtime.store import books, journal, retention
 from runtime.store.approvals import StoredApproval
 from runtime.store.books import Book
@@ -190,7 +185,7 @@ class Looking(Struct, frozen=True):
             equal, difference = 0, None
             try:
                 book = await books.checked(row)
-                run = await self._again(connection, book)
+                run = await again(connection, self.definitions, book)
                 for _ in replay(run):
                     equal += 1
                 books.check_row(book, run.first)
@@ -200,37 +195,3 @@ class Looking(Struct, frozen=True):
             except Divergence as problem:
                 difference = f"At {problem.where}: {problem.what}."
             return ReplayReport(run_id, row["status"], equal, difference)
-
-    async def _again(self, connection: Connection, book: Book) -> Replay:
-        """The run before its first event, with all that its events are held against."""
-        graphs = [workflow.graph for workflow in await self.definitions.editions(connection, book)]
-        opened, row = book.opened, book.row
-        named = (book.run_id, row["workflow"], row["workflow_version"], opened.reference, opened.requested_by)
-        judged = {evaluated(each.event) for each in book.told if isinstance(each.event, DecisionMade)}
-        policies = {one: await self.definitions.policies(connection, row["tenant_id"], one) for one in judged}
-        return Replay(
-            first=unopened(book.run_id, row["run_key"], graphs[0]),
-            told=book.told,
-            graphs=graphs,
-            constants=constants_of(opened.inputs or {}, *named, book.told[0].at),
-            writes=writes_of,
-            judge=partial(_judge, policies, row["workflow"]),
-        )
-
-
-def evaluated(event: DecisionMade) -> tuple[str, ...]:
-    """The digests of the policies that a decision records."""
-    return tuple(str(policy["digest"]) for policy in event.policies)
-
-
-def _judge(
-    policies: Mapping[tuple[str, ...], PolicySet], workflow: str, event: DecisionMade
-) -> tuple[str, list[Json]] | None:
-    """The recorded decision, made once more by the same policies over the same facts (promise 1)."""
-    of_event = policies.get(evaluated(event), NO_POLICIES)
-    if of_event.broken or not of_event.policies:
-        return None
-    if any(str(rule).startswith(("cap:", "contributors:")) for rule in event.rules):
-        return None
-    decision = evaluate(of_event, event.facts or {}, event.operation, workflow)
-    return str(decision.outcome), [rule.id for rule in decision.rules]

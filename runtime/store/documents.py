@@ -267,6 +267,12 @@ async def past_directories(connection: Connection, tenant: str) -> Past:
     return Past(editions, editions[:1])
 
 
+async def directory_since(connection: Connection, tenant: str) -> datetime | None:
+    """The time since when the tenant's people are who they are now; None if none were ever published."""
+    line = await connection.fetchval(f"{_DIRECTORIES} LIMIT 1", tenant)
+    return None if line is None else datetime.fromisoformat(orjson.loads(line)["ts"])
+
+
 async def policy(connection: Connection, tenant: str, digest: str) -> tuple[str, int, str] | None:
     """Name, version and exact text of a policy."""
     row = await connection.fetchrow(_POLICY, tenant, digest)

@@ -21,7 +21,8 @@ _OPENED = """
 SELECT w.id, min(j.n) AS n FROM unnest($2::uuid[]) w(id)
 JOIN journal j ON j.run_id = $1 AND position(convert_to(w.id::text, 'UTF8') IN j.lines) > 0 GROUP BY w.id"""
 _WITH = """
-SELECT first_seq, lines, vals FROM journal WHERE run_id = $1 AND position($2::bytea IN lines) > 0 ORDER BY n"""
+SELECT n, first_seq, lines, vals FROM journal
+WHERE run_id = $1 AND n > $3 AND position($2::bytea IN lines) > 0 ORDER BY n"""
 
 _ABOVE = """
 WITH RECURSIVE above AS (
@@ -97,17 +98,23 @@ def appends(firsts: Sequence[int], lines: Sequence[bytes], vals: Sequence[bytes 
 
 async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: EventType) -> list[Told]:
     """All events of one type. Only the appends that have one are read."""
-    rows = await connection.fetch(_WITH, run_id, f'"type":"{kind}"'.encode())
+    rows = await connection.fetch(_WITH, run_id, f'"type":"{kind}"'.encode(), 0)
     found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
     return [told for append in found for told in append.told(run_key) if told.event.TYPE is kind]
 
 
-async def of_step(connection: Connection, run_id: UUID, run_key: bytes, key: str) -> list[Told]:
-    """All events of a step, and of the turns and calls of an agent that has this key."""
-    rows = await connection.fetch(_WITH, run_id, f'"step":"{key}'.encode())
+async def of_step(
+    connection: Connection, run_id: UUID, run_key: bytes, key: str, *, after: int = 0
+) -> tuple[int, list[Told]]:
+    """All events of a step, and of the turns and calls of an agent that has this key, in appends after this one.
+
+    With the number of the last of these appends.
+    """
+    rows = await connection.fetch(_WITH, run_id, f'"step":"{key}'.encode(), after)
     found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
     told = [each for append in found for each in append.told(run_key)]
-    return [each for each in told if each.step == key or (each.step or "").startswith(f"{key}/")]
+    own = [each for each in told if each.step == key or (each.step or "").startswith(f"{key}/")]
+    return rows[-1]["n"] if rows else after, own
 
 
 async def of_others(
@@ -118,7 +125,7 @@ async def of_others(
         return {}
     above = {str(row["run_id"]): row["run_key"] for row in await connection.fetch(_ABOVE, run_id)}
     found = [at for at in wanted if above.get(at[0])]
-    return {at: await of_step(connection, UUID(at[0]), above[at[0]], at[1]) for at in found}
+    return {at: (await of_step(connection, UUID(at[0]), above[at[0]], at[1]))[1] for at in found}
 
 
 async def used(connection: Connection, run_id: UUID) -> tuple[list[Json], int]:

@@ -22,8 +22,6 @@ from core.ids import new_nonce
 from core.outage import is_passing, report
 from policy.sets import PolicySet
 from runtime.engine import records, waits
-from runtime.engine.agent_chat import chat_of
-from runtime.engine.agent_memory import wanted
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.doubt import SEND_WITHIN, inquired
 from runtime.engine.graph import OperationNode
@@ -46,7 +44,7 @@ from runtime.engine.states import StepState
 from runtime.engine.step import begin, performed, unsent
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
-from runtime.store import claims, effects, journal
+from runtime.store import claims, effects
 from runtime.store.records import RecordRefused
 from runtime.work.calling import Calling, inquire, read_before
 from runtime.work.holding import Tools, claim_of, read_claimed
@@ -208,12 +206,11 @@ class Drive:
         return await Calling(self._tools, self._patience, self._holding, hold, work).perform()
 
     async def _read_chat(self, work: ReadChat) -> Next:
-        """Read what the model has said and was told so far: it is nowhere but in the book."""
+        """Read what the model has said and was told so far."""
         hold = self._holding.now()
         async with self._tools.database.connection() as connection:
-            told = await journal.of_step(connection, hold.view.run_id, hold.view.run.run_key, work.agent)
-            others = await journal.of_others(connection, hold.view.run_id, wanted(told, work.agent))
-        known = replace(work.known, chat=chat_of(told, work.agent, others, self._tools.listeners))
+            place = (hold.view.run_id, hold.view.run.run_key, work.agent)
+            known = replace(work.known, chat=await self._tools.chats.read(connection, *place))
 
         def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             return begin(transition, step, workflow, policy, known, new_nonce)

@@ -15,12 +15,12 @@ from approvals.ports import SlackGroups
 from connectors.port import Connectors
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
-from runtime.engine.agent_heard import Listeners
 from runtime.engine.commit import Claim, StepRow
 from runtime.engine.instructions import Known, known_of, leased
 from runtime.engine.run import RunView
 from runtime.engine.states import StepState
 from runtime.store.views import Unfinished, load, view_of
+from runtime.work.chats import Chats
 from runtime.work.committing import committer
 from runtime.work.lease import Met, Recent, meet
 from runtime.work.means import Means
@@ -47,9 +47,9 @@ class Tools:
         return Recent()
 
     @cached_property
-    def listeners(self) -> Listeners:
+    def chats(self) -> Chats:
         """Conversations of the agents that this worker met last."""
-        return Listeners()
+        return Chats()
 
     @cached_property
     def _means(self) -> Means:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.origins import matching
 from core.origins.leaves import pointed
-from core.origins.matching import VALUE_CHARS_MAX, ArgumentKind, Matcher
+from core.origins.matching import STEPS_MAX, VALUE_CHARS_MAX, ArgumentKind, Matcher
 from core.origins.words import UNICODE, Words
 
 TEXT, FLAG = ArgumentKind.TEXT, ArgumentKind.FLAG
@@ -29,7 +30,7 @@ def asked(text: str) -> Matcher:
     [
         ("Invite Ana.Lee@Acme.example!", "ana.lee@acme.example"),
         ("invite  ana\tlee,\nplease", "Ana Lee"),
-        ("GRÜSSE AN STRASSE 5", "Grüße an Straße 5"),
+        ("GRÜSSE AN ÄSTE 5", "Grüsse an Äste 5"),
         ("pay $1,000.50 now", 1000.5),
         ("pay 1000.50 now", "1,000.50"),
         ("take 3 of them", 3.0),
@@ -243,6 +244,51 @@ def test_work_grows_no_faster_than_the_texts(piece: str) -> None:
     assert lexemes[1] <= 2 * lexemes[0] + 9
 
 
+DISGUISED = ["&", "&#1", "%4", "\\u00", "QUJD", "6a", "\u0301\u0316", "\ufdfa", "\uac01", "a@b'", "a!$", "://", "|a@"]
+
+
+@pytest.mark.parametrize("piece", [*HOSTILE, *DISGUISED])
+def test_work_on_what_was_said_in_parts_and_in_disguise_is_counted(piece: str) -> None:
+    """Whatever was said, by many calls: the work for a value stays within what may be done, or it is unknown."""
+    text = piece * 8_000
+    matcher = asked("ana")
+    for number in range(40):
+        matcher.said({"q": text[:1_000], "parts": [text[at * 9 : at * 9 + 2 + number % 7] for at in range(50)]})
+    matcher.shown(READ, {"note": text[:8_000]})
+    for value, kind in ((text[1:8_000], ArgumentKind.VALUE), (f"b {text[1:8_000]}", TEXT)):
+        found = matcher.origins(value, kind)
+        assert matcher.steps <= STEPS_MAX or found[-1] == ["unknown"]
+        assert REQUESTER[0] not in found
+        matcher.carries(value)
+        assert matcher.steps <= 2 * STEPS_MAX
+
+
+@pytest.mark.parametrize("source", ["a" * 90_000, "a " * 45_000, "w1 w2 w3 " * 10_000, [1] * 5_000])
+def test_sources_beyond_what_can_be_looked_through_leave_it_unknown(
+    source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (matching.SOURCE_CHARS_MAX, matching.CONVERSATION_CHARS_MAX) == (1024 * 1024, 4 * 1024 * 1024)
+    monkeypatch.setattr(matching, "CONVERSATION_CHARS_MAX", 400_000)
+    monkeypatch.setattr(matching, "SOURCE_CHARS_MAX", 100_000)
+    matcher = asked("ana")
+    for number in range(40):
+        matcher.said({"page": number})
+        matcher.shown(READ, {"text": source, "number": number})
+    assert matcher.origins(EVIL) == [["unknown"]]
+    assert matcher.origins("ana") == [["requester", "unknown"]]
+    assert matcher.carries("some text")[-1] == "unknown"
+    assert not matcher.said({"q": ["ana"] * 9_000}), "that much was nobody's to say"
+
+
+def test_records_by_the_thousand_are_many_values() -> None:
+    matcher = asked("ana")
+    matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(2_000)])
+    assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}"]]
+    assert matcher.origins(["raj"] * 300)[-1] == ["unknown"]
+    matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(30_000)])
+    assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}", "unknown"]]
+
+
 def test_many_addresses_are_looked_up_one_by_one() -> None:
     text = " ".join(f"a{n}@b.example" for n in range(3_000))
     matcher = asked(text)
@@ -261,7 +307,7 @@ def test_any_texts_are_borne(source: str, value: str) -> None:
 
 def test_the_unicode_version_is_pinned() -> None:
     assert UNICODE == "3.2.0"
-    assert Words.of("\u1c90 \u0130X").folded == "\u1c90 i\u0307x"  # the first is younger, so it is not folded
+    assert Words.of("\u1c90 \u0130\u0178").folded == "\u1c90 \u0130\u00ff", "younger letters are not folded"
 
 
 def test_pointers_lead_to_values() -> None:

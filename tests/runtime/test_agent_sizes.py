@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runtime.store import journal
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 
 LIMITS = "limits: {turns: 500, calls: 5000, tokens: 1000000000}"
@@ -54,3 +55,28 @@ async def test_the_turn_after_a_hundred_costs_as_much_as_the_second(agents: Agen
     assert abs(later_bytes - bytes_) < 0.05 * bytes_, (bytes_, later_bytes)
     assert max(sizes[-8:]) < max(sizes[:8]) + 32
     assert len(agents.asked[-1]) > 300, "the model is shown all of it"
+
+
+@pytest.mark.req("P-14")
+async def test_a_worker_reads_of_a_conversation_what_was_told_since(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading of the book by one worker; another worker, which knows nothing of it, reads all once."""
+    runtime, of_step = agents.runtime, journal.of_step
+    read: list[tuple[int, int]] = []
+
+    async def counted(*place: Any, after: int = 0) -> Any:
+        last, told = await of_step(*place, after=after)
+        read.append((after, len(told)))
+        return last, told
+
+    monkeypatch.setattr(journal, "of_step", counted)
+    await runtime.tenant()
+    await runtime.policy(ALLOW)
+    await runtime.publish(agent(more=LIMITS))
+    await written(agents, 30)
+    first, *rest = [events for _, events in read]
+    assert first <= 8
+    assert max(rest) <= 12, "no more than the turn before"
+    assert sum(rest) + first < 31 * 20, "each event is read once"
+    assert [after for after, _ in read] == sorted(after for after, _ in read)

@@ -1,0 +1,102 @@
+"""Other writings of a text: decoded, and as readers see it. A value that stands in one of them is only in disguise.
+
+All of it takes linear time, and classes of characters are those of Unicode 3.2, as in ``words``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+from collections.abc import Iterator
+from unicodedata import ucd_3_2_0
+from urllib.parse import unquote
+
+# Ordering marks takes time that is quadratic in their number, so of many none is kept.
+_MARKS_MAX = 1_000
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}+")
+_HEX = re.compile(r"(?<![0-9a-fA-F])(?:[0-9a-fA-F]{2}){4,}+(?![0-9a-fA-F])")
+_URL_SAFE = str.maketrans("-_", "+/")
+_DOTS = str.maketrans({"\u3002": ".", "\uff61": ".", "\ufe52": "."})
+_ASCII_SIGNS = re.compile(r"[^a-z0-9]+")
+# Characters that nobody sees, some of which Unicode 3.2 counts as blanks.
+UNSEEN = frozenset("\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u200b\u3164\uffa0")
+
+
+class _Kept(dict[int, str]):
+    """Characters without those that nobody sees, and without marks if ``marks`` is false."""
+
+    def __init__(self, *, marks: bool) -> None:
+        super().__init__()
+        self._kinds = ("Cf",) if marks else ("Cf", "Mn", "Mc", "Me")
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        hidden = character in UNSEEN or ucd_3_2_0.category(character) in self._kinds
+        self[code] = "" if hidden else character
+        return self[code]
+
+
+class _Plain(dict[int, str]):
+    """Letters and digits with all of their case folded; nothing of all else."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        kind = ucd_3_2_0.category(character)
+        known = character.casefold() if kind[0] in "LN" else ""
+        self[code] = character if kind in ("Cn", "Co", "Cs") else known
+        return self[code]
+
+
+_SEEN, _UNMARKED, _PLAIN = _Kept(marks=True), _Kept(marks=False), _Plain()
+
+
+def plain(text: str) -> str:
+    """The letters and digits that a text shows, without case and marks: a generous form, for what was said before."""
+    if text.isascii():
+        return _ASCII_SIGNS.sub("", text.lower())
+    return ucd_3_2_0.normalize("NFKD", text.translate(_UNMARKED)).translate(_PLAIN)
+
+
+def disguises(text: str) -> Iterator[str]:
+    """Give each other writing of a text that differs from it: as it is seen, and decoded by what may decode it."""
+    found = {text}
+    for other in (_seen(text), unquote(text), html.unescape(text), _unescaped(text), *_packed(text)):
+        if other and other not in found:
+            found.add(other)
+            yield other
+
+
+def _seen(text: str) -> str:
+    if text.isascii():
+        return text
+    marks = sum(ucd_3_2_0.category(one)[0] == "M" for one in text)
+    kept = text.translate(_SEEN if marks <= _MARKS_MAX else _UNMARKED)
+    return ucd_3_2_0.normalize("NFKC", kept).translate(_DOTS)
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+
+
+def _packed(text: str) -> Iterator[str]:
+    """Yield what base64 and hexadecimal words hold, if it can be read."""
+    yield " ".join(filter(None, (_read(_of_base64(word)) for word in _BASE64.findall(text))))
+    yield " ".join(filter(None, (_read(bytes.fromhex(word)) for word in _HEX.findall(text))))
+
+
+def _of_base64(word: str) -> bytes:
+    try:
+        return base64.b64decode(word.translate(_URL_SAFE) + "=" * (-len(word) % 4))
+    except binascii.Error:
+        return b""
+
+
+def _read(held: bytes) -> str:
+    try:
+        text = held.decode()
+    except UnicodeDecodeError:
+        return ""
+    return text if text.isprintable() else ""
