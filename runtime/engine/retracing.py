@@ -110,7 +110,7 @@ class Retracing(Struct):
         return build_action(workflow.operations[leaf.operation], inputs)
 
     def _chat(self, key: str) -> Chat | None:
-        """What the model had been shown; the same for all calls of a turn."""
+        """Everything that the model had been shown; the same for all calls of a turn."""
         if "/" not in key:
             return None
         agent, (turn, _) = agent_of(key), number_of(key)

@@ -286,7 +286,7 @@ def test_the_key_of_an_object_carries_nothing_unseen() -> None:
 
 
 def test_a_query_that_may_be_another_ones_looks_nothing_up() -> None:
-    """What may be withheld may have been the attacker's, so the query is not surely the requester's."""
+    """A query that may be withheld may have been the attacker's, so it is not surely the requester's."""
     matcher = Matcher()
     matcher.withheld()
     matcher.given("requester", "find ana")

@@ -148,7 +148,7 @@ MACHINE = PEOPLE.replace("  - {id: ada, name: Ada}\n", "") % "service_accounts: 
 
 
 async def test_people_who_changed_since_are_taken_for_what_they_may_have_been(runtime: Any) -> None:
-    """Who the people were is not stored. If they changed, whoever has started the run may have been a machine."""
+    """Past people are not stored. If they changed, whoever has started the run may have been a machine."""
     await world(runtime, HEAD % "w" + "steps:\n" + ACT % "${{ trigger.name }}")
     run = await started(runtime, "w")
     await runtime.worker().work_off()
