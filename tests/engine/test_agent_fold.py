@@ -1,4 +1,4 @@
-"""What a run holds of an agent does not say which of its calls was over first."""
+"""Checks that a run holds nothing of which of an agent's calls was over first."""
 
 from __future__ import annotations
 

@@ -318,13 +318,13 @@ class Script:
         return Answer("park", "x", kind, options[number // 10_000 % len(options)], number // 100_000 % 3, value)
 
     def in_agent(self, key: str, visit: int) -> Answer:
-        """What becomes of a turn or a call of an agent."""
+        """The fate of a turn or a call of an agent."""
         verb, failure, kind, end, delay, value = drawn_agents.fate(self.seed, key, visit)
         in_doubt = failure == "doubt"
         return Answer(verb, "x" if in_doubt else failure, kind, end, delay, value, in_doubt)
 
     def agent(self, key: str, visit: int) -> Answer:
-        """What becomes of an agent: it waits for its turns, and some take too long."""
+        """The fate of an agent: it waits for its turns, and some take too long."""
         number = zlib.crc32(f"{self.seed}:{key}:agent".encode())
         if visit:
             return Answer("end")
@@ -535,7 +535,7 @@ class Play:
         end_agent(transition, step, leaf, waits[-1])
 
     def asked(self, transition: Transition, step: StepRow) -> dict[str, Any]:
-        """What a turn uses. Where nobody hurries, the model is shown what the book says: each result once."""
+        """The use of a turn. Where nobody hurries, the model is shown what the book says: each result once."""
         if self.luck is None:
             told, state = self.told(self.run), transition.run.state
             heard = drawn_agents.hears(told, step.key, str(transition.view.run_id), state)
