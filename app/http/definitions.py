@@ -200,10 +200,8 @@ async def workflow(name: Name, version: Number, who: Composer, faces: FacesDep) 
 
 
 class WorkflowChecked(BaseModel):
-    """A workflow that could be published: what it would be called, and its graph as a tree.
-
-    ``connectors`` says how each that it needs stands in this process; ``warnings`` name the connectors that are not
-    configured, literal addresses that no setting allows, and declarations whose database could not be asked.
+    """A workflow that could be published: its names, its graph as a tree, how each of its connectors stands in this
+    process, and ``warnings`` of connectors, literal addresses and declarations, as of the command.
     """
 
     name: str

@@ -143,5 +143,5 @@ async def test_the_check_over_http_says_what_the_command_says(installation: Any)
 async def test_an_address_that_an_agents_tool_is_fixed_to_is_looked_at(installation: Any) -> None:
     client = await installation.client(Role.AUTHOR)
     told = (await client.post("/v1/workflows/check", json={"source": AGENT})).json()
-    (warning,) = [words for words in told["warnings"] if "status.example.com" in words]
-    assert warning.startswith("step 'look', tool 'status': ")
+    found = [words for words in told["warnings"] if "status.example.com" in words]
+    assert [words.partition(": ")[0] for words in found] == ["step 'look', tool 'status'"]

@@ -1,4 +1,4 @@
-"""An enemy's half hour with agents: odd ids, enormous results, fixed secrets, lost operations, cancels in flight."""
+"""Agents under an enemy's hands: odd ids, enormous results, fixed secrets, lost operations, cancels in flight."""
 
 from __future__ import annotations
 

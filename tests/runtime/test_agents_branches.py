@@ -1,4 +1,4 @@
-"""What a workflow does instead when an agent fails, and what outlives an agent: branches, limits, doubts, cancels."""
+"""Branches of agents that fail, and what outlives an agent: limits, doubts, cancels."""
 
 from __future__ import annotations
 
