@@ -144,7 +144,12 @@ def doubt(transition: Any, key: str) -> None:
     """Tell that a call was sent, and that nobody knows what became of it."""
     run = transition.run
     receipt = derived_id(run.run_id, f"receipt:{key}")
-    said = {"key": key, "digest": "0" * 64, "target": "thing/a", "proposed": {"operation": OPERATION.name}}
+    said: dict[str, Any] = {
+        "key": key,
+        "digest": "0" * 64,
+        "target": "thing/a",
+        "proposed": {"operation": OPERATION.name},
+    }
     transition.tell(e.ActionIntended(receipt, "0" * 64, OPERATION.name, 1, "d", None, **said), step=key)
     transition.tell(e.ActionInDoubt(receipt, "The line broke."), step=key)
 
@@ -164,7 +169,8 @@ def hears(told: list[Any], key: str, run_id: str, state: Any) -> int:
     assert (chat.lost, chat.digest) == (False, state.agents[agent].digest)
     shown, results = [one for one in chat.shown if not one.past], 0
     for number, one in enumerate(shown):
-        made = (one.value.get("tool_calls") or []) if one.role == "assistant" else []
+        output: Any = one.value
+        made = (output.get("tool_calls") or []) if one.role == "assistant" else []
         after = shown[number + 1 : number + 1 + len(made)]
         assert [call["id"] for call in made] == [each.id for each in after], "each call has one result"
         assert {each.role for each in after} <= {"tool"}
