@@ -12,7 +12,9 @@ from app.definitions import CONFIGURED, lacking
 from app.settings import Settings
 from connectors.catalog import Catalog
 from connectors.port import Connectors, Declared
+from core.canonical import JsonObject
 from core.errors import InputError
+from runtime.engine.agent_node import AgentNode
 from runtime.engine.graph import OperationNode
 from runtime.engine.workflow import Workflow
 
@@ -39,15 +41,24 @@ async def stand(settings: Settings, catalog: Catalog, workflow: Workflow, file: 
 
 def _refused_hosts(workflow: Workflow, connectors: Connectors) -> Iterator[str]:
     """The steps whose literal address no setting allows. What an expression comes to is known when its step runs."""
-    for node in workflow.graph.leaves.values():
-        if not isinstance(node, OperationNode):
-            continue
-        operation = workflow.operations[node.operation]
-        given = {**node.inputs.literals(), **operation.params}
+    for place, name, literals in _calls(workflow):
+        operation = workflow.operations[name]
+        given = {**literals, **operation.params}
         if operation.connector == "http" and "url" in given:
             refused = connectors.ready(operation.connector, operation.name, given)
             if refused is not None:
-                yield f"step {node.id!r}: {refused.message}"
+                yield f"{place}: {refused.message}"
+
+
+def _calls(workflow: Workflow) -> Iterator[tuple[str, str, JsonObject]]:
+    """Find each step and each tool of an agent that calls an operation: its place, the operation, what is literal."""
+    for node in workflow.graph.leaves.values():
+        if isinstance(node, OperationNode):
+            yield f"step {node.id!r}", node.operation, node.inputs.literals()
+        for tool in node.tools.values() if isinstance(node, AgentNode) else ():
+            if tool.operation is not None:
+                place = f"step {node.id!r}, tool {tool.tool.name!r}"
+                yield place, tool.operation.name, tool.fixed.literals()
 
 
 async def _tables(workflow: Workflow, connectors: Connectors, file: str) -> list[str]:

@@ -14,11 +14,13 @@ from sandbox.world import World
 INTEGRATION = "counterseal.integration"
 KINDS = (
     "webhook", "webhook", "rejected", "two", "loop", "durable", "late", "child", "task", "canceled", "wide", "mark",
-    "expired", "extended", "shared", "retried",
+    "expired", "extended", "shared", "retried", "agent", "agent",
 )  # fmt: skip
 TENANT, OTHER = "default", "second"
 # What Slack, a webhook or the BPMN engine tells is the first tenant's; the second one's people use HTTP.
-ANYBODY = frozenset({"rejected", "two", "loop", "child", "canceled", "wide", "mark", "expired", "extended", "retried"})
+ANYBODY = frozenset(
+    {"rejected", "two", "loop", "child", "canceled", "wide", "mark", "expired", "extended", "retried", "agent"}
+)
 WIDE = 24
 SHARERS = 3
 
@@ -71,6 +73,7 @@ def make(kind: str, number: int, world: World, chance: random.Random) -> Case:
         "expired": [f"{ref}:a"],
         "extended": [f"{ref}:a", f"{ref}:more", f"{ref}:b"],
         "shared": [f"{ref}:once", f"process {ref}", *(f"{ref}:z{number}" for number in range(SHARERS))],
+        "agent": [f"priority {ids[0]}", f"{ref}:told", f"{ref}:n", f"{ref}:z"],
         "retried": [f"{ref}:a", f"priority {ids[0]}", f"{ref}:b"],
     }[kind]
     if kind == "loop":

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from chaos import cases
+from chaos import agents, cases
 from chaos.authority import unauthorised
 from chaos.caps import Execution, exceeded, most_at_once, recorded
 from chaos.eyes import RECEIPTS, Eyes
@@ -67,6 +67,7 @@ async def violations(people: People, world: World, home: Path, executions: list[
     found += cases.unexpected(people.cases, world)
     found += await _runs(people)
     found += await _clicks(people)
+    found += await agents.misled(eyes, world.model.completions)
     found += _cards(world)
     found += await asyncio.to_thread(_bundles, home)
     tenants = await eyes.all("SELECT tenant_id, max_concurrency FROM tenants")

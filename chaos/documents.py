@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from chaos import agents
+
 MAX_CONCURRENCY = 12
 
 OPERATIONS = """
@@ -162,6 +164,7 @@ version: 1
 rules:
   - {id: marks, match: {operation: servicenow.problem.mark}, outcome: allow, because: "Edition 1."}
   - {id: notes, match: {operation: "*.note"}, outcome: allow}
+  - {id: models, match: {connector: model}, outcome: allow}
   - {id: words, match: {operation: "slack.chat.*"}, outcome: allow}
   - {id: papers, match: {operation: "bpmn.papers.*"}, outcome: allow}
   - id: priority
@@ -286,6 +289,7 @@ steps:
     + _note("a")
     + '  - wait: {signal: never, correlate: "${{ trigger.ref }}"}\n'
     + _note("b"),
+    "agent": agents.workflow(),
     "task": _HEAD % "task"
     + "  - id: t\n    task:\n      title: Who?\n      assign: {group: kyc}\n"
     + "      form: {type: object, properties: {name: {type: string}}}\n"

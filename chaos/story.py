@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos import checks, trouble
+from chaos import agents, checks, trouble
 from chaos.eyes import AWAY, KINDS, RECEIPTS, Eyes
 from chaos.gremlin import Gremlin, sqs
 from chaos.machines import Machines, Postgres
@@ -139,6 +139,7 @@ async def _fill(report: Report, machines: Machines, people: People, maker: Troub
         "late answers": "SELECT count(*) FROM run_lines WHERE type = 'action.late'",
         "doubts put to people": f"SELECT count(*) FROM ({KINDS}) k WHERE kind = 'in_doubt'",
         "questions that expired": "SELECT count(*) FROM run_lines WHERE type = 'approval.expired'",
+        "answers of models": "SELECT count(*) FROM run_lines WHERE type = 'agent.answered'",
         "runs reopened": "SELECT count(*) FROM run_lines WHERE type = 'run.reopened'",
         "extensions": "SELECT count(*) FROM run_lines WHERE type = 'run.extended'",
         "runs purged": "SELECT count(*) FROM runs WHERE purged_at IS NOT NULL",
@@ -162,6 +163,7 @@ async def _stage(plan_: Plan) -> AsyncIterator[tuple[Machines, People, TroubleMa
         world = await stack.enter_async_context(sandbox_world(SandboxConfig(slack=slack, bpmn=BpmnConfig())))
         world.servicenow.webhooks.url = f"http://127.0.0.1:{port}/webhooks/servicenow/chaos"
         world.servicenow.webhooks.secret = webhook_secret
+        world.model.turns = [*agents.turns()]
         trouble.slow_down(world, random.Random(plan_.seed))
         environment = _environment(plan_.home, database_url, port, world) | {
             "COUNTERSEAL_WEBHOOKS": json.dumps({"chaos": {"secret": webhook_secret}}),
@@ -204,6 +206,8 @@ def _environment(home: Path, database_url: str, port: int, world: World) -> dict
         "COUNTERSEAL_BPMN_URL": f"{world.bpmn.url}{REST_PATH}",
         "COUNTERSEAL_BPMN_USERNAME": "counterseal",
         "COUNTERSEAL_BPMN_PASSWORD": "sandbox",
+        "COUNTERSEAL_MODEL_URL": f"{world.model.url}/v1",
+        "COUNTERSEAL_MODEL_API_KEY": world.model.config.api_key,
     }
 
 

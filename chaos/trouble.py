@@ -28,7 +28,7 @@ SLOW_MS = (20, 500)
 def slow_down(world: World, chance: random.Random) -> None:
     """Every request that nothing else befalls takes its time, so that there is a moment to be hit in."""
     assert world.bpmn is not None
-    for table in (world.slack.faults, world.servicenow.faults, world.bpmn.faults):
+    for table in (world.slack.faults, world.servicenow.faults, world.bpmn.faults, world.model.faults):
         table.otherwise = _slowly(chance)
 
 

@@ -12,6 +12,7 @@ from msgspec import structs
 from pydantic import BaseModel, Field
 
 from app.access import Principal, Role
+from app.checking import stand
 from app.definitions import describe
 from app.faces import Faces
 from app.http import models
@@ -46,9 +47,9 @@ DryRun = Annotated[bool, Query(description="Only tell what it would lead to.")]
 class PublishedOut(BaseModel):
     """A published version; ``changed`` is false if exactly this was published before.
 
-    ``warnings`` name the questions that nobody in the tenant's directory could decide. ``waits`` says that it is not in
-    force until another of the group ``policy_approvers`` does the same. ``questions`` counts the open ones that it is
-    judged over now.
+    ``warnings`` name the questions that nobody in the tenant's directory could decide, and the rules that let actions
+    out by what anyone may write outside. ``waits`` says that it is not in force until another of the group
+    ``policy_approvers`` does the same. ``questions`` counts the open ones that it is judged over now.
     """
 
     name: str
@@ -199,19 +200,25 @@ async def workflow(name: Name, version: Number, who: Composer, faces: FacesDep) 
 
 
 class WorkflowChecked(BaseModel):
-    """A workflow that could be published: what it would be called, and its graph as a tree."""
+    """A workflow that could be published: its names, its graph as a tree, how each of its connectors stands in this
+    process, and ``warnings`` of connectors, literal addresses and declarations, as of the command.
+    """
 
     name: str
     version: int
     digest: str
     outline: dict[str, Any]
+    connectors: dict[str, str]
+    warnings: list[str]
 
 
 @router.post("/workflows/check", response_model=WorkflowChecked, summary="Check a workflow")
 async def check_workflow(body: Document, who: Author, faces: FacesDep) -> dict[str, Any]:
     """Checks a document and publishes nothing. 422 lists every problem with its line and column."""
     found = publishing.check_workflow(faces.definitions, body.source, body.file)
-    return {"name": found.name, "version": found.version, "digest": found.digest, "outline": outline(found)}
+    here = await stand(faces.settings, faces.definitions.catalog, found, body.file)
+    told = {"name": found.name, "version": found.version, "digest": found.digest, "outline": outline(found)}
+    return {**told, **structs.asdict(here)}
 
 
 @router.post("/workflows", status_code=201, response_model=WorkflowPublished, summary="Publish a workflow version")

@@ -19,6 +19,7 @@ _WORDS = {
     Came.REFUSED: "The call was refused. Nothing was done.",
     Came.CANCELED: "The call was canceled.",
 }
+_MAY_BE_DONE = "It was sent, and may have been done. Look before you call it again."
 _CODES = {
     "policy_denied": Came.DENIED,
     REJECTED: Came.REJECTED,
@@ -34,9 +35,9 @@ def came_of(error: JsonObject) -> Came:
     return _CODES.get(str(error.get("code")), Came.FAILED)
 
 
-def told_of(came: Came, reason: str) -> str:
-    """The message of a call that was not done."""
-    told: JsonObject = {"status": str(came), "what": _WORDS[came], "reason": reason}
+def told_of(came: Came, reason: str, *, sent: bool = False) -> str:
+    """The message of a call that brought nothing. ``sent`` says that it may have been done for all that."""
+    told: JsonObject = {"status": str(came), "what": _MAY_BE_DONE if sent else _WORDS[came], "reason": reason}
     return _cut(canonical_bytes(told).decode())
 
 

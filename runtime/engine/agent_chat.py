@@ -221,8 +221,8 @@ def _told(node: AgentNode, one: Shown) -> str:
     if one.came == Came.DONE:
         schema = schema_of(node, one)
         return HIDDEN if schema is None else told_done(schema, one.value)
-    reason = one.value.get("message") if isinstance(one.value, dict) else one.value
-    return told_of(Came(one.came), str(reason or ""))
+    error = one.value if isinstance(one.value, dict) else {"message": one.value}
+    return told_of(Came(one.came), str(error.get("message") or ""), sent="sent" in error)
 
 
 def schema_of(node: AgentNode, one: Shown) -> JsonObject | None:

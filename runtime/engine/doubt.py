@@ -26,7 +26,7 @@ from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.draft import tell_of
-from runtime.engine.errors import ErrorClass, StepError
+from runtime.engine.errors import SENT, ErrorClass, StepError
 from runtime.engine.events import ActionDoubtResolved, ActionHeld, ActionInDoubt, ApprovalConsumed
 from runtime.engine.instructions import Inquire, Next, Nonce, Over, Perform, still_approved
 from runtime.engine.intend import Proposal, denied, intend_again, judge, record_decision, void
@@ -271,7 +271,7 @@ def _denied(p: Proposal, receipt: ReceiptRow, how: str, decision: Decision, *, a
         given_up(p.transition, receipt, words)
     else:
         tell_of(p.transition, receipt, ActionHeld(receipt.receipt_id, words))
-    p.transition.fail(p.step, denied(decision).to_json())
+    p.transition.fail(p.step, {**denied(decision).to_json(), **({} if absent else SENT)})
     return Over()
 
 

@@ -29,6 +29,9 @@ DENIED = "policy_denied"
 # The code if a call succeeded and what came back cannot be kept.
 UNUSABLE = "unusable_output"
 
+# Beside an error: the call had been sent, so it may have been done. Whoever is told must not believe that it was not.
+SENT: Mapping[str, Json] = {"sent": True}
+
 
 class StepError(Struct, frozen=True):
     """An error that the engine makes. The audit shows class and code; ``message`` and ``more`` may hold values."""

@@ -98,6 +98,9 @@ def variables(graph: Graph, state: State, constants: Mapping[str, object], key: 
         values["run.reference"] = state.reference
     for scope in scopes[1:]:
         loop_key, _, index = scope[:-2].rpartition("[")
+        loop = state.loops.get(loop_key)
+        if "/" in key and (loop is None or int(index) not in loop.active):
+            continue  # a call in doubt has outlived its agent's iteration
         loop = state.loops[loop_key]
         values["index"] = int(index)
         if loop.total is not None:

@@ -32,7 +32,7 @@ from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.doubt import PROBE_AFTER, resolve
 from runtime.engine.draft import tell_of
-from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
+from runtime.engine.errors import SENT, UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import ActionFailed, ActionSucceeded, WaitCanceled
 from runtime.engine.facts import handed_on
 from runtime.engine.graph import GateNode, OperationNode
@@ -216,7 +216,7 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
             _receipt_succeeded(transition, work, Done(outcome.output, outcome.external_id), _PARKED_SYNC)
             transition.fail(work.step, _PARKED_SYNC.to_json())
         case Unfit(done, problem):
-            unusable = StepError(ErrorClass.TRANSPORT, UNUSABLE, problem)
+            unusable = StepError(ErrorClass.TRANSPORT, UNUSABLE, problem, {} if work.receipt is None else SENT)
             _receipt_succeeded(transition, work, done, unusable, usage)
             transition.fail(work.step, unusable.to_json())
         case Refused():

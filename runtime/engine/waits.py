@@ -20,7 +20,7 @@ from runtime.engine.agent_loop import beginning, stop
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import StepRow, WaitRow, wait_of
-from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
+from runtime.engine.errors import SENT, UNUSABLE, ErrorClass, StepError
 from runtime.engine.events import RunContinued, WaitCanceled, WaitCompleted, WaitTimedOut
 from runtime.engine.graph import ChildNode, ContinueNode, Leaf, SetNode, SignalNode, TaskNode, TimerNode
 from runtime.engine.instructions import Next, Nonce, OtherRun, Over, StartRun
@@ -68,7 +68,8 @@ def ended(transition: Transition, step: StepRow, leaf: Leaf, wait: WaitRow) -> N
         transition.cancel_step(step)
     elif wait.status is WaitState.TIMED_OUT and "error" not in result:
         message = "It took longer than the step's timeout."
-        transition.fail(step, StepError(ErrorClass.TIMEOUT, "timed_out", message).to_json())
+        begun = SENT if wait.kind in (WaitKind.EXTERNAL, WaitKind.CHILD) else {}
+        transition.fail(step, StepError(ErrorClass.TIMEOUT, "timed_out", message, begun).to_json())
     elif "error" in result:
         transition.fail(step, _error(result["error"]))
     elif problem := unfit(result.get("output"), "What the wait ended with"):
@@ -165,6 +166,7 @@ def child_result(other: OtherRun) -> JsonObject:
 def _error(said: dict[str, Any]) -> JsonObject:
     usual = StepError(ErrorClass.TRANSPORT, "failed_outside", "It failed outside.").to_json()
     error: JsonObject = {name: clean(said.get(name) or default) for name, default in usual.items()}
+    error |= SENT if said.get("sent") is True else {}
     return {**error, "by": said["by"]} if isinstance(said.get("by"), str) else error
 
 

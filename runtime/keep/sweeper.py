@@ -28,7 +28,7 @@ from runtime.definition.reserved import POLICY_CHANGE
 from runtime.engine import doubt, waits
 from runtime.engine.commit import Claim, StepRow, WaitRow
 from runtime.engine.draft import BARRIER, ENGINE
-from runtime.engine.errors import ErrorClass, StepError
+from runtime.engine.errors import SENT, ErrorClass, StepError
 from runtime.engine.events import ApprovalEscalated, ApprovalExpired, ApprovalReminded, WaitPostponed, WaitTimedOut
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.instructions import last_receipt, open_wait
@@ -251,7 +251,8 @@ def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: U
     if transition.view.workflow == POLICY_CHANGE:
         transition.message(PROPOSAL, approval_id, ApprovalStatus.EXPIRED)
     receipt, kind = last_receipt(transition.run, step.key), transition.run.approvals[approval_id].kind
+    error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.")
     if kind == ApprovalKind.IN_DOUBT and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
         doubt.given_up(transition, receipt, "nobody said what became of it in time")
-    error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.")
+        error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody said in time what became of it.", SENT)
     waits.end_badly(transition, step, wait, WaitTimedOut, error.to_json())

@@ -11,7 +11,7 @@ from evidence.commitments import commit, reason_path
 from runtime.definition.reserved import POLICY_CHANGE
 from runtime.engine import doubt, waits
 from runtime.engine.commit import StepRow, WaitRow
-from runtime.engine.errors import REJECTED, ErrorClass, StepError
+from runtime.engine.errors import REJECTED, SENT, ErrorClass, StepError
 from runtime.engine.events import ApprovalDecided, ApprovalVoted, WaitCompleted
 from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.preflight import PROPOSAL
@@ -67,6 +67,6 @@ def count(transition: Transition, stored: StoredApproval, counted: Counted) -> s
     if receipt is not None:
         doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
     kind, code = (ErrorClass.CONSISTENCY, "given_up") if doubtful else (ErrorClass.AUTHORIZATION, REJECTED)
-    error = StepError(kind, code, vote.reason, {"by": vote.voter})
+    error = StepError(kind, code, vote.reason, {"by": vote.voter, **(SENT if doubtful else {})})
     waits.end_badly(transition, step, wait, WaitCompleted, error.to_json())
     return status

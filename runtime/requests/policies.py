@@ -13,7 +13,7 @@ from core.db import Connection
 from core.errors import AuthorizationError, DefinitionError, NotFoundError, nearest
 from evidence.chain import Actor, EventType
 from policy.load import Policy
-from runtime.definition import deciders
+from runtime.definition import deciders, trusting
 from runtime.definition.catalog import Definitions
 from runtime.definition.deciders import Findings
 from runtime.definition.reserved import POLICY_APPROVERS, POLICY_CHANGE, TRIGGER
@@ -32,10 +32,11 @@ class Published:
     """A publication; ``changed`` is False if exactly this was published before.
 
     ``retired`` says that it was, and has been retired since: publishing it again does not bring it back. ``warnings``
-    say in which cases nobody could decide what it asks people. ``waits`` says that it is not in force until a second
-    person of ``POLICY_APPROVERS`` says so too; ``questions`` counts the open ones that are judged anew now. ``staged``
-    says that it is stored, and not in force by this. ``consequences`` are what a change of the policies in force leads
-    to; ``dry_run`` says that nothing was done. ``steps`` are a workflow's, with what becomes of each now.
+    say in which cases nobody could decide what it asks people, and which rules trust what anyone may write. ``waits``
+    says that it is not in force until a second person of ``POLICY_APPROVERS`` says so too; ``questions`` counts the
+    open ones that are judged anew now. ``staged`` says that it is stored, and not in force by this. ``consequences``
+    are what a change of the policies in force leads to; ``dry_run`` says that nothing was done. ``steps`` are a
+    workflow's, with what becomes of each now.
     """
 
     name: str
@@ -75,7 +76,7 @@ async def publish_policy(
         if stored:
             await audit.record(connection, tenant, EventType.POLICY_PUBLISHED, actor, policy.named.to_json())
         if stage:
-            warnings = refuse(deciders.of_policy(text, file, await tenants.groups(connection, tenant)))
+            warnings = await _warnings(connection, definitions, tenant, text, file)
             return Published(policy.name, policy.version, policy.digest, stored, warnings=warnings, staged=True)
     return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
 
@@ -117,7 +118,7 @@ async def _put_in_force(
     used = (await documents.past_policies(connection, tenant)).used(name)
     if used is not None and used.digest == digest:
         return Published(name, version, digest, False)
-    warnings = refuse(deciders.of_policy(policy.text, file, await tenants.groups(connection, tenant)))
+    warnings = await _warnings(connection, definitions, tenant, policy.text, file)
     proposed = Proposed(Way.ACTIVATE, name, version, digest)
     foreseen = await enacting.foresee(connection, definitions, tenant, proposed, policy)
     answer = Published(
@@ -205,6 +206,14 @@ async def _confirmed(
         )
     await enacting.propose(connection, definitions, tenant, WORKSPACE, proposed, foreseen, person)
     return False
+
+
+async def _warnings(
+    connection: Connection, definitions: Definitions, tenant: str, text: str, file: str
+) -> tuple[str, ...]:
+    """The warnings of a policy, if nothing is worse: those of its check, by the tenant's directory."""
+    decided = refuse(deciders.of_policy(text, file, await tenants.groups(connection, tenant)))
+    return (*trusting.of_policy(text, file, definitions.catalog), *decided)
 
 
 def refuse(found: Findings) -> tuple[str, ...]:

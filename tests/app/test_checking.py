@@ -12,7 +12,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from app.access import Role
+from app.checking import stand
 from app.cli.outcome import Exit
+from runtime.definition.workflow import load_workflow
 
 CUSTOMERS = Path(__file__).resolve().parents[2] / "examples" / "customers"
 SCHEMA = """
@@ -107,3 +110,38 @@ def test_declarations_that_fit_their_table_are_no_warning(command: Any, clean_en
     clean_environment.setenv("COUNTERSEAL_SQL_URL", outside("id int PRIMARY KEY, status text, owner text"))
     (told,) = command.json("workflow", "check", workflow)
     assert (told["warnings"], told["connectors"]["sql"]) == ([], "configured")
+
+
+AGENT = """
+workflow: looks
+version: 1
+steps:
+  - id: look
+    agent:
+      model: gpt-4o-mini
+      instructions: Look.
+      input: Now.
+      tools:
+        - {do: http.request.send, name: status, with: {method: GET, url: "https://status.example.com/"}}
+        - {do: http.request.send, name: other, with: {method: GET}}
+"""
+
+
+@pytest.mark.req("X-3")
+async def test_the_check_over_http_says_what_the_command_says(installation: Any) -> None:
+    client = await installation.client(Role.AUTHOR)
+    told = (await client.post("/v1/workflows/check", json={"source": CALLS, "file": "calls.yaml"})).json()
+    warnings = [words for words in told["warnings"] if words.startswith("step '")]
+    assert [words.split("'")[1] for words in warnings] == ["literal", "constant", "inner"]
+    assert all("COUNTERSEAL_HTTP_HOSTS" in words for words in warnings)
+    workflow = load_workflow(CALLS, "calls.yaml", installation.app.faces.definitions.catalog)
+    here = await stand(installation.app.faces.settings, installation.app.faces.definitions.catalog, workflow, "x")
+    assert (told["warnings"], told["connectors"]) == (here.warnings, here.connectors)
+
+
+@pytest.mark.req("P-14")
+async def test_an_address_that_an_agents_tool_is_fixed_to_is_looked_at(installation: Any) -> None:
+    client = await installation.client(Role.AUTHOR)
+    told = (await client.post("/v1/workflows/check", json={"source": AGENT})).json()
+    found = [words for words in told["warnings"] if "status.example.com" in words]
+    assert [words.partition(": ")[0] for words in found] == ["step 'look', tool 'status'"]

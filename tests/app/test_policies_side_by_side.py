@@ -101,6 +101,34 @@ def test_the_command_line_tells_before_it_acts(command: Any, tmp_path: Path, req
     command("policy", "retire", "nothing", exit_code=Exit.CONFLICT)
 
 
+TRUSTING = """
+policy: trusting
+version: 1
+rules:
+  - id: own
+    match: {connector: probe}
+    when: origin.name.all(o, 'field:http.request.send#/status' in o)
+    outcome: allow
+"""
+
+
+@pytest.mark.req("P-14")
+def test_publishing_warns_of_trust_in_what_anyone_may_write(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trusting.yaml"
+    path.write_text(TRUSTING)
+    (checked,) = command.json("policy", "check", str(path))
+    (words,) = checked["warnings"]
+    assert "rule own lets an action out by field:http.request.send#/status" in words
+    for more in (("--dry-run",), ("--stage",), ()):
+        (told,) = command.json("policy", "publish", str(path), *more)
+        assert told["warnings"] == [words]
+    path.write_text(TRUSTING.replace("version: 1", "version: 2"))
+    command("policy", "publish", str(path))
+    assert f"warning: {words}" in command.said
+    command("policy", "activate", "trusting@1")
+    assert "warning: trusting@1:" in command.said
+
+
 @pytest.mark.req("Q-21")
 def test_a_bundle_has_the_text_of_every_policy_that_judged(
     command: Any, tmp_path: Path, outside_world: Any, work_off: Any

@@ -1,10 +1,10 @@
 """Promise 5: what a run comes to follows from its graph, from what the outside said and the order in which that was
 recorded; never from which worker was faster, who crashed, or how much of the run a commit had in memory.
 
-Random graphs (branches, loops, parallel parts, failures) each get a script: what every step meets, how its waits end
-and during which super-step that is recorded, whether and when the run is canceled. The script is then played under
-other interleavings and crash points, and each time checkpoints, audit and result must be the same. One record of each
-graph is replayed as well. COUNTERSEAL_DEEP=1 plays 50,000 graphs.
+Random graphs (branches, loops, parallel parts, failures, agents) each get a script: what every step meets, how its
+waits end and during which super-step that is recorded, what models say, whether and when the run is canceled. The
+script is then played under other interleavings and crash points, and each time checkpoints, audit and result must be
+the same. One record of each graph is replayed as well. COUNTERSEAL_DEEP=1 plays 50,000 graphs.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from msgspec.structs import replace
 
 from core.errors import ExpressionError
 from evidence.chain import Actor
+from runtime.engine.agent_loop import beginning, remembered
+from runtime.engine.agent_node import AgentNode
+from runtime.engine.agent_state import agent_of, is_turn
 from runtime.engine.commit import StepRow, WaitRow
 from runtime.engine.crossing import REFERENCE
 from runtime.engine.events import WaitCompleted, WaitTimedOut
@@ -47,8 +50,11 @@ from runtime.engine.past import past_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import replay
 from runtime.engine.states import StepState, WaitKind
-from runtime.engine.told import KEPT, STORED
+from runtime.engine.told import KEPT, STORED, Told
 from runtime.engine.transition import Transition
+from runtime.engine.waits import ended as end_agent
+from runtime.engine.waits import time_out
+from tests.support import drawn_agents
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 GRAPHS = 50_000 if DEEP else 2_000
@@ -56,7 +62,7 @@ RACES = 2
 # During which super-step a run is canceled, if it is.
 CANCELS = (*(None,) * 12, 0, 1, 2, 3)
 
-# Only an agent waits for its turns (tests/runtime/test_agents.py).
+# Only an agent waits for its turns.
 WAITS = [kind for kind in WaitKind if kind is not WaitKind.AGENT]
 CHANNELS = {
     channel.name: channel
@@ -67,6 +73,7 @@ CHANNELS = {
         Channel("top", Reducer.MAX),
         Channel("tags", Reducer.UNION, initial=[]),
         Channel("last", Reducer.REPLACE),
+        Channel("turns", Reducer.UNION, initial=[], ledger=True, turns=True),
     )
 }
 COVERED = (
@@ -75,7 +82,10 @@ COVERED = (
     "rejected here", "rejected into its branch", "resumed before its barrier", "resumed while nothing executes",
     "canceled at a barrier", "canceled while steps execute", "lease expired", "memory lost", "settled from memory",
     "settled on what was kept", "set alone", "went on in one commit", "planned into a fault", "named anew",
-    "succeeded", "failed_terminal", "canceled",
+    "succeeded", "failed_terminal", "canceled", "agent", "agent begins a turn", "agent timed out", "agent remembers",
+    "agent failed", "turn over", "turn failed", "turn tried again", "call done", "call denied", "call rejected",
+    "call expired", "call failed", "call refused", "call asked before", "call after another", "call in doubt",
+    "call canceled", "doubt outlives its agent", "model is told of results", "model is to conclude",
 )  # fmt: skip
 
 
@@ -137,7 +147,7 @@ ITEMS = (
     Formula(lambda values: []),
 )
 KINDS = (
-    "leaf", "leaf", "leaf", "leaf", "leaf", "if", "foreach", "while",
+    "leaf", "leaf", "leaf", "leaf", "leaf", "if", "foreach", "while", "agent",
 )  # fmt: skip
 
 
@@ -191,7 +201,19 @@ class Drawn:
             return WhileNode(
                 name, index, needs, condition, 2 + self.number(6), self.scope(depth + 1, branch, counts=True)
             )
+        if kind == "agent":
+            return self.agent(depth, name, index, needs, counts=counts)
         return self.leaf(depth, name, index, needs, counts=counts)
+
+    def agent(self, depth: int, name: str, index: int, needs: tuple[str, ...], *, counts: bool) -> LeafNode:
+        sets = {"n": SETS["n"]} if counts else {name: SETS[name] for name in ("seen", "last") if self.number(2)}
+        branches = {}
+        if depth < 3 and (counts or self.number(2)):
+            branches[Branch.FAILURE] = self.scope(depth + 1, name, counts=counts)
+        self.leaves[name] = drawn_agents.drawn(
+            self.number, id=name, index=index, needs=needs, sets=sets, branches=branches
+        )
+        return self.leaves[name]
 
     def leaf(self, depth: int, name: str, index: int, needs: tuple[str, ...], *, counts: bool) -> LeafNode:
         chosen = self.number(64) | (counts << [*SETS].index("n"))
@@ -231,7 +253,7 @@ def _outline(scope: Scope) -> str:
     for node in scope.nodes:
         needs = f"<{','.join(node.needs)}" if node.needs else ""
         match node:
-            case OperationNode() | SetNode():
+            case OperationNode() | SetNode() | AgentNode():
                 inner = "".join(f" {name}:{_outline(branch)}" for name, branch in node.branches.items())
                 shown.append(f"{node.id}{needs} sets {sorted(node.sets)}{inner}")
             case IfNode():
@@ -254,10 +276,11 @@ graphs = st.binary(min_size=128, max_size=128).map(case_of)
 
 # -- what the outside says -------------------------------------------------------------------------------------------
 
-FAILURES = {
+FAILURES: dict[str, dict[str, Any]] = {
     "x": {"class": "transport", "code": "x", "message": "no"},
     "timeout": {"class": "timeout", "code": "timed_out", "message": "too long"},
     "rejected": {"class": "authorization", "code": "rejected", "message": "a person said no"},
+    **drawn_agents.FAILURES,
 }
 
 
@@ -271,6 +294,7 @@ class Answer:
     end: str = "complete"
     delay: int = 0
     value: int = 0
+    doubt: bool = False
 
 
 @dataclass(frozen=True)
@@ -287,11 +311,24 @@ class Script:
         if visit > 2 or chance < 66:
             return Answer("succeed", value=value)
         if chance < 71:
-            return Answer("fail", failure=list(FAILURES)[number // 1000 % 3])
+            return Answer("fail", failure=("x", "timeout", "rejected")[number // 1000 % 3])
         kind = WAITS[number // 1000 % len(WAITS)]
         ends = {WaitKind.RETRY: ("complete",), WaitKind.APPROVAL: ("complete", "complete", "reject")}
         options = ends.get(kind, ("complete", "complete", "complete", "time out"))
         return Answer("park", "x", kind, options[number // 10_000 % len(options)], number // 100_000 % 3, value)
+
+    def in_agent(self, key: str, visit: int) -> Answer:
+        """The fate of a turn or a call of an agent."""
+        verb, failure, kind, end, delay, value = drawn_agents.fate(self.seed, key, visit)
+        in_doubt = failure == "doubt"
+        return Answer(verb, "x" if in_doubt else failure, kind, end, delay, value, in_doubt)
+
+    def agent(self, key: str, visit: int) -> Answer:
+        """The fate of an agent: it waits for its turns, and some take too long."""
+        number = zlib.crc32(f"{self.seed}:{key}:agent".encode())
+        if visit:
+            return Answer("end")
+        return Answer("park", "x", WaitKind.AGENT, "never" if number % 3 else "time out", 1 + number % 6)
 
     def rank(self, key: str) -> int:
         return zlib.crc32(f"{key}:{self.seed}".encode())
@@ -330,8 +367,10 @@ def at_rest(rows: dict[str, StepRow]) -> dict[str, StepRow]:
 class Play:
     """One run of a script. ``luck`` chooses the interleaving; without it everything is done in order."""
 
-    def __init__(self, run: Any, script: Script, counted: Counter[str], luck: Random | None = None) -> None:
-        self.run, self.script, self.counted, self.luck = run, script, counted, luck
+    def __init__(
+        self, run: Any, script: Script, counted: Counter[str], told: Callable[[Any], Any], luck: Random | None = None
+    ) -> None:
+        self.run, self.script, self.counted, self.told, self.luck = run, script, counted, told, luck
         self.visits: dict[str, int] = {}
         self.after_wait: dict[str, Answer] = {}
         self.parked: dict[str, tuple[int, Answer]] = {}
@@ -352,9 +391,15 @@ class Play:
 
     def step(self) -> None:
         run = self.run.run
+        # A barrier ends an agent's wait, and what its calls have waiting.
+        self.parked = {key: what for key, what in self.parked.items() if self.run.rows[key].status in WAITING}
         here = [row for row in self.run.rows.values() if row.superstep == run.superstep]
         executing = [row.key for row in here if row.status in (StepState.READY, StepState.RUNNING)]
         assert len(executing) == self.run.executing
+        if late := self.late(run.superstep):
+            # What is canceled with an agent is what had not begun by then: so it comes before all else.
+            self.complete(late[0])
+            return
         if self.order is None or self.order.superstep != run.superstep:
             self.order = Order.of(run.superstep, {key: self.answer(key) for key in executing})
         if not self.canceled and self.script.cancel_at == run.superstep:
@@ -364,6 +409,11 @@ class Play:
             self.complete(min(self.parked, key=lambda key: (self.parked[key][0], self.script.rank(key))))
         else:
             self.choose(list(self.moves(executing)))()
+
+    def late(self, superstep: int) -> list[str]:
+        """The agents that have taken too long when a super-step begins."""
+        found = [key for key, (at, answer) in self.parked.items() if at <= superstep and answer.kind is WaitKind.AGENT]
+        return sorted(found)
 
     def be_canceled(self) -> None:
         ready = [key for key in self.run.ready() if self.run.rows[key].superstep == self.run.run.superstep]
@@ -376,7 +426,8 @@ class Play:
     def moves(self, executing: list[str]) -> Iterator[Callable[[], object]]:
         order = self.order
         assert order is not None
-        due = [key for key, (at, _) in self.parked.items() if at <= order.superstep]
+        waits = [(key, at) for key, (at, answer) in self.parked.items() if answer.kind is not WaitKind.AGENT]
+        due = [key for key, at in waits if at <= order.superstep]
         running = [key for key in executing if self.run.rows[key].status is StepState.RUNNING]
         yield from (partial(self.claim, key) for key in self.run.ready())
         yield from (partial(self.complete, key) for key in due)
@@ -391,7 +442,10 @@ class Play:
 
     def answer(self, key: str) -> Answer:
         """The answer of this step now: that of its wait, if it comes from one."""
-        return self.after_wait.get(key) or self.script.answer(key, self.visits.get(key, 0))
+        known, visit = self.after_wait.get(key), self.visits.get(key, 0)
+        if isinstance(self.run.workflow.graph.leaf(key), AgentNode):
+            return self.script.agent(key, visit)
+        return known or (self.script.in_agent(key, visit) if "/" in key else self.script.answer(key, visit))
 
     # -- moves -------------------------------------------------------------------------------------------------------
 
@@ -417,7 +471,8 @@ class Play:
         def move(transition: Transition, step: StepRow) -> None:
             followed.clear()
             self.end(transition, step)
-            self.go_on(transition, step.key, followed)
+            if (answer.kind, answer.delay) != (WaitKind.AGENT, 1):  # its time may be up when the next one begins
+                self.go_on(transition, step.key, followed)
 
         at, answer = self.run.run.superstep, self.answer(key)
         transition = self.attempt(key, move)
@@ -433,7 +488,7 @@ class Play:
     def go_on(self, transition: Transition, held: str, followed: list[str]) -> None:
         """Take what follows in the same transaction, and end it in there as well if nothing can come between."""
         while self.luck and not transition.run.finished and transition.run.superstep != self.script.cancel_at:
-            if self.luck.random() < 0.5:
+            if self.late(transition.run.superstep) or self.luck.random() < 0.5:
                 return
             following = transition.take("w", followed[-1] if followed else held)
             if following is None:
@@ -449,24 +504,52 @@ class Play:
         if isinstance(transition.graph.leaf(step.key), SetNode):
             settle(transition, step, None)
             return
-        answer = self.answer(step.key)
+        answer, leaf = self.answer(step.key), transition.graph.leaf(step.key)
+        if isinstance(leaf, AgentNode) and "/" not in step.key:
+            self.be_agent(transition, step, leaf, answer)
+            return
+        usage = self.asked(transition, step) if "/" in step.key and is_turn(step.key) else None
+        if "/" in step.key and answer.verb != "park":
+            drawn_agents.decided(transition, step.key)
         if answer.verb == "succeed":
-            settle(transition, step, {"v": answer.value})
+            said = {"v": answer.value} if usage is None else drawn_agents.says(self.script.seed, step.key)
+            settle(transition, step, said, usage)
         elif answer.verb == "fail":
-            transition.fail(step, FAILURES[answer.failure])
+            transition.fail(step, FAILURES[answer.failure], usage)
         else:
+            if answer.doubt:
+                drawn_agents.doubt(transition, step.key)
             if answer.kind is WaitKind.RETRY:
                 later = {"class": "transport", "code": "later"}
-                transition.retry_later(step, timedelta(seconds=5), later)
+                transition.retry_later(step, timedelta(seconds=5), later, usage)
             else:
                 transition.park(step, answer.kind, "t")
+
+    def be_agent(self, transition: Transition, step: StepRow, leaf: AgentNode, answer: Answer) -> None:
+        """Begin an agent, or end it as its turns or its time have ended it."""
+        if answer.verb == "park":
+            transition.tell(beginning(leaf, transition.variables(step.key)), step=step.key)
+            transition.park(step, WaitKind.AGENT, "t")
+            return
+        waits = [wait for wait in transition.run.waits.values() if wait.step_key == step.key]
+        end_agent(transition, step, leaf, waits[-1])
+
+    def asked(self, transition: Transition, step: StepRow) -> dict[str, Any]:
+        """The use of a turn. Where nobody hurries, the model is shown what the book says: each result once."""
+        if self.luck is None:
+            told, state = self.told(self.run), transition.run.state
+            heard = drawn_agents.hears(told, step.key, str(transition.view.run_id), state)
+            self.counted["model is told of results"] += heard > 0
+            self.counted["model is to conclude"] += bool(state.agents[agent_of(step.key)].limit)
+        return drawn_agents.usage_of(self.script.seed, step.key, self.visits.get(step.key, 0))
 
     def ended(self, key: str, answer: Answer, at: int) -> None:
         self.visits[key] = self.visits.get(key, 0) + 1
         self.after_wait.pop(key, None)
         if answer.verb == "park" and self.run.rows[key].status in WAITING:
             hasty = self.order is not None and key in self.order.hasty
-            self.parked[key] = (at if hasty else at + max(answer.delay, 1), answer)
+            if answer.end != "never":
+                self.parked[key] = (at if hasty else at + max(answer.delay, 1), answer)
             self.counted[str(answer.kind)] += 1
 
     def complete(self, key: str) -> None:
@@ -475,7 +558,11 @@ class Play:
         graph, wait = self.run.workflow.graph, self.run.waits[key]
         self.counted["resumed before its barrier"] += self.order is not None and key in self.order.hasty
         rejected = FAILURES["rejected"]
-        if answer.end == "reject" and graph.branch(key, rejected) is None:
+        if answer.kind is WaitKind.AGENT:
+            self.counted["agent timed out"] += 1
+            self.attempt(key, lambda t, step: time_out(t, step, wait))
+            return
+        if answer.end == "reject" and graph.fails_run(key, rejected):
             self.counted["rejected here"] += 1
             self.attempt(key, lambda t, step: (ended(t, wait, WaitCompleted, rejected), t.fail(step, rejected)))
             return
@@ -487,7 +574,8 @@ class Play:
             self.counted["timed out"] += 1
             event, after = WaitTimedOut, Answer("fail", failure="timeout")
         elif answer.kind is WaitKind.RETRY:
-            after = self.script.answer(key, self.visits[key])
+            again = self.script.in_agent if "/" in key else self.script.answer
+            after = Answer("succeed", value=answer.value) if answer.doubt else again(key, self.visits[key])
         self.counted["completed"] += answer.end == "complete"
         self.after_wait[key] = after
         result = {"output": {"v": answer.value}, "by": "test:outside"}
@@ -543,7 +631,7 @@ class Play:
             ):
                 continue
             dropped = {"epoch", "wait", "invocation", "count", "values", KEPT, STORED} | (
-                set() if exactly else {"digest"}
+                set() if exactly else {"digest", "committed", "receipt_digest"}
             )
             data = {name: value for name, value in data.items() if name not in dropped}
             if kind == "checkpoint.committed":
@@ -566,21 +654,24 @@ def ended(transition: Transition, wait: WaitRow, event: Any, result: Any) -> Non
 
 
 def writes(graph: Graph, state: Any, constants: Any, key: str, more: Any) -> Any:
+    if "/" in key:
+        return {}
     leaf, values = graph.leaf(key), variables(graph, state, constants, key)
     values.update(more)
     made = {name: source.render(values) for name, source in leaf.sets.items()}
+    made |= remembered(leaf, state, constants, key)
     if leaf.reference is not None:
         made[REFERENCE] = leaf.reference.render(values)
     return made
 
 
-def settle(transition: Transition, step: StepRow, output: Any) -> None:
+def settle(transition: Transition, step: StepRow, output: Any, usage: Any = None) -> None:
     try:
         made = writes(transition.graph, transition.run.state, transition.view.constants, step.key, {"output": output})
     except ExpressionError as error:
         transition.fail(step, {"class": "expression", "code": "expression", "message": str(error)})
         return
-    transition.succeed(step, output, made)
+    transition.succeed(step, output, made, usage)
 
 
 # -- the property ----------------------------------------------------------------------------------------------------
@@ -601,6 +692,9 @@ def test_what_a_run_comes_to_never_depends_on_who_was_faster(
 ) -> None:
     counted: Counter[str] = Counter()
 
+    def told(run: Any) -> list[Told]:
+        return list(book_of(run, writes).told)
+
     @settings(
         max_examples=GRAPHS,
         deadline=None,
@@ -613,12 +707,12 @@ def test_what_a_run_comes_to_never_depends_on_who_was_faster(
     def check(case: Case, seed: int, cancel_at: int | None, fresh: bool) -> None:
         graph = case.graph
         script = Script(seed, cancel_at, fresh)
-        orderly = Play(simulate_graph(graph), script, counted).to_the_end()
+        orderly = Play(simulate_graph(graph), script, counted, told).to_the_end()
         assert orderly.run.open_steps == {}
         plays = [orderly]
         expected = {exactly: orderly.outcome(exactly=exactly) for exactly in (True, False)}
         for number in range(RACES):
-            racing = Play(simulate_graph(graph), script, counted, Random(seed + number)).to_the_end()
+            racing = Play(simulate_graph(graph), script, counted, told, Random(seed + number)).to_the_end()
             exactly = not racing.crashed
             for part, value in racing.outcome(exactly=exactly).items():
                 assert value == expected[exactly][part], part
@@ -635,6 +729,7 @@ def test_what_a_run_comes_to_never_depends_on_who_was_faster(
         counted["planned into a fault"] += error.get("class") == "expression" and "message" in error
         counted["named anew"] += any(b"run.reference_set" in line for line in orderly.run.lines)
         counted.update(["graphs", orderly.run.status])
+        counted.update(drawn_agents.came_to(book.told))
         counted["steps"] += len(orderly.run.rows)
 
     check()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from chaos.agents import broken, misled
 from chaos.checks import LEFT, NEVER
 from chaos.eyes import DOUBTS, Eyes, proposed
 from connectors.port import InDoubt
+from tests.support.agents import call, calls, says
 from tests.support.trouble import Forger
 
 EFFECT = """
@@ -49,3 +52,37 @@ async def test_an_action_in_doubt_is_found_with_what_was_to_be_done(runtime: Any
     assert await eyes.one(UNSETTLED) == 1
     await runtime.wait_is_due()
     assert (await eyes.one(UNSETTLED), await eyes.all(DOUBTS)) == (0, [])
+
+
+AGENT = """
+workflow: agent
+version: 1
+reference: one
+steps:
+  - id: look
+    agent: {model: script-given, instructions: Do it., input: Look after one, tools: [probe.effect.apply]}
+"""
+
+
+async def test_a_model_that_is_asked_twice_is_found(agents: Any, eyes: Eyes) -> None:
+    await agents.go(calls(call("probe_effect_apply", {"name": "a"})), says("Done."), workflow=AGENT)
+    asked = agents.model.completions
+    assert len(asked) == 2
+    assert await misled(eyes, asked) == []
+    assert await misled(eyes, [*asked, asked[1]]) == ["one: its model was asked 2 times in turn 2, which was begun 1"]
+
+
+def test_a_call_with_two_results_is_found() -> None:
+    lines = [
+        {"step": "look/1", "type": "step.started", "data": {}},
+        {"step": "look/1", "type": "step.succeeded", "data": {}},
+        {"step": "look/1", "type": "agent.answered", "data": {"calls": [["x", ""], ["x", "limit"]]}},
+    ]
+    ends = [{"step": "look/1/1", "type": kind, "data": {}} for kind in ("step.failed", "step.succeeded")]
+    again = {"step": "look/1", "type": "step.started", "data": {}}
+    assert [*broken("r", lines, Counter())] == ["look/1/1 has 0 results"]
+    assert [*broken("r", [*lines, *ends[:1]], Counter())] == []
+    assert [*broken("r", [*lines, *ends], Counter())] == ["look/1/1 has 2 results"]
+    assert [*broken("r", [*lines, again, ends[0]], Counter())] == [
+        "look/1 was begun again, although its answer was recorded"
+    ]

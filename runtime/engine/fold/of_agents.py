@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from decimal import Decimal
 from typing import Any
 
@@ -87,7 +88,7 @@ def over(run: Run, key: str, came: Came, value: Json) -> None:
         call = agent.calls[number]
         call.came, call.said = str(came), said_of(came, value)
         if came in _BARS and call.digest not in agent.barred:
-            agent.barred.append(call.digest)
+            insort(agent.barred, call.digest)  # in an order of its own, whichever result came first
 
 
 def failed(run: Run, key: str, error: JsonObject) -> None:

@@ -1,0 +1,33 @@
+"""Checks that a run holds nothing of which of an agent's calls was over first."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from uuid import UUID
+
+import pytest
+
+from runtime.engine.agent_state import Agent, Called, Came, Stage
+from runtime.engine.fold.of_agents import over
+from runtime.engine.graph import NO_GRAPH
+from runtime.engine.replaying import unopened
+from runtime.engine.run import Run
+
+CALLS = {1: Called("cc", came="open"), 2: Called("aa", came="open"), 3: Called("bb", came="open")}
+ENDS = {1: Came.DENIED, 2: Came.REJECTED, 3: Came.EXPIRED}
+
+
+def ended(order: tuple[int, ...]) -> Run:
+    run = unopened(UUID(int=1), b"k" * 32, NO_GRAPH)
+    run.state.agents["a"] = Agent(stage=Stage.CALLS, turn=1, calls=CALLS).copy()
+    for number in order:
+        over(run, f"a/1/{number}", ENDS[number], {"code": str(ENDS[number])})
+    return run
+
+
+@pytest.mark.req("P-14")
+@pytest.mark.req("P-2")
+def test_the_order_in_which_calls_end_is_not_kept() -> None:
+    first, *others = [ended(order).state.to_json() for order in permutations(CALLS)]
+    assert all(other == first for other in others)
+    assert ended((1, 2, 3)).state.agents["a"].barred == ["aa", "bb", "cc"]
