@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import orjson
 from msgspec.structs import replace
@@ -173,7 +174,7 @@ class Governed(Simulation):
         """People vote, and the question is decided."""
 
         def decide(transition: Transition, step: Any, wait: Any) -> None:
-            (question,) = [asked for asked, known in transition.run.answers.items() if known.status == "requested"]
+            question = self.question(transition, key)
             for person in people:
                 voted = ApprovalVoted(question, choice, "cli", False, groups=["group:owners"])
                 transition.tell(voted, step=key, actor=Actor("person", person))
@@ -184,6 +185,14 @@ class Governed(Simulation):
             transition.resume(step, wait)
 
         return self.over(key, decide)
+
+    @staticmethod
+    def question(transition: Transition, key: str) -> UUID:
+        """The one open question of a step."""
+        run = transition.run
+        open_ = [asked for asked, known in run.answers.items() if known.status == "requested"]
+        (question,) = [asked for asked in open_ if run.approvals[asked].step_key == key]
+        return question
 
     @property
     def told(self) -> list[str]:
