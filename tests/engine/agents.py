@@ -180,11 +180,16 @@ class Piloted(Governed):
 
 
 def piloted(
-    text: str, *turns: Any, policy: str | None = ALLOW, trigger: dict[str, Any] | None = None, **more: Any
+    text: str,
+    *turns: Any,
+    policy: str | None = ALLOW,
+    trigger: dict[str, Any] | None = None,
+    made: type[Piloted] = Piloted,
+    **more: Any,
 ) -> Piloted:
     """A run of a workflow with agents, driven as far as it goes."""
     workflow = load_workflow(text, "test.yaml", CATALOG)
-    run = Piloted(workflow, trigger if trigger is not None else {"text": "help"}, turns=list(turns), **more)
+    run = made(workflow, trigger if trigger is not None else {"text": "help"}, turns=list(turns), **more)
     run.open()
     compiled = None if policy is None else Definitions(CATALOG).compile_policy(policy, "policy.yaml")
     run.policy = PolicySet.of(compiled)
