@@ -23,7 +23,7 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
 from runtime.engine import waits
 from runtime.engine.doubt import inquired
-from runtime.engine.events import ApprovalDecided, ApprovalVoted
+from runtime.engine.events import ApprovalDecided, ApprovalRequested, ApprovalVoted
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import (
     Inquire,
@@ -185,6 +185,11 @@ class Governed(Simulation):
             transition.resume(step, wait)
 
         return self.over(key, decide)
+
+    def book_of_questions(self) -> list[ApprovalRequested]:
+        """The questions that were put to people, in their order."""
+        told = [read_line(line, self.values.get(n, {}), KEY) for n, line in enumerate(self.lines)]
+        return [each.event for each in told if isinstance(each.event, ApprovalRequested)]
 
     @staticmethod
     def question(transition: Transition, key: str) -> UUID:
