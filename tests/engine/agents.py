@@ -23,14 +23,12 @@ from runtime.engine.agent_heard import Listeners
 from runtime.engine.agent_memory import wanted
 from runtime.engine.agent_state import CHAT, agent_of
 from runtime.engine.agent_story import stories
-from runtime.engine.errors import REJECTED, ErrorClass, StepError
-from runtime.engine.events import ApprovalDecided, ApprovalExpired, ApprovalVoted, WaitCompleted, WaitTimedOut
 from runtime.engine.instructions import Perform, ReadChat, StartRun, open_wait
 from runtime.engine.past import past_of
 from runtime.engine.replaying import Replay, replay, unopened
 from runtime.engine.step import begin
 from runtime.engine.told import Told, read_line
-from runtime.engine.transition import Transition, writes_of
+from runtime.engine.transition import writes_of
 from tests.engine.conftest import KEY, RUN_ID
 from tests.engine.governing import CATALOG, Governed
 from tests.support.agents import ALLOW
@@ -110,29 +108,12 @@ class Piloted(Governed):
         self.over(key, waits.time_out)
         return self.go_on()
 
-    def reject(self, key: str, person: str = "ana", reason: str = "Not now.") -> Piloted:
-        """A person rejects the open question of a step, and their vote decides it."""
-        error = StepError(ErrorClass.AUTHORIZATION, REJECTED, reason, {"by": person}).to_json()
-
-        def ended(transition: Transition, step: Any, wait: Any) -> None:
-            who, question = Actor("person", person), self.question(transition, key)
-            voted = ApprovalVoted(question, "reject", "cli", False, reason=reason, groups=["group:owners"])
-            transition.tell(voted, step=key, actor=who)
-            transition.tell(ApprovalDecided(question, "rejected", "reject", reason), step=key, actor=who)
-            waits.end_badly(transition, step, wait, WaitCompleted, error)
-
-        self.over(key, ended)
+    def reject(self, key: str = "a", person: str = "ana", reason: str = "Not now.") -> Piloted:
+        super().reject(key, person, reason)
         return self.go_on()
 
-    def expire(self, key: str) -> Piloted:
-        """Nobody answers the open question of a step in time."""
-        error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.").to_json()
-
-        def ended(transition: Transition, step: Any, wait: Any) -> None:
-            transition.tell(ApprovalExpired(self.question(transition, key)), step=key)
-            waits.end_badly(transition, step, wait, WaitTimedOut, error)
-
-        self.over(key, ended)
+    def expire(self, key: str = "a") -> Piloted:
+        super().expire(key)
         return self.go_on()
 
     def waits_for(self, key: str) -> Any:

@@ -23,7 +23,15 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
 from runtime.engine import waits
 from runtime.engine.doubt import inquired
-from runtime.engine.events import ApprovalDecided, ApprovalRequested, ApprovalVoted
+from runtime.engine.errors import REJECTED, ErrorClass, StepError
+from runtime.engine.events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalVoted,
+    WaitCompleted,
+    WaitTimedOut,
+)
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import (
     Inquire,
@@ -185,6 +193,29 @@ class Governed(Simulation):
             transition.resume(step, wait)
 
         return self.over(key, decide)
+
+    def reject(self, key: str = "a", person: str = "ana", reason: str = "Not now.") -> Governed:
+        """A person rejects the open question of a step, and their vote decides it."""
+        error = StepError(ErrorClass.AUTHORIZATION, REJECTED, reason, {"by": person}).to_json()
+
+        def ended(transition: Transition, step: Any, wait: Any) -> None:
+            who, question = Actor("person", person), self.question(transition, key)
+            voted = ApprovalVoted(question, "reject", "cli", False, reason=reason, groups=["group:owners"])
+            transition.tell(voted, step=key, actor=who)
+            transition.tell(ApprovalDecided(question, "rejected", "reject", reason), step=key, actor=who)
+            waits.end_badly(transition, step, wait, WaitCompleted, error)
+
+        return self.over(key, ended)
+
+    def expire(self, key: str = "a") -> Governed:
+        """Nobody answers the open question of a step in time."""
+        error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.").to_json()
+
+        def ended(transition: Transition, step: Any, wait: Any) -> None:
+            transition.tell(ApprovalExpired(self.question(transition, key)), step=key)
+            waits.end_badly(transition, step, wait, WaitTimedOut, error)
+
+        return self.over(key, ended)
 
     def book_of_questions(self) -> list[ApprovalRequested]:
         """The questions that were put to people, in their order."""
