@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -37,6 +38,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = sorted((item for item in items if item.nodeid in order), key=lambda item: order[item.nodeid])
 
 
+def _untold(frame: FrameType, event: str, argument: object) -> None:
+    """Note nothing."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     place = item.config.getoption("--reached-to")
@@ -51,10 +56,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             reached.add(f"{Path(code.co_filename).relative_to(Path.cwd())}:{code.co_firstlineno}")
 
     began = time.monotonic()
+    threading.settrace(called)
     sys.settrace(called)
     try:
         return (yield)
     finally:
         sys.settrace(None)
+        threading.settrace(_untold)
         with Path(place).open("a", encoding="utf-8") as lines:
             lines.write(json.dumps([item.nodeid, time.monotonic() - began, sorted(reached)]) + "\n")
