@@ -49,6 +49,8 @@ SEED = 20261122
 LIVING = ROOT / "tests/planted/living.toml"
 # Random graphs reach nothing more than the others, and take most of the time.
 _SLOW = ("--ignore", "tests/engine/test_determinism.py")
+# The tests of a function that no test calls: the quickest ones.
+ANYWHERE, _QUICKEST = "", 20
 _PLUGIN = ("-p", "tests.support.reaching")
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -152,6 +154,9 @@ def _reached(name: str, copy: Copy) -> dict[str, list[str]]:
     for test, _, functions in sorted(ran, key=lambda each: float(each[1])):
         for function in functions if outcomes.get(test) == PASSED else ():
             found.setdefault(function, []).append(test)
+    found[ANYWHERE] = [
+        test for test, *_ in sorted(ran, key=lambda each: float(each[1])) if outcomes.get(test) == PASSED
+    ]
     return found
 
 
@@ -207,7 +212,8 @@ def _score(name: str, sample: list[Mutant], copies: Queue[Copy], excused: set[st
     def alive(mutant: Mutant) -> bool:
         copy = copies.get()
         try:
-            lives = _lives(mutant, copy, reached.get(mutant.function, []))
+            # A function that runs when its module is imported is not called in any test, and breaks all of them.
+            lives = _lives(mutant, copy, reached.get(mutant.function, reached[ANYWHERE][:_QUICKEST]))
         finally:
             copies.put(copy)
         if lives:

@@ -147,7 +147,7 @@ def test_a_value_that_is_too_long_to_be_matched_is_unknown() -> None:
 
 
 def test_a_source_that_is_too_long_may_hold_anything() -> None:
-    """What the model says beyond that is hidden as well: nobody can tell whether it had said a value before."""
+    """A call of the model beyond that is hidden as well: nobody can tell whether it had said a value before."""
     for length, wanted in ((SOURCE_CHARS_MAX, ["model"]), (SOURCE_CHARS_MAX + 1, ["unknown"])):
         given, said = Matcher(), Matcher()
         given.given("requester", "w" * length)

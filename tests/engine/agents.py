@@ -37,7 +37,7 @@ USED = Usage("p", "m", 7, 3, "0.01")
 
 
 def by_name(operation: str, given: Any) -> Any:
-    """What the outside answers where a test does not say: what was asked for, by its name."""
+    """The answer of the outside where a test does not say: what was asked for, by its name."""
     return Done({"of": operation, **given}, f"e-{given.get('name', '')}")
 
 

@@ -208,7 +208,7 @@ class Governed(Simulation):
         return self.over(key, ended)
 
     def expire(self, key: str = "a") -> Governed:
-        """Nobody answers the open question of a step in time."""
+        """Let the open question of a step come to its end without an answer."""
         error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.").to_json()
 
         def ended(transition: Transition, step: Any, wait: Any) -> None:

@@ -39,17 +39,17 @@ SHAPE = "result: {type: object, required: [n], properties: {n: {type: integer}},
 
 
 def told(run: Piloted) -> dict[str, Any]:
-    """What became of each call, as the model was last told."""
+    """The end of each call, as the model was last told."""
     return {name: json.loads(said).get("status", "done") for name, said in run.results().items()}
 
 
 def answers(run: Piloted) -> list[tuple[str, list[str]]]:
-    """What each answer was, with the codes of its calls; these stand in public lines."""
+    """Each answer with the codes of its calls, as public lines have them."""
     return [(each["came"], [code for _, code in each["calls"]]) for each in run.said_of("agent.answered")]
 
 
 def ended(run: Piloted) -> tuple[str, str, int]:
-    """How the agent failed its run, with what code, and after how many turns."""
+    """The class and the code with which the agent failed its run, and the number of its turns."""
     run.settled("failed_terminal")
     error = run.rows["triage"].last_error
     assert error is not None
@@ -253,7 +253,7 @@ def reads(*names: str) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("on_limit", ["conclude", "fail"])
 def test_a_limit_ends_an_agent(limits: str, turns: int, reached: str, on_limit: str) -> None:
-    """It is told to conclude without tools, or fails at once."""
+    """An agent is told to conclude without tools, or fails at once."""
     made = [reads(f"{turn}x", f"{turn}y") for turn in range(4)]
     script = made[: turns - 1] if reached else made
     run = piloted(agent(more=f"limits: {{{limits}}}\non_limit: {on_limit}"), *script, says("So."))
@@ -421,7 +421,7 @@ def test_a_timeout_that_is_handled_leaves_no_question_and_no_task() -> None:
 
 
 def test_an_answer_that_comes_after_the_end_is_no_turn() -> None:
-    """What runs at the timeout settles; no turn follows it."""
+    """A call that runs at the timeout settles; no turn follows it."""
     run = piloted(
         agent(beside=HANDLED), calls(call("ask_desk", {"question": "?"}, "q"), call(READ, {"name": "r"}, "r"))
     )

@@ -1,4 +1,4 @@
-"""Where the words of an agent's model come from, in memory: what it was shown before decides (P-14, promise 3)."""
+"""Origins of what an agent's model says, in memory: what it was shown before decides (P-14, promise 3)."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_fixed_input_is_its_authors_whatever_the_model_says() -> None:
 
 
 def test_facts_about_the_agent_are_those_of_the_moment() -> None:
-    """What it has read counts from the answer on that saw it; a turn has its number, and a call that of its turn."""
+    """Operations that it has read count from the answer on that saw them; a turn has its number, and a call that of its turn."""
     facts = "when: \"agent.step == 'triage' && agent.turn > 0 && agent.model != '' && !('x' in agent.read)\""
     policy = OWN.replace("when: origin.name.all(o, 'requester' in o)", facts)
     run = piloted(agent(), calls(read("a"), apply("b")), calls(apply("c")), says("."), policy=policy).settled()

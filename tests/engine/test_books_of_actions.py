@@ -1,4 +1,4 @@
-"""What the book tells of an action from its judgement to its outcome, and what stands on its card, in full."""
+"""Lines of a book about an action from its judgement to its outcome, and what stands on its card, in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the book tells of a doubt, line by line, for each way in which it can end (P-10, promises 1 and 2)."""
+"""Lines of a book about a doubt, for each way in which it can end (P-10, promises 1 and 2)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SEEN = (
 
 
 class Bundle:
-    """What a bundle lists of a run, and what its chain binds; ``values`` are those that are disclosed."""
+    """The list that a bundle has of a run, and what its chain binds; ``values`` are those that are disclosed."""
 
     def __init__(self, run: Piloted) -> None:
         self.events: list[dict[str, Any]] = []
