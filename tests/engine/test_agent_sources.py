@@ -175,7 +175,7 @@ def test_a_fixed_input_is_its_authors_whatever_the_model_says() -> None:
 
 
 def test_facts_about_the_agent_are_those_of_the_moment() -> None:
-    """Operations that it has read count from the answer on that saw them; a turn has its number, and a call that of its turn."""
+    """Operations that it has read count from the answer on that saw them."""
     facts = "when: \"agent.step == 'triage' && agent.turn > 0 && agent.model != '' && !('x' in agent.read)\""
     policy = OWN.replace("when: origin.name.all(o, 'requester' in o)", facts)
     run = piloted(agent(), calls(read("a"), apply("b")), calls(apply("c")), says("."), policy=policy).settled()
