@@ -38,8 +38,8 @@ check: $(DEV) ## Check style, format, types and the direction of imports
 faults: $(DEV) ## Plant every fault of the register, and see that its tests find it (ONLY=name or area, SINCE=commit, JOBS=2)
 	@PYTHONPATH=. $(BIN)/python tools/plant.py $(if $(ONLY),--only $(ONLY)) $(if $(SINCE),--since $(SINCE)) --jobs $(or $(JOBS),2)
 
-mutants: $(DEV) ## Change the pure packages at random places, and count what no test sees (ONLY=policy, SAMPLE=80)
-	@PYTHONPATH=. $(BIN)/python tools/mutants.py $(if $(ONLY),--only $(ONLY)) --sample $(or $(SAMPLE),80)
+mutants: $(DEV) ## Change the pure packages at random places, and count what no test sees (ONLY=policy, SAMPLE=80, SEED=4)
+	@PYTHONPATH=. $(BIN)/python tools/mutants.py $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) --sample $(or $(SAMPLE),80)
 
 covered: $(DEV) ## Show how much of the pure engine runs without a database
 	@PYTHONPATH=. $(BIN)/python tools/statements.py

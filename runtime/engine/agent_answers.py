@@ -80,7 +80,8 @@ def _calls(node: AgentNode, agent: Agent, fixed: Mapping[str, Json], calls: list
         lane, made, asks = _lane(tool, read), made + 1, asks + is_ask
         after = max(lanes.get(mark, 0), lanes.get(lane, 0) if lane else 0)
         lanes |= {mark: number, lane: number} if lane else {mark: number}
-        values.append({**value, "input": read, "digest": mark, **({"after": after} if after else {})})
+        known: JsonObject = {"input": read, "digest": mark, **({"after": after} if after else {})}
+        values.append({**value, **known, **({"ask": True} if is_ask else {})})
     return AgentAnswered(Stage.CALLS, told, values)
 
 

@@ -181,7 +181,8 @@ def rejected_before(transition: Transition, step: StepRow) -> str:
     for approval_id, answer in run.answers.items():
         if run.approvals[approval_id].step_key == step.key and answer.status == ApprovalStatus.REJECTED:
             who = ", ".join(sorted({vote.person_id for vote in run.votes if vote.approval_id == approval_id}))
-            words = f"It was rejected before{f', by {who}' if who else ''}: {answer.reason or 'no reason was given'}."
+            reason = (answer.reason or "no reason was given").rstrip(".")
+            words = f"It was rejected before{f', by {who}' if who else ''}: {reason}."
     return words
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import orjson
 from msgspec.structs import replace
@@ -22,7 +23,15 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
 from runtime.engine import waits
 from runtime.engine.doubt import inquired
-from runtime.engine.events import ApprovalDecided, ApprovalVoted
+from runtime.engine.errors import REJECTED, ErrorClass, StepError
+from runtime.engine.events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalVoted,
+    WaitCompleted,
+    WaitTimedOut,
+)
 from runtime.engine.graph import OperationNode
 from runtime.engine.instructions import (
     Inquire,
@@ -173,7 +182,7 @@ class Governed(Simulation):
         """People vote, and the question is decided."""
 
         def decide(transition: Transition, step: Any, wait: Any) -> None:
-            (question,) = [asked for asked, known in transition.run.answers.items() if known.status == "requested"]
+            question = self.question(transition, key)
             for person in people:
                 voted = ApprovalVoted(question, choice, "cli", False, groups=["group:owners"])
                 transition.tell(voted, step=key, actor=Actor("person", person))
@@ -184,6 +193,42 @@ class Governed(Simulation):
             transition.resume(step, wait)
 
         return self.over(key, decide)
+
+    def reject(self, key: str = "a", person: str = "ana", reason: str = "Not now.") -> Governed:
+        """A person rejects the open question of a step, and their vote decides it."""
+        error = StepError(ErrorClass.AUTHORIZATION, REJECTED, reason, {"by": person}).to_json()
+
+        def ended(transition: Transition, step: Any, wait: Any) -> None:
+            who, question = Actor("person", person), self.question(transition, key)
+            voted = ApprovalVoted(question, "reject", "cli", False, reason=reason, groups=["group:owners"])
+            transition.tell(voted, step=key, actor=who)
+            transition.tell(ApprovalDecided(question, "rejected", "reject", reason), step=key, actor=who)
+            waits.end_badly(transition, step, wait, WaitCompleted, error)
+
+        return self.over(key, ended)
+
+    def expire(self, key: str = "a") -> Governed:
+        """Let the open question of a step come to its end without an answer."""
+        error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.").to_json()
+
+        def ended(transition: Transition, step: Any, wait: Any) -> None:
+            transition.tell(ApprovalExpired(self.question(transition, key)), step=key)
+            waits.end_badly(transition, step, wait, WaitTimedOut, error)
+
+        return self.over(key, ended)
+
+    def book_of_questions(self) -> list[ApprovalRequested]:
+        """The questions that were put to people, in their order."""
+        told = [read_line(line, self.values.get(n, {}), KEY) for n, line in enumerate(self.lines)]
+        return [each.event for each in told if isinstance(each.event, ApprovalRequested)]
+
+    @staticmethod
+    def question(transition: Transition, key: str) -> UUID:
+        """The one open question of a step."""
+        run = transition.run
+        open_ = [asked for asked, known in run.answers.items() if known.status == "requested"]
+        (question,) = [asked for asked in open_ if run.approvals[asked].step_key == key]
+        return question
 
     @property
     def told(self) -> list[str]:

@@ -18,6 +18,8 @@ from policy.load import Policy, load_policy, scope_of
 from policy.model import STRENGTH, AppliesDocument, Ruling
 from policy.scope import Scope
 from policy.sets import BrokenPolicy, PolicySet
+from runtime.definition.catalog import Definitions
+from tests.engine.governing import CATALOG
 
 UPDATE, POST, RECORD = "servicenow.incident.update", "slack.message.post", "servicenow.record.update"
 Named = Callable[..., Policy]
@@ -286,3 +288,29 @@ def test_a_rule_restrains_what_can_do_the_same_and_allows_it_nothing(
     decision = evaluate(PolicySet([own, kin]), facts, RECORD)
     assert (str(decision.outcome), [rule.id for rule in decision.rules]) == (outcome, rules)
     assert evaluate(PolicySet([kin]), facts, RECORD).outcome == "deny"
+
+
+@pytest.mark.req("P-14")
+@pytest.mark.parametrize(
+    ("when", "traces"),
+    [
+        ("true", False),
+        ("action.risk == 'low'", False),
+        ("origin.name.all(o, 'requester' in o)", True),
+        ("'unknown' in carries.name", True),
+        ("action.risk == 'low' && origin.name.all(o, 'requester' in o)", True),
+    ],
+)
+def test_a_set_traces_values_if_a_rule_of_one_policy_reads_where_they_come_from(when: str, traces: bool) -> None:
+    rule, effect = "{id: r, match: {operation: probe.effect.apply}, outcome: allow", "probe.effect.apply"
+    texts = [
+        f"policy: {name}\nversion: 1\nrules:\n  - {rule}{more}}}\n"
+        for name, more in (("a", ""), ("b", f', when: "{when}"'))
+    ]
+    plain, other = (Definitions(CATALOG).compile_policy(text, "p.yaml") for text in texts)
+    assert (plain.traces, other.traces) == (False, traces)
+    for members in permutations((plain, other)):
+        found = PolicySet(members)
+        assert found.traces is traces
+        assert found.applying("w", effect).traces is traces
+    assert PolicySet().traces is False

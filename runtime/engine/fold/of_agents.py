@@ -43,6 +43,7 @@ def answered(run: Run, told: Told, event: e.AgentAnswered) -> None:
             agent.refusals += 1
             continue
         agent.made += 1
+        agent.asks += bool(call.get("ask"))
         agent.calls[number] = Called(call["digest"], call.get("after", 0))
         run.spoken[f"{turn}/{number}"] = Spoken(f"{turn}/{number}", call["tool"], call["input"])
 

@@ -1,0 +1,134 @@
+"""The syntax of an expression in numbers: its parts, its loops, and how far what it makes can grow."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+
+from core.cel_ast import Limits, Syntax, fields_of, lint, read_syntax, root_of
+from core.cel_growth import _Growth
+from core.errors import ExpressionError
+from core.expressions import Environment
+
+ENVIRONMENT = Environment({"a": "string", "b": "list<string>", "n": "int"})
+
+
+def serialized(source: str) -> bytes:
+    program: Any = ENVIRONMENT._env.compile(source)
+    return bytes(program.serialize())
+
+
+@pytest.mark.parametrize(
+    ("source", "nodes", "loops", "variables", "tests", "adds", "patterns", "growth"),
+    [
+        ("a", 1, 0, [], 0, False, [], 1),
+        ("'x'", 1, 0, [], 0, False, [], 0),
+        ("1", 1, 0, [], 0, False, [], 0),
+        ("a == 'x'", 3, 0, [], 0, False, [], 1),
+        ("a + a", 3, 0, [], 0, False, [], 2),
+        ("a + a + 'x'", 5, 0, [], 0, False, [], 2),
+        ("[a, a]", 3, 0, [], 0, False, [], 2),
+        ("[]", 1, 0, [], 0, False, [], 1),
+        ("{'k': a, 'l': a}", 5, 0, [], 0, False, [], 2),
+        ("{}", 1, 0, [], 0, False, [], 1),
+        ("a.size()", 2, 0, [], 0, False, [], 1),
+        ("size(b)", 2, 0, [], 0, False, [], 1),
+        ("b.map(i, i)", 9, 1, ["i"], 0, False, [], 1),
+        ("b.map(i, i + 'x')", 11, 1, ["i"], 0, True, [], 1),
+        ("b.filter(i, i == a)", 14, 1, ["i"], 0, False, [], 1),
+        ("b.map(i, a)", 9, 1, ["i"], 0, False, [], inf),
+        ("b.map(i, [i])", 10, 1, ["i"], 0, False, [], 1),
+        ("b.all(i, b.exists(j, j == i))", 20, 2, ["i", "j"], 0, False, [], 1),
+        ("b.map(i, i).filter(j, j != '')", 22, 2, ["i", "j"], 0, False, [], 1),
+        ("n > 1 ? a : a + a", 8, 0, [], 0, False, [], 2),
+        ("n > 1 ? a + a : a", 8, 0, [], 0, False, [], 2),
+        ("a.replace('ab', 'xyz')", 4, 0, [], 0, False, [], 2),
+        ("a.replace('', 'xy')", 4, 0, [], 0, False, [], 3),
+        ("a.replace('abc', 'x')", 4, 0, [], 0, False, [], 1),
+        ("b.join()", 2, 0, [], 0, False, [], 1),
+        ("b.join('--')", 3, 0, [], 0, False, [], 3),
+        ("strings.quote(a)", 2, 0, [], 0, False, [], 2),
+        ("a.upperAscii()", 2, 0, [], 0, False, [], 1),
+        ("cel.bind(t, a + a, t + t)", 7, 0, ["t"], 0, False, [], 4),
+        ("cel.bind(t, a, t)", 3, 0, ["t"], 0, False, [], 1),
+        ("a.matches('^x+$')", 3, 0, [], 0, False, ["^x+$"], 1),
+        ("b[0]", 3, 0, [], 0, False, [], 1),
+        ("has({'k': a}.k)", 4, 0, [], 1, False, [], 1),
+        ("{'k': {'l': a}}.k.l", 7, 0, [], 0, False, [], 1),
+        ("a.split(',')", 3, 0, [], 0, False, [], 1),
+        ("string(n)", 2, 0, [], 0, False, [], 1),
+        ("-n", 2, 0, [], 0, False, [], 1),
+        ("!(n == 1)", 4, 0, [], 0, False, [], 1),
+        ("n in [1, 2]", 5, 0, [], 0, False, [], 1),
+        ("b.exists_one(i, i == 'x')", 15, 1, ["i"], 0, False, [], 1),
+        ("b.map(i, n > 0, i)", 14, 1, ["i"], 0, False, [], 1),
+        ("a.substring(1)", 3, 0, [], 0, False, [], 1),
+        ("b.map(i, i.upperAscii())", 10, 1, ["i"], 0, False, [], 1),
+        ("b.map(i, n > 1 ? i : 'y')", 14, 1, ["i"], 0, False, [], 1),
+        ("b.map(i, n)", 9, 1, ["i"], 0, False, [], inf),
+    ],
+)
+def test_an_expression_has_so_many_parts_and_grows_so_far(
+    source: str,
+    nodes: int,
+    loops: int,
+    variables: list[str],
+    tests: int,
+    adds: bool,
+    patterns: list[str],
+    growth: float,
+) -> None:
+    found = read_syntax(serialized(source))
+    assert (found.nodes, found.loops, sorted(found.loop_variables)) == (nodes, loops, variables)
+    assert (found.presence_tests, found.adds_in_loop, found.patterns) == (tests, adds, patterns)
+    assert _Growth().of(root_of(serialized(source)), {}, None) == growth
+
+
+def test_what_is_bound_counts_as_often_as_it_is_used() -> None:
+    assert _Growth().of(root_of(serialized("a")), {"a": 7.0}, None) == 7
+    with pytest.raises(ExpressionError, match="grow without bound"):
+        _Growth().of(root_of(serialized("a + a")), {"a": 33.0}, None)
+    assert _Growth().of(root_of(serialized("a + a")), {"a": 32.0}, None) == 64
+    with pytest.raises(ExpressionError, match="gives a name to something"):
+        _Growth().of(root_of(serialized("cel.bind(t, a, t)")), {"a": 65.0}, None)
+    assert _Growth().of(root_of(serialized("cel.bind(t, a, t)")), {"a": 64.0}, None) == 64
+    assert _Growth().of(root_of(serialized("n == 1 ? a : 'x'")), {"a": inf}, None) == inf
+
+
+@pytest.mark.parametrize(
+    ("syntax", "words"),
+    [
+        (Syntax(nodes=10, loops=2), ""),
+        (Syntax(nodes=11, loops=2), "has 11 parts; at most 10"),
+        (Syntax(nodes=10, loops=3), "has 3 comprehensions"),
+        (Syntax(adds_in_loop=True), r"uses '\+' inside a comprehension"),
+        (Syntax(presence_tests=1), "has\\(\\) on a declared variable"),
+        (Syntax(loop_variables={"i", "a"}), "'a' hides a declared one"),
+        (Syntax(loop_variables={"i"}), ""),
+    ],
+)
+def test_what_is_too_large_or_means_something_else_is_refused(syntax: Syntax, words: str) -> None:
+    if not words:
+        lint(syntax, Syntax(), Limits(100, 10, 2), {"a", "b"})
+        return
+    with pytest.raises(ExpressionError, match=words):
+        lint(syntax, Syntax(), Limits(100, 10, 2), {"a", "b"})
+
+
+@pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        (b"", []),
+        (b"\x08\x96\x01", [(1, 150)]),
+        (b"\x12\x02hi\x18\x01", [(2, b"hi"), (3, 1)]),
+        (b"\x09" + b"x" * 8 + b"\x18\x01", [(1, b"x" * 8), (3, 1)]),
+        (b"\x0d" + b"y" * 4 + b"\x18\x7f", [(1, b"y" * 4), (3, 127)]),
+        (b"\x82\x01\x01z", [(16, b"z")]),
+    ],
+)
+def test_a_message_is_read_field_by_field(message: bytes, fields: list[Any]) -> None:
+    assert [*fields_of(message)] == fields
+    with pytest.raises(ValueError, match="wire type 3"):
+        [*fields_of(message + b"\x0b")]
