@@ -249,7 +249,7 @@ DISGUISED = ["&", "&#1", "%4", "\\u00", "QUJD", "6a", "\u0301\u0316", "\ufdfa", 
 
 @pytest.mark.parametrize("piece", [*HOSTILE, *DISGUISED])
 def test_work_on_what_was_said_in_parts_and_in_disguise_is_counted(piece: str) -> None:
-    """Work is bounded whatever was said, by many calls: that for a value stays within what may be done, or it is unknown."""
+    """The work for a value stays within what may be done whatever was said, by many calls, or its origin is unknown."""
     text = piece * 8_000
     matcher = asked("ana")
     for number in range(40):
