@@ -108,7 +108,7 @@ def test_a_wait_outside_that_takes_too_long_is_ended_there() -> None:
     assert run.rows["a"].status == "ready"
 
 
-@pytest.mark.req("Q-23")
+@pytest.mark.req("Q-15")
 def test_retention_leaves_who_did_what_when_and_no_words() -> None:
     run = governed(WRITE, ASK).drive().answer("ana", "ben").drive()
     steps, receipts, extensions = emptied(past(run))
@@ -138,7 +138,7 @@ def test_retention_leaves_who_did_what_when_and_no_words() -> None:
     assert (asked["requester"], asked["nonce"], shown["operation"]) == ("someone", "n1", "probe.record.update")
 
 
-@pytest.mark.req("Q-23")
+@pytest.mark.req("Q-15")
 @pytest.mark.parametrize(
     ("said", "error"),
     [
