@@ -78,7 +78,7 @@ async def test_a_run_is_held_up_by_what_concerns_it(runtime: Any) -> None:
     await put(runtime.database, "waits", "acme", wait_id=9, run_id=1, kind="signal", context=context)
 
     async def held(run: int, *keys: str, tenant: str = "acme") -> list[str]:
-        await runtime.execute("UPDATE tenants SET paused = $1 WHERE tenant_id = 'acme'", dict.fromkeys(keys, {}))
+        await runtime.execute("UPDATE tenants SET paused = $1 WHERE tenant_id = 'acme'", {key: {} for key in keys})
         async with runtime.database.connection() as connection:
             return sorted(await pauses.of_run(connection, tenant, uid(run)))
 
