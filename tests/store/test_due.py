@@ -1,4 +1,4 @@
-"""What a sweep finds to be due, each kind of it asked of literal rows of two tenants, with what is not due beside it."""
+"""What a sweep finds to be due, asked of literal rows of two tenants, with what is not due beside it."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def test_a_run_is_due_to_be_purged_when_nothing_holds_it_any_more(runtime:
     }  # fmt: skip
     for number, row in runs.items():
         await put_run(runtime.database, "beta" if number == 10 else "acme", number, **row)
-        if number not in (5,):
+        if number != 5:
             lines = 6 if number == 6 else 7
             await put(runtime.database, "bundles", "acme", run_id=number, lines=lines)
     for run, status, days in ((7, "pending", 29), (8, "leased", 29), (9, "pending", 31), (1, "failed", 1)):

@@ -76,7 +76,8 @@ async def test_tokens_are_listed_and_revoked_in_their_tenant(runtime: Any) -> No
         await put(runtime.database, "people", tenant, **row)
     rows: list[tuple[str, str, dict[str, Any]]] = [
         ("acme", "ann", {}), ("acme", "ann", {"expires_at": ago(hours=1)}), ("acme", "bob", {}), ("acme", "bot", {}),
-        ("acme", "stray", {}), ("acme", "gone", {}), ("acme", "ann", {"revoked_at": ago(hours=1)}), ("beta", "gone", {}),
+        ("acme", "stray", {}), ("acme", "gone", {}), ("acme", "ann", {"revoked_at": ago(hours=1)}),
+        ("beta", "gone", {}),
     ]  # fmt: skip
     for number, (tenant, subject, row) in enumerate(rows, 1):
         token = {"token_hash": f"{number}{'0' * 20}", "subject": subject, "roles": ["viewer"]}
