@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runtime.store import bundles, effects, runs
+from runtime.store import bundles, effects, journal, runs
 from tests.support.rows import ago, change, put, put_run, read, uid
 
 # The rows are of no book.
@@ -150,3 +150,17 @@ async def test_evidence_that_was_given_up_is_told_until_it_is_there_or_on_its_wa
         newest = [await bundles.newest(connection, "acme", uid(run)) for run in (4, 5, 6)]
         assert newest == ["of 4", None, "of 6"]
         assert await bundles.newest(connection, "beta", uid(4)) is None
+
+
+@pytest.mark.req("P-14")
+async def test_events_of_a_step_are_not_those_of_one_whose_key_begins_alike(runtime: Any) -> None:
+    steps = "".join(f"  - {{id: {name}, do: probe.value.read, with: {{name: {name}}}}}\n" for name in ("a", "ab", "b"))
+    run_id = await runtime.go(f"workflow: w\nversion: 1\nreference: r\nsteps:\n{steps}")
+    ((key,),) = await read(runtime.database, "SELECT run_key FROM runs")
+    async with runtime.database.connection() as connection:
+        found = {name: await journal.of_step(connection, run_id, key, name) for name in ("a", "ab", "b", "c")}
+        assert {name: {each.step for each in told} for name, (_, told) in found.items()} == {
+            "a": {"a"}, "ab": {"ab"}, "b": {"b"}, "c": set()
+        }  # fmt: skip
+        last = found["a"][0]
+        assert await journal.of_step(connection, run_id, key, "a", after=last) == (last, [])

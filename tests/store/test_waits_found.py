@@ -115,12 +115,15 @@ async def test_one_that_is_named_is_found_by_its_token_or_by_the_append_that_ope
 @pytest.mark.req("V-13")
 async def test_whose_run_began_what_has_a_key_outside(runtime: Any) -> None:
     await two_tenants(runtime)
-    for tenant, run, kind, key in (("acme", 1, "signal", "case:1"), ("beta", 2, "external", "case:1")):
+    for run, (tenant, key) in enumerate(
+        (("acme", "case:1"), ("beta", "case:1"), ("acme", "case:2"), ("beta", "case:2"))
+    ):
         await put_run(runtime.database, tenant, run)
-        await put_wait(runtime, tenant, 10 * run, run, 1, kind=kind, correlation_key=key)
+        kind = "external" if run in (1, 2) else "signal"
+        await put_wait(runtime, tenant, 10 + run, run, 1, kind=kind, correlation_key=key)
     async with runtime.database.connection() as connection:
-        assert await inbox.tenant_of(connection, "case:1") == "beta"
-        assert await inbox.tenant_of(connection, "case:2") is None
+        found = [await inbox.tenant_of(connection, key) for key in ("case:1", "case:2", "case:3")]
+    assert found == ["beta", "acme", None]
 
 
 @pytest.mark.req("P-11")
@@ -163,7 +166,7 @@ async def test_of_events_that_could_start_nothing_the_newest_reason_of_each_work
     await two_tenants(runtime)
     streams = dict(await read(runtime.database, "SELECT tenant_id, stream_id FROM tenants"))
     told = [
-        ("acme", 0, "w", "one", "old"),
+        ("acme", 500, "w", "one", "old"),
         ("acme", 999, "v", "two", "of v"),
         ("acme", 1000, "w", "three", "new"),
         ("beta", 0, "w", "one", "of another tenant"),
@@ -172,7 +175,8 @@ async def test_of_events_that_could_start_nothing_the_newest_reason_of_each_work
         line = f'{{"actor":{{"id":"sn"}},"data":{{"event":"{event}","name":"{workflow}"}}}}'.encode()
         row = {"stream_id": streams[tenant], "seq": seq, "type": "workflow.unstarted", "line": line, "hash": ""}
         await put(runtime.database, "audit_events", tenant, **row)
-        result = {"unstarted": [{"workflow": workflow, "version": seq + 1, "reason": reason}]}
+        beside = {"workflow": "x", "version": 1, "reason": "told in a line of its own"}
+        result = {"unstarted": [beside, {"workflow": workflow, "version": seq + 1, "reason": reason}]}
         came = ago(hours=10 - seq / 1000)
         notice = {"source": "servicenow:sn", "notification_id": event, "result": result, "received_at": came}
         await put(runtime.database, "inbox", tenant, **notice)
