@@ -171,7 +171,8 @@ async def test_a_run_is_due_to_be_purged_when_nothing_holds_it_any_more(runtime:
     runs: dict[int, dict[str, Any]] = {
         1: past, 2: {**over, "purge_at": ago(days=-1)}, 3: {**past, "parent_run_id": 4}, 4: {}, 5: past, 6: past,
         7: past, 8: past, 9: past, 10: past, 11: {**past, "parent_run_id": 1}, 12: {**over, "purged_at": ago(days=9)},
-        13: {**over, "inherits": True, "parent_run_id": 12}, 14: {"inherits": True, "parent_run_id": 12, "audit_count": 7},
+        13: {**over, "inherits": True, "parent_run_id": 12},
+        14: {"inherits": True, "parent_run_id": 12, "audit_count": 7},
         15: {**over, "inherits": True, "parent_run_id": 1}, 16: {**over, "parent_run_id": 12},
         17: {**over, "inherits": True, "parent_run_id": 12, "purged_at": ago(days=1)},
     }  # fmt: skip
