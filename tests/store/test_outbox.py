@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from runtime.engine.states import CommandState
+from runtime.keep.dispatcher import ATTEMPTS_MAX, Deliver, Dispatcher, Later, saying
 from runtime.store import outbox
 from tests.support.rows import ago, change, put, read, uid
 
@@ -93,7 +95,9 @@ async def test_a_message_is_leased_with_all_that_is_said_of_it(runtime: Any) -> 
     assert ends - datetime.now(ends.tzinfo) == pytest.approx(LEASE, abs=timedelta(seconds=50))
     # Whatever has this key waits for it, and nothing else does.
     assert (await leased(runtime, only=uid(5)), await leased(runtime, only=uid(7))) == (None, None)
-    assert (await leased(runtime)).command_id == uid(4)
+    following = await leased(runtime)
+    assert following is not None
+    assert following.command_id == uid(4)
     async with runtime.database.connection() as connection:
         await connection.execute("UPDATE commands SET status = 'dispatched' WHERE command_id = $1", uid(8))
         await outbox.end_shown(connection, one)
@@ -158,3 +162,34 @@ async def test_what_failed_for_good_is_sent_again_as_if_it_were_new(runtime: Any
     assert await again(None, None) == []
     left = await read(runtime.database, "SELECT status, attempts, next_attempt_at FROM commands ORDER BY command_id")
     assert left == [("pending", 0, None)] * 5 + [("pending", 7, None), ("dispatched", 1, None)]
+
+
+@pytest.mark.req("O-4")
+async def test_a_delivery_is_tried_again_ever_later_and_what_time_does_not_mend_so_often(runtime: Any) -> None:
+    await two_tenants(runtime)
+    away, counted, last = Later("away"), Later("ours", counted=True), ATTEMPTS_MAX
+    rows: list[tuple[int, Any, str, float, str]] = [
+        (1, away, "pending", 2, "away"), (4, away, "pending", 16, "away"), (9, away, "pending", 512, "away"),
+        (10, away, "pending", 900, "away"), (last + 9, away, "pending", 900, "away"),
+        (3, Later("slow", 100.0), "pending", 100, "slow"), (6, Later("fast", 3.0), "pending", 64, "fast"),
+        (last - 1, counted, "pending", 900, "ours"), (last, counted, "failed", 0, "ours"),
+        (1, ValueError("no"), "pending", 2, "ValueError: no"), (last, ValueError("no"), "failed", 0, "ValueError: no"),
+        (1, None, "failed", 0, "Nobody here delivers messages of kind 'none'."),
+    ]  # fmt: skip
+    for number, (attempts, result, *_) in enumerate(rows, 1):
+        kind = "none" if result is None else "card"
+        await message(runtime, number, attempts=attempts - 1, kind=kind, payload={"number": number})
+
+    async def card(_: Any, one: outbox.Message) -> Deliver:
+        result = rows[one.payload["number"] - 1][1]
+        if isinstance(result, Exception):
+            raise result
+        return partial(saying, result)
+
+    assert await Dispatcher(runtime.database, {"card": card}, "d").work_off() == len(rows)
+    sql = """SELECT status, last_error, attempts, extract(epoch FROM next_attempt_at - now())::float8
+      FROM commands ORDER BY command_id"""
+    found = await read(runtime.database, sql)
+    assert [row[:3] for row in found] == [(status, said, attempts) for attempts, _, status, _, said in rows]
+    spans = [row[3] for row in found if row[0] == "pending"]
+    assert spans == [pytest.approx(span, abs=30, rel=0) for _, _, status, span, _ in rows if status == "pending"]

@@ -61,9 +61,9 @@ async def test_caps_are_set_and_lifted_in_their_tenant(runtime: Any) -> None:
             held_or_not = {} if row["status"] == "claimable" else held
             await put(runtime.database, "queue", "acme", run_id=number, **row, **held_or_not)
         await put(runtime.database, "queue", "beta", run_id=4, status="leased", **held)
-        await tenants.set_slots(connection, "acme", 2)
         with pytest.raises(ConsistencyError, match="1 steps above the new cap"):
             await tenants.set_slots(connection, "acme", 1)
+        await tenants.set_slots(connection, "acme", 2)
 
 
 @pytest.mark.req("P-10")
