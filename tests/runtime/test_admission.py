@@ -1,4 +1,4 @@
-"""What a scheduler sends to a queue at once, and when a beat that was slow to be answered began."""
+"""Batches that a scheduler sends to a queue, and beats that are slow to be answered."""
 
 from __future__ import annotations
 

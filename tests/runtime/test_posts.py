@@ -1,4 +1,4 @@
-"""Where a post is to be: redrawn where it is known, looked for where it may be, made where there is none."""
+"""Places of posts: redrawn where one is known, looked for where it may be, made where there is none."""
 
 from __future__ import annotations
 

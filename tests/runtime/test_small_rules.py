@@ -49,7 +49,7 @@ def test_a_reference_of_the_longest_length_is_itself_and_a_longer_one_is_told_ap
     assert longer[0].startswith("x" * (most - 65) + ":")
 
 
-@pytest.mark.req("P-15")
+@pytest.mark.req("V-6")
 def test_a_run_stays_open_as_long_as_was_asked_and_no_longer_than_it_may() -> None:
     def span(*, sla: timedelta | None = None, is_open: bool = True, until: datetime | None = None) -> timedelta | None:
         workflow, request = SimpleNamespace(sla=sla), SimpleNamespace(open=is_open, until=until)

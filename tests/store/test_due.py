@@ -1,4 +1,4 @@
-"""What a sweep finds to be due, asked of literal rows of two tenants, with what is not due beside it."""
+"""Things that a sweep finds to be due, among literal rows of two tenants, with what is not due beside them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_tenant_whose_policy_or_pauses_have_changed_is_followed(runtime:
     assert sorted((await due(runtime)).changed) == ["one", "two"]
 
 
-@pytest.mark.req("P-15")
+@pytest.mark.req("V-6")
 async def test_an_open_run_is_closed_when_its_time_is_over_and_it_has_begun(runtime: Any) -> None:
     await two_tenants(runtime)
     over = {"open_until": ago(minutes=1)}

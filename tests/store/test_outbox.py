@@ -1,4 +1,4 @@
-"""Which message a dispatcher gets, and how its end is kept, each asked of literal rows of two tenants."""
+"""Messages that a dispatcher gets, and how their ends are kept, among literal rows of two tenants."""
 
 from __future__ import annotations
 

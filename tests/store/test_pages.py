@@ -1,4 +1,4 @@
-"""What faces show of runs, in pages, each asked of literal rows of two tenants, past the rights of the faces' role."""
+"""Pages that faces show of runs, among literal rows of two tenants, past the rights of the faces' role."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_a_run_is_shown_with_its_children_its_editions_and_what_it_waits_f
         assert (found["bundle"]["name"], found["evidence_problem"]) == ("last", None)
 
 
-@pytest.mark.req("P-15")
+@pytest.mark.req("V-6")
 async def test_an_open_run_waits_for_more_steps_when_nothing_else_is_left_to_wait_for(runtime: Any) -> None:
     await two_tenants(runtime)
     later = {"open_until": ago(hours=-1)}

@@ -1,4 +1,4 @@
-"""What is kept of pauses, what they hold up, and what follows their end: literal rows of two tenants."""
+"""Pauses as they are kept, what they hold up, and what follows their end: literal rows of two tenants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runtime.store import pauses
 from tests.support.rows import ago, put, put_run, read, uid
 
 # The rows are of no book.
-pytestmark = [pytest.mark.tampers, pytest.mark.req("V-17")]
+pytestmark = pytest.mark.tampers
 
 RUN = f"run:{uid(1)}"
 

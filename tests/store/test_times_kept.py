@@ -1,4 +1,4 @@
-"""When something was decided, voted, begun or is to be purged: what the rows say after the next thing has happened."""
+"""Times of votes, decisions, starts and purges: what the rows say after the next thing has happened."""
 
 from __future__ import annotations
 

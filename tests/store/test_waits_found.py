@@ -1,4 +1,4 @@
-"""Which wait a notification is for, and what becomes of the notification, each asked of literal rows of two tenants."""
+"""Waits that a notification is for, and what becomes of the notification: literal rows of two tenants."""
 
 from __future__ import annotations
 
