@@ -1,14 +1,14 @@
 """A model beside the engine: the real engine on a real PostgreSQL, driven at random, compared after every step.
 
 Starts, votes, signals, timers, crashes, lost leases, policies and cancels of two tenants come in any order, also while
-a call of a worker is held up. At the end everything is let finish. 3,000 steps; 200,000 with COUNTERSEAL_DEEP=1.
+a call of a worker is held up. At the end everything is let finish. 2,000 steps; 200,000 with COUNTERSEAL_DEEP=1.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -31,28 +31,39 @@ from connectors.catalog import Source, load_catalog
 from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database, DatabaseClock
 from core.errors import CountersealError
+from core.terms import Stopped
 from runtime.definition.catalog import Definitions
 from runtime.engine import doubt
+from runtime.requests import pausing
 from runtime.requests.steering import cancel_run
 from tests.conftest import copied
 from tests.model.world import OWNERS, TENANTS, WORKFLOW, Held, Model, Watched, policy
 from tests.runtime.conftest import ACTOR, OPERATIONS, Runtime, wrong_in
 from tests.support.arrivals import Arrivals
+from tests.support.book import Approval
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 # Few long examples: making a database for each, and letting everything finish in it, takes longer than the steps.
-STEPS = 100
-EXAMPLES = 2500 if DEEP else 32
-RUNS, WORKERS = 6, 2
+STEPS = 130
+EXAMPLES = 1600 if DEEP else 16
+RUNS, WORKERS = 8, 2
 CATALOG = load_catalog([Source("probe.yaml", OPERATIONS)])
 
 # Each of these has to happen; else the search does not search.
 SEEN = (
-    "held read", "held before", "held after", "overtaken", "crashed", "canceled", "vote counted", "run succeeded",
-    "run failed_terminal", "run canceled",
+    "held read", "held before", "held after", "crashed read", "crashed before", "crashed after", "canceled", "paused",
+    "vote counted", "vote twice", "vote too late", "signal twice", "signal with timers", "two workers",
+    "overtaken read", "overtaken before", "overtaken after", "deny while held", "needs_approval while held",
+    "cancel while held", "pause while held", "deny in doubt", "needs_approval in doubt", "cancel in doubt",
+    "pause in doubt", "released after it", "lost after it", "silent after it",
+    "run succeeded", "run failed_terminal", "run canceled",
 )  # fmt: skip
 
 tenants = st.sampled_from(TENANTS)
+places = st.sampled_from(["read", "before", "after"])
+# What people do while a call is held up, and what happens then: it goes on; or its lease runs out, after the time in
+# which it may arrive ("lost") or within that time ("silent").
+WHAT, THEN = ("deny", "needs_approval", "cancel", "cancel", "pause"), ("released", "lost", "silent")
 
 
 class Machine(RuleBasedStateMachine):
@@ -68,10 +79,11 @@ class Machine(RuleBasedStateMachine):
         self.stack, self.model, self.version = AsyncExitStack(), Model(), 0
         self.runs: dict[str, UUID] = {}
         self.held: list[Held] = []
+        self.told: set[str] = set()
         self.does(self.open())
         # Hypothesis leaves out some rules for a whole example: without a run, nothing would happen in it.
         for tenant in TENANTS:
-            self.started(tenant)
+            self.does(self.starting(tenant))
 
     def does(self, doing: Awaitable[Any]) -> Any:
         async def bounded() -> Any:
@@ -104,28 +116,96 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.runs) < RUNS)
     @rule(tenant=tenants)
     def start(self, tenant: str) -> None:
-        self.started(tenant)
+        self.does(self.starting(tenant))
 
-    def started(self, tenant: str) -> None:
+    async def starting(self, tenant: str) -> None:
         ref = f"{tenant}{len(self.runs)}"
         self.model.started(tenant, ref)
-        self.runs[ref] = self.does(self.world.start("w", {"ref": ref}, ref=ref, tenant=tenant)).run_id
+        self.runs[ref] = (await self.world.start("w", {"ref": ref}, ref=ref, tenant=tenant)).run_id
         self.seen["started"] += 1
 
-    @precondition(lambda self: not self.held and len(self.runs) < RUNS)
-    @rule(
-        tenant=tenants,
-        place=st.sampled_from(["read", "before", "after"]),
-        outcome=st.sampled_from(["deny", "needs_approval"]),
-    )
-    def overrule(self, tenant: str, place: str, outcome: str) -> None:
-        """A run begins, and while its first call is held up, another policy comes into force."""
-        self.does(self.rule_by(tenant, "allow"))
-        self.started(tenant)
-        self.does(self.holding(Held(place)))
-        self.does(self.rule_by(tenant, outcome))
+    @rule(tenant=tenants, place=places, what=st.sampled_from(WHAT), then=st.sampled_from(THEN))
+    def steer(self, tenant: str, place: str, what: str, then: str) -> None:
+        """A run begins, and while its first call is held up, people say something else.
+
+        Then the call goes on; or its worker has lost its lease, and another one is there before it.
+        """
+        self.begun(tenant, Held(place))
+        self.does(self.steering(what, tenant))
+        self.seen[f"{what} while held"] += bool(self.held)
+        if then != "released":
+            self.does(self.running_out(False, silent=then == "silent"))
+            self.does(self.working("w"))
+        self.seen[f"{then} after it"] += bool(self.held)
+        self.does(self.releasing_all())
+
+    @rule(tenant=tenants, first=places, second=places, what=st.sampled_from([*WHAT, "", "", "", ""]))
+    def overtake(self, tenant: str, first: str, second: str, what: str) -> None:
+        """A worker that has lost its lease goes on while another one has its step."""
+        late = Held(first)
+        self.begun(tenant, late)
+        self.does(self.running_out(False, silent=True))
+        self.does(self.holding(Held(second)))
+        if what:
+            self.does(self.steering(what, tenant))
+        self.seen[f"overtaken {first}"] += late in self.held
+        self.does(self.releasing_all())
+
+    @rule(tenant=tenants, place=places, what=st.sampled_from(WHAT))
+    def doubt(self, tenant: str, place: str, what: str) -> None:
+        """A worker is gone in the middle of a call, and people say something while another asks what became of it."""
+        self.begun(tenant, Held(place))
         for held in [*self.held]:
-            self.does(self.releasing(held))
+            self.does(self.crashing(held))
+        self.does(self.running_out(False))
+        self.does(self.holding(Held("probe")))
+        self.seen[f"{what} in doubt"] += bool(self.held)
+        self.does(self.steering(what, tenant))
+        self.does(self.releasing_all())
+
+    def begun(self, tenant: str, held: Held) -> None:
+        """Hold a call up that is allowed: of a run that starts, or of those that have been waited for."""
+        self.does(self.releasing_all())
+        self.does(self.stirring(tenant, "allow"))
+        self.does(self.holding(held))
+
+    async def stirring(self, tenant: str, outcome: str) -> None:
+        """Let a tenant have something to do, by a policy."""
+        await self.resuming(tenant)
+        if self.model.policies[tenant] != outcome:
+            await self.rule_by(tenant, outcome)
+        if len(self.runs) < RUNS:
+            await self.starting(tenant)
+        else:
+            for ref in [ref for ref, of in self.model.runs.items() if of == tenant and ref not in self.told][:2]:
+                await self.signaling(ref)
+            await self.passing()
+
+    async def steering(self, what: str, tenant: str) -> None:
+        if what == "cancel":
+            await self.canceling(self.held[-1].name.rpartition("-")[0] if self.held else [*self.runs][-1])
+        elif what == "pause":
+            await self.pausing(tenant)
+        else:
+            await self.rule_by(tenant, what)
+
+    @rule(tenant=tenants)
+    def pause(self, tenant: str) -> None:
+        """A person stops a tenant, or lets it go on."""
+        self.does(self.resuming(tenant) if tenant in self.model.paused else self.pausing(tenant))
+
+    async def pausing(self, tenant: str) -> None:
+        said = (Stopped.TENANT, "", "enough", ACTOR)
+        await pausing.pause(self.world.faces, self.world.definitions, tenant, *said)
+        self.model.paused.add(tenant)
+        self.seen["paused"] += 1
+
+    async def resuming(self, tenant: str) -> None:
+        if tenant in self.model.paused:
+            self.model.paused.remove(tenant)
+            said = (Stopped.TENANT, "", "go on", ACTOR)
+            await pausing.resume(self.world.faces, self.world.definitions, tenant, *said)
+            await self.world.sweep()
 
     @rule(tenant=tenants, outcome=st.sampled_from(["allow", "needs_approval", "needs_approval", "deny"]))
     def publish(self, tenant: str, outcome: str) -> None:
@@ -135,12 +215,40 @@ class Machine(RuleBasedStateMachine):
     def vote(self, person: str, number: int, stranger: bool) -> None:
         self.does(self.voting(person, number, stranger))
 
+    @rule(people=st.permutations(OWNERS), number=st.integers(0, RUNS - 1), late=st.booleans())
+    def vote_at_once(self, people: list[str], number: int, late: bool) -> None:
+        """Two people click at the same moment, and a sweeper comes by; ``late`` is just after the time is up."""
+        self.does(self.voting_at_once(people[:2], number, late))
+
+    async def voting_at_once(self, people: list[str], number: int, late: bool) -> None:
+        if not await self.world.books.approvals(open=True):
+            await self.stirring(TENANTS[number % 2], "needs_approval")
+            await self.working("w")
+        found = await self.world.books.approvals(open=True)
+        if not found:
+            return
+        asked, world = found[number % len(found)], self.world
+        if late:
+            await world.trouble.leave_questions_alone(timedelta(days=30, seconds=1))
+            self.model.expired([str(each.id) for each in found], [self.ref_of(each.run) for each in found])
+        choice = "approve" if asked.kind == "action" else "fail"
+        votes = [world.vote(person, choice, asked.tenant, on=asked.id) for person in people]
+        answers = (await asyncio.gather(*votes, world.sweep()))[:2]
+        for person, answer in sorted(zip(people, answers, strict=True), key=lambda each: each[1].status == "approved"):
+            if asked.kind == "action":
+                self.model.voted(str(asked.id), person, answer.code, answer.status)
+        self.seen["vote too late" if late else "vote twice"] += 1
+
     async def voting(self, person: str, number: int, stranger: bool) -> None:
         found = await self.world.books.approvals(open=True)
         if not found:
             return
         asked = found[number % len(found)]
         tenant = asked.tenant if not stranger else next(other for other in TENANTS if other != asked.tenant)
+        await self.voting_on(asked, person, tenant)
+
+    async def voting_on(self, asked: Approval, person: str, tenant: str) -> None:
+        stranger = tenant != asked.tenant
         try:
             answer = await self.world.vote(person, "approve" if asked.kind == "action" else "fail", tenant, on=asked.id)
         except CountersealError:
@@ -153,14 +261,26 @@ class Machine(RuleBasedStateMachine):
             self.model.voted(str(asked.id), person, answer.code, answer.status)
             self.seen[f"vote {answer.code}"] += 1
 
-    @precondition(lambda self: self.runs)
     @rule(number=st.integers(0, RUNS - 1))
     def signal(self, number: int) -> None:
         ref = [*self.runs][number % len(self.runs)]
-        self.does(self.world.signal(f"told:{ref}", tenant_id=self.model.runs[ref], id=f"told-{ref}"))
-        self.model.signaled.add(ref)
+        self.does(self.signaling(ref))
 
-    @precondition(lambda self: self.runs)
+    async def signaling(self, ref: str, number: int = 0) -> None:
+        self.told.add(ref)
+        await self.world.signal(f"told:{ref}", tenant_id=self.model.runs[ref], id=f"told-{ref}-{number}")
+
+    @rule(number=st.integers(0, RUNS - 1), timers=st.booleans())
+    def signal_at_once(self, number: int, timers: bool) -> None:
+        """Two signals for one wait come at the same moment, while a worker works or timers are due."""
+        ref = [*self.runs][number % len(self.runs)]
+        self.seen["signal with timers" if timers else "signal twice"] += 1
+        beside = self.passing() if timers else self.working("w")
+        self.does(self.all_of(self.signaling(ref), self.signaling(ref, 1), beside))
+
+    async def all_of(self, *doing: Awaitable[Any]) -> None:
+        await asyncio.gather(*doing)
+
     @rule(number=st.integers(0, RUNS - 1))
     def cancel(self, number: int) -> None:
         ref = [*self.runs][number % len(self.runs)]
@@ -182,26 +302,32 @@ class Machine(RuleBasedStateMachine):
     def work(self) -> None:
         self.does(self.working("w"))
 
-    async def working(self, owner: str) -> int:
+    @rule()
+    def work_at_once(self) -> None:
+        """Two workers work at the same moment."""
+        self.seen["two workers"] += 1
+        self.does(self.working("w", "x"))
+
+    async def working(self, *owners: str) -> int:
         await self.look()
-        done: int = await self.world.worker(owner).work_off()
+        done = await asyncio.gather(*(self.world.worker(owner).work_off() for owner in owners))
         await self.look()
-        return done
+        return sum(done)
 
     async def look(self) -> None:
         """Learn which questions there are, and about what."""
         for asked in await self.world.books.approvals():
-            ref = next(ref for ref, run in self.runs.items() if run == asked.run)
-            self.outside.asked.setdefault(f"{ref}-{asked.step}", set()).add(str(asked.id))
+            self.outside.asked.setdefault(f"{self.ref_of(asked.run)}-{asked.step}", set()).add(str(asked.id))
 
-    @precondition(lambda self: len(self.held) < WORKERS)
-    @rule(place=st.sampled_from(["read", "read", "before", "after"]), late=st.booleans(), crowd=st.booleans())
-    def hold(self, place: str, late: bool, crowd: bool) -> None:
-        """A worker works until a call of its is held up, or until there is nothing to do.
+    def ref_of(self, run: UUID) -> str:
+        return next(ref for ref, own in self.runs.items() if own == run)
 
-        Also behind another one, which was held up until its lease had run out, and goes on then.
-        """
-        self.does(self.holding(Held(place)) if self.held or not late else self.overtaking(Held(place), crowd))
+    # Preconditions know what was asked, and not how the engine took it: hypothesis wants them to be the same again.
+    @rule(place=places)
+    def hold(self, place: str) -> None:
+        """A worker works until a call of its is held up, or until there is nothing to do."""
+        if len(self.held) < WORKERS:
+            self.does(self.holding(Held(place)))
 
     async def holding(self, held: Held) -> None:
         await self.look()
@@ -217,23 +343,13 @@ class Machine(RuleBasedStateMachine):
             self.held.append(held)
             self.seen[f"held {held.place}"] += 1
 
-    async def overtaking(self, other: Held, crowd: bool) -> None:
-        late = Held("read")
-        await self.holding(late)
-        if late in self.held:
-            await self.running_out(crowd)
-        await self.holding(other)
-        if late in self.held:
-            await self.releasing(late)
-            self.seen["overtaken"] += 1
-
-    @precondition(lambda self: self.held)
     @rule(number=st.integers(0, WORKERS - 1), outcome=st.sampled_from(["", "", "needs_approval", "deny"]))
     def release(self, number: int, outcome: str) -> None:
-        """Let it go on, under a policy that may be newer than its call."""
-        for tenant in TENANTS if outcome else ():
+        """Let a held call go on, under a policy that may be newer than it."""
+        for tenant in TENANTS if outcome and self.held else ():
             self.does(self.rule_by(tenant, outcome))
-        self.does(self.releasing(self.held[number % len(self.held)]))
+        if self.held:
+            self.does(self.releasing(self.held[number % len(self.held)]))
 
     async def releasing(self, held: Held) -> None:
         self.held.remove(held)
@@ -242,28 +358,41 @@ class Machine(RuleBasedStateMachine):
         assert held.task is not None
         await held.task
 
-    @precondition(lambda self: self.held)
-    @rule(number=st.integers(0, WORKERS - 1))
-    def crash(self, number: int) -> None:
-        self.does(self.crashing(self.held[number % len(self.held)]))
+    async def releasing_all(self) -> None:
+        for held in [*self.held]:
+            await self.releasing(held)
+
+    @rule(place=places, number=st.integers(0, WORKERS - 1))
+    def crash(self, place: str, number: int) -> None:
+        """End a worker in the middle of a call."""
+        if not self.held:
+            self.begun(TENANTS[number], Held(place))
+        if self.held:
+            self.does(self.crashing(self.held[number % len(self.held)]))
 
     async def crashing(self, held: Held) -> None:
         self.held.remove(held)
-        self.seen["crashed"] += 1
+        self.seen[f"crashed {held.place}"] += 1
         assert held.task is not None
         held.task.cancel()
         await asyncio.wait({held.task})
 
-    @rule(crowd=st.booleans())
-    def leases_run_out(self, crowd: bool) -> None:
-        """A call that is held up before its effect is lost: it does not arrive after the time in which it may."""
-        self.does(self.running_out(crowd))
+    @rule(crowd=st.booleans(), silent=st.booleans())
+    def leases_run_out(self, crowd: bool, silent: bool) -> None:
+        self.does(self.running_out(crowd, silent=silent))
 
-    async def running_out(self, crowd: bool) -> None:
+    async def running_out(self, crowd: bool, *, silent: bool = False) -> None:
+        """Let all leases run out, and be swept by two keepers at once (``crowd``).
+
+        ``silent`` is so soon that a call which is held up may still arrive; else it never will.
+        """
         for held in [held for held in self.held if held.place == "before"]:
-            await self.crashing(held)
+            held.late = True
+            if not silent:
+                await self.crashing(held)
+        if not silent:
+            await self.world.time_passes()
         await self.world.trouble.expire_leases()
-        await self.world.time_passes()
         await (asyncio.gather(self.world.sweep(), self.world.sweep()) if crowd else self.world.sweep())
 
     @rule()
@@ -271,7 +400,8 @@ class Machine(RuleBasedStateMachine):
         self.does(self.passing())
 
     async def passing(self) -> None:
-        await self.world.time_passes()
+        if all(held.place != "before" for held in self.held):
+            await self.world.time_passes()
         await self.world.trouble.make_waits_due("retry", "timer")
         await self.world.sweep()
 
@@ -289,7 +419,7 @@ class Machine(RuleBasedStateMachine):
     async def holds_nothing(self) -> None:
         """Waiting runs hold no lease (promise 10), and every run is in its own tenant (promise 8)."""
         for run in await self.world.books.runs():
-            ref = next(ref for ref, own in self.runs.items() if own == run.id)
+            ref = self.ref_of(run.id)
             assert run.tenant == self.model.runs[ref]
             if run.status in ("waiting", "waiting_approval", "failed_retryable"):
                 places = [place for place in await self.world.books.places() if place.run == run.id]
@@ -298,25 +428,26 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "world"):
             try:
-                self.does(self.ending())
+                if not self.model.broken:
+                    self.does(self.ending())
             finally:
                 self.does(self.stack.aclose())
                 self.loop.close()
 
     async def ending(self) -> None:
         """Nothing that was answered is lost: whatever can come to an end does, with each effect once (promise 4)."""
-        for held in [*self.held]:
-            await self.releasing(held)
+        await self.releasing_all()
         for tenant in TENANTS:
+            await self.resuming(tenant)
             await self.rule_by(tenant, "allow")
         for _ in range(60):
             await self.running_out(False)
             await self.passing()
-            for ref in self.runs:
-                await self.world.signal(f"told:{ref}", tenant_id=self.model.runs[ref], id=f"told-{ref}")
-            for number, _ in enumerate(await self.world.books.approvals(open=True)):
+            for ref in [ref for ref in self.runs if ref not in self.told]:
+                await self.signaling(ref)
+            for asked in await self.world.books.approvals(open=True):
                 for person in ("ana", "ben"):
-                    await self.voting(person, number, stranger=False)
+                    await self.voting_on(asked, person, asked.tenant)
             moved = await self.working("w")
             over = [run.status in ("succeeded", "failed_terminal", "canceled") for run in await self.world.books.runs()]
             if all(over) and not moved:
@@ -324,11 +455,15 @@ class Machine(RuleBasedStateMachine):
         assert self.model.broken == []
         for run in await self.world.books.runs():
             self.seen[f"run {run.status}"] += 1
-            ref = next(ref for ref, own in self.runs.items() if own == run.id)
+            ref = self.ref_of(run.id)
             if ref not in self.model.excused:
                 assert run.status == "succeeded", (ref, run.status, run.error)
             if run.status == "succeeded":
                 assert {name for name in self.model.landed if name.startswith(f"{ref}-")} == self.model.effects_of(ref)
+        said: defaultdict[str, set[str]] = defaultdict(set)
+        for receipt in await self.world.books.receipts():
+            said[f"{self.ref_of(receipt.run)}-{receipt.step}"].add(receipt.status)
+        assert self.model.untrue(said) == []
         assert await wrong_in(self.world) == []
 
 
