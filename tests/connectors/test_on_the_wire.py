@@ -171,7 +171,8 @@ async def test_a_token_is_asked_for_with_its_scope(now: Any, make_call: MakeCall
 
 
 @pytest.mark.parametrize(
-    ("expires", "lives"), [({}, 300), ({"expires_in": True}, 300), ({"expires_in": 100}, 100), ({"expires_in": "x"}, 300)]
+    ("expires", "lives"),
+    [({}, 300), ({"expires_in": True}, 300), ({"expires_in": 100}, 100), ({"expires_in": "x"}, 300)],
 )
 async def test_a_token_lives_as_long_as_it_says(
     now: Any, make_call: MakeCall, wire: Any, monkeypatch: pytest.MonkeyPatch, expires: Any, lives: int
@@ -182,7 +183,7 @@ async def test_a_token_lives_as_long_as_it_says(
     wire.say({"access_token": "t1", **expires}, {"result": {}}, {"result": {}})
     wire.say({"access_token": "t2", **expires}, {"result": {}})
     for passed in (0.0, lives - 35.0, lives - 25.0):
-        assert isinstance(await connector.perform(get), Done)
+        assert isinstance(await connector.perform(get), Done), passed
     said = [one["headers"].get("authorization") for one in wire.heard]
     assert said == [None, "Bearer t1", "Bearer t1", None, "Bearer t2"]
 
@@ -317,7 +318,15 @@ def send(make_call: MakeCall, wire: Any, method: str, **more: Any) -> Call:
 
 @pytest.mark.parametrize(
     ("method", "effect"),
-    [("GET", False), ("HEAD", False), ("OPTIONS", True), ("POST", True), ("PUT", True), ("PATCH", True), ("DELETE", True)],
+    [
+        ("GET", False),
+        ("HEAD", False),
+        ("OPTIONS", True),
+        ("POST", True),
+        ("PUT", True),
+        ("PATCH", True),
+        ("DELETE", True),
+    ],
 )
 async def test_a_method_changes_something_unless_it_is_get_or_head(
     http: HttpConnector, make_call: MakeCall, wire: Any, method: str, effect: bool
