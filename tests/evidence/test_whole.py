@@ -1,6 +1,6 @@
 """One bundle in which everything happens, compared whole: each file, the statement, and what the verifier says of it.
 
-``whole_bundle.json`` holds what is expected. ``COUNTERSEAL_WRITE_WHOLE=1`` writes it anew; read the difference then.
+``whole_bundle.json`` holds what is expected; see ``tests.support.whole``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from evidence.commitments import blind, commit, commit_fields, disclosure, path_
 from evidence.history import ATTEMPTED
 from evidence.receipts import Receipt, ReceiptStatus
 from evidence.verify import verify_bundle
+from tests.support.whole import as_it_was
 
 EXPECTED = Path(__file__).with_name("whole_bundle.json")
 E = EventType
@@ -170,12 +170,7 @@ def test_a_bundle_in_which_everything_happens_is_as_it_was(workshop: Any, whole:
         found[name] = json.loads(text) if name.endswith(".json") else text.splitlines()
     report = verify_bundle(workshop.save(whole.bytes), public_key=workshop.key)
     found["verified"] = report.to_json()
-    if os.environ.get("COUNTERSEAL_WRITE_WHOLE"):
-        EXPECTED.write_text(f"{json.dumps(found, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
-    wanted = json.loads(EXPECTED.read_text(encoding="utf-8"))
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        assert found[name] == value, name
+    as_it_was(EXPECTED, found)
 
 
 def test_files_of_a_bundle_are_plain_and_of_one_time(whole: Any) -> None:
