@@ -109,6 +109,15 @@ async def test_what_servicenow_answers_is_read_whole(now: Any, make_call: MakeCa
     assert written == Done({**facts, "fields": after, "altered": ["priority", "hidden"]}, f"{ID}@5", after)
 
 
+@pytest.mark.parametrize(("status", "good"), [(200, True), (299, True), (300, False), (399, False)])
+async def test_all_of_2xx_is_a_success_and_nothing_else(
+    now: Any, make_call: MakeCall, wire: Any, status: int, good: bool
+) -> None:
+    wire.say({"result": RECORD}, status=status)
+    outcome = await now().perform(make_call(UPDATE, {"sys_id": ID, "fields": {"priority": "1"}}))
+    assert isinstance(outcome, Done if good else Refused)
+
+
 async def test_a_pre_read_asks_for_the_diff_and_the_facts(now: Any, make_call: MakeCall, wire: Any) -> None:
     wire.say({"result": {**RECORD, "strange": "x"}})
     call = make_call(UPDATE, {"sys_id": ID, "fields": {"priority": "1", "work_notes": "x"}})

@@ -21,7 +21,7 @@ __all__ = ["database", "declared", "outside", "sql"]
 PAIRS = """
 CREATE TABLE crm.pairs (id int, part text, status text, made text GENERATED ALWAYS AS (upper(status)) STORED,
   PRIMARY KEY (id, part));
-INSERT INTO crm.pairs SELECT n / 2, CASE n % 2 WHEN 0 THEN 'b' ELSE 'a' END, 'new' FROM generate_series(209, 2, -1) n;
+INSERT INTO crm.pairs SELECT n / 2, CASE n % 2 WHEN 0 THEN 'a' ELSE 'b' END, 'new' FROM generate_series(209, 2, -1) n;
 """
 
 
@@ -57,6 +57,15 @@ async def test_rows_come_in_the_order_of_the_whole_key(paired: Any, database: An
     for asked, count in (({}, ROWS_DEFAULT), ({"limit": 3}, 3), ({"limit": 207}, 207), ({"limit": 208}, 208)):
         found = await connector.perform(call(catalog, "select", **asked))
         assert found == Done({"rows": every[:count], "count": count, "truncated": count < 208})
+
+
+async def test_what_is_to_be_null_is_a_condition(sql: SqlConnector, declared: Catalog, database: Any) -> None:
+    await database.execute("UPDATE crm.customers SET seen = '2026-01-02T03:04:05Z' WHERE id = 1")
+    for asked, ids in (({"seen": None}, [2]), ({"seen": None, "status": "new"}, [2]), ({"status": "new"}, [1, 2])):
+        found = await sql.perform(call(declared, "select", **asked))
+        assert isinstance(found, Done)
+        rows: Any = found.output["rows"]
+        assert [row["id"] for row in rows] == ids, asked
 
 
 async def test_a_row_is_found_by_its_whole_key(paired: Any, database: Any) -> None:

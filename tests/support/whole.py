@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-WRITE = "COUNTERSEAL_WRITE_WHOLE"
+# Read at once: some tests empty their environment.
+WRITE = bool(os.environ.get("COUNTERSEAL_WRITE_WHOLE"))
 
 
 def as_it_was(file: Path, found: Mapping[str, Any]) -> None:
     """Compare part by part with the file. With ``COUNTERSEAL_WRITE_WHOLE=1`` it is written anew: read the difference."""
     told = json.loads(json.dumps(found))
-    if os.environ.get(WRITE):
+    if WRITE:
         file.write_text(f"{json.dumps(told, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
     wanted = json.loads(file.read_text(encoding="utf-8"))
     assert told.keys() == wanted.keys()
