@@ -34,7 +34,7 @@ ASKED = {"kind": "action", "requester": "rita"}
 LATE = {"attempt": 1, "epoch": 1, "known": "failed", "sent": True}
 
 
-def told(workshop: Any) -> tuple[Any, dict[str, Receipt]]:
+def told(workshop: Any) -> Any:
     """A run that fails, goes on, is extended and canceled; with votes replaced, doubts, retries and late answers."""
     key, story = workshop.run_key, workshop.tell()
     story.policy = DocumentText("it-operations", 9, "policy: nine\n")
@@ -60,7 +60,7 @@ def told(workshop: Any) -> tuple[Any, dict[str, Receipt]]:
     failed = receipt("r-failed", ReceiptStatus.FAILED, reversible=False, reverse=None, external_id=None,
                      error={"message": "no", "code": "x"})  # fmt: skip
     open_ = receipt("r-open", ReceiptStatus.INTENDED, settled_at=None, external_id=None)
-    receipts = {"done": done, "reset": reset, "failed": failed, "open": open_}
+    other = receipt("r-open-2", ReceiptStatus.INTENDED, settled_at=None, external_id=None)
     committed = [["/trigger/number", "1" * 64], ["/other", "2" * 64], ["/trigger/by", "3" * 64]]
     opened = {"workflow": story.named(story.workflow), "trigger": "api", "committed": committed}
     story.add(E.RUN_OPENED, opened, step=None)
@@ -72,7 +72,7 @@ def told(workshop: Any) -> tuple[Any, dict[str, Receipt]]:
     story.intend(done, "d1", attempt=2)
     story.add(E.ACTION_LATE, {**LATE, "receipt": "r-done", "values": "0" * 64})
     story.settle(E.ACTION_SUCCEEDED, done, **usage("m2", "0.2"))
-    story.add(E.STEP_SUCCEEDED, {"writes": ["log"]}, step="s1")
+    story.add(E.STEP_SUCCEEDED, {"writes": ["log"], **usage("m2", None)}, step="s1")
     story.add(E.RUN_EXTENDED, {"number": 1, "steps": ["x"]}, step=None)
     story.add(E.CHECKPOINT_COMMITTED, {"number": 1, "digest": "b" * 64}, step=None)
     action = blind(key, reset.action_digest)
@@ -112,6 +112,8 @@ def told(workshop: Any) -> tuple[Any, dict[str, Receipt]]:
     story.add(E.CHECKPOINT_COMMITTED, {"number": 3, "digest": "f" * 64}, step=None)
     story.decide("d4", blind(key, open_.action_digest), "allow")
     story.intend(open_, "d4")
+    story.decide("d5", blind(key, other.action_digest), "allow")
+    story.intend(other, "d5")
     why = path_of("cancel", "reason")
     reason = [[why, commit(key, why, "no longer wanted")]]
     story.add(E.RUN_CANCELED, {"committed": reason}, Actor("token", "olga"), None)
@@ -127,7 +129,7 @@ def told(workshop: Any) -> tuple[Any, dict[str, Receipt]]:
         ),
         ApprovalRecord("a2", None, "expired", "c" * 64, None),
     ]  # fmt: skip
-    story.receipts = [done, reset, failed, open_]
+    story.receipts = [done, reset, failed, open_, other]
     shown = [
         (path_of("receipt", "r-done", "input", "priority"), "1"),
         (path_of("receipt", "r-done", "target"), done.target),
@@ -135,12 +137,13 @@ def told(workshop: Any) -> tuple[Any, dict[str, Receipt]]:
     shown += [(f"/receipt/r-done/late/0/{name}", done.late[0][name]) for name in ("detail", "output")]
     shown += [("/receipt/r-reset/reverse/z~11", 1), ("/run/state/log", [1])]
     story.disclosures += [disclosure(key, path, value) for path, value in shown]
-    return story, receipts
+    story.disclosures.append(story.disclosures[0])
+    return story
 
 
 @pytest.fixture
 def whole(workshop: Any) -> Any:
-    story, _ = told(workshop)
+    story = told(workshop)
     content, why = story.content(), path_of("cancel", "reason")
     lines = [json.loads(line) for append in content.appends for line in append]
     attempts = [
