@@ -20,6 +20,7 @@ from evidence.history import History
 from evidence.origins import Event
 from evidence.receipts import LateAnswer, contradiction
 from evidence.rollup import _money
+from evidence.verify import _some
 
 E = EventType
 P = {"name": "p", "version": 1, "digest": "0" * 64}
@@ -323,6 +324,11 @@ def test_what_is_deep_is_not_plain() -> None:
 
 
 def test_words_of_a_fault_name_some_and_count_the_rest() -> None:
+    assert [_some([str(n) for n in range(many)]) for many in (0, 5, 7)] == [
+        "none",
+        "0, 1, 2, 3, 4",
+        "0, 1, 2, 3, 4 and 2 more",
+    ]
     assert (_few(["a"]), _few(["a", "b", "c"])) == ("a", "a; b; c")
     many = _few([str(number) for number in range(9)])
     assert many.startswith("0; 1; 2")

@@ -61,7 +61,11 @@ def told(workshop: Any) -> Any:
                      error={"message": "no", "code": "x"})  # fmt: skip
     open_ = receipt("r-open", ReceiptStatus.INTENDED, settled_at=None, external_id=None)
     other = receipt("r-open-2", ReceiptStatus.INTENDED, settled_at=None, external_id=None)
-    committed = [["/trigger/number", "1" * 64], ["/other", "2" * 64], ["/trigger/by", "3" * 64]]
+    committed = [
+        ["/trigger/number", commit(key, "/trigger/number", "A1")],
+        ["/other", "2" * 64],
+        ["/trigger/by", "3" * 64],
+    ]
     opened = {"workflow": story.named(story.workflow), "trigger": "api", "committed": committed}
     story.add(E.RUN_OPENED, opened, step=None)
     story.add(E.STEP_SUCCEEDED, {"writes": ["log", "state"], **usage("m2", "0.10")}, step="s0")
@@ -135,7 +139,7 @@ def told(workshop: Any) -> Any:
         (path_of("receipt", "r-done", "target"), done.target),
     ]
     shown += [(f"/receipt/r-done/late/0/{name}", done.late[0][name]) for name in ("detail", "output")]
-    shown += [("/receipt/r-reset/reverse/z~11", 1), ("/run/state/log", [1])]
+    shown += [("/receipt/r-reset/reverse/z~11", 1), ("/run/state/log", [1]), ("/trigger/number", "A1")]
     story.disclosures += [disclosure(key, path, value) for path, value in shown]
     story.disclosures.append(story.disclosures[0])
     return story
@@ -153,7 +157,7 @@ def whole(workshop: Any) -> Any:
     ]
     run = replace(
         content.run,
-        inputs=[["/trigger/number", "1" * 64], ["/trigger/by", "3" * 64]],
+        inputs=[["/trigger/number", commit(workshop.run_key, "/trigger/number", "A1")], ["/trigger/by", "3" * 64]],
         outputs=[["/run/output/x", "4" * 64]],
         state=commit_fields(workshop.run_key, "/run/state", {"log": [1]}),
         attempts=attempts,
