@@ -13,7 +13,7 @@ WRITE = bool(os.environ.get("COUNTERSEAL_WRITE_WHOLE"))
 
 
 def as_it_was(file: Path, found: Mapping[str, Any]) -> None:
-    """Compare part by part with the file. With ``COUNTERSEAL_WRITE_WHOLE=1`` it is written anew: read the difference."""
+    """Compare with the file, part by part; ``COUNTERSEAL_WRITE_WHOLE=1`` writes it anew: read the difference then."""
     told = json.loads(json.dumps(found))
     if WRITE:
         file.write_text(f"{json.dumps(told, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
