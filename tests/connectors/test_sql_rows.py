@@ -20,7 +20,7 @@ __all__ = ["database", "declared", "outside", "sql"]
 
 PAIRS = """
 CREATE TABLE crm.pairs (id int, part text, status text, made text GENERATED ALWAYS AS (upper(status)) STORED,
-  PRIMARY KEY (id, part));
+  PRIMARY KEY (part, id));
 INSERT INTO crm.pairs SELECT n / 2, CASE n % 2 WHEN 0 THEN 'a' ELSE 'b' END, 'new' FROM generate_series(209, 2, -1) n;
 """
 
