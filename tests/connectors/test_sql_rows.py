@@ -1,4 +1,4 @@
-"""What the connector sql makes of several rows, of keys of two columns, and of what the database changes itself."""
+"""Rows of the connector sql: several of them, keys of two columns, and changes that the database makes itself."""
 
 from __future__ import annotations
 
