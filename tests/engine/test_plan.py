@@ -141,6 +141,17 @@ steps:
 
 
 @pytest.mark.req("X-12")
+def test_a_loop_keeps_nothing_of_items_that_are_done(simulate: Any) -> None:
+    run = simulate(LOOP.replace("MAX", "2"), {"items": [1, 2, 3]})
+    while "each[2].one" not in run.ready():
+        key = min(run.ready())
+        run.claim(key)
+        run.succeed(key)
+    held = {name for kept in (run.state.status, run.state.outputs) for name in kept}
+    assert not {name for name in held if name.startswith(("each[0].", "each[1]."))}
+
+
+@pytest.mark.req("X-12")
 @pytest.mark.parametrize("parallel", [1, 2, 20])
 def test_a_loop_does_every_item_with_at_most_so_many_at_once(simulate: Any, parallel: int) -> None:
     run = simulate(LOOP.replace("MAX", str(parallel)), {"items": list(range(12))})

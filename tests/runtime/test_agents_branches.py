@@ -107,7 +107,7 @@ async def test_an_agent_that_fails_with_a_denied_call_waits_for_nobody(agents: A
     run = await agents.go(calls(*turn), policy=policy, workflow=agent(more="on_denied: fail"))
     assert await agents.runtime.status(run) == "failed_terminal"
     assert (await agents.runtime.error(run))["code"] == "agent_denied"
-    assert await agents.runtime.all("SELECT status FROM approvals") == [("canceled",)]
+    assert [approval.status for approval in await agents.runtime.books.approvals()] == ["canceled"]
     assert agents.runtime.outside.effects == []
     assert len(agents.asked) == 1
     await replayed(agents, run)

@@ -150,11 +150,13 @@ async def test_leases_that_end_time_and_again_are_counted_across_the_waits(runti
     assert runtime.outside.effects == []
 
 
-@pytest.mark.parametrize(("lease", "stalled"), [(30, SEND_WITHIN.total_seconds() + 1), (3, 4)])
+@pytest.mark.parametrize(
+    ("lease", "stalled", "readings"), [(30, SEND_WITHIN.total_seconds() + 1, 2), (3, 4, 2), (3, 4, 1)]
+)
 async def test_a_worker_that_stalls_between_intent_and_call_sends_nothing(
-    runtime: Any, monkeypatch: pytest.MonkeyPatch, lease: float, stalled: float
+    runtime: Any, monkeypatch: pytest.MonkeyPatch, lease: float, stalled: float, readings: int
 ) -> None:
-    """Too late for its reader, or under a lease that may be somebody else's by then."""
+    """Too late for its reader, or under a lease that may be somebody else's by then: an append does not renew it."""
     run_id = await begun(runtime, ASKED)
     loop = asyncio.get_running_loop()
     clock = loop.time
@@ -163,7 +165,7 @@ async def test_a_worker_that_stalls_between_intent_and_call_sends_nothing(
     def time() -> float:
         # The first readings are those before the claim and the intent; every other one is of a moment after the stall.
         started.append(clock())
-        return started[-1] if len(started) <= 2 else clock() + stalled
+        return started[-1] if len(started) <= readings else clock() + stalled
 
     worker = runtime.worker(lease=lease)
     with monkeypatch.context() as patched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,7 @@ from connectors.port import Refused
 from core.errors import ConsistencyError
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
-from runtime.keep.bundling import Bundling
+from runtime.keep.bundling import Bundling, content_of
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
 from runtime.requests.steering import close_run
@@ -75,6 +76,23 @@ async def test_the_token_of_a_wait_before_the_retry_ends_no_wait_after_it(runtim
     assert (await runtime.state(run))["channels"]["got"] == {"amount": 2}
     await runtime.history(run)
     await runtime.at_rest()
+
+
+@pytest.mark.req("Q-21")
+async def test_the_evidence_says_when_a_run_ended_last(runtime: Any, tmp_path: Path) -> None:
+    runtime.outside.script["bad"] = [Refused("no", "not today")]
+    run: UUID = await runtime.go(OPEN)
+    await bundled(runtime, tmp_path)
+    await runtime.retry(run)
+    await runtime.worker().work_off()
+    signer = FileSigner.load_or_create(tmp_path / "key")
+    bundling = Bundling(FileBlobStore(tmp_path / "blobs"), signer, "t", runtime.definitions)
+    async with runtime.database.transaction("acme") as connection:
+        content = content_of(await bundling.material(connection, "acme", run), "t")
+    lines = [json.loads(line) for append in content.appends for line in append]
+    first, last = [line["ts"] for line in lines if line["type"] == "run.closed"]
+    assert first < last
+    assert (content.run.opened_at, content.run.closed_at) == (lines[0]["ts"], last)
 
 
 @pytest.mark.req("Q-15")

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from connectors.port import Call, NotSent
+from runtime.requests.looking import receipt_of
+from runtime.store import approvals
 from tests.runtime.test_governance import ALLOW, EFFECT
 
 BESIDE = """
@@ -78,6 +80,26 @@ async def test_each_retry_keeps_why_and_has_a_token_of_its_own(runtime: Any) -> 
         await runtime.wait_is_due()
     assert len(set(seen)) == 2
     assert len(runtime.outside.effects) == 1
+
+
+@pytest.mark.req("O-3")
+async def test_a_card_shows_what_became_of_the_newest_attempt(runtime: Any) -> None:
+    runtime.outside.script["a"] = [NotSent("connection refused")]
+    run_id = await runtime.go(EFFECT, policy=ASK)
+    await runtime.person("olga", ("owners",))
+    approval = await runtime.question()
+    await runtime.vote("olga", "approve")
+    await runtime.worker().work_off()
+
+    async def shown() -> tuple[str, Any]:
+        async with runtime.faces.transaction("acme") as connection:
+            row = await receipt_of(connection, runtime.definitions, await approvals.read(connection, approval))
+        assert row is not None
+        return row["status"], (row["error"] or {}).get("message", "")
+
+    assert await shown() == ("failed", "connection refused")
+    await runtime.wait_is_due()
+    assert (await runtime.status(run_id), await shown()) == ("succeeded", ("succeeded", ""))
 
 
 @pytest.mark.req("V-16")

@@ -1,0 +1,63 @@
+"""Batches that a scheduler sends to a queue, and beats that are slow to be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from runtime.engine.commit import Claim
+from runtime.keep.scheduler import BATCH, Scheduler
+
+ONE = """
+workflow: one
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: a, do: probe.effect.apply, with: {name: a}}
+"""
+
+
+class Line:
+    """A queue that takes whatever it is given."""
+
+    needs_dispatch = True
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    async def sent(self, messages: Sequence[tuple[str, str, str]]) -> list[str]:
+        self.batches.append(len(messages))
+        return [key for key, _, _ in messages]
+
+
+@pytest.mark.req("Q-11")
+async def test_a_batch_is_no_larger_however_many_tenants_have_steps(runtime: Any) -> None:
+    for tenant in ("acme", "beta", "gamma"):
+        await runtime.tenant(tenant)
+        await runtime.policy(tenant=tenant)
+        await runtime.publish(ONE, tenant)
+        for number in range(6):
+            await runtime.start("one", ref=str(number), tenant=tenant)
+    line = Line()
+    scheduler = Scheduler(runtime.database, line, "s")
+    assert [await scheduler.admit() for _ in range(3)] == [BATCH, 18 - BATCH, 0]
+    assert line.batches == [BATCH, 18 - BATCH]
+
+
+@pytest.mark.req("Q-10")
+async def test_a_lease_is_extended_from_when_the_beat_began(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, beaten, clock = runtime.worker(), list[tuple[float, bool]](), iter((100.0, 200.0, 300.0))
+    monkeypatch.setattr("runtime.work.worker.Lease.now", staticmethod(lambda: next(clock)))
+    claim = Claim("a", uuid4(), 1)
+
+    def told(_: Claim, began: float, *, ours: bool) -> bool:
+        beaten.append((began, ours))
+        return False
+
+    job = SimpleNamespace(drive=SimpleNamespace(beaten=told))
+    await worker._extend([(uuid4(), claim, job), (uuid4(), claim, job)])
+    assert beaten == [(100.0, False), (100.0, False)]
