@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -109,8 +110,8 @@ class QuietServer(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def served(app: FaultyApp, **tls: str) -> AsyncIterator[str]:
-    """Serve ``app`` on a free port; the URL."""
+async def served(app: FaultyApp, *, dated: bool = True, **tls: str) -> AsyncIterator[str]:
+    """Serve ``app`` on a free port; the URL. ``dated``: answers bear the time of now."""
 
     class Protocol(HttpToolsProtocol):
         def connection_made(self, transport: Any) -> None:
@@ -119,7 +120,8 @@ async def served(app: FaultyApp, **tls: str) -> AsyncIterator[str]:
 
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # TCP: asyncio sets no delay
     listener.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(app, http=Protocol, ws="none", lifespan="off", log_config=None, **tls)  # type: ignore[arg-type]
+    plain: dict[str, Any] = {"ws": "none", "lifespan": "off", "log_config": None, "date_header": dated}
+    config = uvicorn.Config(app, http=Protocol, **plain, **tls)  # type: ignore[arg-type]
     server = QuietServer(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started:
@@ -395,6 +397,41 @@ async def model_api() -> AsyncIterator[FakeModel]:
     fake = FakeModel()
     async with served(fake.app) as fake.url:
         yield fake
+
+
+class Wire:
+    """Answers in turn what it is told to, and keeps each request whole: its method, path, query, headers and body."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.answers: list[Response] = []
+        self.url = ""
+        self.app = FaultyApp(self._answer)
+
+    def say(self, *bodies: Any, status: int = 200, **headers: str) -> None:
+        """Answer the next requests by these, one each."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.answers += [JSONResponse(body, status, named) for body in bodies]
+
+    def lines(self) -> list[Any]:
+        """Each request as its method, path, query and body; the headers are in ``heard``."""
+        return [(one["method"], one["path"], one["query"], one["body"]) for one in self.heard]
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        sent = (await request.body()).decode()
+        body = json.loads(sent) if sent.startswith(("{", "[")) else sent
+        about = {"method": request.method, "path": request.url.path, "query": dict(request.query_params)}
+        self.heard.append({**about, "headers": dict(request.headers), "body": body})
+        await self.answers.pop(0)(scope, receive, send)
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    told = Wire()
+    async with served(told.app, dated=False) as told.url:
+        yield told
+    assert told.answers == []
 
 
 @pytest.fixture

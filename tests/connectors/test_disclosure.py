@@ -53,6 +53,21 @@ def test_a_list_is_as_open_as_its_most_closed_part() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "items",
+    [
+        {"x-secret": True},
+        {"type": "object", "properties": {"a": {"x-secret": True}}},
+        {"type": "object", "additionalProperties": {"x-secret": True}},
+        {"type": "array", "items": {"x-secret": True}},
+        {"type": "object", "additionalProperties": {"type": "array", "items": {"x-secret": True}}},
+    ],
+)
+def test_a_secret_anywhere_in_a_list_hides_all_of_it(items: Any) -> None:
+    schema = {"type": "object", "x-evidence": "value", "properties": {"all": {"type": "array", "items": items}}}
+    assert shown(schema, {"all": [{"b": "1"}]}) == {"/all": "secret"}
+
+
 def test_local_references_are_followed_and_circles_end() -> None:
     schema = {
         "type": "object",

@@ -108,6 +108,18 @@ async def test_calls_that_nobody_could_answer_are_asked_for_again(
         tool_calls(model_api.message)
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [one(str(n)) for n in range(CALLS_MAX)],
+        [one(arguments="é" * (ARGUMENT_BYTES_MAX // 2))],
+        [one(name="n" * 256), one("i" * 256, "n")],
+    ],
+)
+def test_the_most_that_a_call_may_be_is_taken(calls: Any) -> None:
+    assert tool_calls({"tool_calls": calls}) == calls
+
+
 def test_what_servers_say_in_other_ways_is_understood() -> None:
     assert tool_calls({"tool_calls": None}) == []
     bare = {"function": {"name": "get"}}

@@ -10,7 +10,7 @@ from connectors.catalog import Catalog, Source, catalog_of, load_catalog
 from connectors.marks import FORMATS
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Before
-from connectors.proposal import action_digest, build_action, idempotency_key, render
+from connectors.proposal import action_digest, action_json, build_action, idempotency_key, render
 from core.action import Risk, SideEffects
 from core.errors import DefinitionError, InputError
 
@@ -135,6 +135,17 @@ def test_an_action_is_complete(catalog: Catalog) -> None:
     assert (action.risk, action.side_effects, action.target_version) == (Risk.MEDIUM, SideEffects.EXTERNAL_CALL, "4")
     assert [(one.field, one.before, one.after) for one in action.changes] == [("priority", "3", "1")]
     assert action.summary == "Update incident INC0010001 (Mail is down): priority"
+
+
+def test_all_that_a_probe_needs_is_kept_of_an_action(catalog: Catalog) -> None:
+    before = Before({"priority": "3"}, "4", {"sys_updated_by": "ana"})
+    values: Any = {"sys_id": "a" * 32, "fields": {"priority": "1"}}
+    action = build_action(catalog.get("servicenow.incident.update"), values, before)
+    read = {"values": {"priority": "3"}, "version": "4", "facts": {"sys_updated_by": "ana"}}
+    told = {"input": values, "target": action.target, "summary": action.summary}
+    assert action_json(action, before) == {**told, "before": read}
+    assert action_json(action, None) == {**told, "before": None}
+    assert action_json(replace(action, system="s"), None) == {**told, "before": None, "system": "s"}
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def test_a_bundle_holds_what_q_21_asks_for(workshop: Any) -> None:
     }
     run = json.loads(files[layout.RUN_FILE])
     assert [path for path, _ in run["inputs"]] == ["/run/input/number"]
+    assert (run["attempts"], run["canceled"], "origins" in run) == (None, None, False)
     assert b"INC0010001" not in files[layout.RUN_FILE] + files[layout.EVENTS]
     assert [item["outcome"] for item in json.loads(files[layout.DECISIONS])] == [
         "allow",

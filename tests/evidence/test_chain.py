@@ -237,6 +237,18 @@ def test_depth_up_to_the_bound_is_accepted() -> None:
         chain_of(opened(), started({"x": [[value]]}))
 
 
+def test_a_line_of_the_longest_length_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = chain_of(opened(), started({"x": "y" * 500}))
+    longest = max(map(len, lines))
+    monkeypatch.setattr("evidence.chain.LINE_BYTES_MAX", longest)
+    assert read(lines).ok
+    assert chain_of(opened(), started({"x": "y" * 500})) == lines
+    monkeypatch.setattr("evidence.chain.LINE_BYTES_MAX", longest - 1)
+    assert f"longer than {longest - 1} bytes" in (read(lines).problem or "")
+    with pytest.raises(InputError, match=f"longer than {longest - 1} bytes"):
+        chain_of(opened(), started({"x": "y" * 500}))
+
+
 def test_a_closed_run_takes_nothing_more() -> None:
     with pytest.raises(InputError, match="cannot follow"):
         chain_of(opened(), closed(), started())

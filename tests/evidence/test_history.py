@@ -20,6 +20,7 @@ from evidence.history import History
 from evidence.origins import Event
 from evidence.receipts import LateAnswer, contradiction
 from evidence.rollup import _money
+from evidence.verify import _some
 
 E = EventType
 P = {"name": "p", "version": 1, "digest": "0" * 64}
@@ -60,6 +61,16 @@ def history(*told: tuple[EventType, dict[str, Any]]) -> History:
         ([(E.DECISION_MADE, ASKS), *YES, (E.ACTION_INTENDED, BY_PEOPLE)], None),
         ([(E.DECISION_MADE, ASKS), *YES[:2], (E.ACTION_INTENDED, BY_PEOPLE)], "an approval that was requested"),
         ([(E.DECISION_MADE, ASKS), YES[0], YES[2], (E.ACTION_INTENDED, BY_PEOPLE)], "nobody voted for"),
+        (
+            [
+                (E.DECISION_MADE, ASKS),
+                YES[0],
+                (E.APPROVAL_VOTED, {**VOTE, "choice": "reject"}),
+                YES[2],
+                (E.ACTION_INTENDED, BY_PEOPLE),
+            ],
+            "nobody voted for",
+        ),
         (
             [
                 (E.DECISION_MADE, ASKS),
@@ -140,6 +151,12 @@ DOUBT = [*BEGUN, (E.ACTION_IN_DOUBT, {"receipt": "r1"})]
         ([YES[0], YES[0]], "the approval a1 was requested before"),
         ([YES[1]], "the approval a1 was never requested"),
         ([*YES, YES[2]], "the approval was approved already"),
+        (
+            [*YES[:2], (E.APPROVAL_DECIDED, {"approval": "a1", "outcome": "rejected"}), YES[2]],
+            "the approval was rejected already",
+        ),
+        ([*YES[:2], (E.APPROVAL_EXPIRED, {"approval": "a1"}), YES[2]], "the approval was expired already"),
+        ([*YES[:2], (E.APPROVAL_SUPERSEDED, {"approval": "a1"}), YES[2]], "the approval was superseded already"),
         ([(E.DECISION_MADE, {**DECIDED, "decision": 7})], "its decision is not an id"),
         ([(E.APPROVAL_REQUESTED, {**ASKED, "approval": ["a1"]})], "its approval is not an id"),
         ([(E.ACTION_INTENDED, {**INTENT, "receipt": None})], "its receipt is not an id"),
@@ -197,6 +214,15 @@ def test_a_history_adds_up() -> None:
     ]
     assert [bool(why) for _, why in found.late_answers()] == [False, True]
     assert history((E.RUN_CLOSED, {"status": "x"}), (E.RUN_REOPENED, {})).run_status is None
+
+
+def test_late_answers_count_after_the_last_end_alone() -> None:
+    late = (E.ACTION_LATE, {"receipt": "r1", "known": "failed", "attempt": 1})
+    closed, again = (E.RUN_CLOSED, {"status": "failed_terminal"}), (E.RUN_REOPENED, {})
+    told = [*BEGUN, late, closed, late, late, again, late]
+    assert (history(*told[:6]).after_the_end, history(*told).after_the_end) == (2, 0)
+    assert history(*told, closed, late).after_the_end == 1
+    assert len(history(*told, closed, late).receipts["r1"].late) == 5
 
 
 @pytest.mark.parametrize(
@@ -298,6 +324,11 @@ def test_what_is_deep_is_not_plain() -> None:
 
 
 def test_words_of_a_fault_name_some_and_count_the_rest() -> None:
+    assert [_some([str(n) for n in range(many)]) for many in (0, 5, 7)] == [
+        "none",
+        "0, 1, 2, 3, 4",
+        "0, 1, 2, 3, 4 and 2 more",
+    ]
     assert (_few(["a"]), _few(["a", "b", "c"])) == ("a", "a; b; c")
     many = _few([str(number) for number in range(9)])
     assert many.startswith("0; 1; 2")

@@ -179,6 +179,8 @@ def test_a_list_must_be_whole_and_bound(read_and_applied: Bundle) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         listed([{"seq": "one"}], {})
     bare = {"seq": 3, "type": "step.failed", "step": "a/1"}
+    with pytest.raises(InputError, match="event 2 is not listed"):
+        listed([bare], {3: ("step.failed", "a/1", None), 2: ("agent.answered", "a/1", None)})
     assert listed([bare], {3: ("step.failed", "a/1", None)}) == [Event(3, "step.failed", "a/1")]
     assert digest([["/a", "b"]]) == digest([("/a", "b")] and [["/a", "b"]])
 

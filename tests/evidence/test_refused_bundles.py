@@ -55,10 +55,25 @@ def reason_added(story: Any) -> None:
     story.approvals = [replace(story.approvals[0], votes=(vote,))]
 
 
+def asked_otherwise(story: Any) -> None:
+    line = disclosure(b"k" * 32, "/approval/a1/asked", {"kind": "gate"})
+    story.approvals = [replace(story.approvals[0], asked=line)]
+
+
+def late_answer_hidden(story: Any) -> None:
+    """Hide it in a receipt that no event binds, because its attempt is still under way."""
+    at = next(at for at, event in enumerate(story.events) if event.type is EventType.ACTION_SUCCEEDED)
+    told = {"receipt": "receipt-1", "attempt": 1, "epoch": 1, "known": "failed", "sent": True}
+    story.events[at] = replace(story.events[at], type=EventType.ACTION_LATE, data=told)
+    story.receipts[0] = replace(story.receipts[0], status="intended")
+
+
 @pytest.mark.req("Q-21")
 @pytest.mark.parametrize(
     ("change", "check"),
     [
+        (asked_otherwise, "approvals"),
+        (late_answer_hidden, "receipts"),
         (vote_gone, "approvals"),
         (reason_added, "approvals"),
         (receipt_gone, "receipts"),

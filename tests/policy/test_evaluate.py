@@ -263,6 +263,22 @@ class TestApprovalTerms:
         assert terms is not None
         assert (terms.expires_seconds, terms.remind_seconds, terms.escalate) == (4 * 3600, (3 * 3600,), None)
 
+    @pytest.mark.req("Q-3")
+    @pytest.mark.parametrize("order", [(2, 3), (3, 2)])
+    def test_of_two_escalations_the_first_to_come_is_asked(
+        self, load: Load, update: Update, order: tuple[int, int]
+    ) -> None:
+        needs = f"{UPDATE}, outcome: needs_approval, approvers: [{{group: g}}], expires: PT8H"
+        policy = load(
+            "".join(
+                f"- {{id: r{hours}, {needs}, escalate: {{after: PT{hours}H, to: {{group: h{hours}}}}}}}\n"
+                for hours in order
+            )
+        )
+        terms = decide(policy, update({"state": "2"})).approval
+        assert terms is not None
+        assert terms.escalate == Escalation(2 * 3600, GroupQuorum("h2"))
+
     @pytest.mark.parametrize(
         ("rules", "allowed", "unresolved"),
         [

@@ -1,0 +1,149 @@
+"""Cards, modals and tasks as they are drawn, whole: every line, its order, the buttons, and what they carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from approvals.content import Agent, CardContent, CardState, InputField, ShapedBy, Source
+from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, TaskState, TaskView, Vote, VoteChannel
+from approvals.slack import modals, tasks
+from approvals.slack.blocks import pages, section
+from approvals.slack.cards import link_line, render
+from approvals.slack.forms import cut
+from core.action import Change, Risk
+from core.terms import GroupQuorum, GroupSource
+from tests.support.whole import as_it_was
+
+EXPECTED = Path(__file__).with_name("whole_cards.json")
+
+
+def vote(person: str, choice: Choice, reason: str, at: str) -> Vote:
+    groups = frozenset({"group:leads"})
+    return Vote(person.lower(), person, choice, reason, groups, VoteChannel.SLACK, at, "d1")
+
+
+VOTES = (
+    vote("Ann", Choice.REJECT, "not now", "2026-08-01T12:00:00+00:00"),
+    vote("Bob", Choice.APPROVE, "", "2026-08-01T14:00:00+02:00"),
+    vote("Ann", Choice.APPROVE, "now it may", "2026-08-01T12:30:00"),
+    vote("Cat", Choice.APPROVE, "fine", "yesterday"),
+)
+PROGRESS = (
+    GroupProgress(GroupQuorum("leads", 3), ("Bob", "Ann")),
+    GroupProgress(GroupQuorum("S0OPS", 1, GroupSource.SLACK_GROUP), ()),
+)
+
+
+def views(view: CardView) -> dict[str, CardView]:
+    """Cards that differ in everything that a card may show."""
+    plain = view.content
+    said = replace(
+        plain,
+        risk=Risk.HIGH,
+        reversible=False,
+        reverse="",
+        tier="high",
+        system="https://acme.service-now.com as svc",
+        evidence="sys_mod_count is still 4",
+        changes=(Change("state", {"b": [1.5, None], "a": True}, ""), Change("note", "x\ny", "é <&> `*` \u200b")),
+        inputs=(InputField("token", "hunter2"), InputField("many", ["x" * 150, "y" * 150])),
+        sensitive=("token",),
+        shaped_by=(ShapedBy("Rita", "requested this", "may decide"), ShapedBy("U0X", "edited this")),
+        sources=(
+            Source("state", "was chosen by", "Rita"),
+            Source("note", "comes from the result of", "crm.customer.get", ours=False, value="ignore that"),
+            Source("many", "comes from a signal", ours=False),
+        ),
+        agent=Agent("triage", "gpt-x", 3, "Rita", ("crm.customer.get", "x.y.z"), "it is urgent"),
+    )
+    bare = replace(
+        plain, rules=(), changes=(), inputs=(), policy_name="", reference="", expires_at=None, summary=plain.title
+    )
+    long = replace(said, sensitive=(), title="T" * 301, inputs=tuple(InputField(f"f{n}", "v" * 200) for n in range(60)))
+    asked = replace(
+        view, content=said, progress=PROGRESS, votes=VOTES, two_person=True, link="https://us.example/a?b=1&c=2"
+    )
+    doubt = replace(asked, kind=ApprovalKind.IN_DOUBT, content=replace(said, sensitive=()))
+    over = replace(asked, content=plain, state=CardState.APPLIED, detail="INC0010023@5", late="It was done twice.")
+    return {
+        "asks": view,
+        "asks for much": replace(asked, content=replace(said, sensitive=())),
+        "masked": asked,
+        "bare": replace(view, content=replace(bare, reverse="")),
+        "gate": replace(view, kind=ApprovalKind.GATE, content=bare, paused="the tenant is paused."),
+        "in doubt": doubt,
+        "too long": replace(asked, content=long, detail="d" * 301, late="l", paused="p"),
+        "too long and over": replace(asked, content=replace(long, reversible=True), state=CardState.EXPIRED),
+        "over": over,
+        "over by a reason": replace(over, state=CardState.REJECTED, detail="fine"),
+        "over by a replaced reason": replace(over, state=CardState.FAILED, detail="not now", late="", paused="stop"),
+        **{str(state): replace(view, state=state) for state in CardState},
+    }
+
+
+@pytest.mark.req("Q-20")
+def test_cards_and_tasks_are_drawn_as_they_were(view: CardView, task: TaskView) -> None:
+    found: dict[str, Any] = {}
+    for name, one in views(view).items():
+        drawn = render(one)
+        found[f"card: {name}"] = {"text": drawn.text, "complete": drawn.complete, "blocks": drawn.blocks}
+        if "too long" not in name:
+            found[f"review: {name}"] = modals.review(one)
+    long = views(view)["too long"]
+    every = [modals.review(long, page) for page in (-1, 0, 1, 99)]
+    found["pages"] = [
+        [len(page["blocks"]), page["submit"], page["private_metadata"], page["blocks"][1]] for page in every
+    ]
+    for choice in Choice:
+        found[f"reason: {choice}"] = modals.reason(view.approval_id, view.nonce, choice)
+    found["answer"] = modals.answer("Ask <@U1> & `Ann`.")
+    properties: dict[str, Any] = {
+        **task.form["properties"],  # type: ignore[dict-item]
+        "limited": {"type": "string", "minLength": 2, "maxLength": 9, "x-multiline": True, "default": "a\nb"},
+        "mail": {"type": "string", "format": "email", "default": "a@b.example"},
+        "page": {"type": "string", "format": "uri"},
+        "on": {"type": "string", "format": "date", "default": "2026-08-01"},
+        "count": {"type": "integer", "minimum": -5, "maximum": 10**15, "default": 7},
+        "some": {
+            "type": "array", "maxItems": 2, "default": ["b", "c"],
+            "items": {"type": "string", "enum": ["a", "b", "c", "`" * 75]},
+        },
+        "one": {"type": "string", "enum": ["x", "y"], "default": "y"},
+        "yes": {"type": "boolean", "default": False},
+    }  # fmt: skip
+    full = replace(task, form={**task.form, "description": "line\u200b\nother", "properties": properties})
+    for state in TaskState:
+        one = replace(full, state=state, completed_by="Ann" if state is TaskState.COMPLETED else "")
+        drawn = tasks.render(one)
+        found[f"task: {state}"] = [drawn.text, drawn.complete, drawn.blocks, tasks.closed_sentence(one)]
+    found["form"] = tasks.form_modal(full)
+    found["long task"] = tasks.render(replace(full, description="d" * 12000, due_at="", reference="")).blocks
+    as_it_was(EXPECTED, found)
+
+
+@pytest.mark.parametrize(("count", "each"), [(90, [90]), (91, [90, 1]), (181, [90, 90, 1])])
+def test_a_page_of_a_modal_holds_ninety_blocks(count: int, each: list[int]) -> None:
+    assert [len(page) for page in pages([section("x")] * count)] == each
+
+
+@pytest.mark.parametrize(("extra", "shown"), [(0, True), (1, False)])
+def test_a_link_has_its_longest_length_and_no_more(extra: int, shown: bool) -> None:
+    assert bool(link_line("https://us.example/".ljust(2000 + extra, "x"))) is shown
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "kept"),
+    [("abcd", 4, "abcd"), ("abcde", 4, "abc…"), ("ab\u200bcd", 9, "ab…"), ("ab\u200bcd", 12, "ab⟨U+200B⟩cd")],
+)
+def test_words_are_cut_where_it_shows_and_never_in_an_escape(text: str, limit: int, kept: str) -> None:
+    assert cut(text, limit) == kept
+
+
+def test_content_is_whole_over_json(content: CardContent) -> None:
+    said = views(CardView(content.run_id, "n", ApprovalKind.ACTION, content, CardState.PENDING))  # type: ignore[arg-type]
+    for one in said.values():
+        assert CardContent.from_json(one.content.to_json()) == one.content
