@@ -80,12 +80,13 @@ class Simulation:
     finished: bool = False
     kept: bytes | None = None
     read: int = 0
+    before: list[Graph] = field(default_factory=list)  # the graph before each extension
 
     def view(self) -> RunView:
         graph = self.workflow.graph
         run = unopened(RUN_ID, KEY, graph) if self.kept is None else unpack(self.kept, RUN_ID, KEY)[0]
         told = [read_line(self.lines[n], self.values.get(n, {}), KEY) for n in range(self.read, len(self.lines))]
-        past_of(run, told, [graph])
+        past_of(run, told, [*self.before, graph])
         # Every item is in the windows, as in a process that has not died since: only the next ones are kept.
         self.items = {**run.windows, **self.items}
         run.windows = {**run.windows, **self.items}
