@@ -60,10 +60,10 @@ def test_what_cannot_be_kept_is_said(value: Any, why: str | None) -> None:
 def test_words_are_kept_to_their_length() -> None:
     longest = "x" * TEXT_CHARACTERS_MAX
     assert check_text(longest, "reason") == longest
-    with pytest.raises(InputError, match="^reason: is 4001 characters long; at most 4000 are kept$"):
+    with pytest.raises(InputError, match=r"^reason: is 4001 characters long; at most 4000 are kept$"):
         check_text(f"{longest}x", "reason")
     for wrong in ("a\0", "a\ud800"):
-        with pytest.raises(InputError, match="^reason: holds a character that cannot be stored"):
+        with pytest.raises(InputError, match=r"^reason: holds a character that cannot be stored"):
             check_text(wrong, "reason")
     assert (clean("abc", 3), clean("abcd", 3), clean("a\0\ud800"), clean(5)) == ("abc", "ab\u2026", "a\ufffd?", "5")
 

@@ -26,7 +26,7 @@ from runtime.engine.past import emptied, past_of, questions, receipt_rows, step_
 from runtime.engine.pausing import Pause
 from runtime.engine.reopening import anew, reopen
 from runtime.engine.replaying import Replay, replay, unopened
-from runtime.engine.told import read_line
+from runtime.engine.told import Told, read_line
 from runtime.engine.transition import Transition, writes_of
 from tests.engine.agents import Piloted, piloted
 from tests.engine.conftest import KEY, NOW, RUN_ID
@@ -90,22 +90,25 @@ HANDLED = HEAD + (
 )
 SIDES = HEAD + (
     "  - {id: a, needs: [], do: probe.mail.send, with: {text: x}}\n"
-    "  - {id: t, needs: [], task: {title: Look, form: {type: object, properties: {x: {type: string}}}, assign: {group: owners}}}\n"
+    "  - {id: t, needs: [], task: {title: Look, form: {type: object, properties: {x: {type: string}}},"
+    " assign: {group: owners}}}\n"
     "  - {id: s, needs: [], wait: {signal: paid, correlate: x}, timeout: P1D}\n"
     "  - {id: p, needs: [], wait: {for: PT2H}}\n"
     "  - {id: g, needs: [], approve: {summary: Go on?, approvers: {group: owners}}}\n"
     "  - {id: r, needs: [], run: other, with: {who: x}}\n"
     "  - {id: m, needs: [a, t], do: probe.mail.send, with: {text: y}}\n"
 )
-STEPWISE = ASK.replace(
-    "because: Look.}", "because: Look., expires: PT4H, remind: [PT1H], escalate: {after: PT2H, to: {group: bosses}}}"
-)
+LADDER = "because: Look., expires: PT4H, remind: [PT1H], escalate: {after: PT2H, to: {group: bosses}}}"
+STEPWISE = ASK.replace("because: Look.}", LADDER)
+
+
+def book_of(run: Governed) -> list[Told]:
+    return [read_line(line, run.values.get(n, {}), KEY, n) for n, line in enumerate(run.lines)]
 
 
 def everything(run: Governed) -> list[Any]:
     """All that the book tells, and all that follows from it, piece by piece."""
-    graph = run.workflow.graph
-    book = [read_line(line, run.values.get(n, {}), KEY, n) for n, line in enumerate(run.lines)]
+    graph, book = run.workflow.graph, book_of(run)
     past = past_of(unopened(RUN_ID, KEY, graph), book, [*run.before, graph], {*range(9)})
     found: list[Any] = [
         [each.event.TYPE, each.step or "", f"{each.actor.kind}:{each.actor.id}", to_builtins(each.event)]
@@ -116,10 +119,8 @@ def everything(run: Governed) -> list[Any]:
     shown = {"steps": step_rows(past), "receipts": receipt_rows(past), "questions": questions(past)}
     shown |= {"checkpoints": past.checkpoints, "emptied": [*emptied(past)], "stories": [*stories(past, book)]}
     shown |= {"commands": [*run.commands.values()], "line": [*run.line.values()], "waits": [*run.waits.values()]}
-    found += [
-        ["shown", name, each] for name, rows in shown.items() for each in (rows if isinstance(rows, list) else [rows])
-    ]
-    return found
+    listed = {name: rows if isinstance(rows, list) else [rows] for name, rows in shown.items()}
+    return found + [["shown", name, each] for name, rows in listed.items() for each in rows]
 
 
 def said(value: Any) -> Any:
@@ -156,17 +157,14 @@ def lost(text: str, *said: Any, policy: str = ALLOW_ALL) -> Governed:
     return run.drive()
 
 
-def extended(run: Governed, *, later: bool) -> Governed:
-    """Two steps are added to the run, while it works or after it has waited for more."""
-    text = EFFECT + "  - {id: b, do: probe.value.read, with: {name: '${{ steps.a.output.value }}'}}\n"
-    text += "  - {id: c, do: probe.effect.apply, with: {name: z}, after: [b]}\n"
-    if later:
-        run.drive()
+def extended(run: Governed) -> Governed:
+    """Add two steps to the run."""
+    text = EFFECT + "  - {id: b, do: probe.value.read, with: {name: '${{ string(steps.a.output.value) }}'}}\n"
+    text += "  - {id: c, do: probe.effect.apply, with: {name: z}}\n"
     run.before.append(run.workflow.graph)
-    run.workflow = load_workflow(text.replace(", after: [b]", ""), "test.yaml", CATALOG)
-    event = RunExtended(
-        1, ["b", "c"], ["#b", "#c"], {"steps": [1]}, {"probe.value.read": "d"}, {"a": {"value": 1}}, ["a"]
-    )
+    run.workflow = load_workflow(text, "test.yaml", CATALOG)
+    adopted: Any = {"a": {"value": 1}}
+    event = RunExtended(1, ["b", "c"], ["#b", "#c"], {"steps": [1]}, {"probe.value.read": "d"}, adopted, ["a"])
     return act(run, lambda t: t.extend(event, ANN))
 
 
@@ -237,13 +235,26 @@ def dead(run: Governed) -> Governed:
     return run.dead()
 
 
+def away() -> Governed:
+    return governed(EFFECT, said=(NotSent("away", 7), Done({"n": 1}, "e9"))).drive()
+
+
+def opened() -> Governed:
+    return governed(CASE, said=(Parked("c1", {"ref": 1}),)).drive()
+
+
+def parent(other: OtherRun) -> Governed:
+    return driven(governed(CHILD, said=(other,)))
+
+
+CHECK, WAITING = calls(call("check_1", {}, "one")), OtherRun("waiting")
 OTHER = OtherRun("succeeded", {"who": "ada"}, used={"calls": 3, "usage": [{"input_tokens": 10, "output_tokens": 5}]})
 
 SCENES: dict[str, Callable[[], Governed]] = {
     "effect": lambda: driven(governed(EFFECT)),
     "effect-refused": lambda: governed(EFFECT, said=(Refused("404", "gone"),)).drive(),
-    "effect-not-sent": lambda: governed(EFFECT, said=(NotSent("away", 7),)).drive(),
-    "effect-not-sent-again": lambda: governed(EFFECT, said=(NotSent("away", 7), Done({"n": 1}, "e9"))).drive().due().drive(),
+    "effect-not-sent": away,
+    "effect-not-sent-again": lambda: away().due().drive(),
     "effect-in-doubt": lambda: governed(EFFECT, said=(InDoubt("lost"),)).drive(),
     "write-asked": asked,
     "write-approved": lambda: asked().answer("ana", "ben").drive(),
@@ -260,14 +271,14 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "task-filled": lambda: driven(filled(asked(TASK, ALLOW_ALL), {"x": "red"})),
     "task-runs-out": lambda: asked(TASK, ALLOW_ALL).over("a", waits.time_out),
     "task-canceled": lambda: canceled(asked(TASK, ALLOW_ALL)),
-    "case-waits": lambda: governed(CASE, said=(Parked("c1", {"ref": 1}),)).drive(),
-    "case-comes": lambda: driven(filled(governed(CASE, said=(Parked("c1", {"ref": 1}),)).drive(), {"n": 5}, "connector:probe")),
-    "case-canceled": lambda: canceled(governed(CASE, said=(Parked("c1", {"ref": 1}),)).drive()),
+    "case-waits": opened,
+    "case-comes": lambda: driven(filled(opened(), {"n": 5}, "connector:probe")),
+    "case-canceled": lambda: canceled(opened()),
     "ticket-shared": lambda: driven(governed(TICKET)),
-    "child-waits": lambda: governed(CHILD, said=(OtherRun("waiting"),)).drive(),
-    "child-done": lambda: driven(governed(CHILD, said=(OtherRun("succeeded", {"n": 1}, shaped=["form_filler a person:ben"]),))),
-    "child-failed": lambda: governed(CHILD, said=(OtherRun("failed_terminal", error={"class": "transport", "message": "no"}),)).drive(),
-    "child-canceled": lambda: canceled(governed(CHILD, said=(OtherRun("waiting"),)).drive()),
+    "child-waits": lambda: parent(WAITING),
+    "child-done": lambda: parent(OtherRun("succeeded", {"n": 1}, shaped=["form_filler a person:ben"])),
+    "child-failed": lambda: parent(OtherRun("failed_terminal", error={"class": "transport", "message": "no"})),
+    "child-canceled": lambda: canceled(parent(WAITING)),
     "lost-and-found": lambda: lost(WRITE, Probe(ProbeVerdict.APPLIED, "seen", Done({"x": 1}))),
     "lost-and-absent": lambda: lost(WRITE, Probe(ProbeVerdict.NOT_APPLIED, "none"), Done({"x": 2}, "e2")),
     "lost-and-unknown": lambda: lost(WRITE, Probe(ProbeVerdict.CANNOT_TELL, "who knows")),
@@ -277,10 +288,10 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "loop-of-many": lambda: looped("x", "y", "z"),
     "loop-of-none": looped,
     "failure-handled": lambda: driven(governed(HANDLED, said=(Refused("404", "gone"),))),
-    "sides": lambda: driven(governed(SIDES, said=(Done({}), OtherRun("waiting")))),
-    "sides-canceled": lambda: canceled(driven(governed(SIDES, said=(Done({}), OtherRun("waiting"))))),
-    "extended-while-it-waits": lambda: driven(extended(asked(EFFECT, ASK).rule_by(ALLOW_ALL), later=False)),
-    "extended-while-it-works": lambda: driven(extended(governed(EFFECT), later=False)),
+    "sides": lambda: driven(governed(SIDES, said=(Done({}), WAITING))),
+    "sides-canceled": lambda: canceled(driven(governed(SIDES, said=(Done({}), WAITING)))),
+    "extended-while-it-waits": lambda: driven(extended(asked(EFFECT)).answer("ana", "ben").rule_by(ALLOW_ALL)),
+    "extended-while-it-works": lambda: driven(extended(governed(EFFECT))),
     "reopened": lambda: driven(again(governed(EFFECT, said=(Refused("404", "gone"), Done({"n": 1}))).drive())),
     "reopened-effect-b": lambda: driven(again(driven(governed(
         EFFECT + "  - {id: b, do: probe.effect.apply, with: {name: y}}\n", said=(Done({}), Refused("404", "gone")))))),
@@ -293,8 +304,8 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "agent-refused": lambda: talked(Refused("500", "no")),
     "agent-unreadable": lambda: talked(calls(call("nothing", {}, "one"), call(APPLY, "{", "two")), says("Done.")),
     "agent-limited": lambda: talked(ONE, says("Late."), text=agent(more="limits: {turns: 1}")),
-    "agent-within": lambda: talked(calls(call("check_1", {}, "one")), says("Done."), text=WITHIN, said_within=[OTHER]),
-    "agent-within-waits": lambda: talked(calls(call("check_1", {}, "one")), text=WITHIN, said_within=[OtherRun("waiting")]),
+    "agent-within": lambda: talked(CHECK, says("Done."), text=WITHIN, said_within=[OTHER]),
+    "agent-within-waits": lambda: talked(CHECK, text=WITHIN, said_within=[WAITING]),
     "agent-doubted": lambda: talked(MAILED, says("Done."), outside=doubting),
     "agent-doubted-and-over": lambda: talked(MAILED, text=agent(beside=BESIDE), outside=doubting).runs_out("triage"),
     "agent-failed-call": lambda: talked(ONE, says("Done."), outside=lambda *_: Refused("404", "There is no a.")),
@@ -317,10 +328,7 @@ SCENES: dict[str, Callable[[], Governed]] = {
 
 
 def same(run: Governed) -> None:
-    graph, book = (
-        run.workflow.graph,
-        [read_line(line, run.values.get(n, {}), KEY, n) for n, line in enumerate(run.lines)],
-    )
+    graph, book = run.workflow.graph, book_of(run)
     found = replay(Replay(unopened(RUN_ID, KEY, graph), book, [*run.before, graph], run.view().constants, writes_of))
     assert {each.number: each.digest for each in found} == {n: digest for n, (_, digest) in run.checkpoints.items()}
     assert run.verified()
