@@ -80,6 +80,7 @@ class Simulation:
     finished: bool = False
     kept: bytes | None = None
     read: int = 0
+    commits: list[Commit] = field(default_factory=list)
     before: list[Graph] = field(default_factory=list)  # the graph before each extension
 
     def view(self) -> RunView:
@@ -147,6 +148,7 @@ class Simulation:
         self.values.update({len(self.lines) + number: each for number, each in told.items()})
         self.ledger += commit.ledger
         self.lines += commit.lines
+        self.commits.append(commit)
         self.sizes += [len(commit.lines)] if commit.lines else []
         self.head = self.head.after(commit.lines)
         assert transition.after().head == self.head

@@ -14,12 +14,14 @@ from typing import Any
 import orjson
 import pytest
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from connectors.port import Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
 from evidence.chain import Actor
 from runtime.definition.workflow import load_workflow
 from runtime.engine import waits
 from runtime.engine.agent_story import stories
+from runtime.engine.commit import Commit
 from runtime.engine.events import RunExtended
 from runtime.engine.instructions import OtherRun
 from runtime.engine.past import emptied, past_of, questions, receipt_rows, step_rows
@@ -102,6 +104,11 @@ LADDER = "because: Look., expires: PT4H, remind: [PT1H], escalate: {after: PT2H,
 STEPWISE = ASK.replace("because: Look.}", LADDER)
 
 
+# What is the same in each append, or stands in its lines; and what is left out where it is empty.
+OF_ALL = frozenset({"run_id", "tenant_id", "workspace_id", "lines", "ledger"})
+OF_NONE: tuple[Any, ...] = (None, False, [], {})
+
+
 def book_of(run: Governed) -> list[Told]:
     return [read_line(line, run.values.get(n, {}), KEY, n) for n, line in enumerate(run.lines)]
 
@@ -120,7 +127,14 @@ def everything(run: Governed) -> list[Any]:
     shown |= {"checkpoints": past.checkpoints, "emptied": [*emptied(past)], "stories": [*stories(past, book)]}
     shown |= {"commands": [*run.commands.values()], "line": [*run.line.values()], "waits": [*run.waits.values()]}
     listed = {name: rows if isinstance(rows, list) else [rows] for name, rows in shown.items()}
+    found += [["append", number, *stored(commit)] for number, commit in enumerate(run.commits)]
     return found + [["shown", name, each] for name, rows in listed.items() for each in rows]
+
+
+def stored(commit: Commit) -> list[Any]:
+    """Everything that an append stores besides its lines and their values."""
+    told = to_builtins(replace(commit, values=None, state=None), str_keys=True)
+    return [len(commit.lines), {name: told[name] for name in told if name not in OF_ALL and told[name] not in OF_NONE}]
 
 
 def said(value: Any) -> Any:
@@ -219,6 +233,15 @@ MAILED = calls(call("probe_mail_send", {"text": "mail"}, "one"))
 BESIDE = "timeout: P1D\non_timeout:\n  - {id: i, set: {found: 1}}"
 REMEMBERED = MEMORY + one("first") + one("second")
 SAID = GATE + "  - {id: b, do: probe.effect.apply, with: {name: '${{ steps.a.output.reason }}'}}\n"
+
+
+WRITTEN_CASE = SHARED_CASE.replace("steps:", "channels: {found: {}}\nsteps:").replace(
+    "{name: x}}", '{name: x}, set: {found: ["${{ signal.by }}", "${{ signal.kind }}", "${{ output }}"]}}'
+)
+
+
+def changed(run: Governed) -> Governed:
+    return run.over("a", lambda t, s, wait: waits.ask_anew(t, s, wait, ANN))
 
 
 def doubting(operation: str, given: Any) -> Any:
@@ -321,6 +344,8 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "shared-joined": lambda: later(known_as(begun()), SHARED_CASE),
     "shared-taken-over": lambda: later(known_as(left()), SHARED_CASE),
     "shared-reused": lambda: later(known_as(ended({"output": {"n": 1}, "by": "token:t"})), SHARED_CASE),
+    "shared-written": lambda: later(known_as(ended({"output": {"n": 1}, "by": "token:t"})), WRITTEN_CASE),
+    "task-asked-anew": lambda: driven(changed(asked(TASK, ALLOW_ALL))),
     "task-shaped-what-is-asked": lambda: driven(filled(asked(TASK, ASK), {"x": "red"})),
     "gate-shaped-what-is-asked": lambda: driven(asked(SAID, ASK).answer("ana", "ben")),
     "worker-lost": lambda: dead(governed(EFFECT)),
