@@ -22,10 +22,19 @@ from runtime.definition.workflow import load_workflow
 from runtime.engine import waits
 from runtime.engine.agent_story import stories
 from runtime.engine.commit import Commit
-from runtime.engine.events import RunExtended
+from runtime.engine.events import (
+    ActionSucceeded,
+    RunExtended,
+    RunOpened,
+    RunPaused,
+    RunResumed,
+    StepSetBack,
+    WaitPostponed,
+)
 from runtime.engine.instructions import OtherRun
 from runtime.engine.past import emptied, past_of, questions, receipt_rows, step_rows
 from runtime.engine.pausing import Pause
+from runtime.engine.preflight import put_off
 from runtime.engine.reopening import anew, reopen
 from runtime.engine.replaying import Replay, replay, unopened
 from runtime.engine.told import Told, read_line
@@ -71,7 +80,8 @@ LOOP = """
 workflow: w
 version: 1
 reference: r
-channels: {seen: {reduce: append}, last: {initial: none}, total: {initial: 0, reduce: sum}}
+channels: {seen: {reduce: append}, last: {initial: none}, total: {initial: 0, reduce: sum},
+           high: {reduce: max}, low: {initial: 2, reduce: min}}
 result: {seen: "${{ state.seen }}", last: "${{ state.last }}"}
 steps:
   - id: each
@@ -79,7 +89,8 @@ steps:
     as: name
     max_parallel: 2
     steps:
-      - {id: one, do: probe.value.read, with: {name: "${{ name }}"}, set: {seen: "${{ name }}", total: 1}}
+      - {id: one, do: probe.value.read, with: {name: "${{ name }}"},
+         set: {seen: "${{ name }}", total: 1, high: "${{ size(name) }}", low: "${{ size(name) }}"}}
   - if: ${{ size(state.seen) > 2 }}
     then: [{id: many, do: probe.value.read, with: {name: many}, set: {last: many}}]
     else: [{id: few, do: probe.value.read, with: {name: few}, set: {last: few}}]
@@ -244,6 +255,59 @@ def changed(run: Governed) -> Governed:
     return run.over("a", lambda t, s, wait: waits.ask_anew(t, s, wait, ANN))
 
 
+HANDS_OUT = HEAD + "  - {id: a, do: probe.case.open, with: {name: '${{ wait.token }}'}}\n"
+
+
+def resumed(run: Governed) -> Governed:
+    for event in (RunPaused(True, reason="calm"), RunResumed(False)):
+        act(run, lambda t, event=event: t.tell(event, actor=ANN))
+    return run
+
+
+def held(**opened: Any) -> Governed:
+    """A run that was opened with more than its inputs."""
+    run = Governed(load_workflow(EFFECT, "test.yaml", CATALOG), {})
+    event = RunOpened({"name": "w"}, inputs={}, reference="r", requested_by="someone", **opened)
+    act(run, lambda t: t.open(event, ANN))
+    return run.rule_by(ALLOW_ALL)
+
+
+def moved(run: Governed, move: Callable[[Transition, Any], object]) -> Governed:
+    run.claim("a")
+    run.attempt("a", move)
+    return run
+
+
+def given_up(run: Governed) -> Governed:
+    return moved(run, lambda t, s: t.give_up(s, {"class": "consistency", "code": "unexpected", "setbacks": 5}))
+
+
+def set_back(run: Governed) -> Governed:
+    return moved(run, lambda t, s: t.tell(StepSetBack(2, {"class": "consistency", "setbacks": 2}), step=s.key))
+
+
+def postponed(run: Governed) -> Governed:
+    return run.over(
+        "a", lambda t, s, wait: t.tell(WaitPostponed(wait.wait_id, wait.kind, due=60, setbacks=3), step=s.key)
+    )
+
+
+def lost_elsewhere(run: Governed) -> Governed:
+    """The connector leads to another system when a call without an outcome is looked into."""
+    run.systems = {"probe": "one"}
+    run.drive(dies=True).dead()
+    run.systems = {"probe": "two"}
+    return run.drive()
+
+
+def recalled(run: Governed) -> Governed:
+    """An effect is recorded as done, and the worker dies before its step is over."""
+    run.drive(dies=True)
+    (receipt,) = run.view().run.receipts.values()
+    run.attempt("a", lambda t, s: t.tell(ActionSucceeded(receipt.receipt_id, {"n": 1}, "e1"), step=s.key))
+    return run.dead()
+
+
 def doubting(operation: str, given: Any) -> Any:
     return InDoubt("The line broke.")
 
@@ -345,6 +409,20 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "shared-taken-over": lambda: later(known_as(left()), SHARED_CASE),
     "shared-reused": lambda: later(known_as(ended({"output": {"n": 1}, "by": "token:t"})), SHARED_CASE),
     "shared-written": lambda: later(known_as(ended({"output": {"n": 1}, "by": "token:t"})), WRITTEN_CASE),
+    "case-refused": lambda: driven(governed(CASE, said=(Refused("404", "gone"),))),
+    "case-in-doubt": lambda: governed(CASE, said=(InDoubt("lost"),)).drive(),
+    "case-hands-out-its-token": lambda: governed(HANDS_OUT, said=(Parked("c1"),)).drive(),
+    "run-paused": lambda: act(governed(EFFECT), lambda t: t.tell(RunPaused(True, reason="calm"), actor=ANN)),
+    "run-resumed": lambda: driven(resumed(governed(EFFECT))),
+    "held-open": lambda: driven(held(open=3600)),
+    "held-open-and-sealed": lambda: act(driven(held(open=3600)), lambda t: t.seal(ANN, "enough")),
+    "handed-values": lambda: driven(held(shaped=["form_filler a person:ben"], origins={"trigger": []})),
+    "given-up": lambda: given_up(governed(EFFECT)),
+    "set-back": lambda: set_back(governed(EFFECT)),
+    "postponed": lambda: postponed(away()),
+    "slack-away": lambda: moved(governed(GATE), put_off),
+    "write-of-another-system": lambda: lost_elsewhere(governed(WRITE)),
+    "recalled": lambda: driven(recalled(governed(EFFECT))),
     "task-asked-anew": lambda: driven(changed(asked(TASK, ALLOW_ALL))),
     "task-shaped-what-is-asked": lambda: driven(filled(asked(TASK, ASK), {"x": "red"})),
     "gate-shaped-what-is-asked": lambda: driven(asked(SAID, ASK).answer("ana", "ben")),
