@@ -12,7 +12,7 @@ from core.canonical import clean
 from core.cel_values import Unfit, to_json
 from core.errors import CountersealError, DefinitionError, ExpressionError, InputError
 from core.escaping import Language, check_meaning, escaped
-from core.origins.matching import SOURCE_CHARS_MAX, VALUE_CHARS_MAX, Matcher
+from core.origins.matching import SOURCE_CHARS_MAX, VALUE_CHARS_MAX, VALUE_COSTS, Matcher
 
 
 def nested(depth: int, leaf: Any = 1) -> Any:
@@ -148,7 +148,8 @@ def test_a_value_that_is_too_long_to_be_matched_is_unknown() -> None:
 
 def test_a_source_that_is_too_long_may_hold_anything() -> None:
     """A call of the model beyond that is hidden as well: nobody can tell whether it had said a value before."""
-    for length, wanted in ((SOURCE_CHARS_MAX, ["model"]), (SOURCE_CHARS_MAX + 1, ["unknown"])):
+    longest = SOURCE_CHARS_MAX - VALUE_COSTS
+    for length, wanted in ((longest, ["model"]), (longest + 1, ["unknown"])):
         given, said = Matcher(), Matcher()
         given.given("requester", "w" * length)
         said.said("w" * length)
