@@ -9,7 +9,8 @@ import base64
 import binascii
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from unicodedata import ucd_3_2_0
 from urllib.parse import unquote
 
@@ -25,32 +26,41 @@ _ASCII_SIGNS = re.compile(r"[^a-z0-9]+")
 UNSEEN = frozenset("\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u200b\u3164\uffa0")
 
 
-class _Kept(dict[int, str]):
-    """Characters without those that nobody sees, and without marks if ``marks`` is false."""
+class Forms(dict[int, str]):
+    """Forms of characters by their codes, for ``str.translate``: found when they are needed, and kept for so many only
+    that no text fills the memory.
+    """
 
-    def __init__(self, *, marks: bool) -> None:
+    def __init__(self, form: Callable[[str], str]) -> None:
         super().__init__()
-        self._kinds = ("Cf",) if marks else ("Cf", "Mn", "Mc", "Me")
+        self._form = form
 
     def __missing__(self, code: int) -> str:
-        character = chr(code)
-        hidden = character in UNSEEN or ucd_3_2_0.category(character) in self._kinds
-        self[code] = "" if hidden else character
-        return self[code]
+        form = self._form(chr(code))
+        if len(self) < FORMS_MAX:
+            self[code] = form
+        return form
 
 
-class _Plain(dict[int, str]):
+FORMS_MAX = 4_096
+
+
+def _kept(character: str, kinds: Collection[str]) -> str:
+    return "" if character in UNSEEN or ucd_3_2_0.category(character) in kinds else character
+
+
+def _letter(character: str) -> str:
     """Letters and digits with all of their case folded; nothing of all else."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        kind = ucd_3_2_0.category(character)
-        known = character.casefold() if kind[0] in "LN" else ""
-        self[code] = character if kind in ("Cn", "Co", "Cs") else known
-        return self[code]
+    kind = ucd_3_2_0.category(character)
+    if kind in ("Cn", "Co", "Cs"):
+        return character
+    return character.casefold() if kind[0] in "LN" else ""
 
 
-_SEEN, _UNMARKED, _PLAIN = _Kept(marks=True), _Kept(marks=False), _Plain()
+# Characters without those that nobody sees, with marks and without.
+_SEEN = Forms(partial(_kept, kinds=("Cf",)))
+_UNMARKED = Forms(partial(_kept, kinds=("Cf", "Mn", "Mc", "Me")))
+_PLAIN = Forms(_letter)
 
 
 def plain(text: str) -> str:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import cache, cached_property
 from unicodedata import ucd_3_2_0
 
-from core.origins.disguises import UNSEEN
+from core.origins.disguises import UNSEEN, Forms
 
 UNICODE = ucd_3_2_0.unidata_version
 _DIGITS_MAX = 40
@@ -43,22 +43,17 @@ _LISTING = ([","], [";"])
 Date = tuple[str | None, int, int]
 
 
-class _Folding(dict[int, str]):
-    """The folded form of each character beyond ASCII; found when it is first needed."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        kind = ucd_3_2_0.category(character)
-        if kind[0] == "Z" and character not in UNSEEN:
-            self[code] = " "
-        else:
-            # Only a letter that has this one as its capital is the same: ß is not ss, and the sign of Kelvin is no k.
-            small = character.lower()
-            self[code] = small if kind[0] in _WORD_KINDS and small.upper() == character else character
-        return self[code]
+def _folded(character: str) -> str:
+    kind = ucd_3_2_0.category(character)
+    if kind[0] == "Z" and character not in UNSEEN:
+        return " "
+    # Only a letter that has this one as its capital is the same: ß is not ss, and the sign of Kelvin is no k.
+    small = character.lower()
+    return small if kind[0] in _WORD_KINDS and small.upper() == character else character
 
 
-_FOLDING = _Folding()
+# The folded form of each character beyond ASCII.
+_FOLDING = Forms(_folded)
 
 
 @cache

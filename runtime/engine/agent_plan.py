@@ -47,13 +47,14 @@ def ahead(node: AgentNode, agent: Agent) -> Ahead | None:
         return Ahead(True)
     if agent.stage is Stage.BEGUN:
         return Ahead(False)
+    came = {call.came for call in agent.calls.values()}
+    # Whoever is still asked about this turn is asked in vain, and nobody waits for them.
+    if node.fails_if_denied and agent.stage is Stage.CALLS and came & {Came.DENIED, Came.REJECTED}:
+        words = "A call of the agent was denied or rejected, and `on_denied` says that it fails then."
+        return Ahead(True, StepError(ErrorClass.AUTHORIZATION, "agent_denied", words).to_json())
     waits = agent.stage is Stage.CALLS and not all(call.over for call in settled(agent))
     if waits or agent.stage in (Stage.ASKED, Stage.OVER):
         return None
-    came = {call.came for call in agent.calls.values()}
-    if node.fails_if_denied and came & {Came.DENIED, Came.REJECTED}:
-        words = "A call of the agent was denied or rejected, and `on_denied` says that it fails then."
-        return Ahead(True, StepError(ErrorClass.AUTHORIZATION, "agent_denied", words).to_json())
     if agent.stage is Stage.MISFIT and agent.repairs > REPAIRS_MAX:
         words = f"The model gave no result that fits, although it was told what is wrong {REPAIRS_MAX} times."
         return Ahead(True, StepError(ErrorClass.TRANSPORT, "agent_result", words).to_json())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import html
 import json
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from urllib.parse import quote
 
 import pytest
 
+from core.origins.disguises import FORMS_MAX, Forms, disguises, plain
 from core.origins.matching import ArgumentKind, Matcher
+from core.origins.words import fold
 
 pytestmark = pytest.mark.req("P-14")
 TEXT = ArgumentKind.TEXT
@@ -300,3 +303,15 @@ def test_nested_values_are_each_asked(depth: int) -> None:
     for _ in range(depth):
         value = [{"to": value}]
     assert asked("to ana").origins(value, known={"to"}) == MODEL
+
+
+def test_a_text_of_every_character_fills_no_memory() -> None:
+    """Forms of characters are kept for the next text, and a text may hold a million different ones."""
+    every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x20000))))
+    for text in (every, every):
+        fold(text)
+        plain(text)
+        assert [*disguises(text)]
+    kept = [len(forms) for forms in gc.get_objects() if type(forms) is Forms]
+    assert kept
+    assert max(kept) <= FORMS_MAX

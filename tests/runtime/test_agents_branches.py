@@ -99,6 +99,20 @@ async def test_a_rejected_call_may_fail_the_agent_which_is_no_rejection_of_it(ag
     await replayed(agents, run)
 
 
+@pytest.mark.parametrize("also", [[], ["probe_effect_apply"]], ids=["parked", "next in its lane"])
+async def test_an_agent_that_fails_with_a_denied_call_waits_for_nobody(agents: Agents, also: list[str]) -> None:
+    deny = "rules:\n  - {id: no, match: {operation: probe.mail.send}, outcome: deny, because: No.}"
+    turn = [call("probe_mail_send", {"text": "x"}, "mail"), APPLY, *[call(name, {"name": "a"}, "two") for name in also]]
+    policy = APPROVAL.replace("rules:", deny)
+    run = await agents.go(calls(*turn), policy=policy, workflow=agent(more="on_denied: fail"))
+    assert await agents.runtime.status(run) == "failed_terminal"
+    assert (await agents.runtime.error(run))["code"] == "agent_denied"
+    assert await agents.runtime.all("SELECT status FROM approvals") == [("canceled",)]
+    assert agents.runtime.outside.effects == []
+    assert len(agents.asked) == 1
+    await replayed(agents, run)
+
+
 LOOP = """
 workflow: agents
 version: 1
