@@ -45,10 +45,12 @@ PACKAGES: dict[str, tuple[str, tuple[str, ...], int]] = {
     ),
     "engine": ("runtime/engine/**/*.py", ("tests/engine",), 80),
 }
+# Connections are no pure code: they are tested with a real server, in tests/store and tests/runtime.
+_IMPURE = frozenset({"core/db.py"})
 SEED = 20261122
 LIVING = ROOT / "tests/planted/living.toml"
 # Random graphs reach nothing more than the others, and take most of the time.
-_SLOW = ("--ignore", "tests/engine/test_determinism.py")
+_SLOW = frozenset({"tests/engine/test_determinism.py"})
 # The tests of a function that no test calls: the quickest ones.
 ANYWHERE, _QUICKEST = "", 20
 _PLUGIN = ("-p", "tests.support.reaching")
@@ -131,7 +133,7 @@ def text_of(mutant: Mutant, root: Path = ROOT) -> str:
 
 
 def _sample(name: str, count: int, seed: int) -> list[Mutant]:
-    files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(PACKAGES[name][0]))
+    files = sorted({str(path.relative_to(ROOT)) for path in ROOT.glob(PACKAGES[name][0])} - _IMPURE)
     every = [mutant for file in files for mutant in mutants(file)]
     return Random(f"{seed}:{name}").sample(every, min(count, len(every)))
 
@@ -141,22 +143,44 @@ def _unnumbered(line: str) -> str:
     return re.sub(r":\d+:", ":", line, count=1)
 
 
-def _reached(name: str, copy: Copy) -> dict[str, list[str]]:
-    """The tests that call each function of the package, the quickest first."""
-    modules, tests, _ = PACKAGES[name]
-    told = copy.place / ".reached"
-    told.unlink(missing_ok=True)
-    outcomes = copy.run(tests, *_PLUGIN, *_SLOW, "--reached-to", str(told), "--reached-in", modules.partition("*")[0])
-    if wrong := sorted(f"{test} ({how})" for test, how in outcomes.items() if how != PASSED):
-        sys.stdout.write(f"does not pass without a mutant: {' '.join(wrong)}\n")
-    found: dict[str, list[str]] = {}
-    ran = [json.loads(line) for line in told.read_text(encoding="utf-8").splitlines()]
-    for test, _, functions in sorted(ran, key=lambda each: float(each[1])):
-        for function in functions if outcomes.get(test) == PASSED else ():
-            found.setdefault(function, []).append(test)
-    found[ANYWHERE] = [
-        test for test, *_ in sorted(ran, key=lambda each: float(each[1])) if outcomes.get(test) == PASSED
+def _files(tests: Sequence[str]) -> list[str]:
+    """The files of these tests and folders of tests."""
+    return [
+        str(path.relative_to(ROOT))
+        for test in tests
+        for path in ([ROOT / test] if test.endswith(".py") else sorted((ROOT / test).rglob("test_*.py")))
+        if str(path.relative_to(ROOT)) not in _SLOW
     ]
+
+
+def _reached(name: str, copies: Queue[Copy]) -> dict[str, list[str]]:
+    """The tests that call each function of the package, the quickest first.
+
+    Each file is run by itself: a run has its time, and the tests after that would count as calling nothing.
+    """
+    modules, tests, _ = PACKAGES[name]
+
+    def ran(file: str) -> list[tuple[str, float, list[str]]]:
+        copy = copies.get()
+        try:
+            told = copy.place / f".reached-{uuid4().hex}"
+            told.touch()
+            options = ("--reached-to", str(told), "--reached-in", modules.partition("*")[0])
+            outcomes = copy.run((file,), *_PLUGIN, *options)
+            lines = [json.loads(line) for line in told.read_text(encoding="utf-8").splitlines()]
+            told.unlink()
+        finally:
+            copies.put(copy)
+        if wrong := sorted(f"{test} ({how})" for test, how in outcomes.items() if how != PASSED):
+            sys.stdout.write(f"does not pass without a mutant: {' '.join(wrong)}\n")
+        return [(test, float(took), functions) for test, took, functions in lines if outcomes.get(test) == PASSED]
+
+    found: dict[str, list[str]] = {ANYWHERE: []}
+    with ThreadPoolExecutor(copies.qsize()) as pool:
+        every = [one for of_file in pool.map(ran, _files(tests)) for one in of_file]
+    for test, _, functions in sorted(every, key=lambda each: each[1]):
+        for function in (ANYWHERE, *functions):
+            found.setdefault(function, []).append(test)
     return found
 
 
@@ -205,9 +229,7 @@ def _lives(mutant: Mutant, copy: Copy, tests: list[str]) -> bool:
 
 def _score(name: str, sample: list[Mutant], copies: Queue[Copy], excused: set[str]) -> bool:
     began = time.monotonic()
-    copy = copies.get()
-    reached = _reached(name, copy)
-    copies.put(copy)
+    reached = _reached(name, copies)
 
     def alive(mutant: Mutant) -> bool:
         copy = copies.get()

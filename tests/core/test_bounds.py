@@ -148,8 +148,8 @@ def test_a_value_that_is_too_long_to_be_matched_is_unknown() -> None:
 
 def test_a_source_that_is_too_long_may_hold_anything() -> None:
     """A call of the model beyond that is hidden as well: nobody can tell whether it had said a value before."""
-    most = SOURCE_CHARS_MAX - VALUE_COSTS
-    for length, wanted in ((most, ["model"]), (most + 1, ["unknown"])):
+    longest = SOURCE_CHARS_MAX - VALUE_COSTS
+    for length, wanted in ((longest, ["model"]), (longest + 1, ["unknown"])):
         given, said = Matcher(), Matcher()
         given.given("requester", "w" * length)
         said.said("w" * length)

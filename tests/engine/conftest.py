@@ -80,12 +80,14 @@ class Simulation:
     finished: bool = False
     kept: bytes | None = None
     read: int = 0
+    commits: list[Commit] = field(default_factory=list)
+    before: list[Graph] = field(default_factory=list)  # the graph before each extension
 
     def view(self) -> RunView:
         graph = self.workflow.graph
         run = unopened(RUN_ID, KEY, graph) if self.kept is None else unpack(self.kept, RUN_ID, KEY)[0]
         told = [read_line(self.lines[n], self.values.get(n, {}), KEY) for n in range(self.read, len(self.lines))]
-        past_of(run, told, [graph])
+        past_of(run, told, [*self.before, graph])
         # Every item is in the windows, as in a process that has not died since: only the next ones are kept.
         self.items = {**run.windows, **self.items}
         run.windows = {**run.windows, **self.items}
@@ -146,6 +148,7 @@ class Simulation:
         self.values.update({len(self.lines) + number: each for number, each in told.items()})
         self.ledger += commit.ledger
         self.lines += commit.lines
+        self.commits.append(commit)
         self.sizes += [len(commit.lines)] if commit.lines else []
         self.head = self.head.after(commit.lines)
         assert transition.after().head == self.head

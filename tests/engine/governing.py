@@ -99,7 +99,7 @@ class Governed(Simulation):
     def whole(self) -> Any:
         """The view of the whole book, without what earlier appends have stored."""
         told = [read_line(line, self.values.get(n, {}), KEY) for n, line in enumerate(self.lines)]
-        run = past_of(unopened(RUN_ID, KEY, self.workflow.graph), told, [self.workflow.graph]).run
+        run = past_of(unopened(RUN_ID, KEY, self.workflow.graph), told, [*self.before, self.workflow.graph]).run
         return replace(self.view(), run=replace(run, checkpoints=[], ledger=[], mutations=[], votes=[]))
 
     def rule_by(self, text: str | None) -> Governed:

@@ -1,0 +1,160 @@
+"""Origins and judgements once more, without a database: a book is believed only if both are found anew (promise 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from policy.evaluate import evaluate
+from runtime.engine.agent_memory import wanted
+from runtime.engine.agent_state import agent_of
+from runtime.engine.events import AgentBegan, DecisionMade, StepSucceeded
+from runtime.engine.following import starter_of, starters_of
+from runtime.engine.replaying import Divergence, Replay, replay, unopened
+from runtime.engine.retracing import Retracing
+from runtime.engine.told import Told
+from runtime.engine.transition import writes_of
+from tests.engine.conftest import KEY, RUN_ID
+from tests.engine.governing import PEOPLE, Governed
+from tests.engine.test_whole_books import SCENES, book_of
+
+pytestmark = pytest.mark.req("P-14")
+ALONE = [name for name in SCENES if not name.startswith("extended")]
+CALL = "triage/1/2"
+
+
+def retracing(run: Governed, book: Sequence[Told], *starters: str) -> Retracing:
+    """All that origins are found by, of a run that these may have started."""
+    view = run.view()
+    began = [told for told in book if isinstance(told.event, AgentBegan)]
+    places = {at for told in began for at in wanted([told], told.step or "")}
+    others = {at: [told for told in book if agent_of(told.step or "") == at[1]] for at in places}
+    found = starters or (starter_of(view.trigger_type, view.run.requested_by, PEOPLE),)
+    return Retracing([run.workflow], view.constants, lambda _: found, others)
+
+
+def judged(run: Governed) -> Callable[[DecisionMade], Any]:
+    """The policy in force, asked once more."""
+
+    def judge(event: DecisionMade) -> Any:
+        if any(str(rule).startswith("cap:") for rule in event.rules) or not run.policy.policies:
+            return None
+        if [one["name"] for one in event.policies] != [one.name for one in run.policy.policies]:
+            return None
+        decision = evaluate(run.policy, event.facts or {}, event.operation, run.workflow.name)
+        return str(decision.outcome), [rule.id for rule in decision.rules]
+
+    return judge
+
+
+def derived(run: Governed, book: Sequence[Told], *starters: str) -> dict[int, str]:
+    graph = run.workflow.graph
+    first, origins = unopened(RUN_ID, KEY, graph), retracing(run, book, *starters)
+    found = replay(Replay(first, book, [graph], run.view().constants, writes_of, judged(run), origins))
+    return {each.number: each.digest for each in found}
+
+
+@pytest.mark.parametrize("scene", ALONE)
+def test_a_book_gives_its_checkpoints_its_judgements_and_its_origins_anew(scene: str) -> None:
+    run = SCENES[scene]()
+    assert derived(run, book_of(run)) == {number: digest for number, (_, digest) in run.checkpoints.items()}
+
+
+def altered(run: Governed, kind: type[Any], step: str, **change: Any) -> list[Told]:
+    """The book in which one event of this step says something else."""
+    book = book_of(run)
+    (at,) = [n for n, told in enumerate(book) if isinstance(told.event, kind) and told.step == step]
+    event = book[at].event
+    known = {name: to_builtins(getattr(event, name)) for name in change}
+    new = {name: value(known[name]) if callable(value) else value for name, value in change.items()}
+    book[at] = replace(book[at], event=replace(event, **new))
+    return book
+
+
+def other_name(origins: Any) -> Any:
+    origins["arguments"]["name"]["origins"] = [["requester"]]
+    return origins
+
+
+WRONG: dict[str, tuple[type[Any], str, dict[str, Any], str]] = {
+    "an outcome": (DecisionMade, CALL, {"outcome": "allow"}, "was judged allow; by its policy and facts it is needs_a"),
+    "rules": (DecisionMade, CALL, {"rules": ["read"]}, "by its policy and facts"),
+    "origins": (DecisionMade, CALL, {"origins": other_name}, "was judged by other origins than its values have"),
+    "facts": (
+        DecisionMade,
+        CALL,
+        {"facts": lambda facts: {**facts, "origin.name": [["requester"]]}},
+        "was judged by other origins than its values have",
+    ),
+    "results that were seen": (
+        DecisionMade,
+        CALL,
+        {"facts": lambda facts: {**facts, "agent.read": ["x.y.z"]}},
+        "was judged by other results than its model had seen",
+    ),
+    "no origins": (
+        DecisionMade,
+        CALL,
+        {"origins": None, "facts": lambda facts: {"action.operation": facts["action.operation"]}},
+        "was judged without the origins of its values",
+    ),
+    "facts without origins": (DecisionMade, CALL, {"origins": None}, "was judged by origins that nobody has found"),
+    "a matcher that is to come": (
+        DecisionMade,
+        CALL,
+        {"origins": lambda origins: {**origins, "matcher": 2}},
+        "was judged by origins that nobody has found",
+    ),
+    "a matcher that is none": (
+        DecisionMade,
+        CALL,
+        {"origins": lambda origins: {**origins, "matcher": 0}},
+        "was judged by origins that nobody has found",
+    ),
+    "sources": (
+        AgentBegan,
+        "triage",
+        {"sources": lambda sources: [{**one, "origin": "requester"} for one in sources]},
+        "began with other sources than its words have",
+    ),
+    "messages": (
+        AgentBegan,
+        "triage",
+        {"messages": lambda messages: [*messages, messages[-1]]},
+        "began with other words than its expressions give",
+    ),
+    "a model": (AgentBegan, "triage", {"model": "other"}, "began with other words than its expressions give"),
+    "what was written": (StepSucceeded, "triage/1", {"values": {"found": 1}}, "wrote something else than its expr"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_book_that_says_something_else_is_not_believed(what: str) -> None:
+    kind, step, change, words = WRONG[what]
+    run = SCENES["agent-own"]()
+    book = altered(run, kind, step, **change)
+    with pytest.raises(Divergence) as raised:
+        derived(run, book)
+    assert words in str(raised.value)
+
+
+def test_capped_calls_have_no_origins_and_those_of_an_earlier_matcher_are_not_found_anew() -> None:
+    run = SCENES["agent-own"]()
+    capped = altered(run, DecisionMade, CALL, origins=None, rules=["cap:writes"], facts={"action.operation": "x"})
+    assert derived(run, capped)
+
+
+def test_whoever_may_have_started_it_at_that_time_is_tried() -> None:
+    run = SCENES["agent-own"]()
+    assert derived(run, book_of(run), "trigger:http", "requester")
+    with pytest.raises(Divergence, match="began with other sources than its words have"):
+        derived(run, book_of(run), "trigger:http")
+    assert starters_of("http") == ("requester", "trigger:http")
+    assert starters_of("servicenow") == ("trigger:servicenow",)
+    assert [starter_of(kind, "ana", PEOPLE) for kind in ("http", "workflow", "servicenow")] == [
+        "requester", "", "trigger:servicenow",
+    ]  # fmt: skip
