@@ -1,4 +1,4 @@
-"""What core says of values: the limits of what is kept, places of errors, identifiers, pauses, and what is logged."""
+"""Words of core about values: the limits of what is kept, places of errors, identifiers, pauses, and what is logged."""
 
 from __future__ import annotations
 
