@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -42,7 +42,7 @@ class Far:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        with self._process as process:
+        with self._process as process, suppress(BrokenPipeError):
             assert process.stdin is not None
             process.stdin.close()
 
@@ -50,8 +50,9 @@ class Far:
         """One request and its answer. Raises RuntimeError if AgentDojo raised something, or is gone."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"ask": what, **details}) + "\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended, so it answers nothing
+            self._process.stdin.write(json.dumps({"ask": what, **details}) + "\n")
+            self._process.stdin.flush()
         line = self._process.stdout.readline()
         told = json.loads(line) if line else {"error": "AgentDojo's process has ended"}
         if "error" in told:
