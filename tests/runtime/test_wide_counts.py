@@ -47,7 +47,7 @@ async def test_appends_of_a_wide_run(
     found = []
     for attempt in range(1, ATTEMPTS + 1):
         refused.clear()
-        made = await appends_of_one(runtime, workers)
+        made = await appends_of_one(runtime, workers, str(attempt))
         assert len(runtime.outside.effects) == attempt * STEPS
         found.append((made / STEPS, len(refused)))
         # The first append of a run moves its gate, and whoever holds another of its first steps decides again.
@@ -56,8 +56,8 @@ async def test_appends_of_a_wide_run(
     raise AssertionError(f"appends a step, and races lost: {found}")
 
 
-async def appends_of_one(runtime: Any, workers: int) -> int:
-    run_id = (await runtime.start("wide", {"items": [*range(STEPS)]})).run_id
+async def appends_of_one(runtime: Any, workers: int, ref: str) -> int:
+    run_id = (await runtime.start("wide", {"items": [*range(STEPS)]}, ref=ref)).run_id
     stop = asyncio.Event()
     every = [runtime.worker(f"w{n}", concurrency=IN_FLIGHT // workers) for n in range(workers)]
     working = [asyncio.create_task(worker.run(stop)) for worker in every]
