@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
@@ -101,8 +102,9 @@ def test_cards_and_tasks_are_drawn_as_they_were(view: CardView, task: TaskView) 
     for choice in Choice:
         found[f"reason: {choice}"] = modals.reason(view.approval_id, view.nonce, choice)
     found["answer"] = modals.answer("Ask <@U1> & `Ann`.")
+    asked: Any = task.form["properties"]
     properties: dict[str, Any] = {
-        **task.form["properties"],  # type: ignore[dict-item]
+        **asked,
         "limited": {"type": "string", "minLength": 2, "maxLength": 9, "x-multiline": True, "default": "a\nb"},
         "mail": {"type": "string", "format": "email", "default": "a@b.example"},
         "page": {"type": "string", "format": "uri"},
@@ -144,6 +146,6 @@ def test_words_are_cut_where_it_shows_and_never_in_an_escape(text: str, limit: i
 
 
 def test_content_is_whole_over_json(content: CardContent) -> None:
-    said = views(CardView(content.run_id, "n", ApprovalKind.ACTION, content, CardState.PENDING))  # type: ignore[arg-type]
+    said = views(CardView(uuid4(), "n", ApprovalKind.ACTION, content, CardState.PENDING))
     for one in said.values():
         assert CardContent.from_json(one.content.to_json()) == one.content
