@@ -56,6 +56,8 @@ CREATE TABLE policies (
 );
 -- `gate` moves with what does not commute: a barrier, a cancel, an extension. `state` is the run as the append `state_n`
 -- left it, a cache of the book. `run_key` opens the book's commitments to its values; erasure removes it.
+-- A row is up to 2 kB long (a longer `state` is stored apart). PostgreSQL clears a page of old versions as soon as less
+-- than a quarter of it is free, so the next version always finds room beside the last one, and no index is written.
 CREATE TABLE runs (
   run_id uuid NOT NULL, tenant_id text NOT NULL, workspace_id text NOT NULL, workflow text NOT NULL,
   workflow_version int NOT NULL, workflow_digest text NOT NULL, trigger_type text NOT NULL, trigger_ref text NOT NULL,
@@ -70,7 +72,7 @@ CREATE TABLE runs (
   open_until timestamptz,
   purged_at timestamptz, CONSTRAINT pk_runs PRIMARY KEY (run_id),
   CONSTRAINT uq_runs_tenant_id_workflow_trigger_type_trigger_ref UNIQUE (tenant_id, workflow, trigger_type, trigger_ref)
-) WITH (fillfactor = 90);
+) WITH (fillfactor = 75);
 CREATE INDEX ix_runs_children ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
 -- Few runs wait for more steps or hold copies: what a sweep looks for among them.
 CREATE INDEX ix_runs_special ON runs (run_id)

@@ -28,6 +28,11 @@ AT_REST = """
 SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
 WRITTEN = """
 SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables WHERE n_tup_ins + n_tup_upd + n_tup_del > 0"""
+FREE = """
+SELECT current_setting('block_size')::int * (100 - substring(reloptions::text from 'fillfactor=([0-9]+)')::int) / 100
+FROM pg_class WHERE oid = 'runs'::regclass"""
+# Longer rows are shortened by storing values of theirs apart (TOAST_TUPLE_THRESHOLD).
+LONGEST_ROW = 2032
 # Many steps at once, which take few appends; then one after the other, as all steps of most runs.
 LONG = f"""
 workflow: long
@@ -78,6 +83,16 @@ async def test_a_run_writes_and_leaves_no_more_than_it_may(name: str, postgres_u
         rest = await _at_rest(world) - before
         assert wal / RUNS / KIB <= written
         assert rest / RUNS / KIB <= left
+
+
+async def test_the_next_version_of_a_runs_row_finds_room_beside_the_last_one(postgres_url: str, tmp_path: Path) -> None:
+    """A page with less room than FREE is cleared of old versions before it is written to (heap_page_prune_opt).
+
+    A page with just a little more is not, so a row has to fit there; else each fourth append of a run whose row has
+    that size takes another page, and writes a row into every index.
+    """
+    async with new_world(postgres_url, tmp_path) as world:
+        assert await world.plain.fetchval(FREE) >= LONGEST_ROW
 
 
 @dataclass
