@@ -78,10 +78,10 @@ class Container(Files):
         self._root = path
         try:
             if path.is_dir():
-                self.sizes = dict(_walk(path, path))
+                self.sizes = dict(_bounded(_walk(path, path)))
             else:
                 self._zip = zipfile.ZipFile(path)
-                self.sizes = dict(_entries(self._zip))
+                self.sizes = dict(_bounded(_entries(self._zip)))
         except (InputError, *_UNREADABLE) as error:
             self.close()
             if isinstance(error, InputError):
@@ -130,12 +130,11 @@ def _entries(archive: zipfile.ZipFile) -> Iterator[tuple[str, int]]:
         if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _METHODS:
             raise InputError(f"has {entry.filename!r} encrypted or in an unknown compression", where="container")
         seen.add(entry.orig_filename.casefold())
-        _check_size(entry.filename, entry.file_size, len(seen))
         yield entry.filename, entry.file_size
 
 
 def _walk(root: Path, folder: Path) -> Iterator[tuple[str, int]]:
-    for number, entry in enumerate(sorted(os.scandir(folder), key=lambda entry: entry.name), 1):
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         name = Path(entry.path).relative_to(root).as_posix()
         _check_name(name)
         if entry.is_dir(follow_symlinks=False):
@@ -143,9 +142,7 @@ def _walk(root: Path, folder: Path) -> Iterator[tuple[str, int]]:
                 raise InputError(f"has the folder {name!r}, which no bundle has", where="container")
             yield from _walk(root, folder / entry.name)
         elif entry.is_file(follow_symlinks=False):
-            size = entry.stat(follow_symlinks=False).st_size
-            _check_size(name, size, number)
-            yield name, size
+            yield name, entry.stat(follow_symlinks=False).st_size
         else:
             raise InputError(f"has {name!r}, which is a link or not a plain file", where="container")
 
@@ -153,6 +150,12 @@ def _walk(root: Path, folder: Path) -> Iterator[tuple[str, int]]:
 def _check_name(name: str) -> None:
     if not layout.NAME.fullmatch(name):
         raise InputError(f"has the name {name[:100]!r}, which no bundle has", where="container")
+
+
+def _bounded(files: Iterator[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    for number, (name, size) in enumerate(files, 1):
+        _check_size(name, size, number)
+        yield name, size
 
 
 def _check_size(name: str, size: int, number: int) -> None:

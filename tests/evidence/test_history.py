@@ -259,7 +259,8 @@ def test_a_bundle_has_so_many_files(monkeypatch: pytest.MonkeyPatch, tmp_path: A
     for name in "abc":
         (tmp_path / name).write_bytes(b"x")
     assert sorted(Container(tmp_path).sizes) == ["a", "b", "c"]
-    (tmp_path / "d").write_bytes(b"x")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/e").write_bytes(b"x")
     with pytest.raises(InputError, match="more than 3 files"):
         Container(tmp_path)
 
