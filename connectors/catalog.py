@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib.resources import files
 from types import MappingProxyType
 
@@ -53,6 +54,13 @@ def load_catalog(extra: Iterable[Source] = ()) -> Catalog:
     return catalog_of([*(Source(file, text) for file, text in texts.items()), *extra], packaged=frozenset(texts))
 
 
+@lru_cache(maxsize=32)  # reading YAML takes longer than all else at the start of a process
+def _declared(source: Source) -> tuple[Document, tuple[Operation, ...]]:
+    """A document and its declarations, both immutable. ``DefinitionError`` lists its faults."""
+    document = load_document(source.text, source.file)
+    return document, validate(document, OperationsDocument).operations
+
+
 def catalog_of(sources: Iterable[Source], *, packaged: frozenset[str] = frozenset()) -> Catalog:
     """A catalog of exactly these documents. ``packaged`` names those that are part of Counterseal."""
     places: dict[str, tuple[Document, int]] = {}
@@ -60,8 +68,7 @@ def catalog_of(sources: Iterable[Source], *, packaged: frozenset[str] = frozense
     problems: list[Problem] = []
     for source in sources:
         try:
-            document = load_document(source.text, source.file)
-            declared = validate(document, OperationsDocument).operations
+            document, declared = _declared(source)
         except DefinitionError as error:
             problems += error.problems
             continue

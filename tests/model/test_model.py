@@ -27,7 +27,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from connectors.catalog import Source, load_catalog
 from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database, DatabaseClock
 from core.errors import CountersealError
@@ -38,7 +37,7 @@ from runtime.requests import pausing
 from runtime.requests.steering import cancel_run
 from tests.conftest import copied
 from tests.model.world import OWNERS, TENANTS, WORKFLOW, Held, Model, Watched, policy
-from tests.runtime.conftest import ACTOR, OPERATIONS, Runtime, wrong_in
+from tests.runtime.conftest import ACTOR, Runtime, probes, wrong_in
 from tests.support.arrivals import Arrivals
 from tests.support.book import Approval
 
@@ -47,7 +46,7 @@ DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 STEPS = 130
 EXAMPLES = 1600 if DEEP else 16
 RUNS, WORKERS = 8, 2
-CATALOG = load_catalog([Source("probe.yaml", OPERATIONS)])
+CATALOG = probes()
 
 # Each of these has to happen; else the search does not search.
 SEEN = (

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
+from functools import cache, lru_cache, partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,6 +21,7 @@ from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database, DatabaseClock
 from evidence.chain import Actor
 from evidence.history import History
+from policy.load import Policy
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
 from runtime.engine import doubt
@@ -203,6 +204,17 @@ rules:
 ACTOR = Actor("test", "tester")
 
 
+@cache
+def probes() -> Catalog:
+    """The packaged operations and those above."""
+    return load_catalog([Source("probe.yaml", OPERATIONS)])
+
+
+@lru_cache(maxsize=256)  # compiling one takes as long as a short test
+def _compiled(text: str, file: str) -> Policy:
+    return Definitions(probes()).compile_policy(text, file)
+
+
 @dataclass
 class Runtime:
     """The parts, and verbs that tests read like sentences."""
@@ -250,7 +262,8 @@ class Runtime:
         self, text: str = ALLOW_ALL, tenant: str = "acme", beside: tuple[str, ...] = (), *, filled: bool = True
     ) -> None:
         """Let exactly these policies judge."""
-        found = [self.definitions.compile_policy(each, "policy.yaml") for each in (text, *beside)]
+        compile_policy = _compiled if self.catalog is probes() else self.definitions.compile_policy
+        found = [compile_policy(each, "policy.yaml") for each in (text, *beside)]
         async with owning(self.database) as connection:
             for policy in found:
                 await documents.store_policy(connection, tenant, policy, policy.text, "test")
@@ -464,7 +477,7 @@ async def runtime(
     monkeypatch.setattr(doubt, "rest", arrivals.rest)
     # Tests skip time, and ask who executed at once by the book: both need times that are never ahead.
     monkeypatch.setattr(DatabaseClock, "error", timedelta(0))
-    catalog = load_catalog([Source("probe.yaml", OPERATIONS)])
+    catalog = probes()
     outside = Outside()
     async with (
         Database(database_url, ENGINE_ROLE, connections=16) as database,
