@@ -91,6 +91,14 @@ async def child(
         await end_process(process)
 
 
+@asynccontextmanager
+async def working(world: World, concurrency: int) -> AsyncIterator[Child]:
+    """One worker in a process of its own, as `counterseal work` is."""
+    settings = environment(world, COUNTERSEAL_WORKER_CONCURRENCY=str(concurrency))
+    async with child(["-m", "benchmarks.process", "work"], settings, world.folder / "work.log") as worker:
+        yield worker
+
+
 async def end_process(process: asyncio.subprocess.Process) -> None:
     """SIGTERM, and SIGKILL if that does not help."""
     if process.returncode is not None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 from asyncpg.connection import LoggedQuery
 
@@ -45,6 +46,7 @@ class Counts:
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b|\b(append|append_to_run|open_run|order_message)\(")
 
 
+@lru_cache(maxsize=4096)  # a statement of several calls is long, and there are few of them
 def writes(query: str) -> bool:
     """True if the end of a statement waits for the disk: it changes or locks something, and is no claim."""
     return _WRITES.search(query) is not None and "'synchronous_commit', 'off'" not in query

@@ -6,11 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.figures import FOLDER, Figure, Verdict, median, short, spread_of, unmeasured
 
 PEERS = FOLDER / "peers.json"
 OURS = "counterseal"
+# The peer that wakes a run fastest.
+WAKES_FASTEST = "restate"
 RATES = {"w1": "runs_per_second", "w2": "steps_per_second"}
 
 
@@ -35,15 +38,32 @@ def against(what: str, factor: float, workload: str, found: Sequence[float], uni
     return Figure(what, budget, f"{short(value)} {unit}", verdict, {**numbers, "limit": limit}, spread)
 
 
+def as_quick(what: str, factor: float, found: Sequence[float], path: Path = PEERS, **numbers: float) -> Figure:
+    """Hold the p50 of our rounds, in milliseconds, against that of the peer that wakes a run fastest."""
+    value, spread = median(found), spread_of(found)
+    theirs = _engines(path).get(WAKES_FASTEST, {}).get("as_is", {}).get("latency", {}).get("p50_ms")
+    if not theirs:
+        budget = f"≤ {factor:g} times Restate's (PEERS=1 was not run)"
+        return unmeasured(what, budget, f"{short(value)} ms", spread=spread, value=value, factor=factor, **numbers)
+    limit = factor * median(theirs)
+    verdict = Verdict.WITHIN if value <= limit else Verdict.OVER
+    budget = f"≤ {factor:g} times Restate's ({short(median(theirs))} ms)"
+    return Figure(what, budget, f"{short(value)} ms", verdict, {"value": value, "limit": limit, **numbers}, spread)
+
+
 def fastest(workload: str, path: Path = PEERS) -> Rival | None:
     """From what `python -m benchmarks.peers` wrote, with the disk as it is; None where it measured nothing of this."""
-    try:
-        engines = json.loads(path.read_text(encoding="utf-8"))["engines"]
-    except OSError:
-        return None
     found = [
         Rival(engine["name"], median(rates))
-        for key, engine in engines.items()
+        for key, engine in _engines(path).items()
         if key != OURS and (rates := engine["as_is"].get(workload, {}).get(RATES[workload]))
     ]
     return max(found, key=lambda rival: rival.rate, default=None)
+
+
+def _engines(path: Path) -> dict[str, Any]:
+    try:
+        engines: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["engines"]
+    except OSError:
+        return {}
+    return engines

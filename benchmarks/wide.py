@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from benchmarks import documents as texts
-from benchmarks.children import child, environment
+from benchmarks.children import working
 from benchmarks.figures import Figure, at_least, at_most, median, plain, short, spread_of
 from benchmarks.stage import Stage
 from benchmarks.timed import Load, Machine, machine
@@ -45,10 +45,8 @@ async def _one(stage: Stage, processes: int) -> Found:
             # A rule that counts the run's writes must have seen all of them, so such decisions do not commute.
             policy = texts.policy(50, counting=False)
             await publish_policy(connection, world.definitions, texts.TENANT, policy, "policy.yaml", ACTOR)
-        settings = environment(world, COUNTERSEAL_WORKER_CONCURRENCY=str(IN_FLIGHT // processes))
         for _ in range(processes):
-            log = world.folder / "work.log"
-            await stack.enter_async_context(child(["-m", "benchmarks.process", "work"], settings, log))
+            await stack.enter_async_context(working(world, IN_FLIGHT // processes))
         running = await stack.enter_async_context(machine(world, concurrency=0))
         narrow = Load(world, running, "w2")
         await narrow.run(stage.size(20, 3))

@@ -17,12 +17,14 @@ from pathlib import Path
 import structlog
 import uvloop
 
+from benchmarks.children import working
 from benchmarks.peers.drivers.harness import Order, describe, read_order, release_of
-from benchmarks.timed import CONCURRENCY, Finish, Load, decided, machine
+from benchmarks.timed import CONCURRENCY, Finish, Load, Used, decided, machine
 from benchmarks.world import World, new_world
 
 CONFIGURATION = (
-    f"one process with uvloop, one worker of concurrency {CONCURRENCY}, 16 connections for each role; asyncpg"
+    f"one worker process of concurrency {CONCURRENCY}, as `counterseal work` is one; starts and votes in the load's"
+    " process, as faces have theirs; uvloop, asyncpg"
 )
 
 
@@ -37,13 +39,13 @@ async def _latency(world: World, order: Order) -> list[float]:
 
 async def _throughput(world: World, order: Order) -> tuple[float, float]:
     """Seconds, and transactions per run."""
-    async with machine(world) as running:
+    async with working(world, CONCURRENCY) as worker, machine(world, concurrency=0) as running:
         load = Load(world, running, order.workflow)
         await load.run(order.warm_up)
-        before = await world.counter.read()
+        before = await Used.by_now(world, worker)
         seconds = await load.run(order.runs)
-        used = await world.counter.read() - before
-    return seconds, used.transactions / max(order.runs, 1)
+        used = (await Used.by_now(world, worker)).since(before, max(order.runs, 1))
+    return seconds, used.transactions
 
 
 async def _measure(order: Order) -> dict[str, object]:

@@ -98,6 +98,17 @@ def test_the_fastest_peer_sets_the_budget(tmp_path: Path) -> None:
     assert rivals.fastest("w1", tmp_path / "none.json") is None
 
 
+def test_decisions_are_held_against_those_of_the_peer_that_wakes_fastest(tmp_path: Path) -> None:
+    peers = tmp_path / "peers.json"
+    latency = {"restate": [4.0, 5.0, 6.0], "dbos": [1.0]}
+    engines = {key: {"name": key, "as_is": {"latency": {"p50_ms": found}}} for key, found in latency.items()}
+    peers.write_text(json.dumps({"about": {}, "engines": engines}))
+    found = rivals.as_quick("decision", 1.4, [7.0], peers)
+    assert (found.verdict, found.budget, found.measured) == (Verdict.WITHIN, "≤ 1.4 times Restate's (5.0 ms)", "7.0 ms")
+    assert rivals.as_quick("decision", 1.4, [7.1], peers).verdict is Verdict.OVER
+    assert rivals.as_quick("decision", 1.4, [7.0], tmp_path / "none.json").verdict is Verdict.NOT_MEASURED
+
+
 def test_a_curve_is_drawn_the_same_every_time(tmp_path: Path) -> None:
     curve = Curve("c", "Title", "steps", (10, 100), {"rows": {"one": [1, 2], "two": [2, 3]}, "ms": {"t": [1, 1]}}, True)
     first = draw(curve, tmp_path / "a").read_bytes()
