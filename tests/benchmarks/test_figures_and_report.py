@@ -104,7 +104,7 @@ def test_decisions_are_held_against_those_of_the_peer_that_wakes_fastest(tmp_pat
     engines = {key: {"name": key, "as_is": {"latency": {"p50_ms": found}}} for key, found in latency.items()}
     peers.write_text(json.dumps({"about": {}, "engines": engines}))
     found = rivals.as_quick("decision", 1.4, [7.0], peers)
-    assert (found.verdict, found.budget, found.measured) == (Verdict.WITHIN, "≤ 1.4 times Restate's (5.0 ms)", "7.0 ms")
+    assert (found.verdict, found.budget, found.measured) == (Verdict.WITHIN, "≤ 1.4 times Restate's (5 ms)", "7 ms")
     assert rivals.as_quick("decision", 1.4, [7.1], peers).verdict is Verdict.OVER
     assert rivals.as_quick("decision", 1.4, [7.0], tmp_path / "none.json").verdict is Verdict.NOT_MEASURED
 
