@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, cast
 
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
@@ -31,7 +31,7 @@ from runtime.engine.workflow import Workflow
 _WORDS = {"otherwise": "else", "body": "steps"}
 _TOOLS = {ToolKind.OPERATION: "do", ToolKind.PEOPLE: "ask", ToolKind.WORKFLOW: "run"}
 _MEMBERS = frozenset({"operation", "input", "before", "run", "origins", "carries"})
-_CONTEXT = {field.name: type(field.default) for field in fields(FactContext)}
+_CONTEXT = {each.name: type(each.default) for each in structs.fields(FactContext)}
 
 
 def outline(workflow: Workflow, policies: PolicySet | None = None) -> JsonObject:

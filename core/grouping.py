@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import asyncpg
+from msgspec import Struct
 
 from core.outage import is_away
 
@@ -30,8 +30,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting(Generic[Item, Result]):
+class _Waiting(Struct, Generic[Item, Result], frozen=True, eq=False):
     item: Item
     result: asyncio.Future[Result]
 
@@ -136,8 +135,7 @@ def _fail(waiting: _Waiting[Item, Result], error: Exception) -> None:
         waiting.result.set_exception(error)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call of a function of the database. ``order`` says which of several locks first; without it, it goes alone."""
 
     function: str

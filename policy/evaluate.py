@@ -8,9 +8,10 @@ here raises for what a policy or an action says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from core.action import Action
 from core.canonical import JsonObject
@@ -23,8 +24,7 @@ from policy.model import STRENGTH, Approver, EscalateTo, RuleDocument, Ruling
 from policy.sets import Applying, Named, PolicySet
 
 
-@dataclass(frozen=True, slots=True)
-class FiredRule:
+class FiredRule(Struct, frozen=True):
     """A rule whose condition held. ``id`` begins with its policy's name where several policies were evaluated."""
 
     id: str
@@ -37,16 +37,14 @@ class FiredRule:
         return self.id.rpartition("/")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class RuleError:
+class RuleError(Struct, frozen=True):
     """A rule that could not be evaluated, and why."""
 
     rule: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """Policy's answer for one action.
 
     ``policies`` are all that were evaluated; ``asking`` are those whose rules decided, for an outcome of theirs.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from core.expressions import is_variable_name
 
@@ -62,8 +63,7 @@ def is_traced(fact: str) -> bool:
     return fact.startswith((ORIGIN, CARRIES))
 
 
-@dataclass(frozen=True, slots=True)
-class OperationFacts:
+class OperationFacts(Struct, frozen=True):
     """Facts of an operation's declaration: the type of each field it may write, the fields that its diff reads.
 
     ``arguments`` are the inputs whose origins can be asked for, with the fields that it may write.
@@ -84,8 +84,7 @@ class OperationFacts:
         return self.connector or name.partition(".")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class FactContext:
+class FactContext(Struct, frozen=True):
     """The origin of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one.
 
     ``same_in_run`` counts other steps that were let out with the same call, ``refused_in_run`` denials and rejections,

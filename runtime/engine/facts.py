@@ -5,7 +5,6 @@ Where values come from is worked out only where a rule reads it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -56,7 +55,7 @@ def further_facts(
     elif applying.traces or (agent.step and not is_turn(step.key)):
         trace = transition.traces[step.key] = trace_of(transition, step, workflow, action, chat)
         traced = trace.facts
-    said = dataclasses.replace(
+    said = replace(
         context,
         same_in_run=others_of(transition, step, action) if applying.recounts else 0,
         agent_step=agent.step,

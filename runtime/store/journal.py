@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
 
 from core.canonical import Json, JsonObject
 from core.db import Connection
@@ -64,8 +65,7 @@ LOCKED = """
   RETURN QUERY {1};"""
 
 
-@dataclass(frozen=True)
-class Append:
+class Append(Struct, frozen=True, dict=True):
     """One append: its lines, the place of the first, and their values as they are stored."""
 
     first_seq: int

@@ -165,8 +165,7 @@ class Move:
             self.done.set_exception(error)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sent:
+class Sent(Struct, frozen=True, eq=False):
     """An append that was sent to PostgreSQL, and what each of its moves does next if it was applied."""
 
     met: Met
