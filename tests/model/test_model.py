@@ -233,9 +233,11 @@ class Machine(RuleBasedStateMachine):
         choice = "approve" if asked.kind == "action" else "fail"
         votes = [world.vote(person, choice, asked.tenant, on=asked.id) for person in people]
         answers = (await asyncio.gather(*votes, world.sweep()))[:2]
-        for person, answer in sorted(zip(people, answers, strict=True), key=lambda each: each[1].status == "approved"):
-            if asked.kind == "action":
-                self.model.voted(str(asked.id), person, answer.code, answer.status)
+        # A vote that is refused may have been judged after the one that decided, whoever of the two is named first.
+        order = {("counted", "requested"): 0, ("counted", "approved"): 1}
+        told = sorted(zip(people, answers, strict=True), key=lambda one: order.get((one[1].code, one[1].status), 2))
+        for person, answer in told if asked.kind == "action" else ():
+            self.model.voted(str(asked.id), person, answer.code, answer.status)
         self.seen["vote too late" if late else "vote twice"] += 1
 
     def voting_again(self) -> None:
