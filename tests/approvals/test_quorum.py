@@ -319,3 +319,12 @@ def test_never_approved_without_enough_outsiders(approval: Approval, votes: list
     if current.status is ApprovalStatus.APPROVED:
         assert len(supporters - {"rita", "owner"}) >= (2 if two_person else 1)
     assert not any(vote.voter in {"rita", "owner"} for vote in current.votes)
+
+
+def test_of_two_people_each_sits_in_a_group_of_their_own(approval: Approval) -> None:
+    current = with_terms(approval, GroupQuorum("a", 1), GroupQuorum("b", 1), two_person=True)
+    for name in ("ana", "ben"):
+        _, current = voted(current, voter_of(name, "a"))
+    assert current.status is ApprovalStatus.REQUESTED
+    _, current = voted(current, voter_of("cara", "b"))
+    assert current.status is ApprovalStatus.APPROVED
