@@ -51,7 +51,7 @@ class Reducer(StrEnum):
 class Channel:
     """A channel's declaration. ``keep`` bounds a list to its last items; ``initial`` is the value before any write.
 
-    ``start`` makes that value of the trigger, where it is an expression. ``turns`` says that agents remember by it.
+    ``start`` makes that value of the trigger, if it is an expression. ``turns`` says that agents remember turns by it.
 
     ``ledger`` keeps every write in a row of its own, however few the channel itself keeps (P-7).
     """
@@ -296,5 +296,5 @@ class Graph:
         return None
 
 
-# For moves that evaluate, fold and plan nothing: they are possible also where the workflow cannot be read.
+# For moves that evaluate, fold and plan nothing: they are possible even if the workflow cannot be read.
 NO_GRAPH = Graph("", 0, "", {}, Scope(()), {}, frozenset())
