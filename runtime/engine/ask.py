@@ -51,8 +51,8 @@ class Question(Struct, frozen=True):
 def put(transition: Transition, step: StepRow, question: Question, nonce: str, error: JsonObject | None = None) -> UUID:
     """Open the approval and park the step on it. Returns the approval's id.
 
-    One commit holds the approval, its wait and the order to post the card: a crash after it loses
-    none of them, a crash before it leaves the step leased, and whoever claims it next asks again.
+    One commit holds the approval, its wait and the order to post the card. A crash after it loses none of them. A
+    crash before it leaves the step leased, and its next worker asks again.
     """
     view = transition.view
     approval_id = derived_id(view.run_id, f"approval:{step.key}:{step.lease_epoch}")
@@ -110,7 +110,7 @@ def card_path(approval_id: UUID) -> str:
 
 
 def asked(kind: str, requester: str, terms: JsonObject, shaped: list[JsonObject] | None) -> JsonObject:
-    """The question's kind, terms and who shaped it: answers are judged by these, so the audit commits to them."""
+    """The question's kind, terms and contributors: answers are judged by these, so the audit commits to them."""
     told: JsonObject = {"kind": kind, "requester": requester, "terms": terms}
     return told if shaped is None else {**told, "contributors": [*shaped]}
 

@@ -197,8 +197,8 @@ class Commit(Struct):
 
     ``moves_gate`` says that this append does not commute: later ones must have seen it. ``executing`` and ``writes``
     are differences. ``queued`` are the steps that may be claimed now, ``requeued`` those whose lease has run out,
-    ``unqueued`` those that leave the queue. ``taken`` maps a step to the one whose lease it was taken under, ``handed``
-    are those that hold such a lease now, for ``lease``. ``effects`` are the shared effects that begin or move,
+    ``unqueued`` those that leave the queue. ``taken`` maps a step to the one whose lease it was taken under. ``handed``
+    are the steps that hold such a lease now; it lasts for ``lease``. ``effects`` are shared effects that begin or move,
     ``shares`` those of others that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to
     be told. With ``sealed`` the run waits for no more steps. ``cancels_rest`` ends whatever of the run is still open
     (set-based: a run may have thousands of steps). ``reference`` is the run's new business reference, ``result`` what

@@ -68,12 +68,12 @@ def further_facts(
 
 
 def call_of(action: Action) -> str:
-    """The digest of a call: equal for equal inputs of one operation, whoever makes it."""
+    """The digest of a call: equal for equal inputs of one operation, whichever step makes it."""
     return digest([action.operation, action.input])[:32]
 
 
 def others_of(transition: Transition, step: StepRow, action: Action) -> int:
-    """The number of other steps of this run that were let out with the very same call."""
+    """The number of other steps of this run that were let out with an equal call."""
     return len({*transition.run.same.get(call_of(action), ())} - {step.key})
 
 

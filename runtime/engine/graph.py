@@ -2,7 +2,7 @@
 
 A scope is an ordered list of nodes with explicit needs, sorted so that every node comes after what it needs. Composite
 nodes (``if``, ``foreach``, ``while``) hold scopes of their own and have no step row; the leaves do. A leaf may hold
-scopes as well: what is done when it fails (X-10).
+scopes as well: its branches, for the case that it fails (X-10).
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def scopes_of(node: Node) -> tuple[Scope, ...]:
             return tuple(node.branches.values())
 
 
-# What shapes a node: all that its expressions and those around it read, and what decides if it is taken.
+# The names that shape a node: what its expressions and those around it read, and what decides if it is taken.
 Flow: TypeAlias = tuple[frozenset[str], frozenset[str]]
 
 

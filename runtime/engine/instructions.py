@@ -170,8 +170,8 @@ class StartRun(Struct, frozen=True):
 class OtherRun(Struct, frozen=True):
     """The outcome of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started.
 
-    ``shaped`` are the marks of those who shaped what it came to, ``origins`` where its result came from; ``used`` is
-    what its models used, if a call of an agent has started it and it is over.
+    ``shaped`` are the marks of those who shaped its result, ``origins`` say where that came from. ``used`` is what its
+    models used, if a call of an agent has started it and it is over.
     """
 
     status: str = ""

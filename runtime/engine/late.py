@@ -57,7 +57,7 @@ def is_told(transition: Transition, event: ActionLate) -> bool:
 
 
 def tell(transition: Transition, event: ActionLate, actor: Actor) -> None:
-    """Tell a late answer in a fully folded run, closed or not. Redraw the action's cards, and a closed run's bundle.
+    """Tell a late answer in a fully folded run, closed or not. Order its action's cards and a closed run's bundle anew.
 
     The bundle that is stored already is a valid beginning of the new one.
     """

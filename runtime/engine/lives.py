@@ -46,7 +46,7 @@ def _of_wait(wait: WaitRow) -> EffectState:
 
 
 def held_by(run: Run, receipt: ReceiptRow) -> WaitRow | None:
-    """The wait of this run's own step for the end of what its receipt has begun."""
+    """The wait of this run's own step for the end of the effect that its receipt began."""
     last = None
     for wait in run.waits.values():
         if (

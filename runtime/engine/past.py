@@ -1,6 +1,6 @@
-"""A run's past, folded for those who read it: its steps with their times, its receipts, its checkpoints. Pure.
+"""A run's past, folded for readers: its steps with their times, its receipts, its checkpoints. Pure.
 
-What is shown of a run follows from its book alone, so nobody can show anything else (promise 6).
+Everything that is shown of a run follows from its book alone, so nobody can show anything else (promise 6).
 """
 
 from __future__ import annotations

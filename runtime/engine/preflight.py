@@ -55,7 +55,7 @@ def answerable(transition: Transition, step: StepRow, terms: Terms, marks: froze
     transition.tell(PreflightFailed(Check.PEOPLE, directory=view.directory.digest), step=step.key)
     error = StepError(ErrorClass.AUTHORIZATION, NOBODY, f"Nobody was asked. {why.message} {why.remedy}")
     transition.fail(step, error.to_json())
-    if view.trigger_type == OWN_TRIGGER:  # there is no card below which it could be said
+    if view.trigger_type == OWN_TRIGGER:  # no card was posted under which this could be said
         words = f"the change of policy that you proposed is not in force, because nobody can be asked. {why.message}"
         told: JsonObject = {"person": view.run.requested_by, "text": f"{words} {why.remedy}"}
         transition.order(PROPOSAL, step.key, told)

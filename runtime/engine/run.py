@@ -258,8 +258,8 @@ class RunView(Struct, frozen=True):
     Nobody changes ``run``: a transition works on a copy. ``kept_at`` is the last version whose folded run is stored
     beside the book, 0 if none. ``parent`` is the run that waits for this one, ``depth`` how many runs are above it.
     ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
-    database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run's values cannot be
-    read: only its public lines say what is open. ``directory`` holds the tenant's people at the time of the read.
+    database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run could not be folded
+    in full: only its lines say what is open. ``directory`` holds the tenant's people at the time of the read.
     ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it.
     """
 

@@ -69,7 +69,7 @@ def _sources(
     trace: Trace, operation: Operation, operations: Mapping[str, Operation], action: Action
 ) -> Iterator[Source]:
     for name in sorted(operation.arguments):
-        if name == operation.writes and action.fields:  # each of its members is told by itself
+        if name == operation.writes and action.fields:  # each of its members has a source of its own
             continue
         value = action.input.get(name, action.fields.get(name))
         path = (name,) if name in action.input else (str(operation.writes), name)

@@ -32,7 +32,7 @@ from runtime.engine.states import RunState, WaitKind
 # The public name of the digest over an event's private values.
 VALUES = "values"
 
-# More than any append has: 64 moves, each with a state, an output and a card.
+# No append has more: it has at most 64 moves, each with a state, an output and a card.
 VALUES_BYTES_MAX = 256 * 1024 * 1024
 # Shorter values are stored as they are: setting up to deflate them costs more than it saves.
 WORTH_DEFLATING = 256

@@ -106,10 +106,10 @@ class Transition(Closing):
         self.left()
 
     def fail(self, step: StepRow, error: JsonObject, usage: JsonObject | None = None) -> None:
-        """Fail the step for good. At the barrier its run fails too, unless the graph has a branch for this failure.
+        """Fail the step for good. At the barrier its run fails too, unless a branch or an agent handles the failure.
 
-        ``usage`` is what the failed call cost. Do not fail a waiting step whose failure has a branch: end its wait
-        with the error and resume it, so that it fails when it is claimed (``waits.end_badly``).
+        ``usage`` is what the failed call cost. Do not fail a waiting step whose failure is handled: end its wait with
+        the error and resume it, so that it fails when it is claimed (``waits.end_badly``).
         """
         self.tell(_failed(error, usage), step=step.key)
         self.left()

@@ -87,7 +87,7 @@ def end_badly(
     ended_by: type[WaitCompleted | WaitTimedOut],
     error: JsonObject,
 ) -> None:
-    """End a wait with an error. The step fails now or, if the graph has a branch for the error, when it is claimed."""
+    """End a wait with an error. The step fails now or, if a branch or an agent handles it, when it is claimed."""
     if transition.graph.fails_run(step.key, error):
         transition.tell(ended_by(wait.wait_id, wait.kind), step=step.key)
         transition.fail(step, error)
